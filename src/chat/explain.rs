@@ -21,13 +21,13 @@ impl Chat {
     }
 
     fn explain_request(&self, request: &ChatRequest) -> Result<Value> {
-        let FittedPrompt { rendered, tokenised, truncation } = self.fit_to_context(request)?;
+        let FittedPrompt { rendered, tokenized, truncation } = self.fit_to_context(request)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
         let generation = GenerationRequest {
             request,
             reasoning_open: self.reply_parser(request, &prompt).is_reasoning(),
             prompt,
-            tokenised,
+            tokenized,
             truncation,
             profile: &self.profile,
             cancel: Arc::default(),

@@ -30,7 +30,7 @@ impl Chat {
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let FittedPrompt { rendered, tokenised, truncation } = self.fit_to_context(request)?;
+        let FittedPrompt { rendered, tokenized, truncation } = self.fit_to_context(request)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
         let mut parser = self.reply_parser(request, &prompt);
         let truncated = truncation.as_ref().map(Truncation::to_json);
@@ -38,7 +38,7 @@ impl Chat {
             self.source.start(GenerationRequest {
                 request,
                 prompt,
-                tokenised,
+                tokenized,
                 truncation,
                 profile: &self.profile,
                 reasoning_open: parser.is_reasoning(),

@@ -15,7 +15,7 @@ use crate::api::logprobs::SampledToken;
 use crate::api::{ChatRequest, ContextOverflow, LogLevel};
 use crate::constraint::ReplyRequirements;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Outcome, Tokenised};
+use crate::engine::{JobOutcome, TokenizedPrompt};
 use crate::error::Result;
 use crate::profile::ModelProfile;
 use crate::template::Prompt;
@@ -55,7 +55,7 @@ pub(super) struct GenerationRequest<'a> {
     pub(super) request: &'a ChatRequest,
     pub(super) prompt: Prompt,
     /// The prompt's tokens; empty where a server tokenizes.
-    pub(super) tokenised: Tokenised,
+    pub(super) tokenized: TokenizedPrompt,
     pub(super) truncation: Option<Truncation>,
     pub(super) profile: &'a ModelProfile,
     /// Whether the prompt ends inside reasoning.
@@ -97,7 +97,7 @@ pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<
 pub(super) struct FittedPrompt {
     pub(super) rendered: RenderedPrompt,
     /// Empty where a server tokenizes.
-    pub(super) tokenised: Tokenised,
+    pub(super) tokenized: TokenizedPrompt,
     pub(super) truncation: Option<Truncation>,
 }
 
@@ -195,7 +195,7 @@ pub(super) enum ReplyUpdate {
 
 /// How a reply ended.
 pub(super) struct FinishedReply {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: JobOutcome,
     pub(super) prompt_tokens: usize,
     /// Whether `outcome` counts the tokens of reasoning.
     pub(super) counts_reasoning: bool,

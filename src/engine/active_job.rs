@@ -2,29 +2,29 @@
 
 use std::time::Instant;
 
-use super::backend::{Mask, Sampler, Token, Vocab};
+use super::backend::{Sampler, TokenId, TokenMask, Vocab};
 use super::detokenize::Utf8Assembler;
-use super::job::{Finish, Job, Outcome, Update};
-use super::logprobs::{SampledLogprobs, Unsent};
+use super::job::{Finish, Job, JobOutcome, JobUpdate};
+use super::logprobs::{PendingLogprobs, SampledLogprobs};
 use super::reasoning_budget::ReasoningWatch;
-use super::speculate::{Drafted, Pace};
+use super::speculate::{DraftCounts, DraftPace};
 use super::stop::StopMatcher;
 use crate::constraint::Constraint;
 use crate::error::{Code, Error, Result};
 
 /// A job on a sequence.
-pub(crate) struct Active {
+pub(crate) struct ActiveJob {
     pub(crate) job: Job,
     pub(crate) sequence: usize,
     /// Chosen, not decoded yet; None while the prompt is not in the cache.
-    pub(crate) next: Option<Token>,
+    pub(crate) next: Option<TokenId>,
     /// How much is guessed for it.
-    pub(crate) pace: Pace,
+    pub(crate) pace: DraftPace,
     sampler: Box<dyn Sampler>,
     reasoning: Option<ReasoningWatch>,
     utf8: Utf8Assembler,
     stop: StopMatcher,
-    unsent: Unsent,
+    unsent: PendingLogprobs,
     cached_tokens: usize,
     completion_tokens: usize,
     admitted: Instant,
@@ -32,12 +32,12 @@ pub(crate) struct Active {
 }
 
 /// A token that was chosen for a job.
-pub(crate) struct Chosen {
-    token: Token,
+pub(crate) struct ChosenToken {
+    token: TokenId,
     logprobs: Option<SampledLogprobs>,
 }
 
-impl Active {
+impl ActiveJob {
     pub(crate) fn new(
         mut job: Job,
         sequence: usize,
@@ -45,15 +45,15 @@ impl Active {
         sampler: Box<dyn Sampler>,
         admitted: Instant,
     ) -> Self {
-        Active {
+        ActiveJob {
             sequence,
             next: None,
-            pace: Pace::default(),
+            pace: DraftPace::default(),
             sampler,
             reasoning: job.reasoning.take().map(ReasoningWatch::new),
             utf8: Utf8Assembler::default(),
             stop: StopMatcher::new(job.stop.clone()),
-            unsent: Unsent::default(),
+            unsent: PendingLogprobs::default(),
             cached_tokens,
             completion_tokens: 0,
             admitted,
@@ -67,7 +67,7 @@ impl Active {
     /// Under a grammar a token is drawn as if there were none, and checked: mostly it is allowed,
     /// and to check one token costs much less than a mask of all. Only a refused one is drawn
     /// again, among those the grammar allows.
-    pub(crate) fn choose(&mut self, logits: &[f32]) -> Result<Chosen> {
+    pub(crate) fn choose(&mut self, logits: &[f32]) -> Result<ChosenToken> {
         let token = match self.forced()? {
             Some(token) => token,
             None => self.draw(logits)?,
@@ -77,12 +77,12 @@ impl Active {
         }
         self.sampler.accept(token);
         let logprobs = self.job.logprobs.map(|n_top| SampledLogprobs::of(logits, token, n_top));
-        Ok(Chosen { token, logprobs })
+        Ok(ChosenToken { token, logprobs })
     }
 
     /// The token that ends reasoning whose budget is used up, unless the grammar has no place for
     /// it.
-    fn forced(&mut self) -> Result<Option<Token>> {
+    fn forced(&mut self) -> Result<Option<TokenId>> {
         let Some(watch) = &mut self.reasoning else { return Ok(None) };
         let Some(ending) = watch.due(self.utf8.is_between_characters()) else { return Ok(None) };
         let token = ending.first().copied();
@@ -98,7 +98,7 @@ impl Active {
         Ok(token)
     }
 
-    fn draw(&mut self, logits: &[f32]) -> Result<Token> {
+    fn draw(&mut self, logits: &[f32]) -> Result<TokenId> {
         let first = draw_among(self.sampler.as_mut(), logits, None)?;
         let Some(constraint) = &mut self.job.constraint else { return Ok(first) };
         if constraint.allows(&[first])? {
@@ -111,11 +111,11 @@ impl Active {
     /// Takes a chosen token; says why the job ends, if it does.
     pub(crate) fn take(
         &mut self,
-        chosen: Chosen,
+        chosen: ChosenToken,
         vocab: &dyn Vocab,
         context_full: bool,
     ) -> Option<Finish> {
-        let Chosen { token, logprobs } = chosen;
+        let ChosenToken { token, logprobs } = chosen;
         self.first_token.get_or_insert_with(Instant::now);
         if vocab.is_end_of_generation(token) {
             return Some(Finish::Stop);
@@ -154,7 +154,7 @@ impl Active {
     }
 
     /// Sends what was held back, and the outcome. `drafted` is None where nothing is ever guessed.
-    pub(crate) fn finish(mut self, finish: Finish, drafted: Option<Drafted>) {
+    pub(crate) fn finish(mut self, finish: Finish, drafted: Option<DraftCounts>) {
         let rest = self.utf8.finish();
         let (shown, stopped) = self.stop.push(rest);
         let held = if stopped { String::new() } else { self.stop.finish() };
@@ -164,7 +164,7 @@ impl Active {
             |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
         let now = Instant::now();
         let first = self.first_token.unwrap_or(now);
-        let outcome = Outcome {
+        let outcome = JobOutcome {
             finish,
             cached_tokens: self.cached_tokens,
             completion_tokens: self.completion_tokens,
@@ -173,21 +173,25 @@ impl Active {
             predicted_ms: since(first, now),
             drafted,
         };
-        let _ = self.job.updates.send(Update::Done(outcome));
+        let _ = self.job.updates.send(JobUpdate::Done(outcome));
     }
 
     pub(crate) fn fail(self, error: Error) {
-        let _ = self.job.updates.send(Update::Failed(error));
+        let _ = self.job.updates.send(JobUpdate::Failed(error));
     }
 
     /// False when the receiver is gone.
     fn send(&self, text: String, logprobs: Vec<SampledLogprobs>) -> bool {
         text.is_empty() && logprobs.is_empty()
-            || self.job.updates.send(Update::Piece { text, logprobs }).is_ok()
+            || self.job.updates.send(JobUpdate::Piece { text, logprobs }).is_ok()
     }
 }
 
-fn draw_among(sampler: &mut dyn Sampler, logits: &[f32], mask: Option<&Mask>) -> Result<Token> {
+fn draw_among(
+    sampler: &mut dyn Sampler,
+    logits: &[f32],
+    mask: Option<&TokenMask>,
+) -> Result<TokenId> {
     sampler.draw(logits, mask).ok_or_else(|| {
         let whose = if mask.is_some() {
             "no token that the grammar allows has a probability"
@@ -204,29 +208,29 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, channel};
 
-    use super::super::reasoning_budget::{Budget, Reasoning};
+    use super::super::reasoning_budget::{ReasoningBudget, ReasoningOptions};
     use super::super::special_tokens::SpecialTokens;
     use super::*;
     use crate::api::{ChatRequest, Sampling};
     use crate::constraint::{Grammars, Vocabulary};
 
     /// Ends a generation; the token before it has no text.
-    const END: Token = 257;
-    const BLANK: Token = 256;
+    const END: TokenId = 257;
+    const BLANK: TokenId = 256;
 
     /// A token for each byte, one without text, and the end.
-    struct Bytes(SpecialTokens);
+    struct ByteVocabWithEnd(SpecialTokens);
 
-    impl Vocab for Bytes {
+    impl Vocab for ByteVocabWithEnd {
         fn len(&self) -> usize {
             258
         }
 
-        fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
-            Ok(text.bytes().map(Token::from).collect())
+        fn tokenize(&self, text: &str, _: bool) -> Result<Vec<TokenId>> {
+            Ok(text.bytes().map(TokenId::from).collect())
         }
 
-        fn piece(&self, token: Token, special: bool) -> Vec<u8> {
+        fn piece(&self, token: TokenId, special: bool) -> Vec<u8> {
             match u8::try_from(token) {
                 Ok(byte) => vec![byte],
                 Err(_) if special && token == END => b"<end>".to_vec(),
@@ -234,11 +238,11 @@ mod tests {
             }
         }
 
-        fn is_end_of_generation(&self, token: Token) -> bool {
+        fn is_end_of_generation(&self, token: TokenId) -> bool {
             token == END
         }
 
-        fn required_bos(&self) -> Option<Token> {
+        fn required_bos(&self) -> Option<TokenId> {
             None
         }
 
@@ -261,30 +265,30 @@ mod tests {
 
     /// Draws the likeliest token, and remembers whether it ever saw a mask.
     #[derive(Clone, Default)]
-    struct Likeliest {
+    struct MaskWatcher {
         masked: Arc<AtomicBool>,
     }
 
-    impl Sampler for Likeliest {
-        fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token> {
+    impl Sampler for MaskWatcher {
+        fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
             self.masked.fetch_or(mask.is_some(), Ordering::Relaxed);
             let allowed = |token: &usize| {
                 mask.is_none_or(|mask| mask.get(*token)) && logits[*token] > f32::NEG_INFINITY
             };
             let best =
                 (0..logits.len()).filter(allowed).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-            best.map(|token| token as Token)
+            best.map(|token| token as TokenId)
         }
 
-        fn accept(&mut self, _: Token) {}
+        fn accept(&mut self, _: TokenId) {}
     }
 
-    fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<Update>) {
+    fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<JobUpdate>) {
         let (updates, received) = channel();
         let request = serde_json::json!({ "messages": [{ "role": "user", "content": "hi" }], "temperature": 0 });
         let sampling: Sampling = ChatRequest::read(request).expect("a request").sampling;
-        let ending = b"</t>".iter().map(|byte| Token::from(*byte)).collect();
-        let budget = budget.map(|tokens| Budget { tokens, ending });
+        let ending = b"</t>".iter().map(|byte| TokenId::from(*byte)).collect();
+        let budget = budget.map(|tokens| ReasoningBudget { tokens, ending });
         let job = Job {
             chat: 0,
             prompt: vec![0],
@@ -292,7 +296,7 @@ mod tests {
             sampling,
             stop: Vec::new(),
             constraint,
-            reasoning: Some(Reasoning {
+            reasoning: Some(ReasoningOptions {
                 open: "<t>".into(),
                 close: "</t>".into(),
                 inside: false,
@@ -309,7 +313,7 @@ mod tests {
     }
 
     /// `wish` is the likeliest, then the end, then `x`; all others are equal.
-    fn logits(wish: Option<Token>) -> Vec<f32> {
+    fn logits(wish: Option<TokenId>) -> Vec<f32> {
         let mut logits = vec![0.0; 258];
         logits[usize::from(b'x')] = 1.0;
         logits[END as usize] = 2.0;
@@ -319,16 +323,16 @@ mod tests {
 
     struct Ran {
         text: String,
-        logprobs: Vec<Token>,
-        outcome: Outcome,
+        logprobs: Vec<TokenId>,
+        outcome: JobOutcome,
         masked: bool,
     }
 
-    fn run(constraint: Option<&str>, budget: Option<usize>, wishes: &[Token]) -> Result<Ran> {
+    fn run(constraint: Option<&str>, budget: Option<usize>, wishes: &[TokenId]) -> Result<Ran> {
         let (job, received) = job(constraint.map(grammar), budget);
-        let sampler = Likeliest::default();
-        let mut active = Active::new(job, 0, 0, Box::new(sampler.clone()), Instant::now());
-        let vocab = Bytes(SpecialTokens::new(Vec::new()));
+        let sampler = MaskWatcher::default();
+        let mut active = ActiveJob::new(job, 0, 0, Box::new(sampler.clone()), Instant::now());
+        let vocab = ByteVocabWithEnd(SpecialTokens::new(Vec::new()));
         let mut wishes = wishes.iter().copied();
         let finish = loop {
             let chosen = active.choose(&logits(wishes.next()))?;
@@ -340,11 +344,11 @@ mod tests {
         let (mut text, mut logprobs) = (String::new(), Vec::new());
         for update in received.iter() {
             match update {
-                Update::Piece { text: piece, logprobs: sampled } => {
+                JobUpdate::Piece { text: piece, logprobs: sampled } => {
                     text += &piece;
                     logprobs.extend(sampled.iter().map(|each| each.sampled.token));
                 }
-                Update::Done(outcome) => {
+                JobUpdate::Done(outcome) => {
                     return Ok(Ran {
                         text,
                         logprobs,
@@ -352,24 +356,24 @@ mod tests {
                         masked: sampler.masked.load(Ordering::Relaxed),
                     });
                 }
-                Update::Failed(error) => return Err(error),
+                JobUpdate::Failed(error) => return Err(error),
             }
         }
         panic!("no outcome");
     }
 
-    fn tokens(text: &str) -> Vec<Token> {
-        text.bytes().map(Token::from).collect()
+    fn tokens(text: &str) -> Vec<TokenId> {
+        text.bytes().map(TokenId::from).collect()
     }
 
     #[track_caller]
     fn check(
         constraint: Option<&str>,
         budget: Option<usize>,
-        wishes: &[Token],
+        wishes: &[TokenId],
         text: &str,
         masked: bool,
-    ) -> Outcome {
+    ) -> JobOutcome {
         let ran = run(constraint, budget, wishes).expect("a reply");
         assert_eq!((&*ran.text, ran.masked), (text, masked));
         assert_eq!(ran.logprobs, tokens(text), "one for each token, in order");
@@ -390,7 +394,7 @@ mod tests {
         // The end is likelier than anything the grammar wants, but only allowed behind a letter.
         check(Some("start: /[a-z]*/"), None, &[], "", false);
         check(Some(r#"start: "ab" /[a-z]*/"#), None, &[], "ab", true);
-        check(Some(r#"start: "ab" /[a-z]*/"#), None, &[Token::from(b'a'), END, END], "ab", true);
+        check(Some(r#"start: "ab" /[a-z]*/"#), None, &[TokenId::from(b'a'), END, END], "ab", true);
     }
 
     #[test]
@@ -401,7 +405,8 @@ mod tests {
     #[test]
     fn a_grammar_that_allows_nothing_with_a_probability_is_an_error() {
         let (job, _received) = job(Some(grammar(r#"start: "ab""#)), None);
-        let mut active = Active::new(job, 0, 0, Box::new(Likeliest::default()), Instant::now());
+        let mut active =
+            ActiveJob::new(job, 0, 0, Box::new(MaskWatcher::default()), Instant::now());
         let mut logits = logits(None);
         logits[usize::from(b'a')] = f32::NEG_INFINITY;
         let error = active.choose(&logits).err().expect("refused");

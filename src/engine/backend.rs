@@ -7,16 +7,16 @@ use crate::api::Sampling;
 use crate::error::Result;
 
 /// A token id of the model's vocabulary.
-pub type Token = i32;
+pub type TokenId = i32;
 
 /// Tokens a grammar allows next, one bit each.
-pub type Mask = llguidance::toktrie::SimpleVob;
+pub type TokenMask = llguidance::toktrie::SimpleVob;
 
 /// One token of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct BatchEntry {
     /// The token.
-    pub token: Token,
+    pub token: TokenId,
     /// Its position in the sequence.
     pub position: usize,
     /// Its sequence, below [`Backend::n_sequences`].
@@ -50,7 +50,11 @@ pub trait Backend {
     fn is_broken(&self) -> bool;
 
     /// Computes a batch. `abort` is asked now and then while it runs.
-    fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded>;
+    fn decode(
+        &mut self,
+        batch: &[BatchEntry],
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Decoded>;
 
     /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a
     /// part only, or has lost what the rest of the sequence looks back to; then nothing of it may
@@ -79,7 +83,7 @@ pub trait Backend {
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()>;
 
     /// A sampler whose penalties have seen `recent`.
-    fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>>;
+    fn sampler(&self, sampling: &Sampling, recent: &[TokenId]) -> Result<Box<dyn Sampler>>;
 
     /// The logits of the `row`-th entry of the last batch (an entry that asked for them), one per
     /// token of the vocabulary.
@@ -91,10 +95,10 @@ pub trait Sampler {
     /// Draws from logits, one per token of the vocabulary, among the tokens `mask` allows. None
     /// when not one of them has a probability. Remembers nothing but how many random numbers it
     /// took.
-    fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token>;
+    fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId>;
 
     /// Remembers a token of the reply, for penalties.
-    fn accept(&mut self, token: Token);
+    fn accept(&mut self, token: TokenId);
 }
 
 /// The vocabulary. Immutable: any thread may ask.
@@ -109,16 +113,16 @@ pub trait Vocab: Send + Sync {
 
     /// Text to tokens, without adding BOS or EOS. With `parse_special`, text that spells a special
     /// token becomes it.
-    fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<Token>>;
+    fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>>;
 
     /// The bytes of a token; control tokens have none unless `special`.
-    fn piece(&self, token: Token, special: bool) -> Vec<u8>;
+    fn piece(&self, token: TokenId, special: bool) -> Vec<u8>;
 
     /// Whether the token ends a generation.
-    fn is_end_of_generation(&self, token: Token) -> bool;
+    fn is_end_of_generation(&self, token: TokenId) -> bool;
 
     /// The token that begins a text, where prompts must have it.
-    fn required_bos(&self) -> Option<Token>;
+    fn required_bos(&self) -> Option<TokenId>;
 
     /// The tokens that are found in a text before the rest of it is tokenised.
     fn special_tokens(&self) -> &SpecialTokens;

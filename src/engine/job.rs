@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use super::backend::Token;
+use super::backend::TokenId;
 use super::logprobs::SampledLogprobs;
-use super::reasoning_budget::Reasoning;
-use super::speculate::Drafted;
+use super::reasoning_budget::ReasoningOptions;
+use super::speculate::DraftCounts;
 use crate::api::Sampling;
 use crate::constraint::Constraint;
 use crate::error::Error;
@@ -18,7 +18,7 @@ pub struct Job {
     /// Whose it is: a number for each chat of the process.
     pub chat: u64,
     /// The prompt; at least one token, fewer than `n_ctx`.
-    pub prompt: Vec<Token>,
+    pub prompt: Vec<TokenId>,
     /// Most tokens to generate.
     pub max_tokens: usize,
     /// How tokens are chosen.
@@ -28,12 +28,12 @@ pub struct Job {
     /// A grammar the tokens must obey.
     pub constraint: Option<Constraint>,
     /// What to know of the model's reasoning; None where it has none.
-    pub reasoning: Option<Reasoning>,
+    pub reasoning: Option<ReasoningOptions>,
     /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each
     /// sampled one.
     pub logprobs: Option<usize>,
     /// Control tokens whose text must be visible, since the tool-call format is written with them.
-    pub visible: Arc<[Token]>,
+    pub visible: Arc<[TokenId]>,
     /// Whether a prefix in the KV cache may be used.
     pub reuse_prefix: bool,
     /// Set by anyone to end the job.
@@ -41,7 +41,7 @@ pub struct Job {
     /// When the job ends by itself as cancelled.
     pub deadline: Option<Instant>,
     /// Where updates go; a receiver that is gone cancels the job.
-    pub updates: Sender<Update>,
+    pub updates: Sender<JobUpdate>,
 }
 
 impl Job {
@@ -56,7 +56,7 @@ pub(crate) fn is_over(cancel: &AtomicBool, deadline: Option<Instant>) -> bool {
 }
 
 /// What a job's caller receives: any number of pieces, then one outcome or error.
-pub enum Update {
+pub enum JobUpdate {
     /// A part of the reply.
     Piece {
         /// Text, cut on UTF-8 boundaries, stop strings excluded; may be empty where there are log
@@ -67,7 +67,7 @@ pub enum Update {
         logprobs: Vec<SampledLogprobs>,
     },
     /// The end.
-    Done(Outcome),
+    Done(JobOutcome),
     /// The other end.
     Failed(Error),
 }
@@ -86,7 +86,7 @@ pub enum Finish {
 
 /// Figures of a finished job.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// Why it ended.
     pub finish: Finish,
     /// Tokens of the prompt that were in the KV cache.
@@ -100,5 +100,5 @@ pub struct Outcome {
     /// From the first token to the end.
     pub predicted_ms: f64,
     /// Tokens that were guessed for it; None without speculative decoding.
-    pub drafted: Option<Drafted>,
+    pub drafted: Option<DraftCounts>,
 }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::backend::Token;
+use super::backend::TokenId;
 
 /// What is not a number, or is minus infinity, which JSON cannot carry.
 const LEAST: f64 = -9999.0;
@@ -15,7 +15,7 @@ const LEAST: f64 = -9999.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Logprob {
     /// The token.
-    pub token: Token,
+    pub token: TokenId,
     /// Natural logarithm, at least -9999.
     pub logprob: f64,
 }
@@ -31,7 +31,7 @@ pub struct SampledLogprobs {
 
 impl SampledLogprobs {
     /// The token `sampled` and the `n_top` likeliest ones, by logits for the whole vocabulary.
-    pub(crate) fn of(logits: &[f32], sampled: Token, n_top: usize) -> SampledLogprobs {
+    pub(crate) fn of(logits: &[f32], sampled: TokenId, n_top: usize) -> SampledLogprobs {
         let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let offset = |logit: f32| f64::from(logit) - f64::from(greatest);
         let sum: f64 =
@@ -40,7 +40,7 @@ impl SampledLogprobs {
         let logprob = |token: usize| {
             let value = logits.get(token).map_or(f64::NAN, |logit| offset(*logit) - logarithm);
             // `max` of a NaN and a number is the number.
-            Logprob { token: token as Token, logprob: value.max(LEAST) }
+            Logprob { token: token as TokenId, logprob: value.max(LEAST) }
         };
         SampledLogprobs {
             sampled: logprob(usize::try_from(sampled).unwrap_or(usize::MAX)),
@@ -70,14 +70,14 @@ fn likeliest(logits: &[f32], n: usize) -> Vec<usize> {
 /// Log probabilities whose tokens' text is not out yet: a character is incomplete, or a stop string
 /// may have begun.
 #[derive(Debug, Default)]
-pub(crate) struct Unsent {
+pub(crate) struct PendingLogprobs {
     /// With each, how many bytes of text there are when its token's are all out.
     waiting: VecDeque<(usize, SampledLogprobs)>,
     made: usize,
     shown: usize,
 }
 
-impl Unsent {
+impl PendingLogprobs {
     /// Text was made of tokens: `text`, and the beginning of one more character if not `whole`.
     pub(crate) fn push(&mut self, logprobs: SampledLogprobs, text: &str, whole: bool) {
         self.made += text.len();
@@ -104,10 +104,10 @@ mod tests {
     #[track_caller]
     fn check(
         logits: &[f32],
-        sampled: Token,
+        sampled: TokenId,
         n_top: usize,
         expected: f64,
-        top: &[Token],
+        top: &[TokenId],
     ) -> SampledLogprobs {
         let logprobs = SampledLogprobs::of(logits, sampled, n_top);
         assert!((logprobs.sampled.logprob - expected).abs() < 1e-9, "{logprobs:?}");
@@ -162,7 +162,7 @@ mod tests {
         let tokens = |logprobs: Vec<SampledLogprobs>| {
             logprobs.iter().map(|each| each.sampled.token).collect::<Vec<_>>()
         };
-        let mut unsent = Unsent::default();
+        let mut unsent = PendingLogprobs::default();
         unsent.push(of(1), "G", false);
         assert!(unsent.shown("G").is_empty(), "the character its last byte begins is not out");
         unsent.push(of(2), "\u{fc}n", true);

@@ -1,7 +1,7 @@
 //! Tokens in, pieces of text out. Knows no llama.cpp: that is a [`Backend`].
 //!
 //! One thread per loaded model owns the backend and decodes all its chats in one batch
-//! (`scheduler`). Callers post a [`Job`] and receive [`Update`]s; nothing here calls a caller's
+//! (`scheduler`). Callers post a [`Job`] and receive [`JobUpdate`]s; nothing here calls a caller's
 //! code.
 
 mod active_job;
@@ -18,14 +18,14 @@ mod stop;
 mod thread;
 mod token_cache;
 
-pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
-pub use job::{Finish, Job, Outcome, Update};
+pub use backend::{Backend, BatchEntry, Decoded, Sampler, TokenId, TokenMask, Vocab};
+pub use job::{Finish, Job, JobOutcome, JobUpdate};
 pub use logprobs::{Logprob, SampledLogprobs};
-pub use prefix_cache::{Held, Kept};
-pub use reasoning_budget::{Budget, Reasoning};
-pub use special_tokens::{Special, SpecialTokens, Tokenised};
-pub use speculate::{Drafted, Drafter, ModelDrafter, NgramDrafter, Speculation, Wanted};
+pub use prefix_cache::{CacheLookup, SavedSequence};
+pub use reasoning_budget::{ReasoningBudget, ReasoningOptions};
+pub use special_tokens::{SpecialToken, SpecialTokens, TokenizedPrompt};
+pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;
-pub use thread::{Engine, Loaded, Progress};
+pub use thread::{Engine, LoadProgress, Loaded};
 pub(crate) use token_cache::TokenCache;

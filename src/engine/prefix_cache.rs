@@ -5,7 +5,7 @@
 //! copied, which shares cells and computes nothing. So the choice of a sequence is only about what
 //! is lost by it.
 
-use super::backend::Token;
+use super::backend::TokenId;
 
 /// A prompt of the same chat that leaves its last one so few tokens before the end goes on with it:
 /// templates end a prompt with the opening of a turn, which may read otherwise once the turn is
@@ -15,7 +15,7 @@ const OPENING: usize = 16;
 /// One sequence of the KV cache.
 #[derive(Debug, Default)]
 struct Sequence {
-    tokens: Vec<Token>,
+    tokens: Vec<TokenId>,
     /// The cell of each token, by a number of its own; those that were copied have the same.
     cells: Vec<u64>,
     busy: bool,
@@ -42,8 +42,8 @@ pub(crate) struct PrefixCache {
 
 /// What a request asks of the cache.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish<'a> {
-    pub(crate) prompt: &'a [Token],
+pub(crate) struct CacheRequest<'a> {
+    pub(crate) prompt: &'a [TokenId],
     /// Cells that the request may fill, its prompt included.
     pub(crate) reserve: usize,
     pub(crate) chat: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Wish<'a> {
 
 /// A sequence for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct CacheClaim {
     pub(crate) sequence: usize,
     /// Tokens of it to keep.
     pub(crate) kept: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Claim {
 
 /// What the cache has for a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct CacheLookup {
     /// Tokens of the prompt that a request would not have to compute.
     pub cached: usize,
     /// What is left of the chat's own requests: the tokens of the sequence that shares most with
@@ -75,9 +75,9 @@ pub struct Held {
 
 /// The content of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct SavedSequence {
     /// Its tokens.
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<TokenId>,
     /// What the backend knows of them; a secret between it and itself.
     pub data: Vec<u8>,
 }
@@ -105,7 +105,7 @@ impl PrefixCache {
     /// In this order: one whose conversation goes on with this prompt; an empty one; one of the
     /// same chat that shares half of its last prompt; the one unused for longest. Where nothing may
     /// be copied, the one that shares most.
-    pub(crate) fn claim(&mut self, wish: Wish) -> Option<Claim> {
+    pub(crate) fn claim(&mut self, wish: CacheRequest) -> Option<CacheClaim> {
         let free = |index: &usize| !self.sequences[*index].busy;
         let sequence =
             (0..self.sequences.len()).filter(free).max_by_key(|index| self.rank(*index, wish))?;
@@ -130,11 +130,11 @@ impl PrefixCache {
         let claimed = &mut self.sequences[sequence];
         (claimed.busy, claimed.reserved, claimed.last_used) = (true, wish.reserve, self.clock);
         (claimed.chat, claimed.prompt) = (wish.chat, wish.prompt.len());
-        Some(Claim { sequence, kept, copy })
+        Some(CacheClaim { sequence, kept, copy })
     }
 
     /// How well a sequence suits a request, the more the better.
-    fn rank(&self, index: usize, wish: Wish) -> (u8, usize, std::cmp::Reverse<u64>) {
+    fn rank(&self, index: usize, wish: CacheRequest) -> (u8, usize, std::cmp::Reverse<u64>) {
         let sequence = &self.sequences[index];
         let shared = self.shared(index, wish.prompt);
         let unused = std::cmp::Reverse(sequence.last_used);
@@ -159,25 +159,25 @@ impl PrefixCache {
 
     /// Tokens of the prompt that a sequence begins with. The last one never counts: its logits are
     /// not kept.
-    fn common(&self, index: usize, prompt: &[Token]) -> usize {
+    fn common(&self, index: usize, prompt: &[TokenId]) -> usize {
         common_prefix(&self.sequences[index].tokens, &prompt[..prompt.len().saturating_sub(1)])
     }
 
     /// Those of them that it can go on from.
-    fn shared(&self, index: usize, prompt: &[Token]) -> usize {
+    fn shared(&self, index: usize, prompt: &[TokenId]) -> usize {
         let Sequence { tokens, shortest, .. } = &self.sequences[index];
         let common = self.common(index, prompt);
         if common == tokens.len() || common >= *shortest { common } else { 0 }
     }
 
     /// Most tokens of the prompt that any sequence but this one holds.
-    pub(crate) fn longest_beside(&self, sequence: usize, prompt: &[Token]) -> usize {
+    pub(crate) fn longest_beside(&self, sequence: usize, prompt: &[TokenId]) -> usize {
         let others = (0..self.sequences.len()).filter(|index| *index != sequence);
         others.map(|index| self.shared(index, prompt)).max().unwrap_or(0)
     }
 
     /// What a request of this chat would find.
-    pub(crate) fn held(&self, chat: u64, prompt: &[Token]) -> Held {
+    pub(crate) fn held(&self, chat: u64, prompt: &[TokenId]) -> CacheLookup {
         let of_chat = (0..self.sequences.len()).filter(|index| self.sequences[*index].chat == chat);
         let own =
             of_chat.map(|index| (self.sequences[index].tokens.len(), self.common(index, prompt)));
@@ -185,7 +185,7 @@ impl PrefixCache {
         let of_use =
             (0..self.sequences.len()).filter(|index| self.copies || !self.sequences[*index].busy);
         let cached = of_use.map(|index| self.shared(index, prompt)).max().unwrap_or(0);
-        Held {
+        CacheLookup {
             cached,
             own: own.filter(|(tokens, _)| *tokens > 0).max_by_key(|(_, shared)| *shared),
         }
@@ -211,11 +211,11 @@ impl PrefixCache {
     }
 
     /// The tokens themselves.
-    pub(crate) fn tokens(&self, sequence: usize) -> &[Token] {
+    pub(crate) fn tokens(&self, sequence: usize) -> &[TokenId] {
         &self.sequences[sequence].tokens
     }
 
-    pub(crate) fn push(&mut self, sequence: usize, tokens: &[Token]) {
+    pub(crate) fn push(&mut self, sequence: usize, tokens: &[TokenId]) {
         let first = self.cells;
         self.cells += tokens.len() as u64;
         let sequence = &mut self.sequences[sequence];
@@ -276,7 +276,7 @@ impl PrefixCache {
 }
 
 /// Tokens that two lists begin with in common.
-pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
+pub(crate) fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
@@ -297,7 +297,7 @@ mod tests {
 
     /// A cache whose sequences hold the tokens of these prompts, used in this order, by chats of
     /// the same numbers.
-    fn cache(held: &[&[Token]], n_ctx: usize) -> PrefixCache {
+    fn cache(held: &[&[TokenId]], n_ctx: usize) -> PrefixCache {
         let mut cache = PrefixCache::new(held.len(), n_ctx, true);
         for (index, tokens) in held.iter().enumerate() {
             cache.push(index, tokens);
@@ -309,26 +309,26 @@ mod tests {
         cache
     }
 
-    fn wish(prompt: &[Token], reserve: usize, chat: u64) -> Wish<'_> {
-        Wish { prompt, reserve, chat, reuse: true, copy: true }
+    fn wish(prompt: &[TokenId], reserve: usize, chat: u64) -> CacheRequest<'_> {
+        CacheRequest { prompt, reserve, chat, reuse: true, copy: true }
     }
 
     /// 100 numbers from `from` on.
-    fn part(from: Token) -> Vec<Token> {
+    fn part(from: TokenId) -> Vec<TokenId> {
         (from..from + 100).collect()
     }
 
     #[track_caller]
     fn check(
-        held: &[&[Token]],
-        prompt: &[Token],
+        held: &[&[TokenId]],
+        prompt: &[TokenId],
         chat: u64,
         sequence: usize,
         kept: usize,
         copy: Option<(usize, usize)>,
     ) {
         let claim = cache(held, 10_000).claim(wish(prompt, 1000, chat));
-        assert_eq!(claim, Some(Claim { sequence, kept, copy }));
+        assert_eq!(claim, Some(CacheClaim { sequence, kept, copy }));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_sequence_is_chosen_by_what_is_lost() {
         let system = part(0);
-        let of = |parts: &[&[Token]]| parts.concat();
+        let of = |parts: &[&[TokenId]]| parts.concat();
         let (first, second) = (of(&[&system, &part(1000)]), of(&[&system, &part(2000)]));
         let third = of(&[&system, &part(3000)]);
         // The conversation goes on.
@@ -373,11 +373,11 @@ mod tests {
         let mut cache = cache(&[&[1, 2], &[1, 2, 3]], 100);
         assert_eq!(
             cache.claim(wish(&[1, 2, 3, 4], 10, 7)),
-            Some(Claim { sequence: 1, kept: 3, copy: None })
+            Some(CacheClaim { sequence: 1, kept: 3, copy: None })
         );
         assert_eq!(
             cache.claim(wish(&[1, 2, 3, 4], 10, 7)),
-            Some(Claim { sequence: 0, kept: 2, copy: Some((1, 3)) })
+            Some(CacheClaim { sequence: 0, kept: 2, copy: Some((1, 3)) })
         );
         assert_eq!(cache.claim(wish(&[1], 10, 7)), None, "all are busy");
     }
@@ -387,18 +387,18 @@ mod tests {
         let mut cache = cache(&[&[1, 2, 3, 9], &[], &[1, 5], &[7]], 100);
         cache.copies = false;
         (0..4).for_each(|index| cache.set_shortest(index, cache.len(index)));
-        assert_eq!(cache.held(2, &[1, 5, 6]), Held { cached: 2, own: Some((2, 2)) });
-        assert_eq!(cache.held(0, &[1, 2, 3, 4, 5]), Held { cached: 0, own: Some((4, 3)) });
+        assert_eq!(cache.held(2, &[1, 5, 6]), CacheLookup { cached: 2, own: Some((2, 2)) });
+        assert_eq!(cache.held(0, &[1, 2, 3, 4, 5]), CacheLookup { cached: 0, own: Some((4, 3)) });
         // Nothing is gained where only a part is shared: that sequence is left alone.
         assert_eq!(
             cache.claim(wish(&[1, 2, 3, 4], 10, 7)),
-            Some(Claim { sequence: 1, kept: 0, copy: None })
+            Some(CacheClaim { sequence: 1, kept: 0, copy: None })
         );
         assert_eq!(
             cache.claim(wish(&[1, 5, 6], 10, 7)),
-            Some(Claim { sequence: 2, kept: 2, copy: None })
+            Some(CacheClaim { sequence: 2, kept: 2, copy: None })
         );
-        assert_eq!(cache.held(2, &[1, 5, 6]), Held { cached: 0, own: None });
+        assert_eq!(cache.held(2, &[1, 5, 6]), CacheLookup { cached: 0, own: None });
     }
 
     #[test]
@@ -412,10 +412,10 @@ mod tests {
             let mut cache = cache(&[&held, &part(0)[..20]], 1000);
             cache.sequences[0].busy = true;
             cache.set_shortest(0, shortest);
-            assert_eq!(cache.held(0, &prompt), Held { cached, own: Some((100, 60)) });
+            assert_eq!(cache.held(0, &prompt), CacheLookup { cached, own: Some((100, 60)) });
             assert_eq!(
                 cache.claim(wish(&prompt, 200, 1)),
-                Some(Claim { sequence, kept, copy }),
+                Some(CacheClaim { sequence, kept, copy }),
                 "{shortest}"
             );
         };
@@ -428,8 +428,8 @@ mod tests {
     #[test]
     fn a_prompt_that_is_computed_anew_takes_the_place_of_its_like() {
         let mut cache = cache(&[&[7, 8], &[1, 2, 3]], 100);
-        let wish = Wish { reuse: false, ..wish(&[1, 2, 3, 4], 10, 7) };
-        assert_eq!(cache.claim(wish), Some(Claim { sequence: 1, kept: 0, copy: None }));
+        let wish = CacheRequest { reuse: false, ..wish(&[1, 2, 3, 4], 10, 7) };
+        assert_eq!(cache.claim(wish), Some(CacheClaim { sequence: 1, kept: 0, copy: None }));
     }
 
     #[test]
@@ -480,8 +480,8 @@ mod tests {
     #[test]
     fn what_is_held_for_a_chat() {
         let cache = cache(&[&[1, 2, 3, 4], &[1, 2], &[1, 2, 3, 4, 5]], 100);
-        assert_eq!(cache.held(0, &[1, 2, 3, 9]), Held { cached: 3, own: Some((4, 3)) });
-        assert_eq!(cache.held(1, &[1, 2, 3, 4, 5]), Held { cached: 4, own: Some((2, 2)) });
-        assert_eq!(cache.held(8, &[1, 2]), Held { cached: 1, own: None });
+        assert_eq!(cache.held(0, &[1, 2, 3, 9]), CacheLookup { cached: 3, own: Some((4, 3)) });
+        assert_eq!(cache.held(1, &[1, 2, 3, 4, 5]), CacheLookup { cached: 4, own: Some((2, 2)) });
+        assert_eq!(cache.held(8, &[1, 2]), CacheLookup { cached: 1, own: None });
     }
 }

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use super::backend::Token;
+use super::backend::TokenId;
 
 /// How a model marks its reasoning, and how much of it a job allows.
 #[derive(Debug, Clone)]
-pub struct Reasoning {
+pub struct ReasoningOptions {
     /// The tag that opens it; empty where it is never opened in a reply.
     pub open: Arc<str>,
     /// The tag that closes it.
@@ -18,21 +18,21 @@ pub struct Reasoning {
     /// Whether the prompt ended inside of it.
     pub inside: bool,
     /// None lets it take what it takes.
-    pub budget: Option<Budget>,
+    pub budget: Option<ReasoningBudget>,
 }
 
 /// A budget for each block of reasoning.
 #[derive(Debug, Clone)]
-pub struct Budget {
+pub struct ReasoningBudget {
     /// Tokens behind the opening tag. A character or a closing tag that the last of them begins is
     /// completed all the same.
     pub tokens: usize,
     /// What ends the block then: the closing tag, with whatever should stand beside it.
-    pub ending: Vec<Token>,
+    pub ending: Vec<TokenId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WatchState {
     /// Waits for the opening tag.
     Outside,
     /// Waits for the closing tag; `left` tokens may come before it is forced, and `over` came too
@@ -45,17 +45,17 @@ enum State {
 /// Follows one reply.
 #[derive(Debug)]
 pub(crate) struct ReasoningWatch {
-    reasoning: Reasoning,
-    state: State,
+    reasoning: ReasoningOptions,
+    state: WatchState,
     /// The end of the text so far, as much as may begin a tag.
     tail: Vec<u8>,
     tokens: usize,
 }
 
 impl ReasoningWatch {
-    pub(crate) fn new(reasoning: Reasoning) -> Self {
+    pub(crate) fn new(reasoning: ReasoningOptions) -> Self {
         let mut watch =
-            ReasoningWatch { reasoning, state: State::Outside, tail: Vec::new(), tokens: 0 };
+            ReasoningWatch { reasoning, state: WatchState::Outside, tail: Vec::new(), tokens: 0 };
         if watch.reasoning.inside {
             watch.enter();
         }
@@ -64,38 +64,38 @@ impl ReasoningWatch {
 
     /// The tokens that must come next, if the budget is used up; none while a character is
     /// incomplete, or while the model is about to close the reasoning itself.
-    pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[Token]> {
-        if let State::Inside { left: Some(0), over } = self.state
+    pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[TokenId]> {
+        if let WatchState::Inside { left: Some(0), over } = self.state
             && between_characters
             && (over >= self.reasoning.close.len() || !self.begins_closing())
         {
-            self.state = State::Forcing { next: 0 };
+            self.state = WatchState::Forcing { next: 0 };
         }
-        let State::Forcing { next } = self.state else { return None };
+        let WatchState::Forcing { next } = self.state else { return None };
         let ending = &self.reasoning.budget.as_ref()?.ending;
         ending.get(next..).filter(|rest| !rest.is_empty())
     }
 
     /// The ending cannot be written here: the reasoning goes on until the model closes it.
     pub(crate) fn give_up(&mut self) {
-        self.state = State::Inside { left: None, over: 0 };
+        self.state = WatchState::Inside { left: None, over: 0 };
     }
 
     /// Takes the next token of the reply by what it spells.
     pub(crate) fn take(&mut self, spelling: &[u8]) {
         match &mut self.state {
-            State::Outside => {}
-            State::Inside { left, over } => {
+            WatchState::Outside => {}
+            WatchState::Inside { left, over } => {
                 self.tokens += 1;
                 *over += usize::from(*left == Some(0));
                 *left = left.map(|left| left.saturating_sub(1));
             }
-            State::Forcing { next } => {
+            WatchState::Forcing { next } => {
                 self.tokens += 1;
                 *next += 1;
                 let length = self.reasoning.budget.as_ref().map_or(0, |budget| budget.ending.len());
                 if *next >= length {
-                    self.state = State::Outside;
+                    self.state = WatchState::Outside;
                     self.tail.clear();
                 }
                 return;
@@ -105,8 +105,10 @@ impl ReasoningWatch {
         while let Some((at, length)) = find(&self.tail, self.awaited()) {
             self.tail.drain(..at + length);
             match self.state {
-                State::Outside => self.enter(),
-                State::Inside { .. } | State::Forcing { .. } => self.state = State::Outside,
+                WatchState::Outside => self.enter(),
+                WatchState::Inside { .. } | WatchState::Forcing { .. } => {
+                    self.state = WatchState::Outside
+                }
             }
         }
         let keep = self.awaited().len().saturating_sub(1);
@@ -119,7 +121,7 @@ impl ReasoningWatch {
     }
 
     fn enter(&mut self) {
-        self.state = State::Inside {
+        self.state = WatchState::Inside {
             left: self.reasoning.budget.as_ref().map(|budget| budget.tokens),
             over: 0,
         };
@@ -132,8 +134,11 @@ impl ReasoningWatch {
     }
 
     fn awaited(&self) -> &[u8] {
-        let tag =
-            if self.state == State::Outside { &self.reasoning.open } else { &self.reasoning.close };
+        let tag = if self.state == WatchState::Outside {
+            &self.reasoning.open
+        } else {
+            &self.reasoning.close
+        };
         tag.as_bytes()
     }
 }
@@ -160,9 +165,9 @@ mod tests {
         expected: &str,
         reasoning_tokens: usize,
     ) {
-        let ending = "\n</t>".bytes().map(Token::from).collect();
-        let budget = budget.map(|tokens| Budget { tokens, ending });
-        let mut watch = ReasoningWatch::new(Reasoning {
+        let ending = "\n</t>".bytes().map(TokenId::from).collect();
+        let budget = budget.map(|tokens| ReasoningBudget { tokens, ending });
+        let mut watch = ReasoningWatch::new(ReasoningOptions {
             open: "<t>".into(),
             close: "</t>".into(),
             inside,
@@ -218,8 +223,8 @@ mod tests {
 
     #[test]
     fn an_ending_that_cannot_be_written_is_given_up() {
-        let budget = Some(Budget { tokens: 0, ending: vec![1, 2] });
-        let mut watch = ReasoningWatch::new(Reasoning {
+        let budget = Some(ReasoningBudget { tokens: 0, ending: vec![1, 2] });
+        let mut watch = ReasoningWatch::new(ReasoningOptions {
             open: "<t>".into(),
             close: "</t>".into(),
             inside: true,
@@ -240,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_has_no_opening_tag_is_only_open_at_the_start() {
-        let mut watch = ReasoningWatch::new(Reasoning {
+        let mut watch = ReasoningWatch::new(ReasoningOptions {
             open: "".into(),
             close: "</t>".into(),
             inside: true,

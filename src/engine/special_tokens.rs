@@ -10,16 +10,16 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::backend::{Token, Vocab};
+use super::backend::{TokenId, Vocab};
 use crate::error::Result;
 
 /// A token that a vocabulary finds in a text before it tokenises the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Special {
+pub struct SpecialToken {
     /// How it is spelt.
     pub text: String,
     /// Its id.
-    pub token: Token,
+    pub token: TokenId,
     /// Whether it controls the model. Others are words of the vocabulary, and mean the same
     /// wherever they stand.
     pub control: bool,
@@ -31,32 +31,32 @@ pub struct Special {
 
 /// A prompt as tokens, and where they can be taken up again.
 #[derive(Debug, Default)]
-pub struct Tokenised {
+pub struct TokenizedPrompt {
     /// The tokens.
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<TokenId>,
     /// The bytes in which no control token was looked for.
     plain: Vec<Range<usize>>,
-    cuts: Vec<Cut>,
+    cuts: Vec<TokenBoundary>,
 }
 
 /// Behind a special token: what was before it has the same tokens, whatever follows.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cut {
+struct TokenBoundary {
     byte: usize,
     tokens: usize,
     /// Whether the token takes the blanks that follow.
     strips: bool,
 }
 
-impl Tokenised {
+impl TokenizedPrompt {
     /// Puts a token in front, which no byte of the prompt stands for.
-    pub fn prepend(&mut self, token: Token) {
+    pub fn prepend(&mut self, token: TokenId) {
         self.tokens.insert(0, token);
         self.cuts.iter_mut().for_each(|cut| cut.tokens += 1);
     }
 
     /// The tokens, and the cuts, of as many bytes or fewer.
-    fn up_to(&self, bytes: usize) -> (Vec<Token>, Vec<Cut>) {
+    fn up_to(&self, bytes: usize) -> (Vec<TokenId>, Vec<TokenBoundary>) {
         let cuts = &self.cuts[..self.cuts.partition_point(|cut| cut.byte <= bytes)];
         let tokens = cuts.last().map_or(0, |cut| cut.tokens);
         // Most of a prompt is there, and the rest is about to be.
@@ -77,8 +77,8 @@ impl Tokenised {
 
 /// The special tokens of a vocabulary.
 pub struct SpecialTokens {
-    tokens: Vec<Special>,
-    controls: HashMap<Token, usize>,
+    tokens: Vec<SpecialToken>,
+    controls: HashMap<TokenId, usize>,
     /// The bytes of the longest spelling.
     longest: usize,
     /// None where there are none, or too many to be searched for.
@@ -87,7 +87,7 @@ pub struct SpecialTokens {
 
 impl SpecialTokens {
     /// Tokens without a spelling are left out.
-    pub fn new(mut tokens: Vec<Special>) -> SpecialTokens {
+    pub fn new(mut tokens: Vec<SpecialToken>) -> SpecialTokens {
         tokens.retain(|special| !special.text.is_empty());
         let spellings = tokens.iter().map(|special| special.text.as_bytes());
         let finder =
@@ -99,12 +99,12 @@ impl SpecialTokens {
     }
 
     /// How a control token is spelt; None for every other token.
-    pub fn control(&self, token: Token) -> Option<&str> {
+    pub fn control(&self, token: TokenId) -> Option<&str> {
         self.controls.get(&token).map(|place| &*self.tokens[*place].text)
     }
 
     /// The control tokens that a text spells, in order.
-    pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, Token)> {
+    pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, TokenId)> {
         let Some(finder) = &self.finder else { return Vec::new() };
         let found = finder
             .find_iter(text)
@@ -125,22 +125,22 @@ impl SpecialTokens {
         vocab: &dyn Vocab,
         prompt: &str,
         plain: Vec<Range<usize>>,
-        before: Option<(&str, &Tokenised)>,
-    ) -> Result<Tokenised> {
+        before: Option<(&str, &TokenizedPrompt)>,
+    ) -> Result<TokenizedPrompt> {
         let Some(finder) = &self.finder else {
             let tokens = vocab.tokenize(prompt, plain.is_empty())?;
-            return Ok(Tokenised { tokens, plain, cuts: Vec::new() });
+            return Ok(TokenizedPrompt { tokens, plain, cuts: Vec::new() });
         };
         let (mut tokens, mut cuts) = match before {
-            Some((other, tokenised)) => {
+            Some((other, tokenized)) => {
                 let common = common_prefix(prompt.as_bytes(), other.as_bytes())
-                    .min(tokenised.common_plain(&plain));
+                    .min(tokenized.common_plain(&plain));
                 // A spelling that begins earlier may be another one by what follows.
-                tokenised.up_to(common.saturating_sub(self.longest))
+                tokenized.up_to(common.saturating_sub(self.longest))
             }
             None => Default::default(),
         };
-        let Cut { byte: mut done, strips: mut strip, .. } =
+        let TokenBoundary { byte: mut done, strips: mut strip, .. } =
             cuts.last().copied().unwrap_or_default();
         let mut ranges = plain.iter().peekable();
         let mut from = done;
@@ -161,11 +161,11 @@ impl SpecialTokens {
             tokens.push(special.token);
             strip = special.strips_after;
             (done, from) = (end, end);
-            cuts.push(Cut { byte: end, tokens: tokens.len(), strips: strip });
+            cuts.push(TokenBoundary { byte: end, tokens: tokens.len(), strips: strip });
         }
         let rest = &prompt[done..];
         push(vocab, if strip { rest.trim_start() } else { rest }, &mut tokens)?;
-        Ok(Tokenised { tokens, plain, cuts })
+        Ok(TokenizedPrompt { tokens, plain, cuts })
     }
 }
 
@@ -178,7 +178,7 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
 }
 
-fn push(vocab: &dyn Vocab, text: &str, tokens: &mut Vec<Token>) -> Result<()> {
+fn push(vocab: &dyn Vocab, text: &str, tokens: &mut Vec<TokenId>) -> Result<()> {
     if !text.is_empty() {
         tokens.extend(vocab.tokenize(text, false)?);
     }
@@ -193,27 +193,27 @@ mod tests {
 
     /// Every byte is a token; text between special tokens stays together by a mark of its start, as
     /// a word-start would.
-    struct Bytes;
+    struct WordStartVocab;
 
-    impl Vocab for Bytes {
+    impl Vocab for WordStartVocab {
         fn len(&self) -> usize {
             300
         }
 
-        fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<Token>> {
+        fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>> {
             assert!(!parse_special);
-            Ok([299].into_iter().chain(text.bytes().map(Token::from)).collect())
+            Ok([299].into_iter().chain(text.bytes().map(TokenId::from)).collect())
         }
 
-        fn piece(&self, _: Token, _: bool) -> Vec<u8> {
+        fn piece(&self, _: TokenId, _: bool) -> Vec<u8> {
             Vec::new()
         }
 
-        fn is_end_of_generation(&self, _: Token) -> bool {
+        fn is_end_of_generation(&self, _: TokenId) -> bool {
             false
         }
 
-        fn required_bos(&self) -> Option<Token> {
+        fn required_bos(&self) -> Option<TokenId> {
             None
         }
 
@@ -222,8 +222,14 @@ mod tests {
         }
     }
 
-    fn special(text: &str, token: Token, control: bool) -> Special {
-        Special { text: text.to_owned(), token, control, strips_before: false, strips_after: false }
+    fn special(text: &str, token: TokenId, control: bool) -> SpecialToken {
+        SpecialToken {
+            text: text.to_owned(),
+            token,
+            control,
+            strips_before: false,
+            strips_after: false,
+        }
     }
 
     fn specials() -> SpecialTokens {
@@ -237,7 +243,7 @@ mod tests {
     #[track_caller]
     fn check(prompt: &str, plain: Option<Range<usize>>, expected: &str) {
         let shown: String = specials()
-            .tokenize(&Bytes, prompt, plain.into_iter().collect(), None)
+            .tokenize(&WordStartVocab, prompt, plain.into_iter().collect(), None)
             .unwrap()
             .tokens
             .into_iter()
@@ -287,15 +293,16 @@ mod tests {
     #[test]
     fn what_was_tokenised_before_changes_no_token() {
         let specials = specials();
-        let tokens =
-            |prompt: &str, plain: &[(usize, usize)], before: Option<(&str, &Tokenised)>| {
-                let plain = plain.iter().map(|(start, end)| *start..*end).collect();
-                let mut tokenised = specials.tokenize(&Bytes, prompt, plain, before).unwrap();
-                if before.is_none() {
-                    tokenised.prepend(300);
-                }
-                tokenised
-            };
+        let tokens = |prompt: &str,
+                      plain: &[(usize, usize)],
+                      before: Option<(&str, &TokenizedPrompt)>| {
+            let plain = plain.iter().map(|(start, end)| *start..*end).collect();
+            let mut tokenized = specials.tokenize(&WordStartVocab, prompt, plain, before).unwrap();
+            if before.is_none() {
+                tokenized.prepend(300);
+            }
+            tokenized
+        };
         // The ranges of one request, and those of the next.
         let plains: [[&[(usize, usize)]; 2]; 5] = [
             [&[], &[]],

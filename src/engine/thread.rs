@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::backend::Token;
+use super::backend::TokenId;
 use super::backend::{Backend, Vocab};
-use super::job::{Job, Update};
-use super::prefix_cache::{Held, Kept};
+use super::job::{Job, JobUpdate};
+use super::prefix_cache::{CacheLookup, SavedSequence};
 use super::scheduler::Scheduler;
 use super::speculate::Speculation;
 use crate::error::{Code, Error, Result};
 
 /// What a load reports while it runs: the share of the work that is done, 0 to 1.
-pub type Progress = f32;
+pub type LoadProgress = f32;
 
 /// What a load returns.
 pub struct Loaded {
@@ -27,36 +27,36 @@ pub struct Loaded {
     pub speculation: Option<Speculation>,
 }
 
-enum Loading {
-    Progress(Progress),
+enum LoadMessage {
+    Progress(LoadProgress),
     Finished(Result<Arc<dyn Vocab>>),
 }
 
 /// What the thread is asked for.
-enum Command {
+enum EngineCommand {
     Run(Box<Job>),
     /// What is held for a prompt of a chat.
     Look {
         chat: u64,
-        prompt: Vec<Token>,
-        answer: Sender<Held>,
+        prompt: Vec<TokenId>,
+        answer: Sender<CacheLookup>,
     },
     /// What is held of a chat.
     Keep {
         chat: u64,
-        answer: Sender<Result<Option<Kept>>>,
+        answer: Sender<Result<Option<SavedSequence>>>,
     },
     /// To hold it again.
     Restore {
         chat: u64,
-        kept: Kept,
+        kept: SavedSequence,
         answer: Sender<Result<()>>,
     },
 }
 
 /// A loaded model with its thread. Dropping it ends the thread and frees the model.
 pub struct Engine {
-    commands: Option<Sender<Command>>,
+    commands: Option<Sender<EngineCommand>>,
     vocab: Arc<dyn Vocab>,
     thread: Option<JoinHandle<()>>,
     broken: Arc<AtomicBool>,
@@ -65,9 +65,9 @@ pub struct Engine {
 impl Engine {
     /// Starts a thread, loads on it, and returns when the model is ready. `on_progress` is called
     /// on this thread.
-    pub fn start<L>(load: L, on_progress: &mut dyn FnMut(Progress)) -> Result<Engine>
+    pub fn start<L>(load: L, on_progress: &mut dyn FnMut(LoadProgress)) -> Result<Engine>
     where
-        L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded> + Send + 'static,
+        L: FnOnce(&mut dyn FnMut(LoadProgress)) -> Result<Loaded> + Send + 'static,
     {
         let (commands, inbox) = channel();
         let (report, loading) = channel();
@@ -83,8 +83,8 @@ impl Engine {
             })?;
         loop {
             match loading.recv() {
-                Ok(Loading::Progress(done)) => on_progress(done),
-                Ok(Loading::Finished(Ok(vocab))) => {
+                Ok(LoadMessage::Progress(done)) => on_progress(done),
+                Ok(LoadMessage::Finished(Ok(vocab))) => {
                     return Ok(Engine {
                         commands: Some(commands),
                         vocab,
@@ -92,7 +92,7 @@ impl Engine {
                         broken,
                     });
                 }
-                Ok(Loading::Finished(Err(error))) => {
+                Ok(LoadMessage::Finished(Err(error))) => {
                     let _ = thread.join();
                     return Err(error);
                 }
@@ -106,34 +106,34 @@ impl Engine {
 
     /// Hands a job to the engine; its updates come through the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
-        self.send(Command::Run(Box::new(job)))
+        self.send(EngineCommand::Run(Box::new(job)))
     }
 
     /// What the KV cache holds for a prompt (one token or more) of a chat. Waits for the decode
     /// that runs.
-    pub fn held(&self, chat: u64, prompt: Vec<Token>) -> Result<Held> {
+    pub fn held(&self, chat: u64, prompt: Vec<TokenId>) -> Result<CacheLookup> {
         let (answer, held) = channel();
-        self.send(Command::Look { chat, prompt, answer })?;
+        self.send(EngineCommand::Look { chat, prompt, answer })?;
         held.recv().map_err(|_| stopped())
     }
 
     /// What the KV cache holds of the last job of a chat; None if that is gone. Waits for the
     /// decode that runs.
-    pub fn keep(&self, chat: u64) -> Result<Option<Kept>> {
+    pub fn keep(&self, chat: u64) -> Result<Option<SavedSequence>> {
         let (answer, kept) = channel();
-        self.send(Command::Keep { chat, answer })?;
+        self.send(EngineCommand::Keep { chat, answer })?;
         kept.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Puts into the KV cache what [`Engine::keep`] of an engine with the same model and options
     /// returned, for the next prompts that begin with it. Waits for the decode that runs.
-    pub fn restore(&self, chat: u64, kept: Kept) -> Result<()> {
+    pub fn restore(&self, chat: u64, kept: SavedSequence) -> Result<()> {
         let (answer, restored) = channel();
-        self.send(Command::Restore { chat, kept, answer })?;
+        self.send(EngineCommand::Restore { chat, kept, answer })?;
         restored.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
-    fn send(&self, command: Command) -> Result<()> {
+    fn send(&self, command: EngineCommand) -> Result<()> {
         let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
         if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(stopped()) }
     }
@@ -158,27 +158,31 @@ impl Drop for Engine {
     }
 }
 
-fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Command>, broken: &AtomicBool)
-where
-    L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded>,
+fn run<L>(
+    load: L,
+    report: &Sender<LoadMessage>,
+    inbox: &Receiver<EngineCommand>,
+    broken: &AtomicBool,
+) where
+    L: FnOnce(&mut dyn FnMut(LoadProgress)) -> Result<Loaded>,
 {
     let _quiet = crate::panic::Quiet::enter();
-    let mut progress = |done: Progress| {
-        let _ = report.send(Loading::Progress(done));
+    let mut progress = |done: LoadProgress| {
+        let _ = report.send(LoadMessage::Progress(done));
     };
     let loaded = catch_unwind(AssertUnwindSafe(|| load(&mut progress)));
     let Loaded { backend, vocab, speculation } = match loaded {
         Ok(Ok(loaded)) => loaded,
-        Ok(Err(error)) => return drop(report.send(Loading::Finished(Err(error)))),
+        Ok(Err(error)) => return drop(report.send(LoadMessage::Finished(Err(error)))),
         Err(payload) => {
-            return drop(report.send(Loading::Finished(Err(crate::panic::error(&*payload)))));
+            return drop(report.send(LoadMessage::Finished(Err(crate::panic::error(&*payload)))));
         }
     };
     let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab), speculation);
-    let _ = report.send(Loading::Finished(Ok(vocab)));
+    let _ = report.send(LoadMessage::Finished(Ok(vocab)));
     let fault = match catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, inbox))) {
-        Ok(Served::ToTheEnd) => return,
-        Ok(Served::UntilAFault) => stopped(),
+        Ok(ServeEnd::ToTheEnd) => return,
+        Ok(ServeEnd::UntilAFault) => stopped(),
         Err(payload) => crate::panic::error(&*payload),
     };
     broken.store(true, Ordering::Release);
@@ -187,28 +191,28 @@ where
     // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
     for command in inbox.iter() {
         let _ = match command {
-            Command::Run(job) => job.updates.send(Update::Failed(again())).is_ok(),
-            Command::Keep { answer, .. } => answer.send(Err(again())).is_ok(),
-            Command::Restore { answer, .. } => answer.send(Err(again())).is_ok(),
+            EngineCommand::Run(job) => job.updates.send(JobUpdate::Failed(again())).is_ok(),
+            EngineCommand::Keep { answer, .. } => answer.send(Err(again())).is_ok(),
+            EngineCommand::Restore { answer, .. } => answer.send(Err(again())).is_ok(),
             // Hanging up is the answer.
-            Command::Look { .. } => false,
+            EngineCommand::Look { .. } => false,
         };
     }
 }
 
-enum Served {
+enum ServeEnd {
     /// Nobody is left to send a job.
     ToTheEnd,
     /// The backend is broken.
     UntilAFault,
 }
 
-fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Command>) -> Served {
+fn serve(scheduler: &mut Scheduler, inbox: &Receiver<EngineCommand>) -> ServeEnd {
     while !scheduler.is_broken() {
         if scheduler.is_idle() {
             match inbox.recv() {
                 Ok(command) => obey(scheduler, command),
-                Err(_) => return Served::ToTheEnd,
+                Err(_) => return ServeEnd::ToTheEnd,
             }
         }
         for command in inbox.try_iter() {
@@ -216,18 +220,18 @@ fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Command>) -> Served {
         }
         scheduler.step();
     }
-    Served::UntilAFault
+    ServeEnd::UntilAFault
 }
 
-fn obey(scheduler: &mut Scheduler, command: Command) {
+fn obey(scheduler: &mut Scheduler, command: EngineCommand) {
     // Nobody may be waiting any more.
     let _ = match command {
-        Command::Run(job) => return scheduler.add(*job),
-        Command::Look { chat, prompt, answer } => {
+        EngineCommand::Run(job) => return scheduler.add(*job),
+        EngineCommand::Look { chat, prompt, answer } => {
             answer.send(scheduler.held(chat, &prompt)).is_ok()
         }
-        Command::Keep { chat, answer } => answer.send(scheduler.keep(chat)).is_ok(),
-        Command::Restore { chat, kept, answer } => {
+        EngineCommand::Keep { chat, answer } => answer.send(scheduler.keep(chat)).is_ok(),
+        EngineCommand::Restore { chat, kept, answer } => {
             answer.send(scheduler.restore(chat, &kept)).is_ok()
         }
     };

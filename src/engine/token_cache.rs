@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::backend::Token;
+use super::backend::TokenId;
 use crate::error::Result;
 
 /// Bytes of text in one generation. A conversation that fills a context of 32,768 tokens fits.
@@ -18,8 +18,8 @@ pub(crate) struct TokenCache(Mutex<Generations>);
 /// in the younger one.
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<Box<str>, Arc<[Token]>>,
-    old: HashMap<Box<str>, Arc<[Token]>>,
+    young: HashMap<Box<str>, Arc<[TokenId]>>,
+    old: HashMap<Box<str>, Arc<[TokenId]>>,
     /// Of the young one.
     bytes: usize,
 }
@@ -29,8 +29,8 @@ impl TokenCache {
     pub(crate) fn tokens(
         &self,
         text: &str,
-        tokenize: impl FnOnce() -> Result<Vec<Token>>,
-    ) -> Result<Vec<Token>> {
+        tokenize: impl FnOnce() -> Result<Vec<TokenId>>,
+    ) -> Result<Vec<TokenId>> {
         if text.len() > MOST_BYTES / 4 {
             return tokenize();
         }
@@ -49,7 +49,7 @@ impl TokenCache {
 }
 
 impl Generations {
-    fn find(&mut self, text: &str) -> Option<Arc<[Token]>> {
+    fn find(&mut self, text: &str) -> Option<Arc<[TokenId]>> {
         if let Some(tokens) = self.young.get(text) {
             return Some(Arc::clone(tokens));
         }
@@ -58,7 +58,7 @@ impl Generations {
         Some(tokens)
     }
 
-    fn keep(&mut self, text: Box<str>, tokens: Arc<[Token]>) {
+    fn keep(&mut self, text: Box<str>, tokens: Arc<[TokenId]>) {
         if self.bytes + text.len() > MOST_BYTES {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
@@ -78,9 +78,9 @@ mod tests {
         let mut asked = false;
         let tokens = cache.tokens(text, || {
             asked = true;
-            Ok(text.bytes().map(Token::from).collect())
+            Ok(text.bytes().map(TokenId::from).collect())
         });
-        assert_eq!(tokens.expect("tokens"), text.bytes().map(Token::from).collect::<Vec<_>>());
+        assert_eq!(tokens.expect("tokens"), text.bytes().map(TokenId::from).collect::<Vec<_>>());
         asked
     }
 

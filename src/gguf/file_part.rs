@@ -1,11 +1,11 @@
 //! One file of a model: magic, version, metadata, tensor table.
 //!
-//! In: a cursor at byte 0. Out: `Part`, with diagnostics about the file's length. Never: what only a
+//! In: a cursor at byte 0. Out: `FilePart`, with diagnostics about the file's length. Never: what only a
 //! whole model must have.
 
 use std::io::{Read, Seek};
 
-use super::metadata::{Metadata, Value};
+use super::metadata::{GgufValue, Metadata};
 use super::reader::{Cursor, invalid};
 use super::tensors::TensorTable;
 use crate::diagnostic::Diagnostic;
@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 const DEFAULT_ALIGNMENT: u64 = 32;
 
 /// One file of a model.
-pub(crate) struct Part {
+pub(crate) struct FilePart {
     pub(crate) version: u32,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: TensorTable,
@@ -23,9 +23,9 @@ pub(crate) struct Part {
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
-impl Part {
+impl FilePart {
     /// Reads everything before the data section.
-    pub(crate) fn read<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<Part> {
+    pub(crate) fn read<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<FilePart> {
         let file_size = cursor.remaining();
         if file_size == 0 {
             return Err(invalid(0, "not a GGUF file: it is empty"));
@@ -69,7 +69,7 @@ impl Part {
                 diagnostics.push(Diagnostic::new("trailing_bytes", message));
             }
         }
-        Ok(Part { version, metadata, tensors, data_end, diagnostics })
+        Ok(FilePart { version, metadata, tensors, data_end, diagnostics })
     }
 }
 
@@ -106,8 +106,8 @@ fn alignment(metadata: &Metadata) -> Result<u64> {
     const KEY: &str = "general.alignment";
     match metadata.get(KEY) {
         None if !metadata.contains(KEY) => Ok(DEFAULT_ALIGNMENT),
-        Some(Value::U32(alignment)) if alignment.is_power_of_two() => Ok(u64::from(*alignment)),
-        Some(Value::U32(other)) => Err(Error::new(
+        Some(GgufValue::U32(alignment)) if alignment.is_power_of_two() => Ok(u64::from(*alignment)),
+        Some(GgufValue::U32(other)) => Err(Error::new(
             Code::ModelInvalid,
             format!("{KEY} is {other}, which is not a power of two"),
         )),

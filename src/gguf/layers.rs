@@ -2,7 +2,7 @@
 //! each token or sequence.
 
 use super::header::ModelHeader;
-use super::metadata::Value;
+use super::metadata::GgufValue;
 
 /// What a model's layers need, in bytes where nothing else is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl ModelHeader {
         tensors.data_bytes?;
         let count = self.block_count().filter(|count| (1..=65_536).contains(count))?;
         let embedding = self.embedding_length()?;
-        let number = |key: &str| self.of_architecture(key).and_then(Value::as_u64);
+        let number = |key: &str| self.of_architecture(key).and_then(GgufValue::as_u64);
         let heads = self.of_architecture("attention.head_count").and_then(most).unwrap_or(0);
         let length = |key| number(key).or_else(|| embedding.checked_div(heads)).unwrap_or(0) as f64;
         let per_head = length("attention.key_length") * key_element
@@ -51,7 +51,9 @@ impl ModelHeader {
         let state = self.state_elements(embedding).saturating_mul(4);
         let block = |index: u64| {
             let kv_heads = match kv_heads {
-                Some(Value::Array(_, items)) => items.get(index as usize).and_then(Value::as_u64),
+                Some(GgufValue::Array(_, items)) => {
+                    items.get(index as usize).and_then(GgufValue::as_u64)
+                }
                 Some(scalar) => scalar.as_u64(),
                 None => None,
             };
@@ -61,7 +63,7 @@ impl ModelHeader {
             let may_have_state = kv_heads.unwrap_or(0) == 0
                 || !matches!(
                     self.of_architecture("attention.head_count_kv"),
-                    Some(Value::Array(..))
+                    Some(GgufValue::Array(..))
                 );
             Layer {
                 weights: tensors.blocks.get(&(index as u32)).copied().unwrap_or(0),
@@ -98,7 +100,7 @@ impl ModelHeader {
     /// Elements of the state of a layer that has one (llama.cpp `n_embd_r` and `n_embd_s`); 0 where
     /// there is none, or none known.
     fn state_elements(&self, embedding: u64) -> u64 {
-        let number = |key: &str| self.of_architecture(key).and_then(Value::as_u64).unwrap_or(0);
+        let number = |key: &str| self.of_architecture(key).and_then(GgufValue::as_u64).unwrap_or(0);
         let (inner, state) = (number("ssm.inner_size"), number("ssm.state_size"));
         let groups = number("ssm.group_count").saturating_mul(state).saturating_mul(2);
         let convolution = number("ssm.conv_kernel")
@@ -113,9 +115,9 @@ impl ModelHeader {
 }
 
 /// A number, or the largest of several.
-fn most(value: &Value) -> Option<u64> {
+fn most(value: &GgufValue) -> Option<u64> {
     match value {
-        Value::Array(_, items) => items.iter().filter_map(Value::as_u64).max(),
+        GgufValue::Array(_, items) => items.iter().filter_map(GgufValue::as_u64).max(),
         scalar => scalar.as_u64(),
     }
 }

@@ -100,7 +100,7 @@ impl ValueType {
 /// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the names are the format's own")]
-pub enum Value {
+pub enum GgufValue {
     U8(u8),
     I8(i8),
     U16(u16),
@@ -114,40 +114,40 @@ pub enum Value {
     I64(i64),
     F64(f64),
     /// The element type, which also an empty array has, and the elements.
-    Array(ValueType, Vec<Value>),
+    Array(ValueType, Vec<GgufValue>),
 }
 
-impl Value {
+impl GgufValue {
     /// The type this value is written with.
     pub fn value_type(&self) -> ValueType {
         match self {
-            Value::U8(_) => ValueType::U8,
-            Value::I8(_) => ValueType::I8,
-            Value::U16(_) => ValueType::U16,
-            Value::I16(_) => ValueType::I16,
-            Value::U32(_) => ValueType::U32,
-            Value::I32(_) => ValueType::I32,
-            Value::F32(_) => ValueType::F32,
-            Value::Bool(_) => ValueType::Bool,
-            Value::String(_) => ValueType::String,
-            Value::U64(_) => ValueType::U64,
-            Value::I64(_) => ValueType::I64,
-            Value::F64(_) => ValueType::F64,
-            Value::Array(..) => ValueType::Array,
+            GgufValue::U8(_) => ValueType::U8,
+            GgufValue::I8(_) => ValueType::I8,
+            GgufValue::U16(_) => ValueType::U16,
+            GgufValue::I16(_) => ValueType::I16,
+            GgufValue::U32(_) => ValueType::U32,
+            GgufValue::I32(_) => ValueType::I32,
+            GgufValue::F32(_) => ValueType::F32,
+            GgufValue::Bool(_) => ValueType::Bool,
+            GgufValue::String(_) => ValueType::String,
+            GgufValue::U64(_) => ValueType::U64,
+            GgufValue::I64(_) => ValueType::I64,
+            GgufValue::F64(_) => ValueType::F64,
+            GgufValue::Array(..) => ValueType::Array,
         }
     }
 
     /// An integer of any width that is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
-            Value::U8(v) => Some(v.into()),
-            Value::U16(v) => Some(v.into()),
-            Value::U32(v) => Some(v.into()),
-            Value::U64(v) => Some(v),
-            Value::I8(v) => v.try_into().ok(),
-            Value::I16(v) => v.try_into().ok(),
-            Value::I32(v) => v.try_into().ok(),
-            Value::I64(v) => v.try_into().ok(),
+            GgufValue::U8(v) => Some(v.into()),
+            GgufValue::U16(v) => Some(v.into()),
+            GgufValue::U32(v) => Some(v.into()),
+            GgufValue::U64(v) => Some(v),
+            GgufValue::I8(v) => v.try_into().ok(),
+            GgufValue::I16(v) => v.try_into().ok(),
+            GgufValue::I32(v) => v.try_into().ok(),
+            GgufValue::I64(v) => v.try_into().ok(),
             _ => None,
         }
     }
@@ -155,7 +155,7 @@ impl Value {
     /// A string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
-            Value::String(text) => Some(text),
+            GgufValue::String(text) => Some(text),
             _ => None,
         }
     }
@@ -163,7 +163,7 @@ impl Value {
     /// A boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
-            Value::Bool(v) => Some(v),
+            GgufValue::Bool(v) => Some(v),
             _ => None,
         }
     }
@@ -171,12 +171,12 @@ impl Value {
     /// A float, or an integer as one.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
-            Value::F32(v) => Some(v.into()),
-            Value::F64(v) => Some(v),
-            Value::I8(v) => Some(v.into()),
-            Value::I16(v) => Some(v.into()),
-            Value::I32(v) => Some(v.into()),
-            Value::I64(v) => Some(v as f64),
+            GgufValue::F32(v) => Some(v.into()),
+            GgufValue::F64(v) => Some(v),
+            GgufValue::I8(v) => Some(v.into()),
+            GgufValue::I16(v) => Some(v.into()),
+            GgufValue::I32(v) => Some(v.into()),
+            GgufValue::I64(v) => Some(v as f64),
             _ => self.as_u64().map(|v| v as f64),
         }
     }
@@ -184,14 +184,14 @@ impl Value {
 
 macro_rules! value_from {
     ($($from:ty => $variant:ident),*) => {$(
-        impl From<$from> for Value {
+        impl From<$from> for GgufValue {
             fn from(v: $from) -> Self {
-                Value::$variant(v)
+                GgufValue::$variant(v)
             }
         }
-        impl From<Vec<$from>> for Value {
+        impl From<Vec<$from>> for GgufValue {
             fn from(items: Vec<$from>) -> Self {
-                Value::Array(ValueType::$variant, items.into_iter().map(Value::from).collect())
+                GgufValue::Array(ValueType::$variant, items.into_iter().map(GgufValue::from).collect())
             }
         }
     )*};
@@ -199,9 +199,9 @@ macro_rules! value_from {
 value_from!(u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, f32 => F32, bool => Bool,
     String => String, u64 => U64, i64 => I64, f64 => F64);
 
-impl From<&str> for Value {
+impl From<&str> for GgufValue {
     fn from(text: &str) -> Self {
-        Value::String(text.to_owned())
+        GgufValue::String(text.to_owned())
     }
 }
 
@@ -215,7 +215,7 @@ struct Tokens {
 /// The table as read.
 pub(crate) struct Metadata {
     /// `None` for what was passed over.
-    entries: BTreeMap<String, Option<Value>>,
+    entries: BTreeMap<String, Option<GgufValue>>,
     tokens: Option<Tokens>,
     /// Where the types of the tokens begin, and how many there are.
     types: Option<(u64, u64)>,
@@ -233,7 +233,7 @@ impl Metadata {
             ));
         }
         let mut table = Metadata { entries: BTreeMap::new(), tokens: None, types: None };
-        let mut budget = Budget { kept: MAX_KEPT_BYTES, walked: MAX_WALKED_BYTES };
+        let mut budget = ReadBudget { kept: MAX_KEPT_BYTES, walked: MAX_WALKED_BYTES };
         for _ in 0..count {
             let at = cursor.offset();
             let length = cursor.length(MAX_KEY_BYTES, "a metadata key")?;
@@ -255,8 +255,8 @@ impl Metadata {
         &mut self,
         cursor: &mut Cursor<R>,
         key: &str,
-        budget: &mut Budget,
-    ) -> Result<Option<Value>> {
+        budget: &mut ReadBudget,
+    ) -> Result<Option<GgufValue>> {
         match value_type(cursor, key)? {
             ValueType::Array => self.array(cursor, key, budget),
             ValueType::String => string(cursor, key, budget),
@@ -268,8 +268,8 @@ impl Metadata {
         &mut self,
         cursor: &mut Cursor<R>,
         key: &str,
-        budget: &mut Budget,
-    ) -> Result<Option<Value>> {
+        budget: &mut ReadBudget,
+    ) -> Result<Option<GgufValue>> {
         let at = cursor.offset();
         let element = value_type(cursor, key)?;
         let count = cursor.u64(key)?;
@@ -303,17 +303,17 @@ impl Metadata {
                 cursor.skip(total, key).map(|()| None)
             }
             _ if element.is_integer() && count <= MAX_KEPT_ARRAY => {
-                budget.keep(count * size_of::<Value>() as u64, at)?;
+                budget.keep(count * size_of::<GgufValue>() as u64, at)?;
                 let items =
                     (0..count).map(|_| scalar(cursor, element, key)).collect::<Result<_>>()?;
-                Ok(Some(Value::Array(element, items)))
+                Ok(Some(GgufValue::Array(element, items)))
             }
             _ => cursor.skip(total, key).map(|()| None),
         }
     }
 
     /// A kept value.
-    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&GgufValue> {
         self.entries.get(key)?.as_ref()
     }
 
@@ -401,12 +401,12 @@ impl Metadata {
 }
 
 /// What may still be kept and walked.
-struct Budget {
+struct ReadBudget {
     kept: u64,
     walked: u64,
 }
 
-impl Budget {
+impl ReadBudget {
     fn keep(&mut self, bytes: u64, at: u64) -> Result<()> {
         self.kept = self.kept.checked_sub(bytes).ok_or_else(|| {
             invalid(
@@ -429,34 +429,34 @@ fn value_type<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str) -> Result<Value
 fn string<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     key: &str,
-    budget: &mut Budget,
-) -> Result<Option<Value>> {
+    budget: &mut ReadBudget,
+) -> Result<Option<GgufValue>> {
     let at = cursor.offset();
     let length = cursor.length(u64::MAX, key)?;
     if length > MAX_OTHER_STRING_BYTES && !key.starts_with(TEMPLATE_KEY) {
         return cursor.skip(length, key).map(|()| None);
     }
     budget.keep(length, at)?;
-    Ok(Some(Value::String(cursor.text(length, &format!("the value of {key:?}"))?)))
+    Ok(Some(GgufValue::String(cursor.text(length, &format!("the value of {key:?}"))?)))
 }
 
 fn scalar<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     scalar_type: ValueType,
     key: &str,
-) -> Result<Value> {
+) -> Result<GgufValue> {
     Ok(match scalar_type {
-        ValueType::U8 => Value::U8(cursor.u8(key)?),
-        ValueType::I8 => Value::I8(cursor.u8(key)?.cast_signed()),
-        ValueType::U16 => Value::U16(cursor.u16(key)?),
-        ValueType::I16 => Value::I16(cursor.u16(key)?.cast_signed()),
-        ValueType::U32 => Value::U32(cursor.u32(key)?),
-        ValueType::I32 => Value::I32(cursor.u32(key)?.cast_signed()),
-        ValueType::F32 => Value::F32(f32::from_bits(cursor.u32(key)?)),
-        ValueType::Bool => Value::Bool(cursor.u8(key)? != 0),
-        ValueType::U64 => Value::U64(cursor.u64(key)?),
-        ValueType::I64 => Value::I64(cursor.u64(key)?.cast_signed()),
-        ValueType::F64 => Value::F64(f64::from_bits(cursor.u64(key)?)),
+        ValueType::U8 => GgufValue::U8(cursor.u8(key)?),
+        ValueType::I8 => GgufValue::I8(cursor.u8(key)?.cast_signed()),
+        ValueType::U16 => GgufValue::U16(cursor.u16(key)?),
+        ValueType::I16 => GgufValue::I16(cursor.u16(key)?.cast_signed()),
+        ValueType::U32 => GgufValue::U32(cursor.u32(key)?),
+        ValueType::I32 => GgufValue::I32(cursor.u32(key)?.cast_signed()),
+        ValueType::F32 => GgufValue::F32(f32::from_bits(cursor.u32(key)?)),
+        ValueType::Bool => GgufValue::Bool(cursor.u8(key)? != 0),
+        ValueType::U64 => GgufValue::U64(cursor.u64(key)?),
+        ValueType::I64 => GgufValue::I64(cursor.u64(key)?.cast_signed()),
+        ValueType::F64 => GgufValue::F64(f64::from_bits(cursor.u64(key)?)),
         ValueType::String | ValueType::Array => {
             return Err(invalid(
                 cursor.offset(),
@@ -471,7 +471,7 @@ fn walk_strings<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     key: &str,
     count: u64,
-    budget: &mut Budget,
+    budget: &mut ReadBudget,
 ) -> Result<Vec<u64>> {
     let mut checkpoints = Vec::new();
     let mut left = count;

@@ -19,5 +19,5 @@ pub(crate) use split::PartName;
 
 pub use header::ModelHeader;
 pub use layers::{Layer, Layers};
-pub use metadata::{Value, ValueType};
+pub use metadata::{GgufValue, ValueType};
 pub use writer::GgufWriter;

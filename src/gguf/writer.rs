@@ -5,13 +5,13 @@
 
 use std::io::{self, Write};
 
-use super::metadata::{Value, ValueType};
+use super::metadata::{GgufValue, ValueType};
 
 /// Collects a file and writes it.
 pub struct GgufWriter {
     version: u32,
     alignment: u32,
-    metadata: Vec<(String, Value)>,
+    metadata: Vec<(String, GgufValue)>,
     tensors: Vec<Tensor>,
 }
 
@@ -50,7 +50,7 @@ impl GgufWriter {
 
     /// Adds an entry. A value of an array must have the array's element type.
     #[must_use]
-    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<GgufValue>) -> Self {
         self.metadata.push((key.into(), value.into()));
         self
     }
@@ -128,21 +128,21 @@ fn put_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn put_value(out: &mut Vec<u8>, value: &Value) {
+fn put_value(out: &mut Vec<u8>, value: &GgufValue) {
     match value {
-        Value::U8(v) => out.push(*v),
-        Value::I8(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::U16(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::I16(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::U32(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::I32(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::F32(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::Bool(v) => out.push(u8::from(*v)),
-        Value::String(text) => put_string(out, text),
-        Value::U64(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::I64(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::F64(v) => out.extend_from_slice(&v.to_le_bytes()),
-        Value::Array(element, items) => {
+        GgufValue::U8(v) => out.push(*v),
+        GgufValue::I8(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::U16(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::I16(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::U32(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::I32(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::F32(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::Bool(v) => out.push(u8::from(*v)),
+        GgufValue::String(text) => put_string(out, text),
+        GgufValue::U64(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::I64(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::F64(v) => out.extend_from_slice(&v.to_le_bytes()),
+        GgufValue::Array(element, items) => {
             put_type(out, *element);
             out.extend_from_slice(&(items.len() as u64).to_le_bytes());
             items.iter().for_each(|item| put_value(out, item));

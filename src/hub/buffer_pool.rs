@@ -5,37 +5,39 @@ use std::ops::Deref;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Bytes of a buffer.
-pub(super) const PIECE_BYTES: usize = 256 << 10;
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
 /// Buffers that came back.
-pub(super) struct Pool {
+pub(super) struct BufferPool {
     free: Receiver<Vec<u8>>,
     home: Sender<Vec<u8>>,
 }
 
 /// Some bytes; its buffer goes back to its pool.
-pub(super) struct Piece {
+pub(super) struct PooledBuffer {
     buffer: Vec<u8>,
     length: usize,
     home: Sender<Vec<u8>>,
 }
 
-impl Pool {
-    pub(super) fn new() -> Pool {
+impl BufferPool {
+    pub(super) fn new() -> BufferPool {
         let (home, free) = channel();
-        Pool { free, home }
+        BufferPool { free, home }
     }
 
     /// A piece with what `read` puts into a whole buffer.
     pub(super) fn fill<E>(
         &self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Result<Piece, E> {
-        let mut buffer = self.free.try_recv().unwrap_or_else(|_| vec![0; PIECE_BYTES]);
+    ) -> Result<PooledBuffer, E> {
+        let mut buffer = self.free.try_recv().unwrap_or_else(|_| vec![0; BUFFER_BYTES]);
         match read(&mut buffer) {
-            Ok(length) => {
-                Ok(Piece { length: length.min(buffer.len()), buffer, home: self.home.clone() })
-            }
+            Ok(length) => Ok(PooledBuffer {
+                length: length.min(buffer.len()),
+                buffer,
+                home: self.home.clone(),
+            }),
             Err(error) => {
                 let _ = self.home.send(buffer);
                 Err(error)
@@ -44,7 +46,7 @@ impl Pool {
     }
 }
 
-impl Deref for Piece {
+impl Deref for PooledBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -52,7 +54,7 @@ impl Deref for Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         // Nobody may be left to use it.
         let _ = self.home.send(std::mem::take(&mut self.buffer));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cancel::Cancel;
+use super::cancel::CancelToken;
 use super::environment::read_short;
 use super::name;
 use crate::error::{Code, Error, Result};
@@ -34,15 +34,15 @@ const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This file is a cache directory tag (https://bford.info/cachedir/), so that backups can leave the folder out.\n";
 
 /// A repository's folder.
-pub(super) struct Cache {
+pub(super) struct HubCache {
     root: PathBuf,
     folder: String,
 }
 
-impl Cache {
+impl HubCache {
     /// Nothing is made yet.
-    pub(super) fn new(root: &Path, repository: &str) -> Cache {
-        Cache {
+    pub(super) fn new(root: &Path, repository: &str) -> HubCache {
+        HubCache {
             root: root.to_owned(),
             folder: format!("models--{}", repository.replace('/', "--")),
         }
@@ -113,7 +113,7 @@ impl Cache {
     }
 
     /// Waits until no other process and no other thread makes this blob.
-    pub(super) fn lock(&self, etag: &str, cancel: &Cancel) -> Result<Lock> {
+    pub(super) fn lock(&self, etag: &str, cancel: &CancelToken) -> Result<BlobLock> {
         let path = self.root.join(".locks").join(&self.folder).join(format!("{etag}.lock"));
         make_parent(&path)?;
         let mut gone = 0;
@@ -121,18 +121,18 @@ impl Cache {
             cancel.check()?;
             let file = open_own(&path).map_err(|error| unwritable(&path, &error))?;
             match file.try_lock() {
-                Ok(()) if is_same(&file, &path) => return Ok(Lock(Some(file))),
+                Ok(()) if is_same(&file, &path) => return Ok(BlobLock(Some(file))),
                 // Somebody may have removed the file between the two calls: then it locks nothing.
                 // Where that never ends, the file system has no lasting numbers for files, and
                 // whose lock it is cannot be told.
-                Ok(()) if gone >= MOST_GONE => return Ok(Lock(None)),
+                Ok(()) if gone >= MOST_GONE => return Ok(BlobLock(None)),
                 Ok(()) => {
                     gone += 1;
                     cancel.wait(LOOK)?;
                 }
                 Err(TryLockError::WouldBlock) => cancel.wait(LOOK)?,
                 // A file system without locks.
-                Err(TryLockError::Error(_)) => return Ok(Lock(None)),
+                Err(TryLockError::Error(_)) => return Ok(BlobLock(None)),
             }
         }
     }
@@ -220,9 +220,9 @@ impl Cache {
 
 /// Held until it is dropped; the file stays, since others may wait on it.
 #[derive(Debug)]
-pub(super) struct Lock(Option<File>);
+pub(super) struct BlobLock(Option<File>);
 
-impl Lock {
+impl BlobLock {
     /// False on a file system that has no locks.
     pub(super) fn is_held(&self) -> bool {
         self.0.is_some()
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn the_layout() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::new(folder.path(), "o/n");
+        let cache = HubCache::new(folder.path(), "o/n");
         let (etag, commit) = ("ab".repeat(32), "0123456789abcdef0123456789abcdef01234567");
         assert_eq!((cache.commit("main"), cache.files(commit)), (None, vec![]));
         cache.prepare(&etag).unwrap();
@@ -403,8 +403,8 @@ mod tests {
     #[test]
     fn a_lock_is_had_by_one() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::new(folder.path(), "o/n");
-        let cancel = Cancel::enter("o/lock");
+        let cache = HubCache::new(folder.path(), "o/n");
+        let cancel = CancelToken::enter("o/lock");
         let first = cache.lock("e", &cancel).unwrap();
         std::thread::scope(|scope| {
             let second = scope.spawn(|| cache.lock("e", &cancel).map(drop));
@@ -413,6 +413,6 @@ mod tests {
             assert_eq!(second.join().unwrap().unwrap_err().code(), Code::Cancelled);
         });
         drop(first);
-        assert!(cache.lock("e", &Cancel::enter("o/lock")).is_ok());
+        assert!(cache.lock("e", &CancelToken::enter("o/lock")).is_ok());
     }
 }

@@ -27,17 +27,17 @@ pub fn cancel(id: &str) {
 }
 
 /// One fetch, entered among those that can be cancelled until it is dropped.
-pub(super) struct Cancel {
+pub(super) struct CancelToken {
     id: String,
     flag: Flag,
 }
 
-impl Cancel {
-    pub(super) fn enter(id: &str) -> Cancel {
+impl CancelToken {
+    pub(super) fn enter(id: &str) -> CancelToken {
         let flag = Flag::default();
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         running.entry(id.to_owned()).or_default().push(Arc::clone(&flag));
-        Cancel { id: id.to_owned(), flag }
+        CancelToken { id: id.to_owned(), flag }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -65,7 +65,7 @@ impl Cancel {
     }
 }
 
-impl Drop for Cancel {
+impl Drop for CancelToken {
     fn drop(&mut self) {
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(flags) = running.get_mut(&self.id) {
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn an_id_ends_its_own_fetches() {
         let fetches =
-            ["o/cancel", "o/cancel:Q8_0", "o/cancel:Q4_0", "o/cancelled"].map(Cancel::enter);
+            ["o/cancel", "o/cancel:Q8_0", "o/cancel:Q4_0", "o/cancelled"].map(CancelToken::enter);
         let cancelled = || fetches.each_ref().map(|fetch| fetch.check().is_err());
         cancel("o/nobody");
         assert_eq!(cancelled(), [false; 4]);
@@ -93,6 +93,6 @@ mod tests {
         cancel("o/cancel");
         assert_eq!(cancelled(), [true, true, true, false]);
         drop(fetches);
-        assert!(Cancel::enter("o/cancel").check().is_ok());
+        assert!(CancelToken::enter("o/cancel").check().is_ok());
     }
 }

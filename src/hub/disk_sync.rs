@@ -5,23 +5,23 @@ use std::fs::File;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::cancel::Cancel;
+use super::cancel::CancelToken;
 use crate::error::{Code, Error, Result};
-use crate::net::wait::{self, Came, Inlet, Outlet};
+use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 
 /// Bytes that are written before the disk is asked to take them.
 const BATCH: u64 = 32 << 20;
 
 /// A file whose bytes are on their way to the disk.
-pub(super) struct Settler {
+pub(super) struct DiskSync {
     /// True for the last time.
     wanted: Sender<bool>,
-    settled: Inlet<io::Result<()>>,
+    settled: WaitReceiver<io::Result<()>>,
     waiting: u64,
 }
 
-impl Settler {
-    pub(super) fn start(file: File) -> Result<Settler> {
+impl DiskSync {
+    pub(super) fn start(file: File) -> Result<DiskSync> {
         let (wanted, wishes) = channel();
         let (outlet, settled) = wait::channel(1);
         let thread = std::thread::Builder::new().name("llb-sync".into()).spawn(move || {
@@ -31,7 +31,7 @@ impl Settler {
         thread.map_err(|error| {
             Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error)
         })?;
-        Ok(Settler { wanted, settled, waiting: 0 })
+        Ok(DiskSync { wanted, settled, waiting: 0 })
     }
 
     /// So many bytes more were written.
@@ -46,12 +46,12 @@ impl Settler {
 
     /// Waits until all bytes are on the disk; a cancel does not wait for that. The inner error is
     /// the disk's.
-    pub(super) fn finish(self, cancel: &Cancel) -> Result<io::Result<()>> {
+    pub(super) fn finish(self, cancel: &CancelToken) -> Result<io::Result<()>> {
         let _ = self.wanted.send(true);
         match self.settled.next(None, || cancel.is_over()) {
-            Came::Next(settled) => Ok(settled),
-            Came::Over => cancel.check().map(Ok),
-            Came::Gone | Came::Late => Err(Error::new(
+            WaitEnd::Next(settled) => Ok(settled),
+            WaitEnd::Over => cancel.check().map(Ok),
+            WaitEnd::Gone | WaitEnd::Late => Err(Error::new(
                 Code::InternalBridgeError,
                 "the thread that waits for the disk is gone",
             )),
@@ -60,7 +60,7 @@ impl Settler {
 }
 
 /// Until the last time, or until nobody wants it any more.
-fn run(file: &File, wishes: &Receiver<bool>, outlet: &Outlet<io::Result<()>>) {
+fn run(file: &File, wishes: &Receiver<bool>, outlet: &WaitSender<io::Result<()>>) {
     // The system tells an error once: the first one counts.
     let mut settled = Ok(());
     while let Ok(first) = wishes.recv() {

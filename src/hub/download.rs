@@ -10,20 +10,20 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::buffer_pool::Pool;
+use super::buffer_pool::BufferPool;
 use super::cache::{open_own, unwritable};
-use super::disk_sync::Settler;
-use super::fault::{Fault, TRIES, network, pause, refused};
-use super::hash::Hasher;
-use super::http::Get;
-use super::progress::Progress;
-use super::remote_file::{Identity, Source, size, strong};
+use super::disk_sync::DiskSync;
+use super::fault::{HubFault, TRIES, network, pause, refused};
+use super::hash::HashThread;
+use super::http::GetRequest;
+use super::progress::FetchProgress;
+use super::remote_file::{BlobIdentity, RemoteFile, size, strong};
 use crate::error::{Code, Error, Result};
 
 /// A file that is being made.
-pub(super) struct Part<'a> {
-    pub(super) source: &'a Source<'a>,
-    pub(super) identity: &'a Identity,
+pub(super) struct Download<'a> {
+    pub(super) source: &'a RemoteFile<'a>,
+    pub(super) identity: &'a BlobIdentity,
     pub(super) name: &'a str,
     pub(super) incomplete: &'a Path,
     /// Bytes of the files before this one.
@@ -31,24 +31,24 @@ pub(super) struct Part<'a> {
 }
 
 /// The file and how far it is.
-struct Open {
+struct OpenDownload {
     file: File,
     at: u64,
-    hasher: Hasher,
-    settler: Settler,
+    hasher: HashThread,
+    settler: DiskSync,
     /// Whether an earlier call wrote the beginning.
     inherited: bool,
     /// The etag of whoever serves the bytes, once it is known.
     validator: Option<String>,
 }
 
-impl Part<'_> {
+impl Download<'_> {
     /// Fetches what is missing, and gives the blob its name. Gives the sha256.
     ///
     /// # Errors
     /// `HUB_VERIFY` when the bytes are not what the hub said; then nothing of them is left.
     /// `CANCELLED` and network errors leave what the next call goes on with.
-    pub(super) fn complete(&self, blob: &Path, progress: &mut Progress) -> Result<String> {
+    pub(super) fn complete(&self, blob: &Path, progress: &mut FetchProgress) -> Result<String> {
         let mut open = self.open()?;
         loop {
             self.fill(&mut open, progress)?;
@@ -74,15 +74,15 @@ impl Part<'_> {
     }
 
     /// Opens what is there, and hashes it.
-    fn open(&self) -> Result<Open> {
+    fn open(&self) -> Result<OpenDownload> {
         let failed = |error: std::io::Error| unwritable(self.incomplete, &error);
         let mut file = open_own(self.incomplete).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         if length > self.identity.size || self.identity.sha256.is_none() {
             file.set_len(0).map_err(failed)?;
         }
-        let hasher = Hasher::start()?;
-        let (pool, mut at) = (Pool::new(), 0);
+        let hasher = HashThread::start()?;
+        let (pool, mut at) = (BufferPool::new(), 0);
         loop {
             self.source.cancel.check()?;
             match pool.fill(|buffer| file.read(buffer)) {
@@ -95,8 +95,8 @@ impl Part<'_> {
                 Err(error) => return Err(failed(error)),
             }
         }
-        let settler = Settler::start(file.try_clone().map_err(failed)?)?;
-        Ok(Open {
+        let settler = DiskSync::start(file.try_clone().map_err(failed)?)?;
+        Ok(OpenDownload {
             file,
             at,
             hasher,
@@ -107,19 +107,19 @@ impl Part<'_> {
     }
 
     /// Gets bytes until they are all there, over as many connections as that takes.
-    fn fill(&self, open: &mut Open, progress: &mut Progress) -> Result<()> {
+    fn fill(&self, open: &mut OpenDownload, progress: &mut FetchProgress) -> Result<()> {
         let (mut failed, mut best) = (0, open.at);
         progress.stand(self.before + open.at);
         while open.at < self.identity.size {
             match self.pull(open, progress) {
                 Ok(()) => {}
-                Err(Fault::Stop(error)) => {
+                Err(HubFault::Stop(error)) => {
                     if error.code() == Code::HubVerify {
                         let _ = fs::remove_file(self.incomplete);
                     }
                     return Err(error);
                 }
-                Err(Fault::Again { error, after }) => {
+                Err(HubFault::Again { error, after }) => {
                     // A server that begins anew and breaks off each time gains nothing.
                     failed = if open.at > best { 0 } else { failed + 1 };
                     best = best.max(open.at);
@@ -143,8 +143,8 @@ impl Part<'_> {
     }
 
     /// One connection.
-    fn pull(&self, open: &mut Open, progress: &mut Progress) -> Result<(), Fault> {
-        let Source { client, cancel, asked, url } = self.source;
+    fn pull(&self, open: &mut OpenDownload, progress: &mut FetchProgress) -> Result<(), HubFault> {
+        let RemoteFile { client, cancel, asked, url } = self.source;
         let is_hashed = self.identity.sha256.is_some();
         if !is_hashed && open.validator.is_none() {
             // Nothing would tell that the rest is of another file.
@@ -153,7 +153,7 @@ impl Part<'_> {
         let resumes = open.at > 0;
         let range = resumes.then(|| format!("bytes={}-", open.at));
         let if_range = open.validator.as_deref().filter(|_| resumes);
-        let answer = client.get(&Get { url, range, if_range, until: None }, cancel)?;
+        let answer = client.get(&GetRequest { url, range, if_range, until: None }, cancel)?;
         let head = &answer.head;
         let etag = strong(&head.etag);
         let has_changed = !is_hashed && etag.is_some() && etag != open.validator;
@@ -162,7 +162,7 @@ impl Part<'_> {
             // As of a server that knows no `If-Range`.
             (206, _) if resumes && has_changed => {
                 self.restart(open)?;
-                return Err(Fault::Again {
+                return Err(HubFault::Again {
                     error: network(&head.host, "has another file than before"),
                     after: None,
                 });
@@ -176,7 +176,7 @@ impl Part<'_> {
             // Nothing there from here on, so that what is here cannot be its beginning.
             (416, _) if resumes => {
                 self.restart(open)?;
-                return Err(Fault::Again {
+                return Err(HubFault::Again {
                     error: network(&head.host, "has fewer bytes than are here"),
                     after: None,
                 });
@@ -210,7 +210,7 @@ impl Part<'_> {
             progress.at(self.before + open.at);
         }
         if open.at < self.identity.size {
-            return Err(Fault::Again {
+            return Err(HubFault::Again {
                 error: network(&head.host, "ended the file early"),
                 after: None,
             });
@@ -218,18 +218,18 @@ impl Part<'_> {
         Ok(())
     }
 
-    fn restart(&self, open: &mut Open) -> Result<()> {
+    fn restart(&self, open: &mut OpenDownload) -> Result<()> {
         if open.at > 0 {
             let begun = open.file.set_len(0).and_then(|()| open.file.seek(SeekFrom::Start(0)));
             begun.map_err(|error| unwritable(self.incomplete, &error))?;
-            open.hasher = Hasher::start()?;
+            open.hasher = HashThread::start()?;
             (open.at, open.inherited) = (0, false);
         }
         Ok(())
     }
 
     /// The bytes against what the hub said of them.
-    fn compare(&self, open: Open) -> Result<(String, Settler)> {
+    fn compare(&self, open: OpenDownload) -> Result<(String, DiskSync)> {
         let found =
             open.file.metadata().map_err(|error| unwritable(self.incomplete, &error))?.len();
         if found != self.identity.size {

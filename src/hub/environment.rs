@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::proxy::Proxies;
-use super::request::{Request, TOKEN_ENV};
-use super::url::Origin;
+use super::request::{FetchRequest, TOKEN_ENV};
+use super::url::UrlOrigin;
 use crate::error::{Error, Result};
-use crate::net::trust_store::Trust;
+use crate::net::trust_store::TrustStore;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long the other side may be silent.
@@ -19,11 +19,11 @@ const SILENCE: Duration = Duration::from_secs(30);
 const MOST_OF_TOKEN: u64 = 16 << 10;
 
 /// A variable's value by its name.
-type Read = dyn Fn(&str) -> Option<OsString> + Send + Sync;
+type ReadVariable = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
 /// Environment variables: the process's, or those of a test.
 pub struct Environment {
-    read: Box<Read>,
+    read: Box<ReadVariable>,
 }
 
 impl Environment {
@@ -102,23 +102,23 @@ impl Environment {
 pub(super) struct Settings {
     /// Without a slash at its end.
     pub(super) endpoint: String,
-    pub(super) origin: Origin,
-    pub(super) token: Option<Token>,
+    pub(super) origin: UrlOrigin,
+    pub(super) token: Option<AccessToken>,
     pub(super) cache: PathBuf,
     pub(super) offline: bool,
     pub(super) silence: Duration,
     pub(super) proxies: Proxies,
-    pub(super) trust: Trust,
+    pub(super) trust: TrustStore,
 }
 
 impl Settings {
     /// # Errors
     /// `INVALID_REQUEST` that names the variable, or the member, that is wrong.
-    pub(super) fn read(request: &Request, environment: &Environment) -> Result<Settings> {
+    pub(super) fn read(request: &FetchRequest, environment: &Environment) -> Result<Settings> {
         let endpoint =
             environment.get(&request.endpoint_env)?.unwrap_or_else(|| ENDPOINT.to_owned());
         let endpoint = endpoint.trim().trim_end_matches('/').to_owned();
-        let Some(origin) = Origin::of(&endpoint).filter(|_| !endpoint.contains(['?', '#', '@']))
+        let Some(origin) = UrlOrigin::of(&endpoint).filter(|_| !endpoint.contains(['?', '#', '@']))
         else {
             let problem = format!(
                 "the environment variable {} is not the address of a hub",
@@ -154,8 +154,10 @@ impl Settings {
             || environment.is_on("HF_HUB_OFFLINE")?
             || environment.is_on("TRANSFORMERS_OFFLINE")?;
         let (proxies, trust) = match offline {
-            true => (Proxies::default(), Trust::default()),
-            false => (Proxies::read(environment)?, Trust::read(|name| (environment.read)(name))?),
+            true => (Proxies::default(), TrustStore::default()),
+            false => {
+                (Proxies::read(environment)?, TrustStore::read(|name| (environment.read)(name))?)
+            }
         };
         let seconds = environment
             .get("HF_HUB_DOWNLOAD_TIMEOUT")?
@@ -163,7 +165,7 @@ impl Settings {
         Ok(Settings {
             endpoint,
             origin,
-            token: Token::read(request, environment)?,
+            token: AccessToken::read(request, environment)?,
             cache,
             offline,
             silence: seconds
@@ -177,19 +179,21 @@ impl Settings {
 
 /// A token, which no message and no debug output shows.
 #[derive(Clone)]
-pub(super) struct Token(String);
+pub(super) struct AccessToken(String);
 
-impl Token {
+impl AccessToken {
     /// From the environment, else from the file that logging in wrote;
     /// `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves what the request itself names.
-    fn read(request: &Request, environment: &Environment) -> Result<Option<Token>> {
+    fn read(request: &FetchRequest, environment: &Environment) -> Result<Option<AccessToken>> {
         let named = request.token_env != TOKEN_ENV;
         if !named && environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
             return Ok(None);
         }
         if let Some(token) = environment.get(&request.token_env)? {
-            return Token::of(&token, || format!("the environment variable {}", request.token_env))
-                .map(Some);
+            return AccessToken::of(&token, || {
+                format!("the environment variable {}", request.token_env)
+            })
+            .map(Some);
         }
         if environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
             return Ok(None);
@@ -204,13 +208,13 @@ impl Token {
             .and_then(|file| read_short(file, MOST_OF_TOKEN).map(|text| (file, text)));
         match text {
             Some((file, text)) if !text.trim().is_empty() => {
-                Token::of(&text, || file.display().to_string()).map(Some)
+                AccessToken::of(&text, || file.display().to_string()).map(Some)
             }
             _ => Ok(None),
         }
     }
 
-    fn of(text: &str, source: impl Fn() -> String) -> Result<Token> {
+    fn of(text: &str, source: impl Fn() -> String) -> Result<AccessToken> {
         let text = text.trim();
         if text.len() as u64 > MOST_OF_TOKEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Error::invalid(
@@ -218,7 +222,7 @@ impl Token {
                 format!("{} holds what no HTTP header can carry", source()),
             ));
         }
-        Ok(Token(text.to_owned()))
+        Ok(AccessToken(text.to_owned()))
     }
 
     /// The header's value.
@@ -232,7 +236,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AccessToken {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         formatter.write_str("Token")
     }
@@ -254,7 +258,7 @@ mod tests {
     use super::*;
 
     fn settings(request: &str, variables: &[(&str, &str)]) -> Result<Settings> {
-        Settings::read(&Request::parse(request).unwrap(), &Environment::of(variables))
+        Settings::read(&FetchRequest::parse(request).unwrap(), &Environment::of(variables))
     }
 
     #[test]
@@ -303,7 +307,7 @@ mod tests {
             error.message(),
             "token_env: the environment variable HF_TOKEN holds what no HTTP header can carry"
         );
-        assert_eq!(format!("{:?}", Token("hf_x".into())), "Token");
+        assert_eq!(format!("{:?}", AccessToken("hf_x".into())), "Token");
     }
 
     #[cfg(unix)]
@@ -325,9 +329,10 @@ mod tests {
             "https_proxy",
             "HOME",
         ] {
-            let error = Settings::read(&Request::parse(r#"{"id": "a/b"}"#).unwrap(), &odd(name))
-                .err()
-                .unwrap();
+            let error =
+                Settings::read(&FetchRequest::parse(r#"{"id": "a/b"}"#).unwrap(), &odd(name))
+                    .err()
+                    .unwrap();
             assert_eq!(error.message(), format!("{name}: the environment variable is not UTF-8"));
         }
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::cancel::Cancel;
-use super::environment::Token;
-use super::http::Head;
+use super::cancel::CancelToken;
+use super::environment::AccessToken;
+use super::http::HubHead;
 use super::name::shown;
 use crate::error::{Code, Error, Result};
 
@@ -18,16 +18,16 @@ const MOST_WAIT: Duration = Duration::from_secs(300);
 
 /// Why a request has no good answer.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum HubFault {
     /// No further try.
     Stop(Error),
     /// Another try may do; at the earliest after a time, if the server named one.
     Again { error: Error, after: Option<Duration> },
 }
 
-impl From<Error> for Fault {
+impl From<Error> for HubFault {
     fn from(error: Error) -> Self {
-        Fault::Stop(error)
+        HubFault::Stop(error)
     }
 }
 
@@ -54,17 +54,17 @@ pub(super) fn pause(tries: usize, error: &Error, after: Option<Duration>) -> Res
 
 /// Tries until it is done, [`TRIES`] times.
 pub(super) fn retry<T>(
-    cancel: &Cancel,
+    cancel: &CancelToken,
     tries: usize,
-    mut attempt: impl FnMut() -> Result<T, Fault>,
+    mut attempt: impl FnMut() -> Result<T, HubFault>,
 ) -> Result<T> {
     let mut failed = 0;
     loop {
         cancel.check()?;
         match attempt() {
             Ok(done) => return Ok(done),
-            Err(Fault::Stop(error)) => return Err(error),
-            Err(Fault::Again { error, after }) => {
+            Err(HubFault::Stop(error)) => return Err(error),
+            Err(HubFault::Again { error, after }) => {
                 failed += 1;
                 if failed >= tries {
                     return Err(error);
@@ -76,30 +76,31 @@ pub(super) fn retry<T>(
 }
 
 /// What was asked for, for messages about a refusal.
-pub(super) struct Asked<'a> {
+pub(super) struct RequestContext<'a> {
     /// `org/name`.
     pub(super) repository: &'a str,
     /// The page of the model, for people.
     pub(super) page: &'a str,
     /// `revision "main"` or `file "x.gguf"`.
     pub(super) what: &'a str,
-    pub(super) token: Option<&'a Token>,
+    pub(super) token: Option<&'a AccessToken>,
 }
 
 /// An answer that is no success.
-pub(super) fn refused(head: &Head, body: &[u8], asked: &Asked) -> Fault {
+pub(super) fn refused(head: &HubHead, body: &[u8], asked: &RequestContext) -> HubFault {
     let status = head.status;
     let said = said(head, body, asked.token);
-    let Asked { repository, page, what, token } = asked;
+    let RequestContext { repository, page, what, token } = asked;
     let error = |code: Code, message: String| {
         Error::new(code, message).with("status", status).with("host", &*head.host)
     };
-    let stop = |code: Code, message: String| Fault::Stop(error(code, message).with("page", *page));
+    let stop =
+        |code: Code, message: String| HubFault::Stop(error(code, message).with("page", *page));
     if matches!(status, 408 | 425 | 429 | 500..=599) {
         let busy = if status == 429 { "is asked too often" } else { "failed" };
         let error =
             error(Code::HubNetwork, format!("{}: {busy} (status {status}){said}", head.host));
-        return Fault::Again { error, after: head.retry_after };
+        return HubFault::Again { error, after: head.retry_after };
     }
     if !head.at_hub && matches!(status, 400..=499) {
         // The address it was sent to holds for a time only; the hub gives a new one.
@@ -107,7 +108,7 @@ pub(super) fn refused(head: &Head, body: &[u8], asked: &Asked) -> Fault {
             Code::HubNetwork,
             format!("{}: refuses {what} (status {status}){said}", head.host),
         );
-        return Fault::Again { error, after: None };
+        return HubFault::Again { error, after: None };
     }
     let gated = head.error_code == "GatedRepo";
     match (status, token.is_some()) {
@@ -160,7 +161,7 @@ pub(super) fn gated_message(repository: &str, page: &str, has_token: bool) -> St
 }
 
 /// `: ` and the server's own words, or nothing.
-fn said(head: &Head, body: &[u8], token: Option<&Token>) -> String {
+fn said(head: &HubHead, body: &[u8], token: Option<&AccessToken>) -> String {
     let json: Option<Value> = serde_json::from_slice(body).ok();
     let text = match &json {
         _ if !head.error_message.is_empty() => head.error_message.as_str(),

@@ -4,7 +4,7 @@
 //! (projectors, importance matrices, draft models) are taken only by their exact name.
 
 use super::listing::names;
-use super::request::Request;
+use super::request::FetchRequest;
 use crate::error::{Code, Error, Result};
 use crate::gguf::PartName;
 
@@ -19,7 +19,7 @@ const MOST_PARTS: u64 = 1000;
 ///
 /// # Errors
 /// `HUB_NOT_FOUND`, `HUB_AMBIGUOUS`, with the names there are in `details.files`.
-pub(super) fn pick(request: &Request, files: &[&str]) -> Result<Vec<String>> {
+pub(super) fn pick(request: &FetchRequest, files: &[&str]) -> Result<Vec<String>> {
     let repository = &request.id.repository;
     if let Some(filename) = &request.filename {
         if !files.contains(&&**filename) {
@@ -142,7 +142,8 @@ mod tests {
     fn check(files: &[&str], rest: &str, expected: &str) {
         let id = if rest.starts_with(':') { format!("o/n{rest}") } else { "o/n".to_owned() };
         let rest = if rest.starts_with(':') { "" } else { rest };
-        let request = Request::parse(&format!(r#"{{"id": "{id}"{rest}}}"#)).expect("a request");
+        let request =
+            FetchRequest::parse(&format!(r#"{{"id": "{id}"{rest}}}"#)).expect("a request");
         let picked = match pick(&request, files) {
             Ok(names) => names.join(" "),
             Err(error) => error.code().as_str().to_owned(),

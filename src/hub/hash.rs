@@ -8,22 +8,22 @@ use std::thread::JoinHandle;
 
 use sha2::{Digest, Sha256};
 
-use super::buffer_pool::Piece;
-use super::cancel::Cancel;
+use super::buffer_pool::PooledBuffer;
+use super::cancel::CancelToken;
 use crate::error::{Code, Error, Result};
 
 /// Pieces that may wait to be hashed.
 const PIECES: usize = 8;
 
 /// Bytes in order in, their hash out.
-pub(super) struct Hasher {
-    pieces: SyncSender<Piece>,
+pub(super) struct HashThread {
+    pieces: SyncSender<PooledBuffer>,
     thread: JoinHandle<Sha256>,
 }
 
-impl Hasher {
-    pub(super) fn start() -> Result<Hasher> {
-        let (pieces, queue) = sync_channel::<Piece>(PIECES);
+impl HashThread {
+    pub(super) fn start() -> Result<HashThread> {
+        let (pieces, queue) = sync_channel::<PooledBuffer>(PIECES);
         let thread = std::thread::Builder::new().name("llb-hash".into()).spawn(move || {
             let _quiet = crate::panic::Quiet::enter();
             let mut hash = Sha256::new();
@@ -33,10 +33,10 @@ impl Hasher {
         let thread = thread.map_err(|error| {
             Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error)
         })?;
-        Ok(Hasher { pieces, thread })
+        Ok(HashThread { pieces, thread })
     }
 
-    pub(super) fn add(&self, piece: Piece) {
+    pub(super) fn add(&self, piece: PooledBuffer) {
         // Fails only when the thread is gone, which `finish` says.
         let _ = self.pieces.send(piece);
     }
@@ -50,7 +50,7 @@ impl Hasher {
 }
 
 /// The hash of a file, in hexadecimal digits.
-pub(super) fn of_file(path: &Path, cancel: &Cancel) -> Result<String> {
+pub(super) fn of_file(path: &Path, cancel: &CancelToken) -> Result<String> {
     let failed = |error: std::io::Error| {
         Error::new(Code::ModelNotFound, format!("{}: {error}", path.display()))
     };

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use ureq::Agent;
 
-use super::buffer_pool::{PIECE_BYTES, Piece, Pool};
-use super::cancel::Cancel;
-use super::environment::{Settings, Token};
-use super::fault::{Fault, network};
+use super::buffer_pool::{BUFFER_BYTES, BufferPool, PooledBuffer};
+use super::cancel::CancelToken;
+use super::environment::{AccessToken, Settings};
+use super::fault::{HubFault, network};
 use super::name::shown;
 use super::proxy::Proxies;
-use super::url::{self, Origin};
+use super::url::{self, UrlOrigin};
 use crate::error::{Code, Error, Result};
 use crate::net::retry_after::retry_after;
-use crate::net::trust_store::Trust;
-use crate::net::wait::{self, Came, Inlet, Outlet};
+use crate::net::trust_store::TrustStore;
+use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 
 /// Redirects of one request.
 const MOST_REDIRECTS: usize = 10;
@@ -31,17 +31,17 @@ const PIECES: usize = 8;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Asks the hub, and whom it sends us to.
-pub(super) struct Client<'a> {
-    origin: Origin,
-    token: Option<Token>,
+pub(super) struct HubClient<'a> {
+    origin: UrlOrigin,
+    token: Option<AccessToken>,
     silence: Duration,
     proxies: &'a Proxies,
-    trust: &'a Trust,
+    trust: &'a TrustStore,
 }
 
 /// What is asked for.
 #[derive(Default)]
-pub(super) struct Get<'a> {
+pub(super) struct GetRequest<'a> {
     pub(super) url: &'a str,
     /// `bytes=0-9`, and the etag it must still have.
     pub(super) range: Option<String>,
@@ -52,7 +52,7 @@ pub(super) struct Get<'a> {
 
 /// What an answer begins with; texts are empty where it says nothing.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Head {
+pub(super) struct HubHead {
     pub(super) status: u16,
     /// Who answers, for messages.
     pub(super) host: String,
@@ -76,9 +76,9 @@ pub(super) struct Head {
     pub(super) packed: bool,
 }
 
-enum Step {
-    Head(Box<Head>),
-    Bytes(Piece),
+enum HubStep {
+    Head(Box<HubHead>),
+    Bytes(PooledBuffer),
     End,
     /// The connection failed; what happened, without the address.
     Failed(String),
@@ -87,20 +87,20 @@ enum Step {
 }
 
 /// An answer whose head is there.
-pub(super) struct Answer {
-    pub(super) head: Head,
-    exchange: Exchange,
+pub(super) struct HubResponse {
+    pub(super) head: HubHead,
+    exchange: HubExchange,
     until: Option<Instant>,
 }
 
-struct Exchange {
-    steps: Inlet<Step>,
+struct HubExchange {
+    steps: WaitReceiver<HubStep>,
     agent: Agent,
 }
 
-impl<'a> Client<'a> {
-    pub(super) fn new(settings: &'a Settings) -> Client<'a> {
-        Client {
+impl<'a> HubClient<'a> {
+    pub(super) fn new(settings: &'a Settings) -> HubClient<'a> {
+        HubClient {
             origin: settings.origin.clone(),
             token: settings.token.clone(),
             silence: settings.silence,
@@ -109,29 +109,33 @@ impl<'a> Client<'a> {
         }
     }
 
-    pub(super) fn token(&self) -> Option<&Token> {
+    pub(super) fn token(&self) -> Option<&AccessToken> {
         self.token.as_ref()
     }
 
     /// The answer behind all redirects, whatever its status.
-    pub(super) fn get(&self, get: &Get, cancel: &Cancel) -> Result<Answer, Fault> {
+    pub(super) fn get(
+        &self,
+        get: &GetRequest,
+        cancel: &CancelToken,
+    ) -> Result<HubResponse, HubFault> {
         let mut url = get.url.to_owned();
-        let mut linked = Head::default();
+        let mut linked = HubHead::default();
         for _ in 0..=MOST_REDIRECTS {
-            let Some(origin) = Origin::of(&url) else {
+            let Some(origin) = UrlOrigin::of(&url) else {
                 return Err(network("the hub", "has no usable address").into());
             };
             let at_hub = origin == self.origin;
             let host = origin.shown();
             let exchange = self.start(&url, &origin, get, at_hub)?;
             let mut head = match exchange.next(cancel, get.until)? {
-                Some(Step::Head(head)) => *head,
-                Some(Step::Failed(problem)) => {
-                    return Err(Fault::Again { error: network(&host, problem), after: None });
+                Some(HubStep::Head(head)) => *head,
+                Some(HubStep::Failed(problem)) => {
+                    return Err(HubFault::Again { error: network(&host, problem), after: None });
                 }
-                Some(Step::Untrusted(problem)) => return Err(network(&host, problem).into()),
+                Some(HubStep::Untrusted(problem)) => return Err(network(&host, problem).into()),
                 _ => {
-                    return Err(Fault::Again {
+                    return Err(HubFault::Again {
                         error: network(&host, "answers nothing"),
                         after: None,
                     });
@@ -157,7 +161,7 @@ impl<'a> Client<'a> {
                         network(&host, "sends its answer packed, which was not asked for").into()
                     );
                 }
-                return Ok(Answer { head, exchange, until: get.until });
+                return Ok(HubResponse { head, exchange, until: get.until });
             }
             let to = head.location.as_deref().and_then(|location| url::follow(&url, location));
             url = to.ok_or_else(|| {
@@ -174,7 +178,13 @@ impl<'a> Client<'a> {
         .into())
     }
 
-    fn start(&self, url: &str, origin: &Origin, get: &Get, with_token: bool) -> Result<Exchange> {
+    fn start(
+        &self,
+        url: &str,
+        origin: &UrlOrigin,
+        get: &GetRequest,
+        with_token: bool,
+    ) -> Result<HubExchange> {
         let (secure, host, port) = origin.parts();
         // An agent for each exchange: shutting it down ends this one and no other.
         let agent: Agent = Agent::config_builder()
@@ -188,7 +198,7 @@ impl<'a> Client<'a> {
             .timeout_per_read(Some(self.silence))
             .timeout_per_write(Some(self.silence))
             .max_response_header_size(MOST_OF_HEAD)
-            .input_buffer_size(PIECE_BYTES)
+            .input_buffer_size(BUFFER_BYTES)
             .user_agent(concat!("llb/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
@@ -214,45 +224,49 @@ impl<'a> Client<'a> {
                 Error::new(Code::OutOfMemory, "cannot start a thread for the request")
                     .caused_by(error)
             })?;
-        Ok(Exchange { steps, agent })
+        Ok(HubExchange { steps, agent })
     }
 }
 
-impl Exchange {
+impl HubExchange {
     /// The next step; None when the connection is gone.
-    fn next(&self, cancel: &Cancel, until: Option<Instant>) -> Result<Option<Step>, Fault> {
+    fn next(
+        &self,
+        cancel: &CancelToken,
+        until: Option<Instant>,
+    ) -> Result<Option<HubStep>, HubFault> {
         match self.steps.next(until, || cancel.is_over()) {
-            Came::Next(step) => Ok(Some(step)),
-            Came::Gone => Ok(None),
-            Came::Late => Ok(Some(Step::Failed("the answer takes too long".into()))),
-            Came::Over => cancel.check().map(|()| None).map_err(Fault::from),
+            WaitEnd::Next(step) => Ok(Some(step)),
+            WaitEnd::Gone => Ok(None),
+            WaitEnd::Late => Ok(Some(HubStep::Failed("the answer takes too long".into()))),
+            WaitEnd::Over => cancel.check().map(|()| None).map_err(HubFault::from),
         }
     }
 }
 
-impl Drop for Exchange {
+impl Drop for HubExchange {
     fn drop(&mut self) {
         self.agent.clone().shutdown();
     }
 }
 
-impl Answer {
+impl HubResponse {
     /// The next bytes; None at the end.
-    pub(super) fn next(&self, cancel: &Cancel) -> Result<Option<Piece>, Fault> {
-        let broken = |problem: String| Fault::Again {
+    pub(super) fn next(&self, cancel: &CancelToken) -> Result<Option<PooledBuffer>, HubFault> {
+        let broken = |problem: String| HubFault::Again {
             error: network(&self.head.host, problem),
             after: None,
         };
         match self.exchange.next(cancel, self.until)? {
-            Some(Step::Bytes(bytes)) => Ok(Some(bytes)),
-            Some(Step::End) => Ok(None),
-            Some(Step::Failed(problem) | Step::Untrusted(problem)) => Err(broken(problem)),
-            Some(Step::Head(_)) | None => Err(broken("the connection was lost".into())),
+            Some(HubStep::Bytes(bytes)) => Ok(Some(bytes)),
+            Some(HubStep::End) => Ok(None),
+            Some(HubStep::Failed(problem) | HubStep::Untrusted(problem)) => Err(broken(problem)),
+            Some(HubStep::Head(_)) | None => Err(broken("the connection was lost".into())),
         }
     }
 
     /// The whole body of an answer that should be short.
-    pub(super) fn whole(&self, most: usize, cancel: &Cancel) -> Result<Vec<u8>, Fault> {
+    pub(super) fn whole(&self, most: usize, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
         let mut body = Vec::new();
         while let Some(bytes) = self.next(cancel)? {
             if body.len() + bytes.len() > most {
@@ -268,10 +282,10 @@ impl Answer {
     }
 
     /// As much of the body of an error as a message could quote.
-    pub(super) fn complaint(&self, cancel: &Cancel) -> Result<Vec<u8>, Fault> {
+    pub(super) fn complaint(&self, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
         const MOST: usize = 16 << 10;
         match self.whole(MOST, cancel) {
-            Err(Fault::Stop(error)) if error.code() == Code::Cancelled => Err(error.into()),
+            Err(HubFault::Stop(error)) if error.code() == Code::Cancelled => Err(error.into()),
             read => Ok(read.unwrap_or_default()),
         }
     }
@@ -279,15 +293,15 @@ impl Answer {
 
 fn run(
     request: ureq::RequestBuilder<ureq::typestate::WithoutBody>,
-    trust: &Trust,
-    steps: &Outlet<Step>,
+    trust: &TrustStore,
+    steps: &WaitSender<HubStep>,
 ) {
     let answer = match request.call() {
         Ok(answer) => answer,
         Err(error) => {
             let step = trust
                 .problem(&error)
-                .map_or_else(|| Step::Failed(problem(&error)), Step::Untrusted);
+                .map_or_else(|| HubStep::Failed(problem(&error)), HubStep::Untrusted);
             steps.send(step);
             return;
         }
@@ -301,7 +315,7 @@ fn run(
             .trim()
             .to_owned()
     };
-    let head = Head {
+    let head = HubHead {
         status: answer.status().as_u16(),
         length: header("content-length").parse().ok(),
         content_range: content_range(&header("content-range")),
@@ -317,21 +331,21 @@ fn run(
             .and_then(|value| value.to_str().ok())
             .map(|location| location.trim().to_owned()),
         packed: !matches!(&*header("content-encoding").to_ascii_lowercase(), "" | "identity"),
-        ..Head::default()
+        ..HubHead::default()
     };
-    if !steps.send(Step::Head(Box::new(head))) {
+    if !steps.send(HubStep::Head(Box::new(head))) {
         return;
     }
     let mut reader = answer.into_body().into_reader();
-    let pool = Pool::new();
+    let pool = BufferPool::new();
     loop {
         let step = match pool.fill(|buffer| reader.read(buffer)) {
-            Ok(piece) if piece.is_empty() => Step::End,
-            Ok(piece) => Step::Bytes(piece),
+            Ok(piece) if piece.is_empty() => HubStep::End,
+            Ok(piece) => HubStep::Bytes(piece),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => Step::Failed(problem(&ureq::Error::from(error))),
+            Err(error) => HubStep::Failed(problem(&ureq::Error::from(error))),
         };
-        let last = !matches!(step, Step::Bytes(_));
+        let last = !matches!(step, HubStep::Bytes(_));
         if !steps.send(step) || last {
             return;
         }

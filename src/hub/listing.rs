@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cancel::Cancel;
-use super::fault::{Asked, Fault, network, refused};
-use super::http::{Client, Get};
+use super::cancel::CancelToken;
+use super::fault::{HubFault, RequestContext, network, refused};
+use super::http::{GetRequest, HubClient};
 use super::name;
 use crate::error::{Error, Result};
 
@@ -26,14 +26,14 @@ pub(super) struct Listing {
     pub(super) commit: String,
     pub(super) gated: bool,
     pub(super) private: bool,
-    pub(super) files: Vec<Listed>,
+    pub(super) files: Vec<ListedFile>,
     /// Names that may not become paths.
     pub(super) refused: Vec<String>,
 }
 
 /// A file of it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Listed {
+pub(super) struct ListedFile {
     pub(super) name: String,
     pub(super) size: Option<u64>,
     pub(super) sha256: Option<String>,
@@ -41,19 +41,19 @@ pub(super) struct Listed {
 
 /// Asks for a revision; None is the default branch.
 pub(super) fn ask(
-    client: &Client,
+    client: &HubClient,
     api: &str,
     revision: Option<&str>,
-    asked: &Asked,
-    cancel: &Cancel,
-) -> Result<Listing, Fault> {
+    asked: &RequestContext,
+    cancel: &CancelToken,
+) -> Result<Listing, HubFault> {
     let revision = revision
         .map(|revision| format!("/revision/{}", name::encoded(revision, false)))
         .unwrap_or_default();
     // With sizes and hashes, which cost the hub little and save a request for each file.
     let url = format!("{api}{revision}?blobs=true");
     let answer = client.get(
-        &Get { url: &url, until: Some(Instant::now() + MOST_TIME), ..Get::default() },
+        &GetRequest { url: &url, until: Some(Instant::now() + MOST_TIME), ..GetRequest::default() },
         cancel,
     )?;
     if answer.head.status != 200 {
@@ -88,16 +88,20 @@ fn read(body: &[u8]) -> Result<Listing, String> {
         let sha256 = lfs["sha256"].as_str().or(lfs["oid"].as_str()).map(str::to_ascii_lowercase);
         let sha256 = sha256.filter(|hash| name::is_sha256(hash));
         let size = lfs["size"].as_u64().or(file["size"].as_u64());
-        listing.files.push(Listed { name: name.to_owned(), size, sha256 });
+        listing.files.push(ListedFile { name: name.to_owned(), size, sha256 });
     }
     Ok(listing)
 }
 
 /// What the hub says of the model's GGUF header, for people to read: it knows one of its templates
 /// at most. Null where it does not say, or not soon.
-pub(super) fn hint(client: &Client, api: &str, cancel: &Cancel) -> Result<Value> {
+pub(super) fn hint(client: &HubClient, api: &str, cancel: &CancelToken) -> Result<Value> {
     let url = format!("{api}?expand=gguf");
-    let get = Get { url: &url, until: Some(Instant::now() + MOST_TIME_OF_HINT), ..Get::default() };
+    let get = GetRequest {
+        url: &url,
+        until: Some(Instant::now() + MOST_TIME_OF_HINT),
+        ..GetRequest::default()
+    };
     let body = client.get(&get, cancel).and_then(|answer| match answer.head.status {
         200 => answer.whole(MOST_BYTES_OF_HINT, cancel),
         _ => Ok(Vec::new()),
@@ -160,9 +164,12 @@ mod tests {
         assert_eq!(listing.refused, ["../b.gguf"]);
         assert_eq!(
             listing.files[0],
-            Listed { name: "a.gguf".into(), size: Some(7), sha256: Some(hash) }
+            ListedFile { name: "a.gguf".into(), size: Some(7), sha256: Some(hash) }
         );
-        assert_eq!(listing.files[1], Listed { name: "c.gguf".into(), size: Some(3), sha256: None });
+        assert_eq!(
+            listing.files[1],
+            ListedFile { name: "c.gguf".into(), size: Some(3), sha256: None }
+        );
         for bad in [
             json!([]),
             json!({ "sha": "../../x", "siblings": [] }),

@@ -36,16 +36,16 @@ use crate::profile::ModelProfile;
 pub use cancel::cancel;
 pub use environment::Environment;
 
-use cache::Cache;
-use cancel::Cancel;
-use download::Part;
+use cache::HubCache;
+use cancel::CancelToken;
+use download::Download;
 use environment::Settings;
-use fault::{Asked, TRIES};
-use http::Client;
-use listing::{Listed, Listing};
-use progress::Progress;
-use remote_file::{Identity, Source};
-use request::Request;
+use fault::{RequestContext, TRIES};
+use http::HubClient;
+use listing::{ListedFile, Listing};
+use progress::FetchProgress;
+use remote_file::{BlobIdentity, RemoteFile};
+use request::FetchRequest;
 
 /// Carries out an `llb_model_fetch` request (docs/hub.md) on the caller's thread, and answers with
 /// its reply.
@@ -61,7 +61,7 @@ pub fn fetch(
     environment: &Environment,
     on_event: &mut dyn FnMut(&str),
 ) -> Result<Value> {
-    let mut progress = Progress::new(on_event);
+    let mut progress = FetchProgress::new(on_event);
     let fetched = begin(request, environment, &mut progress);
     match &fetched {
         Ok(_) => progress.emit("fetch_success"),
@@ -72,17 +72,17 @@ pub fn fetch(
     fetched
 }
 
-fn begin(request: &str, environment: &Environment, progress: &mut Progress) -> Result<Value> {
-    let request = Request::parse(request)?;
+fn begin(request: &str, environment: &Environment, progress: &mut FetchProgress) -> Result<Value> {
+    let request = FetchRequest::parse(request)?;
     let settings = Settings::read(&request, environment)?;
-    let cancel = Cancel::enter(&request.id.text);
+    let cancel = CancelToken::enter(&request.id.text);
     progress.emit("fetch_start");
     let repository = &request.id.repository;
     let fetch = Fetch {
         page: format!("{}/{repository}", settings.endpoint),
         api: format!("{}/api/models/{repository}", settings.endpoint),
-        cache: Cache::new(&settings.cache, repository),
-        client: Client::new(&settings),
+        cache: HubCache::new(&settings.cache, repository),
+        client: HubClient::new(&settings),
         request: &request,
         settings: &settings,
         cancel: &cancel,
@@ -95,25 +95,25 @@ fn begin(request: &str, environment: &Environment, progress: &mut Progress) -> R
 }
 
 struct Fetch<'a> {
-    request: &'a Request,
+    request: &'a FetchRequest,
     settings: &'a Settings,
-    cancel: &'a Cancel,
-    cache: Cache,
-    client: Client<'a>,
+    cancel: &'a CancelToken,
+    cache: HubCache,
+    client: HubClient<'a>,
     /// Of the model, for people and for programs.
     page: String,
     api: String,
 }
 
 /// What is to be had.
-struct Plan {
+struct FetchPlan {
     commit: String,
-    files: Vec<Listed>,
+    files: Vec<ListedFile>,
     diagnostics: Vec<Value>,
 }
 
 /// A file that is here.
-struct Here {
+struct LocalFile {
     path: PathBuf,
     sha256: String,
     size: u64,
@@ -121,7 +121,7 @@ struct Here {
 }
 
 impl Fetch<'_> {
-    fn run(&self, progress: &mut Progress) -> Result<Value> {
+    fn run(&self, progress: &mut FetchProgress) -> Result<Value> {
         let cached = self.plan_of_cache();
         if self.settings.offline {
             return self.use_cache(cached?, progress);
@@ -161,8 +161,8 @@ impl Fetch<'_> {
         self.obtain(&plan, hint, Some(first), progress)
     }
 
-    fn asked<'a>(&'a self, what: &'a str) -> Asked<'a> {
-        Asked {
+    fn asked<'a>(&'a self, what: &'a str) -> RequestContext<'a> {
+        RequestContext {
             repository: &self.request.id.repository,
             page: &self.page,
             what,
@@ -171,7 +171,7 @@ impl Fetch<'_> {
     }
 
     /// What the request means in a repository.
-    fn plan(&self, listing: &Listing) -> Result<Plan> {
+    fn plan(&self, listing: &Listing) -> Result<FetchPlan> {
         let names: Vec<&str> = listing.files.iter().map(|file| &*file.name).collect();
         let picked =
             file_selection::pick(self.request, &names).map_err(|error| match error.code() {
@@ -182,11 +182,11 @@ impl Fetch<'_> {
             })?;
         let file = |name: &String| listing.files.iter().find(|file| file.name == *name).cloned();
         let files = picked.iter().filter_map(file).collect();
-        Ok(Plan { commit: listing.commit.clone(), files, diagnostics: Vec::new() })
+        Ok(FetchPlan { commit: listing.commit.clone(), files, diagnostics: Vec::new() })
     }
 
     /// What the request means among the files that are here.
-    fn plan_of_cache(&self) -> Result<Plan> {
+    fn plan_of_cache(&self) -> Result<FetchPlan> {
         let (repository, revision) = (&self.request.id.repository, self.request.revision());
         let offline = |problem: &str| {
             let message = format!(
@@ -208,16 +208,17 @@ impl Fetch<'_> {
                 Code::HubNotFound => offline(&format!("not in the cache: {}", error.message())),
                 _ => error,
             })?;
-        let files = picked.into_iter().map(|name| Listed { name, ..Listed::default() }).collect();
-        Ok(Plan { commit, files, diagnostics: Vec::new() })
+        let files =
+            picked.into_iter().map(|name| ListedFile { name, ..ListedFile::default() }).collect();
+        Ok(FetchPlan { commit, files, diagnostics: Vec::new() })
     }
 
-    fn use_cache(&self, plan: Plan, progress: &mut Progress) -> Result<Value> {
+    fn use_cache(&self, plan: FetchPlan, progress: &mut FetchProgress) -> Result<Value> {
         self.obtain(&plan, Value::Null, None, progress)
     }
 
     /// Whether a file need not be downloaded.
-    fn is_here(&self, commit: &str, file: &Listed) -> bool {
+    fn is_here(&self, commit: &str, file: &ListedFile) -> bool {
         self.found(commit, file).is_some()
             || file
                 .sha256
@@ -226,7 +227,7 @@ impl Fetch<'_> {
     }
 
     /// Where a file of a commit is, if it leads to what the hub lists.
-    fn found(&self, commit: &str, file: &Listed) -> Option<PathBuf> {
+    fn found(&self, commit: &str, file: &ListedFile) -> Option<PathBuf> {
         let path = self.cache.find(commit, &file.name, file.size)?;
         match (self.cache.sha256(&path), &file.sha256) {
             (Some(here), Some(listed)) if here != *listed => None,
@@ -275,10 +276,10 @@ impl Fetch<'_> {
     }
 
     /// Reads the header at the hub and judges it.
-    fn look(&self, plan: &Plan) -> Result<(Identity, Value)> {
+    fn look(&self, plan: &FetchPlan) -> Result<(BlobIdentity, Value)> {
         let file = &plan.files[0];
         let (what, url) = (format!("file {:?}", file.name), self.url(&plan.commit, &file.name));
-        let source = Source {
+        let source = RemoteFile {
             client: &self.client,
             cancel: self.cancel,
             asked: self.asked(&what),
@@ -326,7 +327,13 @@ impl Fetch<'_> {
     }
 
     /// The reply of a dry run on a model that is not here.
-    fn dry(&self, plan: &Plan, first: Option<&Identity>, hint: Value, info: Value) -> Value {
+    fn dry(
+        &self,
+        plan: &FetchPlan,
+        first: Option<&BlobIdentity>,
+        hint: Value,
+        info: Value,
+    ) -> Value {
         let files: Vec<Value> = plan
             .files
             .iter()
@@ -349,13 +356,13 @@ impl Fetch<'_> {
     /// Downloads what is missing, checks the whole, and makes the reply.
     fn obtain(
         &self,
-        plan: &Plan,
+        plan: &FetchPlan,
         hint: Value,
-        first: Option<Identity>,
-        progress: &mut Progress,
+        first: Option<BlobIdentity>,
+        progress: &mut FetchProgress,
     ) -> Result<Value> {
         let identities = self.identities(plan, first)?;
-        let size_of = |(file, identity): (&Listed, &Option<Identity>)| match identity {
+        let size_of = |(file, identity): (&ListedFile, &Option<BlobIdentity>)| match identity {
             Some(identity) => identity.size,
             None => self
                 .found(&plan.commit, file)
@@ -404,9 +411,9 @@ impl Fetch<'_> {
     /// What the bytes of each file that is missing must be; None for a file that is here.
     fn identities(
         &self,
-        plan: &Plan,
-        mut first: Option<Identity>,
-    ) -> Result<Vec<Option<Identity>>> {
+        plan: &FetchPlan,
+        mut first: Option<BlobIdentity>,
+    ) -> Result<Vec<Option<BlobIdentity>>> {
         let mut identities = Vec::new();
         for file in &plan.files {
             let probed = first.take();
@@ -421,12 +428,12 @@ impl Fetch<'_> {
                 );
                 return Err(Error::new(Code::Offline, message));
             }
-            identities.push(Some(match probed.or_else(|| Identity::of_listed(file)) {
+            identities.push(Some(match probed.or_else(|| BlobIdentity::of_listed(file)) {
                 Some(known) => known,
                 None => {
                     let (what, url) =
                         (format!("file {:?}", file.name), self.url(&plan.commit, &file.name));
-                    let source = Source {
+                    let source = RemoteFile {
                         client: &self.client,
                         cancel: self.cancel,
                         asked: self.asked(&what),
@@ -440,8 +447,8 @@ impl Fetch<'_> {
     }
 
     /// Whether the disk has room for what is missing.
-    fn check_room(&self, identities: &[Option<Identity>]) -> Result<()> {
-        let missing = |identity: &Identity| {
+    fn check_room(&self, identities: &[Option<BlobIdentity>]) -> Result<()> {
+        let missing = |identity: &BlobIdentity| {
             if cache::is_whole(&self.cache.blob(&identity.blob), Some(identity.size)) {
                 return 0;
             }
@@ -467,11 +474,11 @@ impl Fetch<'_> {
     fn download(
         &self,
         commit: &str,
-        file: &Listed,
-        identity: &Identity,
+        file: &ListedFile,
+        identity: &BlobIdentity,
         before: u64,
-        progress: &mut Progress,
-    ) -> Result<Here> {
+        progress: &mut FetchProgress,
+    ) -> Result<LocalFile> {
         let etag = &identity.blob;
         self.cache.prepare(etag)?;
         let lock = self.cache.lock(etag, self.cancel)?;
@@ -481,7 +488,7 @@ impl Fetch<'_> {
             return self.take(commit, file);
         }
         let (what, url) = (format!("file {:?}", file.name), self.url(commit, &file.name));
-        let source = Source {
+        let source = RemoteFile {
             client: &self.client,
             cancel: self.cancel,
             asked: self.asked(&what),
@@ -494,19 +501,24 @@ impl Fetch<'_> {
         } else {
             self.cache.own_incomplete(etag)
         };
-        let part =
-            Part { source: &source, identity, name: &file.name, incomplete: &incomplete, before };
+        let part = Download {
+            source: &source,
+            identity,
+            name: &file.name,
+            incomplete: &incomplete,
+            before,
+        };
         let made = part.complete(&blob, progress);
         if !lock.is_held() {
             let _ = std::fs::remove_file(&incomplete);
         }
         let sha256 = made?;
         let path = self.cache.link(etag, commit, &file.name)?;
-        Ok(Here { path, sha256, size: identity.size, cached: false })
+        Ok(LocalFile { path, sha256, size: identity.size, cached: false })
     }
 
     /// A file that is here already.
-    fn take(&self, commit: &str, file: &Listed) -> Result<Here> {
+    fn take(&self, commit: &str, file: &ListedFile) -> Result<LocalFile> {
         let path = self.cache.pointer(commit, &file.name);
         let unreadable = |error: std::io::Error| {
             Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
@@ -524,12 +536,17 @@ impl Fetch<'_> {
             );
             return Err(Error::new(Code::HubVerify, message).with("file", &*file.name));
         }
-        Ok(Here { path, sha256, size, cached: true })
+        Ok(LocalFile { path, sha256, size, cached: true })
     }
 
     /// Judges the file as it is on the disk. What was downloaded just now and fails where tools are
     /// required is put aside.
-    fn verify(&self, plan: &Plan, identities: &[Option<Identity>], here: &[Here]) -> Result<Value> {
+    fn verify(
+        &self,
+        plan: &FetchPlan,
+        identities: &[Option<BlobIdentity>],
+        here: &[LocalFile],
+    ) -> Result<Value> {
         let judged = ModelHeader::read_file(&here[0].path)
             .and_then(|header| self.judge(&header, "the model was not taken"));
         let error = match judged {

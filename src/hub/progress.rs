@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How far a fetch is, over all its files.
-pub(super) struct Progress<'a> {
+pub(super) struct FetchProgress<'a> {
     on_event: &'a mut dyn FnMut(&str),
     done: u64,
     total: u64,
     last: Option<(Instant, u64)>,
 }
 
-impl<'a> Progress<'a> {
-    pub(super) fn new(on_event: &'a mut dyn FnMut(&str)) -> Progress<'a> {
-        Progress { on_event, done: 0, total: 0, last: None }
+impl<'a> FetchProgress<'a> {
+    pub(super) fn new(on_event: &'a mut dyn FnMut(&str)) -> FetchProgress<'a> {
+        FetchProgress { on_event, done: 0, total: 0, last: None }
     }
 
     pub(super) fn emit(&mut self, event: &str) {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::cancel::Cancel;
-use super::fault::{Asked, Fault, TRIES, network, refused, retry};
-use super::http::{Client, Get, Head};
-use super::listing::Listed;
+use super::cancel::CancelToken;
+use super::fault::{HubFault, RequestContext, TRIES, network, refused, retry};
+use super::http::{GetRequest, HubClient, HubHead};
+use super::listing::ListedFile;
 use super::name;
 use crate::error::{Code, Error, Result};
 
@@ -15,17 +15,17 @@ const MOST_TIME: Duration = Duration::from_secs(120);
 const MOST_SKIPPED: u64 = 64 << 20;
 
 /// Where a file is, and for whom it is read.
-pub(super) struct Source<'a> {
-    pub(super) client: &'a Client<'a>,
-    pub(super) cancel: &'a Cancel,
-    pub(super) asked: Asked<'a>,
+pub(super) struct RemoteFile<'a> {
+    pub(super) client: &'a HubClient<'a>,
+    pub(super) cancel: &'a CancelToken,
+    pub(super) asked: RequestContext<'a>,
     /// Below the endpoint; it leads to the bytes by redirects that hold for a time.
     pub(super) url: &'a str,
 }
 
 /// What the bytes must be.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Identity {
+pub(super) struct BlobIdentity {
     pub(super) size: u64,
     /// The name of its blob in the cache: the hash where the hub has one, else its etag.
     pub(super) blob: String,
@@ -34,15 +34,15 @@ pub(super) struct Identity {
     pub(super) validator: Option<String>,
 }
 
-impl Identity {
+impl BlobIdentity {
     /// From the listing alone, if that is enough.
-    pub(super) fn of_listed(listed: &Listed) -> Option<Identity> {
+    pub(super) fn of_listed(listed: &ListedFile) -> Option<BlobIdentity> {
         let (size, sha256) = (listed.size?, listed.sha256.clone()?);
-        Some(Identity { size, blob: sha256.clone(), sha256: Some(sha256), validator: None })
+        Some(BlobIdentity { size, blob: sha256.clone(), sha256: Some(sha256), validator: None })
     }
 
     /// From the listing and an answer, which must not contradict each other.
-    fn of(listed: &Listed, head: &Head, shown: &str) -> Result<Identity> {
+    fn of(listed: &ListedFile, head: &HubHead, shown: &str) -> Result<BlobIdentity> {
         let verify = |problem: String| {
             Error::new(Code::HubVerify, format!("{shown}: {problem}")).with("file", &*listed.name)
         };
@@ -72,7 +72,7 @@ impl Identity {
                 format_args!("{shown} has no etag that could name it in the cache"),
             ));
         }
-        Ok(Identity { size, blob, sha256, validator: strong(&head.etag) })
+        Ok(BlobIdentity { size, blob, sha256, validator: strong(&head.etag) })
     }
 }
 
@@ -82,33 +82,37 @@ pub(super) fn strong(etag: &str) -> Option<String> {
 }
 
 /// Bytes of the whole file, as its answer says.
-pub(super) fn size(head: &Head) -> Option<u64> {
+pub(super) fn size(head: &HubHead) -> Option<u64> {
     match head.status {
         206 => head.content_range.map(|(_, size)| size),
         _ => head.length,
     }
 }
 
-impl Source<'_> {
+impl RemoteFile<'_> {
     /// At most `length` bytes from `start` on, fewer at the end, and what the file is.
     pub(super) fn read(
         &self,
-        listed: &Listed,
+        listed: &ListedFile,
         start: u64,
         length: u64,
-    ) -> Result<(Identity, Vec<u8>)> {
+    ) -> Result<(BlobIdentity, Vec<u8>)> {
         retry(self.cancel, TRIES, || self.read_once(listed, start, length))
     }
 
     fn read_once(
         &self,
-        listed: &Listed,
+        listed: &ListedFile,
         start: u64,
         length: u64,
-    ) -> Result<(Identity, Vec<u8>), Fault> {
+    ) -> Result<(BlobIdentity, Vec<u8>), HubFault> {
         let range = Some(format!("bytes={start}-{}", start.saturating_add(length) - 1));
-        let get =
-            Get { url: self.url, range, until: Some(Instant::now() + MOST_TIME), if_range: None };
+        let get = GetRequest {
+            url: self.url,
+            range,
+            until: Some(Instant::now() + MOST_TIME),
+            if_range: None,
+        };
         let answer = self.client.get(&get, self.cancel)?;
         let head = &answer.head;
         let mut skip = match (head.status, head.content_range) {
@@ -122,12 +126,12 @@ impl Source<'_> {
             (200, _) => return Err(network(&head.host, "knows no ranges").into()),
             _ => return Err(refused(head, &answer.complaint(self.cancel)?, &self.asked)),
         };
-        let identity = Identity::of(listed, head, self.asked.what)?;
+        let identity = BlobIdentity::of(listed, head, self.asked.what)?;
         let want = length.min(identity.size.saturating_sub(start));
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < want {
             let Some(piece) = answer.next(self.cancel)? else {
-                return Err(Fault::Again {
+                return Err(HubFault::Again {
                     error: network(&head.host, "ends its answer early"),
                     after: None,
                 });
@@ -148,48 +152,51 @@ mod tests {
     #[test]
     fn the_hub_may_not_contradict_itself() {
         let hash = "ab".repeat(32);
-        let listed = |size, sha256: Option<&str>| Listed {
+        let listed = |size, sha256: Option<&str>| ListedFile {
             name: "x".into(),
             size,
             sha256: sha256.map(str::to_owned),
         };
         let quoted = format!("\"{hash}\"");
-        let head = Head {
+        let head = HubHead {
             status: 206,
             content_range: Some((0, 9)),
             linked_etag: quoted.clone(),
             etag: "\"cdn\"".into(),
-            ..Head::default()
+            ..HubHead::default()
         };
-        let expected = Identity {
+        let expected = BlobIdentity {
             size: 9,
             blob: hash.clone(),
             sha256: Some(hash.clone()),
             validator: Some("\"cdn\"".into()),
         };
-        assert_eq!(Identity::of(&listed(None, None), &head, "x").ok(), Some(expected.clone()));
-        assert_eq!(Identity::of(&listed(Some(9), Some(&hash)), &head, "x").ok(), Some(expected));
-        let code = |listed: &Listed, head: &Head| {
-            Identity::of(listed, head, "x").err().map(|error| error.code())
+        assert_eq!(BlobIdentity::of(&listed(None, None), &head, "x").ok(), Some(expected.clone()));
+        assert_eq!(
+            BlobIdentity::of(&listed(Some(9), Some(&hash)), &head, "x").ok(),
+            Some(expected)
+        );
+        let code = |listed: &ListedFile, head: &HubHead| {
+            BlobIdentity::of(listed, head, "x").err().map(|error| error.code())
         };
         assert_eq!(code(&listed(Some(8), None), &head), Some(Code::HubVerify));
         assert_eq!(code(&listed(None, Some(&"cd".repeat(32))), &head), Some(Code::HubVerify));
         assert_eq!(
-            code(&listed(None, None), &Head { linked_size: Some(8), ..head.clone() }),
+            code(&listed(None, None), &HubHead { linked_size: Some(8), ..head.clone() }),
             Some(Code::HubVerify)
         );
-        let odd = Head { linked_etag: "\"../../x\"".into(), ..head.clone() };
+        let odd = HubHead { linked_etag: "\"../../x\"".into(), ..head.clone() };
         assert_eq!(code(&listed(None, None), &odd), Some(Code::HubNetwork));
-        let silent = Head { content_range: None, ..head.clone() };
+        let silent = HubHead { content_range: None, ..head.clone() };
         assert_eq!(code(&listed(None, None), &silent), Some(Code::HubNetwork));
         // A weak etag is none for ranges.
-        let small = Head {
+        let small = HubHead {
             linked_etag: String::new(),
             hub_etag: "\"0af\"".into(),
             etag: "W/\"0af\"".into(),
             ..head
         };
-        let expected = Identity { size: 9, blob: "0af".into(), sha256: None, validator: None };
-        assert_eq!(Identity::of(&listed(None, None), &small, "x").ok(), Some(expected));
+        let expected = BlobIdentity { size: 9, blob: "0af".into(), sha256: None, validator: None };
+        assert_eq!(BlobIdentity::of(&listed(None, None), &small, "x").ok(), Some(expected));
     }
 }

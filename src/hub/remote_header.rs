@@ -3,8 +3,8 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::listing::Listed;
-use super::remote_file::{Identity, Source};
+use super::listing::ListedFile;
+use super::remote_file::{BlobIdentity, RemoteFile};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
@@ -18,7 +18,10 @@ const MOST: u64 = 256 << 20;
 ///
 /// # Errors
 /// `MODEL_INVALID` for what is no GGUF file; the hub's own.
-pub(super) fn read(source: &Source, listed: &Listed) -> Result<(Identity, ModelHeader)> {
+pub(super) fn read(
+    source: &RemoteFile,
+    listed: &ListedFile,
+) -> Result<(BlobIdentity, ModelHeader)> {
     if listed.size == Some(0) {
         // It has no ranges to ask for.
         let error = Error::new(
@@ -29,7 +32,7 @@ pub(super) fn read(source: &Source, listed: &Listed) -> Result<(Identity, ModelH
     }
     let (identity, bytes) = source.read(listed, 0, FIRST)?;
     let got = bytes.len() as u64;
-    let mut probe = Probe {
+    let mut probe = RangeReader {
         source,
         listed,
         size: identity.size,
@@ -49,9 +52,9 @@ pub(super) fn read(source: &Source, listed: &Listed) -> Result<(Identity, ModelH
     Ok((identity, header))
 }
 
-struct Probe<'a> {
-    source: &'a Source<'a>,
-    listed: &'a Listed,
+struct RangeReader<'a> {
+    source: &'a RemoteFile<'a>,
+    listed: &'a ListedFile,
     size: u64,
     at: u64,
     next: u64,
@@ -62,7 +65,7 @@ struct Probe<'a> {
     failed: Option<Error>,
 }
 
-impl Read for Probe<'_> {
+impl Read for RangeReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at >= self.size || buffer.is_empty() {
             return Ok(0);
@@ -87,7 +90,7 @@ impl Read for Probe<'_> {
     }
 }
 
-impl Probe<'_> {
+impl RangeReader<'_> {
     fn fetch(&mut self) -> Result<()> {
         if self.got >= MOST {
             let message = format!(
@@ -108,7 +111,7 @@ impl Probe<'_> {
     }
 }
 
-impl Seek for Probe<'_> {
+impl Seek for RangeReader<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.at = match to {
             SeekFrom::Start(at) => at,

@@ -9,8 +9,8 @@ pub(super) const TOKEN_ENV: &str = "HF_TOKEN";
 
 /// The request, its shapes checked.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) id: Id,
+pub(super) struct FetchRequest {
+    pub(super) id: ModelId,
     /// A branch, a tag or a commit; None is `main`.
     pub(super) revision: Option<String>,
     /// Exactly this file.
@@ -29,17 +29,17 @@ pub(super) struct Request {
 
 /// A model on the hub.
 #[derive(Debug)]
-pub(super) struct Id {
+pub(super) struct ModelId {
     /// As it was sent; by this a fetch is cancelled.
     pub(super) text: String,
     /// `org/name`, or a bare `name` of the hub's first days.
     pub(super) repository: String,
 }
 
-impl Request {
+impl FetchRequest {
     /// # Errors
     /// `INVALID_REQUEST` with the path of the member.
-    pub(super) fn parse(text: &str) -> Result<Request> {
+    pub(super) fn parse(text: &str) -> Result<FetchRequest> {
         let value = api::parse(text, "request_json")?;
         let mut fields = Fields::new("", &value)?;
         let Some(id) = fields.string("id")? else {
@@ -112,8 +112,8 @@ impl Request {
         let token_env = variable("token_env", TOKEN_ENV)?;
         let endpoint_env = variable("endpoint_env", "HF_ENDPOINT")?;
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let request = Request {
-            id: Id { text: id.to_owned(), repository: repository.to_owned() },
+        let request = FetchRequest {
+            id: ModelId { text: id.to_owned(), repository: repository.to_owned() },
             revision: owned(revision),
             filename: owned(filename),
             quant: owned(quant),
@@ -140,9 +140,10 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_a_default() {
-        let request =
-            Request::parse(r#"{"id": "o/n:q8_0", "quant": "Q8_0", "filename": null, "odd": 1}"#)
-                .expect("a request");
+        let request = FetchRequest::parse(
+            r#"{"id": "o/n:q8_0", "quant": "Q8_0", "filename": null, "odd": 1}"#,
+        )
+        .expect("a request");
         assert_eq!(
             (&*request.id.text, &*request.id.repository, request.quant.as_deref()),
             ("o/n:q8_0", "o/n", Some("q8_0"))
@@ -177,7 +178,7 @@ mod tests {
             (r#"{"id": "a/b", "offline": "yes"}"#, "offline"),
         ];
         for (request, path) in cases {
-            let error = Request::parse(request).expect_err(request);
+            let error = FetchRequest::parse(request).expect_err(request);
             let named = error.message().split(':').next();
             assert_eq!(
                 (error.code(), named),

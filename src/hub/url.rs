@@ -4,15 +4,15 @@ use ureq::http::Uri;
 
 /// Scheme, host and port: the token goes to one of these and to no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct UrlOrigin {
     secure: bool,
     host: String,
     port: u16,
 }
 
-impl Origin {
+impl UrlOrigin {
     /// None for what is not an `http` or `https` address with a host.
-    pub(super) fn of(url: &str) -> Option<Origin> {
+    pub(super) fn of(url: &str) -> Option<UrlOrigin> {
         let uri: Uri = url.parse().ok()?;
         let secure = match uri.scheme_str()? {
             "https" => true,
@@ -25,7 +25,11 @@ impl Origin {
             // A port of more than 65535 is not the default port.
             return None;
         }
-        Some(Origin { secure, host, port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }) })
+        Some(UrlOrigin {
+            secure,
+            host,
+            port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
+        })
     }
 
     pub(super) fn parts(&self) -> (bool, &str, u16) {
@@ -61,7 +65,7 @@ pub(super) fn follow(from: &str, location: &str) -> Option<String> {
         return None;
     };
     let to = to.split('#').next()?.to_owned();
-    let (before, after) = (Origin::of(from)?, Origin::of(&to)?);
+    let (before, after) = (UrlOrigin::of(from)?, UrlOrigin::of(&to)?);
     (after.secure || !before.secure).then_some(to)
 }
 
@@ -71,7 +75,7 @@ mod tests {
 
     #[test]
     fn an_origin_is_scheme_host_and_port() {
-        let same = |a: &str, b: &str| Origin::of(a) == Origin::of(b);
+        let same = |a: &str, b: &str| UrlOrigin::of(a) == UrlOrigin::of(b);
         assert!(same("https://Hub.example/a", "https://hub.example:443/b?c"));
         for other in [
             "http://hub.example",
@@ -82,21 +86,23 @@ mod tests {
             assert!(!same("https://hub.example", other), "{other}");
         }
         assert_eq!(
-            Origin::of("https://hub.example@evil.example/x").map(|origin| origin.host).as_deref(),
+            UrlOrigin::of("https://hub.example@evil.example/x")
+                .map(|origin| origin.host)
+                .as_deref(),
             Some("evil.example")
         );
         for bad in ["file:///etc/passwd", "http://h:99999/", "http://[::1]:99999/", "http://"] {
-            assert_eq!(Origin::of(bad), None, "{bad}");
+            assert_eq!(UrlOrigin::of(bad), None, "{bad}");
         }
         for (address, shown) in [
             ("http://[::1]/", "[::1]"),
             ("https://[::1]:8080/x", "[::1]:8080"),
             ("http://h:/", "h"),
         ] {
-            assert_eq!(Origin::of(address).map(|origin| origin.shown()).as_deref(), Some(shown));
+            assert_eq!(UrlOrigin::of(address).map(|origin| origin.shown()).as_deref(), Some(shown));
         }
         assert_eq!(
-            Origin::of("http://127.0.0.1:8080/x").map(|origin| origin.shown()).as_deref(),
+            UrlOrigin::of("http://127.0.0.1:8080/x").map(|origin| origin.shown()).as_deref(),
             Some("127.0.0.1:8080")
         );
     }

@@ -16,7 +16,7 @@ use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
 
-use super::exit::Inside;
+use super::exit::CallGuard;
 
 /// The functions that may unwind, declared so.
 pub(super) mod calls {
@@ -100,16 +100,16 @@ thread_local! {
 
 /// What [`guard`] caught: the assertion's file, line and text.
 #[derive(Debug)]
-pub(super) struct Aborted(pub(super) String);
+pub(super) struct AssertionFailed(pub(super) String);
 
 /// Runs calls into llama.cpp; an assertion that fails in one of them comes back as an error.
-pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, Aborted> {
+pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, AssertionFailed> {
     install();
     let outer = GUARDED.replace(true);
-    let _inside = (!outer).then(Inside::enter);
+    let _inside = (!outer).then(CallGuard::enter);
     let result = catch_unwind(AssertUnwindSafe(call));
     GUARDED.set(outer);
-    result.or_else(|payload| match payload.downcast::<Aborted>() {
+    result.or_else(|payload| match payload.downcast::<AssertionFailed>() {
         Ok(aborted) => Err(*aborted),
         Err(other) => resume_unwind(other),
     })
@@ -145,5 +145,5 @@ unsafe extern "C-unwind" fn on_abort(message: *const c_char) {
     let file = path.rsplit('/').next().unwrap_or_default();
     let message = format!("{file}:{rest}");
     // Without the panic hook: nothing is printed.
-    resume_unwind(Box::new(Aborted(message)));
+    resume_unwind(Box::new(AssertionFailed(message)));
 }

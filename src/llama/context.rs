@@ -8,12 +8,12 @@ use std::sync::{Arc, Once};
 use llama_cpp_sys_2 as sys;
 
 use super::abort;
-use super::exit::{self, Inside};
+use super::exit::{self, CallGuard};
 use super::lora::Adapter;
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use crate::api::{CacheType, FlashAttention, Sampling};
-use crate::engine::{Backend, Decoded, Entry, Sampler, Token};
+use crate::engine::{Backend, BatchEntry, Decoded, Sampler, TokenId};
 use crate::error::{Code, Error, Result};
 
 /// How a context is made.
@@ -127,7 +127,7 @@ impl LlamaContext {
             self.broken = true;
             return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply it"));
         }
-        self.decode(&[Entry { token: 0, position: 0, sequence: 0, logits: true }], &|| false)?;
+        self.decode(&[BatchEntry { token: 0, position: 0, sequence: 0, logits: true }], &|| false)?;
         self.truncate(0, 0);
         Ok(self)
     }
@@ -192,7 +192,7 @@ impl Backend for LlamaContext {
         self.broken
     }
 
-    fn decode(&mut self, batch: &[Entry], abort: AbortCheck) -> Result<Decoded> {
+    fn decode(&mut self, batch: &[BatchEntry], abort: AbortCheck) -> Result<Decoded> {
         // More tokens than n_batch is an assertion in llama.cpp, an end of the process.
         if batch.len() > self.n_batch || batch.is_empty() || self.broken {
             return Err(Error::new(
@@ -337,7 +337,7 @@ impl Backend for LlamaContext {
         Err(Error::new(Code::InferenceFailed, "llama.cpp does not take it"))
     }
 
-    fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>> {
+    fn sampler(&self, sampling: &Sampling, recent: &[TokenId]) -> Result<Box<dyn Sampler>> {
         Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent, self.model.suppressed())?))
     }
 
@@ -360,7 +360,7 @@ impl Drop for LlamaContext {
             ));
             return;
         }
-        let _inside = Inside::enter();
+        let _inside = CallGuard::enter();
         // SAFETY: made by llama_init_from_model, freed once; thread pool, adapters and model go
         // after it.
         unsafe { sys::llama_free(self.context.as_ptr()) };
@@ -444,7 +444,7 @@ impl Batch {
     }
 
     /// At most as many entries as `new` was told.
-    fn fill(&mut self, entries: &[Entry]) -> sys::llama_batch {
+    fn fill(&mut self, entries: &[BatchEntry]) -> sys::llama_batch {
         for (index, entry) in entries.iter().enumerate() {
             self.tokens[index] = entry.token;
             self.positions[index] = entry.position as sys::llama_pos;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use llama_cpp_sys_2 as sys;
 
-use super::fit::{Device, Needs};
+use super::fit::{Device, MemoryNeeds};
 use super::log::LogQueue;
 use super::model::{self, ModelOptions};
 use crate::api::LogLevel;
@@ -27,7 +27,7 @@ pub(crate) fn is_there() -> bool {
 /// layers.
 pub(crate) fn load_fitting<T>(
     options: &ModelOptions,
-    needs: Option<&Needs>,
+    needs: Option<&MemoryNeeds>,
     log: &LogQueue,
     load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
 ) -> Result<T> {

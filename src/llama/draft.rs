@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::context::{ContextOptions, LlamaContext};
 use super::device;
-use super::fit::Needs;
+use super::fit::MemoryNeeds;
 use super::log::LogQueue;
 use super::model::{Model, ModelOptions};
 use super::vocab::LlamaVocab;
@@ -31,7 +31,7 @@ pub(crate) fn header(path: &str) -> Result<ModelHeader> {
 pub(crate) fn load(
     options: &ModelOptions,
     context: &ContextOptions,
-    needs: Option<&Needs>,
+    needs: Option<&MemoryNeeds>,
     vocab: &LlamaVocab,
     log: &LogQueue,
 ) -> Result<ModelDrafter> {

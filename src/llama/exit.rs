@@ -10,25 +10,25 @@ use std::time::Duration;
 /// How long the end of the process waits for a call into llama.cpp that cannot be aborted.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-struct State {
+struct ExitState {
     /// Threads inside llama.cpp.
     inside: usize,
     exiting: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { inside: 0, exiting: false });
+static STATE: Mutex<ExitState> = Mutex::new(ExitState { inside: 0, exiting: false });
 static CHANGED: Condvar = Condvar::new();
 
-fn lock() -> MutexGuard<'static, State> {
+fn lock() -> MutexGuard<'static, ExitState> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// While one lives, its thread is inside llama.cpp.
-pub(super) struct Inside(());
+pub(super) struct CallGuard(());
 
-impl Inside {
+impl CallGuard {
     /// Does not return once the process is exiting.
-    pub(super) fn enter() -> Inside {
+    pub(super) fn enter() -> CallGuard {
         let mut state = lock();
         if state.exiting {
             drop(state);
@@ -37,11 +37,11 @@ impl Inside {
             }
         }
         state.inside += 1;
-        Inside(())
+        CallGuard(())
     }
 }
 
-impl Drop for Inside {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         lock().inside -= 1;
         CHANGED.notify_all();
@@ -67,6 +67,6 @@ pub(super) fn register() {
 extern "C" fn stop_all() {
     let mut state = lock();
     state.exiting = true;
-    let others_are_inside = |state: &mut State| state.inside > 0;
+    let others_are_inside = |state: &mut ExitState| state.inside > 0;
     drop(CHANGED.wait_timeout_while(state, PATIENCE, others_are_inside));
 }

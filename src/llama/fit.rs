@@ -38,7 +38,7 @@ const MOST_RESERVE: u64 = 1 << 30;
 
 /// What a model needs on devices, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct MemoryNeeds {
     /// Each block with what it keeps in the KV cache.
     blocks: Vec<u64>,
     /// The weights of the output.
@@ -52,14 +52,14 @@ pub(crate) struct Needs {
     largest: u64,
 }
 
-impl Needs {
+impl MemoryNeeds {
     /// Of a model with this context. None where its header does not say enough.
-    pub(crate) fn of(header: &ModelHeader, context: &ContextOptions) -> Option<Needs> {
+    pub(crate) fn of(header: &ModelHeader, context: &ContextOptions) -> Option<MemoryNeeds> {
         let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes())?;
-        Some(Needs::of_layers(&layers, context))
+        Some(MemoryNeeds::of_layers(&layers, context))
     }
 
-    fn of_layers(layers: &Layers, context: &ContextOptions) -> Needs {
+    fn of_layers(layers: &Layers, context: &ContextOptions) -> MemoryNeeds {
         let [n_ctx, n_batch, n_parallel] =
             [context.n_ctx, context.n_batch, context.n_parallel].map(u64::from);
         // llama.cpp rounds up.
@@ -83,7 +83,7 @@ impl Needs {
         // Some of the tensors of a layer live at once: a few as wide as the embedding, three inside
         // a feed-forward block.
         let widths = embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3));
-        Needs {
+        MemoryNeeds {
             blocks: layers.blocks.iter().map(block).collect(),
             output: layers.output,
             compute: attention.saturating_add(widths.saturating_mul(4).saturating_mul(n_batch)),
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn as_many_layers_as_there_is_room_for() {
         // The cache of 1024 tokens is 1 MiB a block; the mask 512 * 1024 * 6 bytes, 3 MiB, beside.
-        let needs = Needs::of_layers(&layers(), &context(1024));
+        let needs = MemoryNeeds::of_layers(&layers(), &context(1024));
         let cases = [
             (0, 0),
             (56, 0),
@@ -218,7 +218,7 @@ mod tests {
         let needs = |change: &dyn Fn(&mut ContextOptions)| {
             let mut context = context(1000);
             change(&mut context);
-            Needs::of_layers(&layers, &context)
+            MemoryNeeds::of_layers(&layers, &context)
         };
         let plain = needs(&|_| ());
         assert_eq!((plain.blocks[0], plain.logits), (4 * 3 * MIB, 4 * MIB));
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn several_devices_share_by_what_is_free() {
-        let needs = Needs::of_layers(&layers(), &context(1024));
+        let needs = MemoryNeeds::of_layers(&layers(), &context(1024));
         let free = |mib: u64| Device { name: "d".into(), free: mib * MIB, total: 0 };
         // 11 layers, a third of the memory: the first four blocks, up to share 1/3.
         assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
                 continue;
             }
             let header = ModelHeader::read_file(&path).expect("a header");
-            let needs = Needs::of(&header, &context(8192)).expect("the header says enough");
+            let needs = MemoryNeeds::of(&header, &context(8192)).expect("the header says enough");
             assert_eq!(needs.n_layers(), n_layers, "{name}");
             // All weights are there once, the embedding perhaps twice.
             let cache = header.kv_bytes_per_token(2.0, 2.0).expect("it has heads") * 8192;

@@ -11,10 +11,10 @@ use std::ptr::NonNull;
 use llama_cpp_sys_2 as sys;
 
 use super::abort;
-use super::exit::Inside;
+use super::exit::CallGuard;
 use super::model::Model;
 use crate::error::{Code, Error, Result};
-use crate::gguf::{ModelHeader, Value, ValueType};
+use crate::gguf::{GgufValue, ModelHeader, ValueType};
 
 /// F32, F16, Q8_0 and BF16: what llama.cpp's converter writes. Others, of integers above all,
 /// cannot be multiplied with.
@@ -51,7 +51,7 @@ impl Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        let _inside = Inside::enter();
+        let _inside = CallGuard::enter();
         // SAFETY: made by llama_adapter_lora_init, freed once, before its model and after the last
         // decode with it.
         unsafe { sys::llama_adapter_lora_free(self.raw.as_ptr()) };
@@ -63,7 +63,7 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
     let header = ModelHeader::read_file(Path::new(path))?;
     let refuse =
         |problem: String| Err(Error::new(Code::ModelInvalid, format!("{path}: {problem}")));
-    let text = |key: &str| header.get(key).and_then(Value::as_str);
+    let text = |key: &str| header.get(key).and_then(GgufValue::as_str);
     if text("general.type") != Some("adapter") || text("adapter.type") != Some("lora") {
         return refuse(
             "not a LoRA adapter (general.type and adapter.type say otherwise)".to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
         ));
     }
     let alpha = header.get("adapter.lora.alpha");
-    if !matches!(alpha, Some(Value::F32(alpha)) if alpha.is_finite()) {
+    if !matches!(alpha, Some(GgufValue::F32(alpha)) if alpha.is_finite()) {
         return refuse("adapter.lora.alpha is missing or not a 32-bit float".to_owned());
     }
     // An "activated" one is for the tokens behind a phrase only; used for all it would be another

@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
 
-use super::exit::Inside;
+use super::exit::CallGuard;
 use super::{abort, exit, log};
 use crate::error::{Code, Error, Result};
 
@@ -122,7 +122,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        let _inside = Inside::enter();
+        let _inside = CallGuard::enter();
         // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold
         // an Arc of this.
         unsafe { sys::llama_model_free(self.raw.as_ptr()) };

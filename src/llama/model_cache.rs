@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
 
 use super::context::{ContextOptions, LlamaContext};
-use super::fit::Needs;
+use super::fit::MemoryNeeds;
 use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
@@ -18,7 +18,9 @@ use super::vocab::{self, LlamaVocab};
 use super::{cpu, device, draft, exit, memory, state_file};
 use crate::api::{CreateOptions, Speculative};
 use crate::constraint::Grammars;
-use crate::engine::{Drafter, Engine, Kept, Loaded, NgramDrafter, Progress, Speculation, Token};
+use crate::engine::{
+    Drafter, Engine, LoadProgress, Loaded, NgramDrafter, SavedSequence, Speculation, TokenId,
+};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
@@ -37,7 +39,7 @@ pub struct LoadedModel {
     pub log: Arc<LogQueue>,
     /// Tokens of context.
     pub n_ctx: usize,
-    key: Key,
+    key: LoadKey,
     /// What a state file must be for. Found when it is first asked for.
     description: OnceCell<Value>,
 }
@@ -45,15 +47,15 @@ pub struct LoadedModel {
 impl LoadedModel {
     /// What a state file holds for this model, llama.cpp and these options; None if there is no
     /// file. An error is why it is of no use, for people.
-    pub fn read_state(&self, path: &Path) -> Result<Option<Kept>, String> {
+    pub fn read_state(&self, path: &Path) -> Result<Option<SavedSequence>, String> {
         let description = self.description().map_err(|error| error.to_string())?;
         let vocab = self.engine.vocab();
-        let fits = |token: Token| usize::try_from(token).is_ok_and(|token| token < vocab.len());
+        let fits = |token: TokenId| usize::try_from(token).is_ok_and(|token| token < vocab.len());
         state_file::read(path, description, self.n_ctx, fits)
     }
 
     /// Writes a state file in place of what is there, readable for the user alone.
-    pub fn write_state(&self, path: &Path, kept: &Kept) -> Result<()> {
+    pub fn write_state(&self, path: &Path, kept: &SavedSequence) -> Result<()> {
         let written =
             self.description().and_then(|description| state_file::write(path, description, kept));
         written.map_err(|error| {
@@ -64,7 +66,7 @@ impl LoadedModel {
 
     fn description(&self) -> io::Result<&Value> {
         self.description.get_or_try_init(|| {
-            let Key { model, context, lora, .. } = &self.key;
+            let LoadKey { model, context, lora, .. } = &self.key;
             let adapters = lora.iter().map(|lora| {
                 Ok(json!([
                     state_file::fingerprint(Path::new(&lora.path))?,
@@ -86,7 +88,7 @@ impl LoadedModel {
 
 /// What makes two loads the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct LoadKey {
     file: FileIdentity,
     model: ModelOptions,
     context: ContextOptions,
@@ -112,9 +114,9 @@ struct FileIdentity {
     modified: Option<SystemTime>,
 }
 
-type Entry = Arc<Mutex<Weak<LoadedModel>>>;
+type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
 
-static LOADED: Mutex<Option<HashMap<Key, Entry>>> = Mutex::new(None);
+static LOADED: Mutex<Option<HashMap<LoadKey, ModelSlot>>> = Mutex::new(None);
 
 /// The loaded model for these options: one that is in memory already, or a new one. `OUT_OF_MEMORY`
 /// where it cannot fit, `MODEL_INVALID` where llama.cpp refuses the file, `INFERENCE_FAILED` where
@@ -123,7 +125,7 @@ pub fn open(
     options: &CreateOptions,
     path: &str,
     header: &ModelHeader,
-    on_progress: &mut dyn FnMut(Progress),
+    on_progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<LoadedModel>> {
     cpu::check()?;
     let context = context_options(options, header);
@@ -137,9 +139,9 @@ pub fn open(
     let (draft, draft_header) = draft.unzip();
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     check_memory(options, &context, &headers)?;
-    let needs = Needed {
-        model: Needs::of(header, &context),
-        draft: draft_header.as_ref().and_then(|it| Needs::of(it, &context)),
+    let needs = LoadNeeds {
+        model: MemoryNeeds::of(header, &context),
+        draft: draft_header.as_ref().and_then(|it| MemoryNeeds::of(it, &context)),
     };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
         let checked =
@@ -155,7 +157,8 @@ pub fn open(
         use_mlock: options.use_mlock,
     };
     let speculative = options.speculative.clone();
-    let key = Key { file: identify(Path::new(path))?, model, context, lora, speculative, draft };
+    let key =
+        LoadKey { file: identify(Path::new(path))?, model, context, lora, speculative, draft };
     let entry = {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = loaded.get_or_insert_default();
@@ -177,16 +180,20 @@ pub fn open(
 }
 
 /// What the models of a load need on devices.
-struct Needed {
-    model: Option<Needs>,
-    draft: Option<Needs>,
+struct LoadNeeds {
+    model: Option<MemoryNeeds>,
+    draft: Option<MemoryNeeds>,
 }
 
-fn load(key: &Key, needs: Needed, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel> {
+fn load(
+    key: &LoadKey,
+    needs: LoadNeeds,
+    on_progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadedModel> {
     let queue = Arc::new(LogQueue::default());
     let load = {
         let (queue, key) = (Arc::clone(&queue), key.clone());
-        move |on_progress: &mut dyn FnMut(Progress)| {
+        move |on_progress: &mut dyn FnMut(LoadProgress)| {
             log::collect_on_this_thread(Arc::clone(&queue));
             // llama.cpp returns NULL and logs why.
             let with_reason = |error: Error| match queue.last_error() {
@@ -243,8 +250,8 @@ fn load(key: &Key, needs: Needed, on_progress: &mut dyn FnMut(Progress)) -> Resu
 
 /// What guesses for this load. On the engine thread.
 fn speculation(
-    key: &Key,
-    needs: Option<&Needs>,
+    key: &LoadKey,
+    needs: Option<&MemoryNeeds>,
     vocab: &LlamaVocab,
     log: &LogQueue,
 ) -> Result<Option<Speculation>> {

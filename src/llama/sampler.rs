@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use llama_cpp_sys_2 as sys;
 
 use crate::api::{PENALTY_WINDOW, Sampling};
-use crate::engine::{Mask, Sampler, Token};
+use crate::engine::{Sampler, TokenId, TokenMask};
 use crate::error::{Code, Error, Result};
 
 /// Owns a chain and the array it works on.
@@ -18,15 +18,15 @@ pub(crate) struct LlamaSampler {
     /// Nothing in the chain but the likeliest token: no array is needed.
     greedy: bool,
     /// Tokens that the model file says are never to be sampled, in order of their ids.
-    suppressed: Vec<Token>,
+    suppressed: Vec<TokenId>,
 }
 
 impl LlamaSampler {
     pub(crate) fn new(
         sampling: &Sampling,
         n_vocab: i32,
-        recent: &[Token],
-        suppressed: &[Token],
+        recent: &[TokenId],
+        suppressed: &[TokenId],
     ) -> Result<Self> {
         // SAFETY: takes and returns plain data.
         let params = unsafe { sys::llama_sampler_chain_default_params() };
@@ -51,12 +51,12 @@ impl LlamaSampler {
         Ok(sampler)
     }
 
-    fn remember(&mut self, token: Token) {
+    fn remember(&mut self, token: TokenId) {
         // SAFETY: the chain is alive.
         unsafe { sys::llama_sampler_accept(self.chain.as_ptr(), token) };
     }
 
-    fn apply(&mut self) -> Option<Token> {
+    fn apply(&mut self) -> Option<TokenId> {
         let mut array = sys::llama_token_data_array {
             data: self.candidates.as_mut_ptr(),
             size: self.candidates.len(),
@@ -134,7 +134,7 @@ fn no_memory() -> Error {
 }
 
 impl Sampler for LlamaSampler {
-    fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token> {
+    fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
         if self.greedy {
             return likeliest(logits, mask);
         }
@@ -146,7 +146,7 @@ impl Sampler for LlamaSampler {
             .filter(|(token, logit)| **logit > f32::NEG_INFINITY && allowed(*token));
         self.candidates.clear();
         self.candidates.extend(candidates.map(|(token, &logit)| sys::llama_token_data {
-            id: token as Token,
+            id: token as TokenId,
             logit,
             p: 0.0,
         }));
@@ -160,7 +160,7 @@ impl Sampler for LlamaSampler {
         self.apply().or_else(|| likeliest(logits, mask))
     }
 
-    fn accept(&mut self, token: Token) {
+    fn accept(&mut self, token: TokenId) {
         if !self.greedy {
             self.remember(token);
         }
@@ -168,11 +168,11 @@ impl Sampler for LlamaSampler {
 }
 
 /// Of equals, the one with the smaller id.
-fn likeliest(logits: &[f32], mask: Option<&Mask>) -> Option<Token> {
+fn likeliest(logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
     let mut best = (f32::NEG_INFINITY, None);
     let mut consider = |token: usize| {
         if logits[token] > best.0 {
-            best = (logits[token], Some(token as Token));
+            best = (logits[token], Some(token as TokenId));
         }
     };
     match mask {
@@ -214,7 +214,7 @@ mod tests {
         ChatRequest::read(request).expect("a request").sampling
     }
 
-    fn sampler(members: Value, recent: &[Token]) -> LlamaSampler {
+    fn sampler(members: Value, recent: &[TokenId]) -> LlamaSampler {
         LlamaSampler::new(&sampling(members), ODDS.len() as i32, recent, &[]).expect("a sampler")
     }
 
@@ -222,15 +222,15 @@ mod tests {
         odds.iter().map(|odds| odds.ln()).collect()
     }
 
-    fn draws(mut sampler: LlamaSampler, logits: &[f32], count: usize) -> Vec<Token> {
+    fn draws(mut sampler: LlamaSampler, logits: &[f32], count: usize) -> Vec<TokenId> {
         (0..count).map(|_| sampler.draw(logits, None).expect("a token")).collect()
     }
 
     /// Which tokens are left: with a draw of equals among them, a hundred draws for each miss none
     /// by any seed worth a test.
     #[track_caller]
-    fn left(members: Value, recent: &[Token], expected: &[Token]) {
-        let drawn: BTreeSet<Token> =
+    fn left(members: Value, recent: &[TokenId], expected: &[TokenId]) {
+        let drawn: BTreeSet<TokenId> =
             draws(sampler(members.clone(), recent), &logits(&ODDS), 2000).into_iter().collect();
         assert_eq!(drawn, expected.iter().copied().collect(), "{members}");
     }
@@ -352,7 +352,7 @@ mod tests {
         let drawn = draws(sampler(json!({ "seed": 5 }), &[]), &logits(&ODDS), 20_000);
         for (token, odds) in ODDS.iter().enumerate() {
             let share =
-                drawn.iter().filter(|drawn| **drawn == token as Token).count() as f32 / 20_000.0;
+                drawn.iter().filter(|drawn| **drawn == token as TokenId).count() as f32 / 20_000.0;
             // Six standard deviations of the rarest are 0.009, of the likeliest 0.021.
             assert!((share - odds).abs() < 0.021, "{token}: {share}");
         }
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_mask_holds_before_truncation() {
-        let mut mask = Mask::alloc(ODDS.len());
+        let mut mask = TokenMask::alloc(ODDS.len());
         [0, 2].into_iter().for_each(|token| mask.allow_token(token));
         for members in [
             json!({ "seed": 1, "top_k": 1 }),

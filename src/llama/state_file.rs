@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::memory;
-use crate::engine::{Kept, Token};
+use crate::engine::{SavedSequence, TokenId};
 
 const MAGIC: &[u8; 8] = b"LLBSTATE";
 const VERSION: u32 = 1;
@@ -29,7 +29,7 @@ const CHECKSUM: usize = 32;
 
 /// Writes what was kept, in place of what is there; readable for the user alone. After an error
 /// `path` is as it was.
-pub(crate) fn write(path: &Path, description: &Value, kept: &Kept) -> io::Result<()> {
+pub(crate) fn write(path: &Path, description: &Value, kept: &SavedSequence) -> io::Result<()> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     may_replace(path)?;
     let name = path
@@ -70,7 +70,7 @@ fn may_replace(path: &Path) -> io::Result<()> {
     if begin.is_empty() || begin == MAGIC { Ok(()) } else { Err(another()) }
 }
 
-fn write_new(path: &PathBuf, description: &Value, kept: &Kept) -> io::Result<()> {
+fn write_new(path: &PathBuf, description: &Value, kept: &SavedSequence) -> io::Result<()> {
     let mut options = File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -100,8 +100,8 @@ pub(crate) fn read(
     path: &Path,
     description: &Value,
     n_ctx: usize,
-    fits: impl Fn(Token) -> bool,
-) -> Result<Option<Kept>, String> {
+    fits: impl Fn(TokenId) -> bool,
+) -> Result<Option<SavedSequence>, String> {
     let text = |error: io::Error| error.to_string();
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -130,8 +130,8 @@ fn parse(
     bytes: &[u8],
     description: &Value,
     n_ctx: usize,
-    fits: impl Fn(Token) -> bool,
-) -> Result<Kept, String> {
+    fits: impl Fn(TokenId) -> bool,
+) -> Result<SavedSequence, String> {
     let damaged = || "it is damaged".to_owned();
     let number = |at: usize| {
         bytes.get(at..at + 4).and_then(|four| Some(u32::from_le_bytes(four.try_into().ok()?)))
@@ -168,14 +168,14 @@ fn parse(
     }
     let (tokens, data) =
         content[PREFIX + length..].split_at_checked(n_tokens * 4).ok_or_else(damaged)?;
-    let tokens: Vec<Token> = tokens
+    let tokens: Vec<TokenId> = tokens
         .chunks_exact(4)
-        .filter_map(|four| Some(Token::from_le_bytes(four.try_into().ok()?)))
+        .filter_map(|four| Some(TokenId::from_le_bytes(four.try_into().ok()?)))
         .collect();
     if data.len() != n_bytes || !tokens.iter().all(|token| fits(*token)) {
         return Err(damaged());
     }
-    Ok(Kept { tokens, data: data.to_vec() })
+    Ok(SavedSequence { tokens, data: data.to_vec() })
 }
 
 /// Blocks of a model file that are read to know it again, and their size.
@@ -209,15 +209,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
 
-    fn kept() -> Kept {
-        Kept { tokens: vec![3, 1, 4, 1, 5], data: (0..=255).collect() }
+    fn kept() -> SavedSequence {
+        SavedSequence { tokens: vec![3, 1, 4, 1, 5], data: (0..=255).collect() }
     }
 
-    fn reads(bytes: &[u8]) -> Result<Kept, String> {
+    fn reads(bytes: &[u8]) -> Result<SavedSequence, String> {
         parse(bytes, &json!({ "model": "m", "n_ctx": 64 }), 64, |token| (0..9).contains(&token))
     }
 
-    fn file(description: &Value, kept: &Kept) -> Vec<u8> {
+    fn file(description: &Value, kept: &SavedSequence) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         write(&path, description, kept).unwrap();

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as sys;
 
-use super::abort::{self, Aborted};
+use super::abort::{self, AssertionFailed};
 use super::model::Model;
 use crate::constraint::Vocabulary;
-use crate::engine::{Special, SpecialTokens, Token, TokenCache, Vocab};
+use crate::engine::{SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 
 /// llama.cpp's vocabulary is immutable once loaded; its functions may be called from any thread.
@@ -27,7 +27,7 @@ impl LlamaVocab {
     }
 
     /// How a token is spelt in the file, and what it is; None where the spelling is not UTF-8.
-    fn special(&self, token: Token) -> Option<Special> {
+    fn special(&self, token: TokenId) -> Option<SpecialToken> {
         // SAFETY: the id is inside the vocabulary, and the model is alive.
         let attributes = unsafe { sys::llama_vocab_get_attr(self.model.vocab(), token) };
         let has = |attribute| attributes & attribute != 0;
@@ -36,7 +36,7 @@ impl LlamaVocab {
             return None;
         }
         let text = self.text(token)?.to_str().ok()?.to_owned();
-        Some(Special {
+        Some(SpecialToken {
             text,
             token,
             control,
@@ -55,7 +55,7 @@ impl LlamaVocab {
         if ends(self) != ends(other) {
             return Some("its BOS or EOS is another token".to_owned());
         }
-        let different = |token: &Token| {
+        let different = |token: &TokenId| {
             self.text(*token) != other.text(*token)
                 || self.is_end_of_generation(*token) != other.is_end_of_generation(*token)
         };
@@ -66,20 +66,20 @@ impl LlamaVocab {
         Some(format!("token {first} is {:?}, the model's {:?}", shown(other), shown(self)))
     }
 
-    fn end_of_sequence(&self) -> Token {
+    fn end_of_sequence(&self) -> TokenId {
         // SAFETY: the model is alive.
         unsafe { sys::llama_vocab_eos(self.model.vocab()) }
     }
 
     /// How a token of the vocabulary is spelt in the file.
-    fn text(&self, token: Token) -> Option<&CStr> {
+    fn text(&self, token: TokenId) -> Option<&CStr> {
         // SAFETY: the id is inside the vocabulary, and the model is alive.
         let text = unsafe { sys::llama_vocab_get_text(self.model.vocab(), token) };
         // SAFETY: llama.cpp returns NUL-terminated text that lives as long as the model.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
     }
 
-    fn tokenize_anew(&self, text: &str, parse_special: bool) -> Result<Vec<Token>> {
+    fn tokenize_anew(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>> {
         let too_long = || {
             Error::new(
                 Code::ContextOverflow,
@@ -88,7 +88,7 @@ impl LlamaVocab {
         };
         let length = i32::try_from(text.len()).map_err(|_| too_long())?;
         // Mostly one token for several bytes; a second call is made where that is not enough.
-        let mut tokens: Vec<Token> = vec![0; text.len() / 2 + 16];
+        let mut tokens: Vec<TokenId> = vec![0; text.len() / 2 + 16];
         for _ in 0..2 {
             // SAFETY: text and tokens are valid for the lengths passed with them, and the model is
             // alive.
@@ -103,7 +103,7 @@ impl LlamaVocab {
                     parse_special,
                 )
             });
-            let failed = |aborted: Aborted| {
+            let failed = |aborted: AssertionFailed| {
                 Error::new(
                     Code::InferenceFailed,
                     format!("llama.cpp could not tokenise: {}", aborted.0),
@@ -123,14 +123,14 @@ impl LlamaVocab {
     }
 
     /// Whether the id may be handed to llama.cpp: one outside the vocabulary throws through C.
-    fn contains(&self, token: Token) -> bool {
+    fn contains(&self, token: TokenId) -> bool {
         (0..self.n_tokens).contains(&token)
     }
 }
 
 /// The vocabulary as grammars see it.
 pub(crate) fn grammar_vocabulary(vocab: &Arc<dyn Vocab>) -> Vocabulary {
-    let tokens = 0..vocab.len() as Token;
+    let tokens = 0..vocab.len() as TokenId;
     let token_bytes = tokens.clone().map(|token| {
         let plain = vocab.piece(token, false);
         let special = if plain.is_empty() { vocab.piece(token, true) } else { Vec::new() };
@@ -157,14 +157,14 @@ impl Vocab for LlamaVocab {
         self.n_tokens as usize
     }
 
-    fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<Token>> {
+    fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>> {
         if parse_special {
             return self.tokenize_anew(text, true);
         }
         self.known.tokens(text, || self.tokenize_anew(text, false))
     }
 
-    fn piece(&self, token: Token, special: bool) -> Vec<u8> {
+    fn piece(&self, token: TokenId, special: bool) -> Vec<u8> {
         if !self.contains(token) {
             return Vec::new();
         }
@@ -195,12 +195,12 @@ impl Vocab for LlamaVocab {
         Vec::new()
     }
 
-    fn is_end_of_generation(&self, token: Token) -> bool {
+    fn is_end_of_generation(&self, token: TokenId) -> bool {
         // SAFETY: the id is inside the vocabulary, and the model is alive.
         self.contains(token) && unsafe { sys::llama_vocab_is_eog(self.model.vocab(), token) }
     }
 
-    fn required_bos(&self) -> Option<Token> {
+    fn required_bos(&self) -> Option<TokenId> {
         // SAFETY: the model is alive.
         let wanted = unsafe { sys::llama_vocab_get_add_bos(self.model.vocab()) };
         // SAFETY: the model is alive.

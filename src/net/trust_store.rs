@@ -21,22 +21,22 @@ const VARIABLES: [&str; 4] =
 
 /// A list of authorities, and where it is from.
 #[derive(Debug, Clone)]
-pub(crate) struct Trust {
+pub(crate) struct TrustStore {
     roots: RootCerts,
     source: String,
 }
 
 /// Mozilla's, for whom no safe connection will be made.
-impl Default for Trust {
-    fn default() -> Trust {
-        Trust { roots: RootCerts::WebPki, source: "Mozilla's list".to_owned() }
+impl Default for TrustStore {
+    fn default() -> TrustStore {
+        TrustStore { roots: RootCerts::WebPki, source: "Mozilla's list".to_owned() }
     }
 }
 
-impl Trust {
+impl TrustStore {
     /// # Errors
     /// `INVALID_REQUEST` that names the variable: who sets one does not want another list.
-    pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Trust> {
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<TrustStore> {
         for name in VARIABLES {
             let Some(value) = variable(name).filter(|value| !value.is_empty()) else { continue };
             let paths: Vec<PathBuf> = match name {
@@ -59,20 +59,21 @@ impl Trust {
                 );
                 return Err(Error::invalid(name, problem));
             }
-            return Ok(Trust {
+            return Ok(TrustStore {
                 roots: RootCerts::Specific(Arc::new(certificates)),
                 source: format!("{name} ({shown})"),
             });
         }
-        Ok(Trust::of_system())
+        Ok(TrustStore::of_system())
     }
 
-    fn of_system() -> Trust {
+    fn of_system() -> TrustStore {
         match system() {
-            Some(roots) => {
-                Trust { roots: RootCerts::Specific(roots), source: "the system's list".to_owned() }
-            }
-            None => Trust::default(),
+            Some(roots) => TrustStore {
+                roots: RootCerts::Specific(roots),
+                source: "the system's list".to_owned(),
+            },
+            None => TrustStore::default(),
         }
     }
 
@@ -147,15 +148,15 @@ mod tests {
         std::fs::write(&empty, "no certificate").unwrap();
         for name in VARIABLES {
             for path in [folder.path().join("absent"), empty.clone()] {
-                let error =
-                    Trust::read(|asked| (asked == name).then(|| path.clone().into())).unwrap_err();
+                let error = TrustStore::read(|asked| (asked == name).then(|| path.clone().into()))
+                    .unwrap_err();
                 assert!(
                     error.message().starts_with(&format!("{name}: {}: ", path.display())),
                     "{error}"
                 );
             }
         }
-        let unset = Trust::read(|_| Some(OsString::new())).unwrap();
+        let unset = TrustStore::read(|_| Some(OsString::new())).unwrap();
         assert!(
             ["the system's list", "Mozilla's list"].contains(&&*unset.source),
             "{}",

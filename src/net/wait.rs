@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The bells of all that wait, or are about to.
-static WAITING: Mutex<Vec<Arc<Bell>>> = Mutex::new(Vec::new());
+static WAITING: Mutex<Vec<Arc<Notifier>>> = Mutex::new(Vec::new());
 
 /// Lets everything that waits ask again whether it is over: to be called after a flag was set. Any
 /// thread.
@@ -35,28 +35,31 @@ pub(crate) fn pause(time: Duration, is_over: impl Fn() -> bool) -> bool {
 }
 
 /// A channel with room for so many pieces, whose reader can leave at any moment.
-pub(crate) fn channel<T>(room: usize) -> (Outlet<T>, Inlet<T>) {
+pub(crate) fn channel<T>(room: usize) -> (WaitSender<T>, WaitReceiver<T>) {
     let (sender, pieces) = sync_channel(room);
     let waiter = Waiter::enter();
-    (Outlet { pieces: Some(sender), bell: Arc::clone(&waiter.0) }, Inlet { pieces, waiter })
+    (
+        WaitSender { pieces: Some(sender), bell: Arc::clone(&waiter.0) },
+        WaitReceiver { pieces, waiter },
+    )
 }
 
 /// The writer's end.
-pub(crate) struct Outlet<T> {
+pub(crate) struct WaitSender<T> {
     /// None while it is dropped.
     pieces: Option<SyncSender<T>>,
-    bell: Arc<Bell>,
+    bell: Arc<Notifier>,
 }
 
 /// The reader's end.
-pub(crate) struct Inlet<T> {
+pub(crate) struct WaitReceiver<T> {
     pieces: Receiver<T>,
     waiter: Waiter,
 }
 
 /// What ended a wait.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Came<T> {
+pub(crate) enum WaitEnd<T> {
     /// The next piece.
     Next(T),
     /// The writer is gone, and everything was read.
@@ -67,7 +70,7 @@ pub(crate) enum Came<T> {
     Late,
 }
 
-impl<T> Outlet<T> {
+impl<T> WaitSender<T> {
     /// Waits for room. False when nobody reads any more.
     pub(crate) fn send(&self, piece: T) -> bool {
         let sent = self.pieces.as_ref().is_some_and(|pieces| pieces.send(piece).is_ok());
@@ -76,7 +79,7 @@ impl<T> Outlet<T> {
     }
 }
 
-impl<T> Drop for Outlet<T> {
+impl<T> Drop for WaitSender<T> {
     fn drop(&mut self) {
         // First gone, then told: the reader finds it gone.
         self.pieces = None;
@@ -84,21 +87,21 @@ impl<T> Drop for Outlet<T> {
     }
 }
 
-impl<T> Inlet<T> {
+impl<T> WaitReceiver<T> {
     /// Waits for the next piece until `end`. What is over or late is told before pieces that are
     /// there, of which there may be no end.
-    pub(crate) fn next(&self, end: Option<Instant>, is_over: impl Fn() -> bool) -> Came<T> {
+    pub(crate) fn next(&self, end: Option<Instant>, is_over: impl Fn() -> bool) -> WaitEnd<T> {
         loop {
             let heard = self.waiter.0.count();
             if is_over() {
-                return Came::Over;
+                return WaitEnd::Over;
             }
             if is_past(end) {
-                return Came::Late;
+                return WaitEnd::Late;
             }
             match self.pieces.try_recv() {
-                Ok(piece) => return Came::Next(piece),
-                Err(TryRecvError::Disconnected) => return Came::Gone,
+                Ok(piece) => return WaitEnd::Next(piece),
+                Err(TryRecvError::Disconnected) => return WaitEnd::Gone,
                 Err(TryRecvError::Empty) => self.waiter.0.wait(heard, end),
             }
         }
@@ -107,12 +110,12 @@ impl<T> Inlet<T> {
 
 /// Counts how often it was rung, so that no ring is missed between a look and a wait.
 #[derive(Default)]
-struct Bell {
+struct Notifier {
     rings: Mutex<u64>,
     rung: Condvar,
 }
 
-impl Bell {
+impl Notifier {
     fn ring(&self) {
         *lock(&self.rings) += 1;
         self.rung.notify_all();
@@ -138,11 +141,11 @@ impl Bell {
 }
 
 /// A bell that [`wake`] rings while this lives.
-struct Waiter(Arc<Bell>);
+struct Waiter(Arc<Notifier>);
 
 impl Waiter {
     fn enter() -> Waiter {
-        let bell = Arc::<Bell>::default();
+        let bell = Arc::<Notifier>::default();
         lock(&WAITING).push(Arc::clone(&bell));
         Waiter(bell)
     }
@@ -173,21 +176,21 @@ mod tests {
     fn a_wait_ends_for_the_right_reason() {
         let (outlet, inlet) = channel(2);
         let soon = Some(Instant::now());
-        assert_eq!(inlet.next(soon, || false), Came::Late);
+        assert_eq!(inlet.next(soon, || false), WaitEnd::Late);
         assert!(outlet.send(1) && outlet.send(2));
         assert_eq!(
             (inlet.next(soon, || false), inlet.next(soon, || true)),
-            (Came::Late, Came::Over)
+            (WaitEnd::Late, WaitEnd::Over)
         );
         assert_eq!(
             (inlet.next(None, || false), inlet.next(None, || false)),
-            (Came::Next(1), Came::Next(2))
+            (WaitEnd::Next(1), WaitEnd::Next(2))
         );
         assert!(outlet.send(3));
         drop(outlet);
         assert_eq!(
             (inlet.next(None, || false), inlet.next(None, || false)),
-            (Came::Next(3), Came::Gone)
+            (WaitEnd::Next(3), WaitEnd::Gone)
         );
         let (outlet, inlet) = channel(1);
         drop(inlet);
@@ -219,10 +222,10 @@ mod tests {
                 drop(outlet);
                 over.store(true, Ordering::SeqCst);
                 wake();
-                assert_eq!(first.join().expect("no panic"), (Came::Next(round), Came::Gone));
+                assert_eq!(first.join().expect("no panic"), (WaitEnd::Next(round), WaitEnd::Gone));
                 assert_eq!(
                     (second.join().expect("no panic"), third.join().expect("no panic")),
-                    (Came::Over, false)
+                    (WaitEnd::Over, false)
                 );
             });
             drop(silent);

@@ -9,7 +9,7 @@ const REPEAT_LAST_N: u32 = 64;
 
 /// What is asked for, whatever the server.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct CompletionRequest {
     /// Most tokens to generate.
     pub max_tokens: usize,
     /// How they are chosen.
@@ -28,7 +28,7 @@ pub struct Ask {
 
 /// A prompt as a server takes it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fed {
+pub(super) struct PromptInput {
     /// A string or an array of token numbers.
     pub(super) prompt: Value,
     /// Whether the server should put its own BOS in front.
@@ -37,12 +37,12 @@ pub(super) struct Fed {
 
 /// The body, and the members of the request that this server has no field for.
 pub(super) fn body(
-    ask: &Ask,
+    ask: &CompletionRequest,
     kind: ServerKind,
     model: &str,
-    fed: &Fed,
+    fed: &PromptInput,
 ) -> (Value, Vec<&'static str>) {
-    let Ask { sampling, .. } = ask;
+    let CompletionRequest { sampling, .. } = ask;
     let mut body = Map::new();
     let mut set = |name: &str, value: Value| {
         body.insert(name.to_owned(), value);
@@ -136,14 +136,14 @@ mod tests {
     use super::*;
     use crate::api::ChatRequest;
 
-    fn ask(members: Value) -> Ask {
+    fn ask(members: Value) -> CompletionRequest {
         let mut request = json!({"messages": [{"role": "user", "content": "hi"}]});
         request
             .as_object_mut()
             .expect("an object")
             .extend(members.as_object().expect("an object").clone());
         let request = ChatRequest::read(request).expect("valid");
-        Ask {
+        CompletionRequest {
             max_tokens: request.max_tokens,
             sampling: request.sampling,
             stop: request.stop,
@@ -161,7 +161,7 @@ mod tests {
             "presence_penalty": 0.2, "frequency_penalty": -0.2, "seed": 5, "stop": ["x"], "logit_bias": {"3": -1.5},
             "logprobs": true, "cache_prompt": false, "grammar": "start: \"a\"", "max_tokens": 9,
         }));
-        let fed = Fed { prompt: json!([1, 2]), add_special: false };
+        let fed = PromptInput { prompt: json!([1, 2]), add_special: false };
         let common = json!({
             "model": "m", "prompt": [1, 2], "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 9,
             "temperature": 0.3, "top_p": 0.5, "presence_penalty": 0.2, "frequency_penalty": -0.2, "seed": 5, "stop": ["x"],
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn what_changes_nothing_is_not_missed() {
         let neutral = ask(json!({"top_k": 0, "min_p": 0}));
-        let fed = Fed { prompt: "hi".into(), add_special: true };
+        let fed = PromptInput { prompt: "hi".into(), add_special: true };
         let (body, left) = body(&neutral, ServerKind::OpenAi, "m", &fed);
         assert!(left.is_empty());
         for absent in ["seed", "stop", "logit_bias", "logprobs", "grammar"] {

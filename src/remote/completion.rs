@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::event::{self, Data, Event};
-use super::fault::{self, Fault, Stopped};
-use super::http::{Exchange, Key, Step, Until};
-use super::pool::{self, Lease};
-use super::sse::Parser;
+use super::event::{self, CompletionEvent, EventData};
+use super::fault::{self, CallError, RemoteFault};
+use super::http::{ApiKey, CallLimits, RemoteExchange, RemoteStep};
+use super::pool::{self, ServerLease};
+use super::sse::SseParser;
 use crate::error::{Code, Error};
 
 /// More text than a token spells, for every token that was asked for: a server that sends more has
@@ -19,15 +19,15 @@ const GRACE: Duration = Duration::from_secs(2);
 const MOST_OF_AN_ERROR: usize = 64 * 1024;
 
 /// A stream whose first event is there.
-pub struct Completion {
-    exchange: Exchange,
-    lease: Lease,
-    parser: Parser,
-    key: Option<Key>,
+pub struct CompletionStream {
+    exchange: RemoteExchange,
+    lease: ServerLease,
+    parser: SseParser,
+    key: Option<ApiKey>,
     n_top: usize,
-    events: VecDeque<Data>,
+    events: VecDeque<EventData>,
     /// What was found behind the events that wait.
-    trouble: Option<Trouble>,
+    trouble: Option<StreamFault>,
     /// Bytes of text that may still come.
     left: usize,
     ended: Option<Instant>,
@@ -35,34 +35,34 @@ pub struct Completion {
 
 /// What comes next of a reply.
 #[derive(Debug)]
-pub enum Next {
+pub enum StreamItem {
     /// An event.
-    Event(Event),
+    Event(CompletionEvent),
     /// Nothing more, after an event that said why.
     End,
 }
 
 /// What keeps the next event from coming.
-enum Trouble {
+enum StreamFault {
     Over,
     Broken(String),
     Said(Error),
 }
 
-impl Completion {
+impl CompletionStream {
     /// Waits for the head of the answer and the first event.
     pub(super) fn begin(
-        exchange: Exchange,
-        lease: Lease,
-        key: Option<Key>,
+        exchange: RemoteExchange,
+        lease: ServerLease,
+        key: Option<ApiKey>,
         (max_tokens, n_top): (usize, usize),
-        until: &Until,
-    ) -> Result<Completion, Fault> {
-        let over = || Fault::Stop(Stopped::Over);
+        until: &CallLimits,
+    ) -> Result<CompletionStream, RemoteFault> {
+        let over = || RemoteFault::Stop(CallError::Over);
         let head = match exchange.next(until).ok_or_else(over)? {
-            Step::Head(head) => head,
-            Step::Failed(problem) => return Err(fault::broken(&lease.server, problem)),
-            Step::Bytes(_) | Step::End => {
+            RemoteStep::Head(head) => head,
+            RemoteStep::Failed(problem) => return Err(fault::broken(&lease.server, problem)),
+            RemoteStep::Bytes(_) | RemoteStep::End => {
                 return Err(fault::broken(&lease.server, "answers nothing"));
             }
         };
@@ -80,10 +80,10 @@ impl Completion {
             return Err(fault::failed(&lease.server, problem).into());
         }
         let left = max_tokens.saturating_mul(BYTES_OF_A_TOKEN);
-        let mut completion = Completion {
+        let mut completion = CompletionStream {
             exchange,
             lease,
-            parser: Parser::default(),
+            parser: SseParser::default(),
             key,
             n_top,
             events: VecDeque::new(),
@@ -93,18 +93,18 @@ impl Completion {
         };
         match completion.fill(until) {
             Ok(()) => {}
-            Err(Trouble::Over) => return Err(over()),
-            Err(Trouble::Broken(problem)) => {
+            Err(StreamFault::Over) => return Err(over()),
+            Err(StreamFault::Broken(problem)) => {
                 return Err(fault::broken(&completion.lease.server, problem));
             }
-            Err(Trouble::Said(error)) => return Err(error.into()),
+            Err(StreamFault::Said(error)) => return Err(error.into()),
         }
         // A server may also be too busy in the middle of a stream that has not begun.
-        if let Some(Data::Error(error)) = completion.events.front() {
+        if let Some(EventData::Error(error)) = completion.events.front() {
             let error = fault::in_stream(&completion.lease.server, error, completion.key.as_ref());
             return Err(match error.code() {
                 Code::ContextOverflow => error.into(),
-                _ => Fault::Next { error, after: None },
+                _ => RemoteFault::Next { error, after: None },
             });
         }
         pool::rest(&completion.lease.server, Duration::ZERO);
@@ -113,14 +113,14 @@ impl Completion {
 
     /// The next event. What breaks a reply that has begun is an error: no other server can go on
     /// with it.
-    pub fn next(&mut self, until: &Until) -> Result<Next, Stopped> {
+    pub fn next(&mut self, until: &CallLimits) -> Result<StreamItem, CallError> {
         let grace = self.ended.map(|ended| ended + GRACE);
         let deadline = [until.deadline, grace].into_iter().flatten().min();
-        match self.fill(&Until { deadline, ..until.clone() }) {
+        match self.fill(&CallLimits { deadline, ..until.clone() }) {
             Ok(()) => {}
-            Err(_) if self.ended.is_some() => return Ok(Next::End),
-            Err(Trouble::Over) => return Err(Stopped::Over),
-            Err(Trouble::Broken(problem)) => {
+            Err(_) if self.ended.is_some() => return Ok(StreamItem::End),
+            Err(StreamFault::Over) => return Err(CallError::Over),
+            Err(StreamFault::Broken(problem)) => {
                 pool::rest(&self.lease.server, pool::REST);
                 return Err(fault::failed(
                     &self.lease.server,
@@ -128,21 +128,21 @@ impl Completion {
                 )
                 .into());
             }
-            Err(Trouble::Said(error)) => return Err(error.into()),
+            Err(StreamFault::Said(error)) => return Err(error.into()),
         }
         match self.events.pop_front() {
-            None | Some(Data::Done) => match self.ended {
-                Some(_) => Ok(Next::End),
+            None | Some(EventData::Done) => match self.ended {
+                Some(_) => Ok(StreamItem::End),
                 None => Err(fault::failed(
                     &self.lease.server,
                     "the reply broke off: it has no `finish_reason`",
                 )
                 .into()),
             },
-            Some(Data::Error(error)) => {
+            Some(EventData::Error(error)) => {
                 Err(fault::in_stream(&self.lease.server, &error, self.key.as_ref()).into())
             }
-            Some(Data::Event(event)) => {
+            Some(EventData::Event(event)) => {
                 if event.ended.is_some() {
                     self.ended.get_or_insert_with(Instant::now);
                 }
@@ -152,31 +152,33 @@ impl Completion {
                         "sends more text than the tokens it was asked for can spell",
                     )
                 })?;
-                Ok(Next::Event(event))
+                Ok(StreamItem::Event(event))
             }
         }
     }
 
     /// Reads until there is an event; what goes wrong behind it comes after it.
-    fn fill(&mut self, until: &Until) -> Result<(), Trouble> {
+    fn fill(&mut self, until: &CallLimits) -> Result<(), StreamFault> {
         while self.events.is_empty() {
             if let Some(trouble) = self.trouble.take() {
                 return Err(trouble);
             }
-            match self.exchange.next(until).ok_or(Trouble::Over)? {
-                Step::Bytes(bytes) => self.trouble = self.take(&bytes).err(),
-                Step::Failed(problem) => return Err(Trouble::Broken(problem)),
-                Step::End => return Err(Trouble::Broken("the connection was closed".into())),
-                Step::Head(_) => {}
+            match self.exchange.next(until).ok_or(StreamFault::Over)? {
+                RemoteStep::Bytes(bytes) => self.trouble = self.take(&bytes).err(),
+                RemoteStep::Failed(problem) => return Err(StreamFault::Broken(problem)),
+                RemoteStep::End => {
+                    return Err(StreamFault::Broken("the connection was closed".into()));
+                }
+                RemoteStep::Head(_) => {}
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), StreamFault> {
         let mut data = Vec::new();
         let pushed = self.parser.push(bytes, &mut data);
-        let said = |problem: &str| Trouble::Said(fault::failed(&self.lease.server, problem));
+        let said = |problem: &str| StreamFault::Said(fault::failed(&self.lease.server, problem));
         for data in data {
             self.events
                 .push_back(event::read(&data, self.n_top).map_err(|problem| said(&problem))?);

@@ -6,7 +6,7 @@ use crate::api::logprobs::{SampledToken, TokenLogprob};
 
 /// Why a server says a reply ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum EndReason {
     /// The model, or a stop string.
     Stop,
     /// Tokens or context are used up.
@@ -17,7 +17,7 @@ pub enum Ended {
 
 /// A server's counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TokenCounts {
     /// Tokens of the prompt.
     pub prompt: usize,
     /// Tokens generated; servers count the end-of-generation token too.
@@ -28,23 +28,23 @@ pub struct Counts {
 
 /// A part of a reply.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Event {
+pub struct CompletionEvent {
     /// Text as generated.
     pub text: String,
     /// Of its tokens, where asked for.
     pub logprobs: Vec<SampledToken>,
     /// With the last text, or after it.
-    pub ended: Option<Ended>,
+    pub ended: Option<EndReason>,
     /// At the end, where the server counts.
-    pub counts: Option<Counts>,
+    pub counts: Option<TokenCounts>,
     /// Milliseconds of prefill and decode, where the server measures (llama.cpp's does).
     pub times: Option<(f64, f64)>,
 }
 
 /// What an event's data is.
 #[derive(Debug, PartialEq)]
-pub(super) enum Data {
-    Event(Event),
+pub(super) enum EventData {
+    Event(CompletionEvent),
     /// `[DONE]`.
     Done,
     /// An error of the server's.
@@ -52,9 +52,9 @@ pub(super) enum Data {
 }
 
 /// Reads the data of an event; the problem where it is none of a completion's.
-pub(super) fn read(data: &[u8], n_top: usize) -> Result<Data, String> {
+pub(super) fn read(data: &[u8], n_top: usize) -> Result<EventData, String> {
     if data.trim_ascii() == b"[DONE]" {
-        return Ok(Data::Done);
+        return Ok(EventData::Done);
     }
     let json: Value =
         serde_json::from_slice(data).map_err(|error| format!("an event is not JSON: {error}"))?;
@@ -62,19 +62,19 @@ pub(super) fn read(data: &[u8], n_top: usize) -> Result<Data, String> {
         return Err("an event is not a JSON object".into());
     }
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
-        return Ok(Data::Error(error.clone()));
+        return Ok(EventData::Error(error.clone()));
     }
-    let mut event = Event {
+    let mut event = CompletionEvent {
         counts: counts(&json["usage"]),
         times: times(&json["timings"]),
-        ..Event::default()
+        ..CompletionEvent::default()
     };
     let choice = match &json["choices"] {
         Value::Array(choices) => choices.first(),
         Value::Null => None,
         _ => return Err("an event has `choices` that are no array".into()),
     };
-    let Some(choice) = choice else { return Ok(Data::Event(event)) };
+    let Some(choice) = choice else { return Ok(EventData::Event(event)) };
     event.text = match &choice["text"] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -82,16 +82,16 @@ pub(super) fn read(data: &[u8], n_top: usize) -> Result<Data, String> {
     };
     event.ended = match &choice["finish_reason"] {
         Value::Null => None,
-        Value::String(reason) if reason == "stop" => Some(Ended::Stop),
-        Value::String(reason) if reason == "length" => Some(Ended::Length),
-        Value::String(reason) => Some(Ended::Other(reason.chars().take(64).collect())),
+        Value::String(reason) if reason == "stop" => Some(EndReason::Stop),
+        Value::String(reason) if reason == "length" => Some(EndReason::Length),
+        Value::String(reason) => Some(EndReason::Other(reason.chars().take(64).collect())),
         _ => return Err("an event has a `finish_reason` that is no string".into()),
     };
     event.logprobs = logprobs(&choice["logprobs"], n_top);
-    Ok(Data::Event(event))
+    Ok(EventData::Event(event))
 }
 
-fn counts(usage: &Value) -> Option<Counts> {
+fn counts(usage: &Value) -> Option<TokenCounts> {
     // Small enough to be added up.
     let number = |value: &Value| {
         value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize)
@@ -99,7 +99,7 @@ fn counts(usage: &Value) -> Option<Counts> {
     let prompt = number(&usage["prompt_tokens"])?;
     let completion = number(&usage["completion_tokens"])?;
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
-    Some(Counts { prompt, completion, cached: cached.map(|cached| cached.min(prompt)) })
+    Some(TokenCounts { prompt, completion, cached: cached.map(|cached| cached.min(prompt)) })
 }
 
 fn times(timings: &Value) -> Option<(f64, f64)> {
@@ -155,9 +155,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn event(json: Value) -> Event {
+    fn event(json: Value) -> CompletionEvent {
         match read(json.to_string().as_bytes(), 1) {
-            Ok(Data::Event(event)) => event,
+            Ok(EventData::Event(event)) => event,
             other => panic!("{other:?}"),
         }
     }
@@ -167,21 +167,21 @@ mod tests {
         let text = event(
             json!({"choices": [{"text": "a", "index": 0, "logprobs": null, "finish_reason": null}]}),
         );
-        assert_eq!(text, Event { text: "a".into(), ..Event::default() });
+        assert_eq!(text, CompletionEvent { text: "a".into(), ..CompletionEvent::default() });
         let usage = json!({"completion_tokens": 4, "prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 8}});
         let llama = event(json!({
             "choices": [{"text": "", "finish_reason": "length"}], "usage": usage,
             "timings": {"prompt_ms": 1.5, "predicted_ms": 2.5},
         }));
-        assert_eq!(llama.counts, Some(Counts { prompt: 9, completion: 4, cached: Some(8) }));
-        assert_eq!((llama.ended, llama.times), (Some(Ended::Length), Some((1.5, 2.5))));
+        assert_eq!(llama.counts, Some(TokenCounts { prompt: 9, completion: 4, cached: Some(8) }));
+        assert_eq!((llama.ended, llama.times), (Some(EndReason::Length), Some((1.5, 2.5))));
         let vllm = event(
             json!({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": null}}),
         );
-        assert_eq!(vllm.counts, Some(Counts { prompt: 1, completion: 2, cached: None }));
+        assert_eq!(vllm.counts, Some(TokenCounts { prompt: 1, completion: 2, cached: None }));
         assert_eq!(
             event(json!({"choices": [{"text": "", "finish_reason": "abort"}]})).ended,
-            Some(Ended::Other("abort".into()))
+            Some(EndReason::Other("abort".into()))
         );
     }
 
@@ -202,10 +202,10 @@ mod tests {
 
     #[test]
     fn what_is_no_event_is_named() {
-        assert_eq!(read(b" [DONE]\n", 0), Ok(Data::Done));
+        assert_eq!(read(b" [DONE]\n", 0), Ok(EventData::Done));
         assert_eq!(
             read(br#"{"error": {"message": "m"}}"#, 0),
-            Ok(Data::Error(json!({"message": "m"})))
+            Ok(EventData::Error(json!({"message": "m"})))
         );
         for (data, problem) in [
             ("x", "not JSON"),
@@ -221,7 +221,10 @@ mod tests {
         let sampled = TokenLogprob { bytes: Vec::new(), logprob: -9999.0 };
         assert_eq!(
             event(odd),
-            Event { logprobs: vec![SampledToken { sampled, top: Vec::new() }], ..Event::default() }
+            CompletionEvent {
+                logprobs: vec![SampledToken { sampled, top: Vec::new() }],
+                ..CompletionEvent::default()
+            }
         );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::http::{Head, Key};
+use super::http::{ApiKey, RemoteHead};
 use crate::api::BaseUrl;
 use crate::error::{Code, Error};
 
@@ -15,31 +15,31 @@ const MOST_QUOTED: usize = 400;
 
 /// Why a request has no answer.
 #[derive(Debug)]
-pub enum Stopped {
+pub enum CallError {
     /// It was cancelled, or its time was up.
     Over,
     /// An error.
     Failed(Error),
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for CallError {
     fn from(error: Error) -> Self {
-        Stopped::Failed(error)
+        CallError::Failed(error)
     }
 }
 
 /// Why an attempt with one server failed.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum RemoteFault {
     /// No further attempt.
-    Stop(Stopped),
+    Stop(CallError),
     /// Another server may do; this one again after a time, if it named one.
     Next { error: Error, after: Option<Duration> },
 }
 
-impl From<Error> for Fault {
+impl From<Error> for RemoteFault {
     fn from(error: Error) -> Self {
-        Fault::Stop(Stopped::Failed(error))
+        RemoteFault::Stop(CallError::Failed(error))
     }
 }
 
@@ -50,66 +50,71 @@ pub(super) fn failed(server: &BaseUrl, problem: impl std::fmt::Display) -> Error
 }
 
 /// The connection did not come about, or broke before the reply began.
-pub(super) fn broken(server: &BaseUrl, problem: impl std::fmt::Display) -> Fault {
-    Fault::Next { error: failed(server, problem), after: None }
+pub(super) fn broken(server: &BaseUrl, problem: impl std::fmt::Display) -> RemoteFault {
+    RemoteFault::Next { error: failed(server, problem), after: None }
 }
 
 /// An answer that is no success, with its body.
-pub(super) fn refused(server: &BaseUrl, head: &Head, body: &[u8], key: Option<&Key>) -> Fault {
-    let said = Said::of(body, key);
+pub(super) fn refused(
+    server: &BaseUrl,
+    head: &RemoteHead,
+    body: &[u8],
+    key: Option<&ApiKey>,
+) -> RemoteFault {
+    let said = ServerError::of(body, key);
     let status = head.status;
     let error = |problem: String| failed(server, problem).with("status", status);
     match status {
-        300..=399 => Fault::from(error(format!(
+        300..=399 => RemoteFault::from(error(format!(
             "answers with a redirect (status {status}), which is not followed; give the address it leads to as base_url"
         ))),
-        401 | 403 => Fault::from(error(format!(
+        401 | 403 => RemoteFault::from(error(format!(
             "refuses the key, or wants one (status {status}): {}",
             said.message
         ))),
-        404 | 405 => Fault::from(error(format!(
+        404 | 405 => RemoteFault::from(error(format!(
             "has no such endpoint or model (status {status}): {}; look at base_url and engine.model",
             said.message
         ))),
-        429 => Fault::Next {
+        429 => RemoteFault::Next {
             error: error(format!("is busy (status 429): {}", said.message)),
             after: Some(head.retry_after.unwrap_or(BUSY)),
         },
-        408 | 500..=599 => Fault::Next {
+        408 | 500..=599 => RemoteFault::Next {
             error: error(format!("failed (status {status}): {}", said.message)),
             after: head.retry_after,
         },
-        _ => Fault::from(said.overflow(server).unwrap_or_else(|| {
+        _ => RemoteFault::from(said.overflow(server).unwrap_or_else(|| {
             error(format!("refuses the request (status {status}): {}", said.message))
         })),
     }
 }
 
 /// An error inside of a stream, which has no status but may name one.
-pub(super) fn in_stream(server: &BaseUrl, error: &Value, key: Option<&Key>) -> Error {
-    let said = Said::of_json(error, key);
+pub(super) fn in_stream(server: &BaseUrl, error: &Value, key: Option<&ApiKey>) -> Error {
+    let said = ServerError::of_json(error, key);
     said.overflow(server)
         .unwrap_or_else(|| failed(server, format_args!("failed: {}", said.message)))
 }
 
 /// What a server says is wrong.
-struct Said {
+struct ServerError {
     message: String,
     kind: String,
     prompt_tokens: Option<u64>,
     n_ctx: Option<u64>,
 }
 
-impl Said {
-    fn of(body: &[u8], key: Option<&Key>) -> Said {
+impl ServerError {
+    fn of(body: &[u8], key: Option<&ApiKey>) -> ServerError {
         match serde_json::from_slice::<Value>(body) {
-            Ok(json) => Said::of_json(&json, key),
-            Err(_) => Said::of_json(&Value::from(String::from_utf8_lossy(body)), key),
+            Ok(json) => ServerError::of_json(&json, key),
+            Err(_) => ServerError::of_json(&Value::from(String::from_utf8_lossy(body)), key),
         }
     }
 
     /// `{"error": {"message", "type"}}`, `{"error": "…"}`, `{"message"}`, `{"detail"}` or a text.
-    fn of_json(json: &Value, key: Option<&Key>) -> Said {
+    fn of_json(json: &Value, key: Option<&ApiKey>) -> ServerError {
         let inner = json.get("error").unwrap_or(json);
         let text = inner
             .as_str()
@@ -119,7 +124,7 @@ impl Said {
             |text| key.map_or(text.to_owned(), |key| key.hide(text)),
         );
         let number = |name: &str| inner.get(name).and_then(Value::as_u64);
-        Said {
+        ServerError {
             message: quoted(&text),
             kind: inner.get("type").and_then(Value::as_str).unwrap_or_default().to_owned(),
             prompt_tokens: number("n_prompt_tokens"),
@@ -163,11 +168,13 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(status: u16, body: &str, expected: &str, code: Code) -> Fault {
+    fn check(status: u16, body: &str, expected: &str, code: Code) -> RemoteFault {
         let server = BaseUrl { root: "http://h".into(), version: "v1".into(), host: "h".into() };
-        let head = Head { status, content_type: String::new(), retry_after: None };
+        let head = RemoteHead { status, content_type: String::new(), retry_after: None };
         let fault = refused(&server, &head, body.as_bytes(), None);
-        let (Fault::Next { error, .. } | Fault::Stop(Stopped::Failed(error))) = &fault else {
+        let (RemoteFault::Next { error, .. } | RemoteFault::Stop(CallError::Failed(error))) =
+            &fault
+        else {
             panic!("{fault:?}")
         };
         assert_eq!((error.message(), error.code()), (expected, code));
@@ -183,12 +190,12 @@ mod tests {
             "h: failed (status 500): out of order",
             failed,
         );
-        assert!(matches!(fault, Fault::Next { after: None, .. }));
+        assert!(matches!(fault, RemoteFault::Next { after: None, .. }));
         let fault = check(429, "", "h: is busy (status 429): it does not say why", failed);
-        assert!(matches!(fault, Fault::Next { after: Some(_), .. }));
+        assert!(matches!(fault, RemoteFault::Next { after: Some(_), .. }));
         let fault =
             check(422, r#"{"detail": "no"}"#, "h: refuses the request (status 422): no", failed);
-        assert!(matches!(fault, Fault::Stop(_)));
+        assert!(matches!(fault, RemoteFault::Stop(_)));
         check(
             418,
             r#"{"error": 7}"#,
@@ -199,7 +206,7 @@ mod tests {
         let llama = r#"{"error": {"code": 400, "message": "too long", "type": "exceed_context_size_error", "n_prompt_tokens": 9, "n_ctx": 8}}"#;
         let fault =
             check(400, llama, "h: the prompt does not fit: too long", Code::ContextOverflow);
-        let Fault::Stop(Stopped::Failed(error)) = fault else { panic!("{fault:?}") };
+        let RemoteFault::Stop(CallError::Failed(error)) = fault else { panic!("{fault:?}") };
         let details = error.details().expect("details");
         assert_eq!((&details["prompt_tokens"], &details["n_ctx"]), (&9.into(), &8.into()));
         let words = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.";
@@ -212,7 +219,7 @@ mod tests {
             &format!("h: the prompt does not fit: {words}"),
             Code::ContextOverflow,
         );
-        let Fault::Stop(Stopped::Failed(error)) = fault else { panic!("{fault:?}") };
+        let RemoteFault::Stop(CallError::Failed(error)) = fault else { panic!("{fault:?}") };
         assert_eq!(error.details().expect("details")["n_ctx"], 4096);
     }
 }

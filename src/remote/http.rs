@@ -1,7 +1,7 @@
 //! One HTTP exchange at a time, on a thread of its own, so that its caller can leave at any moment.
 //!
 //! In: a URL and a body. Out: the head of the answer, then its bytes as they come. Dropping an
-//! [`Exchange`] shuts its connection down, which is how a server learns that nobody waits.
+//! [`RemoteExchange`] shuts its connection down, which is how a server learns that nobody waits.
 //! Redirects are not followed, proxies of the environment not used, packed answers not asked for:
 //! what is sent, the key above all, goes to the host of the URL and nowhere else.
 
@@ -14,8 +14,8 @@ use ureq::Agent;
 
 use crate::error::{Code, Error, Result};
 use crate::net::retry_after::retry_after;
-use crate::net::trust_store::Trust;
-use crate::net::wait::{self, Came, Inlet, Outlet};
+use crate::net::trust_store::TrustStore;
+use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 
 /// Bytes that are passed on at once, and how many such pieces may wait for their reader.
 const PIECE_BYTES: usize = 8192;
@@ -23,14 +23,14 @@ const PIECES: usize = 32;
 
 /// When a call ends although the server has not.
 #[derive(Debug, Clone, Default)]
-pub struct Until {
+pub struct CallLimits {
     /// Set by anyone, who then calls [`wake`](super::wake).
     pub cancel: Arc<AtomicBool>,
     /// By itself.
     pub deadline: Option<Instant>,
 }
 
-impl Until {
+impl CallLimits {
     /// Whether it is time.
     pub fn is_over(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
@@ -48,11 +48,11 @@ impl Until {
 
 /// A key, which no message and no debug output shows.
 #[derive(Clone)]
-pub(super) struct Key(String);
+pub(super) struct ApiKey(String);
 
-impl Key {
+impl ApiKey {
     /// From the environment.
-    pub(super) fn read(variable: &str) -> Result<Key> {
+    pub(super) fn read(variable: &str) -> Result<ApiKey> {
         let invalid = |problem: String| Error::invalid("engine.api_key_env", problem);
         match std::env::var(variable) {
             Ok(key) if key.trim().is_empty() => {
@@ -63,7 +63,7 @@ impl Key {
                     "the environment variable {variable:?} holds what no HTTP header can carry"
                 )))
             }
-            Ok(key) => Ok(Key(key.trim().to_owned())),
+            Ok(key) => Ok(ApiKey(key.trim().to_owned())),
             Err(_) => Err(invalid(format!("the environment variable {variable:?} is not set"))),
         }
     }
@@ -74,7 +74,7 @@ impl Key {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for ApiKey {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
         formatter.write_str("Key")
     }
@@ -82,16 +82,16 @@ impl std::fmt::Debug for Key {
 
 /// Makes exchanges.
 #[derive(Debug, Clone)]
-pub(super) struct Http {
-    pub(super) key: Option<Key>,
-    pub(super) trust: Trust,
+pub(super) struct HttpClient {
+    pub(super) key: Option<ApiKey>,
+    pub(super) trust: TrustStore,
     pub(super) connect_timeout: Duration,
     pub(super) read_timeout: Duration,
 }
 
 /// What an answer begins with.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+pub(super) struct RemoteHead {
     pub(super) status: u16,
     pub(super) content_type: String,
     pub(super) retry_after: Option<Duration>,
@@ -99,8 +99,8 @@ pub(super) struct Head {
 
 /// What comes of an exchange, in this order.
 #[derive(Debug)]
-pub(super) enum Step {
-    Head(Head),
+pub(super) enum RemoteStep {
+    Head(RemoteHead),
     Bytes(Vec<u8>),
     End,
     /// The connection failed; what happened, without the URL.
@@ -108,14 +108,14 @@ pub(super) enum Step {
 }
 
 /// A request under way.
-pub(super) struct Exchange {
-    steps: Inlet<Step>,
+pub(super) struct RemoteExchange {
+    steps: WaitReceiver<RemoteStep>,
     agent: Agent,
 }
 
-impl Http {
+impl HttpClient {
     /// Sends a GET, or a POST of JSON.
-    pub(super) fn start(&self, url: String, body: Option<String>) -> Result<Exchange> {
+    pub(super) fn start(&self, url: String, body: Option<String>) -> Result<RemoteExchange> {
         // An agent for each exchange: shutting it down ends this one and no other.
         let agent: Agent = Agent::config_builder()
             .http_status_as_error(false)
@@ -142,39 +142,39 @@ impl Http {
                 Error::new(Code::OutOfMemory, "cannot start a thread for the request")
                     .caused_by(error)
             })?;
-        Ok(Exchange { steps, agent })
+        Ok(RemoteExchange { steps, agent })
     }
 }
 
-impl Exchange {
+impl RemoteExchange {
     /// The next step; None when the call is over.
-    pub(super) fn next(&self, until: &Until) -> Option<Step> {
+    pub(super) fn next(&self, until: &CallLimits) -> Option<RemoteStep> {
         match self.steps.next(until.deadline, || until.is_over()) {
-            Came::Next(step) => Some(step),
-            Came::Gone => Some(Step::Failed("the connection was lost".into())),
-            Came::Over | Came::Late => None,
+            WaitEnd::Next(step) => Some(step),
+            WaitEnd::Gone => Some(RemoteStep::Failed("the connection was lost".into())),
+            WaitEnd::Over | WaitEnd::Late => None,
         }
     }
 
     /// The whole body of an answer that should be short, as far as `most` bytes; None when the call
     /// is over.
-    pub(super) fn body(&self, most: usize, until: &Until) -> Option<Result<Vec<u8>, String>> {
+    pub(super) fn body(&self, most: usize, until: &CallLimits) -> Option<Result<Vec<u8>, String>> {
         let mut body = Vec::new();
         loop {
             match self.next(until)? {
-                Step::Bytes(bytes) if body.len() + bytes.len() > most => {
+                RemoteStep::Bytes(bytes) if body.len() + bytes.len() > most => {
                     return Some(Err(format!("the answer is longer than {most} bytes")));
                 }
-                Step::Bytes(bytes) => body.extend_from_slice(&bytes),
-                Step::End => return Some(Ok(body)),
-                Step::Failed(problem) => return Some(Err(problem)),
-                Step::Head(_) => {}
+                RemoteStep::Bytes(bytes) => body.extend_from_slice(&bytes),
+                RemoteStep::End => return Some(Ok(body)),
+                RemoteStep::Failed(problem) => return Some(Err(problem)),
+                RemoteStep::Head(_) => {}
             }
         }
     }
 }
 
-impl Drop for Exchange {
+impl Drop for RemoteExchange {
     fn drop(&mut self) {
         self.agent.clone().shutdown();
     }
@@ -184,9 +184,9 @@ fn run(
     agent: &Agent,
     url: &str,
     body: Option<String>,
-    key: Option<&Key>,
-    trust: &Trust,
-    steps: &Outlet<Step>,
+    key: Option<&ApiKey>,
+    trust: &TrustStore,
+    steps: &WaitSender<RemoteStep>,
 ) {
     let answer = match body {
         Some(body) => {
@@ -200,7 +200,7 @@ fn run(
         Ok(answer) => answer,
         Err(error) => {
             let problem = trust.problem(&error).unwrap_or_else(|| problem(&error));
-            steps.send(Step::Failed(problem));
+            steps.send(RemoteStep::Failed(problem));
             return;
         }
     };
@@ -212,33 +212,33 @@ fn run(
             .unwrap_or_default()
             .to_owned()
     };
-    let head = Head {
+    let head = RemoteHead {
         status: answer.status().as_u16(),
         content_type: header("content-type"),
         retry_after: retry_after(&header("retry-after"), &header("date")),
     };
-    if !steps.send(Step::Head(head)) {
+    if !steps.send(RemoteStep::Head(head)) {
         return;
     }
     let mut reader = answer.into_body().into_reader();
     let mut bytes = vec![0; PIECE_BYTES];
     loop {
         let step = match reader.read(&mut bytes) {
-            Ok(0) => Step::End,
-            Ok(length) => Step::Bytes(bytes[..length].to_vec()),
+            Ok(0) => RemoteStep::End,
+            Ok(length) => RemoteStep::Bytes(bytes[..length].to_vec()),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => Step::Failed(problem(&ureq::Error::from(error))),
+            Err(error) => RemoteStep::Failed(problem(&ureq::Error::from(error))),
         };
-        let last = !matches!(step, Step::Bytes(_));
+        let last = !matches!(step, RemoteStep::Bytes(_));
         if !steps.send(step) || last {
             return;
         }
     }
 }
 
-fn with_key<B>(request: ureq::RequestBuilder<B>, key: Option<&Key>) -> ureq::RequestBuilder<B> {
+fn with_key<B>(request: ureq::RequestBuilder<B>, key: Option<&ApiKey>) -> ureq::RequestBuilder<B> {
     match key {
-        Some(Key(key)) => request.header("Authorization", format!("Bearer {key}")),
+        Some(ApiKey(key)) => request.header("Authorization", format!("Bearer {key}")),
         None => request,
     }
 }

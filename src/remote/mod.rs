@@ -23,18 +23,18 @@ use serde_json::Value;
 
 use crate::api::{BaseUrl, RemoteOptions, ServerKind};
 use crate::error::{Code, Error, Result};
-use crate::net::trust_store::Trust;
+use crate::net::trust_store::TrustStore;
 
-pub use body::Ask;
-pub use completion::{Completion, Next};
-pub use event::{Counts, Ended, Event};
-pub use fault::Stopped;
-pub use http::Until;
-pub use special_spellings::Specials;
+pub use body::CompletionRequest;
+pub use completion::{CompletionStream, StreamItem};
+pub use event::{CompletionEvent, EndReason, TokenCounts};
+pub use fault::CallError;
+pub use http::CallLimits;
+pub use special_spellings::SpecialSpellings;
 
-use fault::Fault;
-use http::{Http, Key, Step};
-use pool::Lease;
+use fault::RemoteFault;
+use http::{ApiKey, HttpClient, RemoteStep};
+use pool::ServerLease;
 
 /// Bytes of an answer about a server's models.
 const MOST_OF_MODELS: usize = 4 << 20;
@@ -47,7 +47,7 @@ const MOST_NOTES: usize = 64;
 
 /// What is known of the servers.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct ServerInfo {
     /// Which program they run.
     pub kind: ServerKind,
     /// Their name of the model.
@@ -66,9 +66,9 @@ pub struct Remote {
     model: Option<String>,
     kind: Option<ServerKind>,
     bos_text: Option<String>,
-    http: Http,
-    specials: Specials,
-    known: Mutex<Option<Arc<Known>>>,
+    http: HttpClient,
+    specials: SpecialSpellings,
+    known: Mutex<Option<Arc<ServerInfo>>>,
     /// Control tokens by their spelling; None for spellings that are none.
     controls: Mutex<HashMap<String, Option<i64>>>,
     notes: Mutex<Vec<String>>,
@@ -79,19 +79,22 @@ impl Remote {
     /// start later. `bos_text` is how the model's BOS is spelt.
     pub fn open(
         options: &RemoteOptions,
-        specials: Specials,
+        specials: SpecialSpellings,
         bos_text: Option<String>,
     ) -> Result<Remote> {
-        let key = options.api_key_env.as_deref().map(Key::read).transpose()?;
+        let key = options.api_key_env.as_deref().map(ApiKey::read).transpose()?;
         let is_safe = options.servers.iter().any(|server| server.root.starts_with("https:"));
-        let trust =
-            if is_safe { Trust::read(|name| std::env::var_os(name))? } else { Trust::default() };
+        let trust = if is_safe {
+            TrustStore::read(|name| std::env::var_os(name))?
+        } else {
+            TrustStore::default()
+        };
         Ok(Remote {
             servers: options.servers.clone(),
             model: options.model.clone(),
             kind: options.kind,
             bos_text: bos_text.filter(|bos| !bos.is_empty()),
-            http: Http {
+            http: HttpClient {
                 key,
                 trust,
                 connect_timeout: options.connect_timeout,
@@ -105,7 +108,7 @@ impl Remote {
     }
 
     /// The spellings of control tokens that are known.
-    pub fn specials(&self) -> &Specials {
+    pub fn specials(&self) -> &SpecialSpellings {
         &self.specials
     }
 
@@ -115,7 +118,7 @@ impl Remote {
     }
 
     /// What is known of the servers; asks one of them the first time.
-    pub fn known(&self, until: &Until) -> Result<Arc<Known>, Stopped> {
+    pub fn known(&self, until: &CallLimits) -> Result<Arc<ServerInfo>, CallError> {
         if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Ok(known);
         }
@@ -130,9 +133,9 @@ impl Remote {
         &self,
         prompt: &str,
         plain: &[Range<usize>],
-        ask: &Ask,
-        until: &Until,
-    ) -> Result<(Completion, Vec<&'static str>), Stopped> {
+        ask: &CompletionRequest,
+        until: &CallLimits,
+    ) -> Result<(CompletionStream, Vec<&'static str>), CallError> {
         let known = self.known(until)?;
         let fed = self.feed(prompt, plain, until)?;
         let (body, left) = body::body(ask, known.kind, &known.model, &fed);
@@ -141,12 +144,12 @@ impl Remote {
         let completion = self.attempt(until, |lease| {
             let exchange =
                 self.http.start(endpoint(&lease.server, "/completions"), Some(text.clone()))?;
-            Completion::begin(exchange, lease, self.http.key.clone(), limits, until)
+            CompletionStream::begin(exchange, lease, self.http.key.clone(), limits, until)
         })?;
         Ok((completion, left))
     }
 
-    fn find_out(&self, until: &Until) -> Result<Known, Stopped> {
+    fn find_out(&self, until: &CallLimits) -> Result<ServerInfo, CallError> {
         let (kind, model, n_ctx) = match (self.kind, &self.model) {
             (Some(kind), Some(model)) => (kind, model.clone(), None),
             (kind, model) => {
@@ -192,7 +195,7 @@ impl Remote {
                 .map(str::to_owned)
                 .or(bos_text);
         }
-        Ok(Known { kind, model, n_ctx, bos, bos_text })
+        Ok(ServerInfo { kind, model, n_ctx, bos, bos_text })
     }
 
     /// A short question: JSON in and out. `path` is below the version, but `/tokenize`, which no
@@ -202,11 +205,11 @@ impl Remote {
         path: &str,
         body: Option<Value>,
         most: usize,
-        until: &Until,
-    ) -> Result<(Value, BaseUrl), Stopped> {
+        until: &CallLimits,
+    ) -> Result<(Value, BaseUrl), CallError> {
         let text = body.map(|body| body.to_string());
         self.attempt(until, |lease| {
-            let over = || Fault::Stop(Stopped::Over);
+            let over = || RemoteFault::Stop(CallError::Over);
             let server = &lease.server;
             let url = if path == "/tokenize" {
                 format!("{}{path}", server.root)
@@ -215,9 +218,11 @@ impl Remote {
             };
             let exchange = self.http.start(url, text.clone())?;
             let head = match exchange.next(until).ok_or_else(over)? {
-                Step::Head(head) => head,
-                Step::Failed(problem) => return Err(fault::broken(server, problem)),
-                Step::Bytes(_) | Step::End => return Err(fault::broken(server, "answers nothing")),
+                RemoteStep::Head(head) => head,
+                RemoteStep::Failed(problem) => return Err(fault::broken(server, problem)),
+                RemoteStep::Bytes(_) | RemoteStep::End => {
+                    return Err(fault::broken(server, "answers nothing"));
+                }
             };
             let answer = exchange.body(most, until).ok_or_else(over)?;
             let answer = answer.map_err(|problem| fault::broken(server, problem))?;
@@ -242,23 +247,23 @@ impl Remote {
     /// then.
     fn attempt<T>(
         &self,
-        until: &Until,
-        mut attempt: impl FnMut(Lease) -> Result<T, Fault>,
-    ) -> Result<T, Stopped> {
+        until: &CallLimits,
+        mut attempt: impl FnMut(ServerLease) -> Result<T, RemoteFault>,
+    ) -> Result<T, CallError> {
         let began = Instant::now();
         for _ in 0..MOST_ROUNDS {
             let mut untried: Vec<&BaseUrl> = self.servers.iter().collect();
             let mut again: Option<Instant> = None;
             let mut last = None;
-            while let Some(lease) = Lease::take(untried.iter().copied()) {
+            while let Some(lease) = ServerLease::take(untried.iter().copied()) {
                 if until.is_over() {
-                    return Err(Stopped::Over);
+                    return Err(CallError::Over);
                 }
                 let server = lease.server.clone();
                 match attempt(lease) {
                     Ok(done) => return Ok(done),
-                    Err(Fault::Stop(stopped)) => return Err(stopped),
-                    Err(Fault::Next { error, after }) => {
+                    Err(RemoteFault::Stop(stopped)) => return Err(stopped),
+                    Err(RemoteFault::Next { error, after }) => {
                         pool::rest(&server, after.unwrap_or(pool::REST));
                         self.note(error.message());
                         let at = after.and_then(|after| Instant::now().checked_add(after));
@@ -273,7 +278,7 @@ impl Remote {
             // To wait for what comes too late is of no use to anyone.
             let Some(at) = again.filter(|at| *at < end) else { return Err(last.into()) };
             if !until.wait(at.saturating_duration_since(Instant::now())) {
-                return Err(Stopped::Over);
+                return Err(CallError::Over);
             }
         }
         Err(Error::new(Code::InferenceFailed, "the servers stay busy; try again later").into())
@@ -288,7 +293,7 @@ impl Remote {
 }
 
 /// Lets calls that wait for a server ask again whether they are over: to be called after the flag
-/// of an [`Until`] was set. Any thread.
+/// of an [`CallLimits`] was set. Any thread.
 pub fn wake() {
     crate::net::wait::wake();
 }

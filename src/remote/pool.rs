@@ -17,7 +17,7 @@ pub(super) const REST: Duration = Duration::from_secs(10);
 const MOST_KNOWN: usize = 1024;
 
 #[derive(Debug, Default, Clone)]
-struct Load {
+struct ServerLoad {
     running: usize,
     /// The number of the last request.
     last: u64,
@@ -25,28 +25,28 @@ struct Load {
 }
 
 #[derive(Debug, Default)]
-struct Loads {
+struct ServerLoads {
     requests: u64,
     /// Of servers that run something, failed, or were used at all: a few for each process.
-    servers: HashMap<BaseUrl, Load>,
+    servers: HashMap<BaseUrl, ServerLoad>,
 }
 
-static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
+static LOADS: Mutex<Option<ServerLoads>> = Mutex::new(None);
 
-fn loads() -> MutexGuard<'static, Option<Loads>> {
+fn loads() -> MutexGuard<'static, Option<ServerLoads>> {
     LOADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A request that counts for a server while this lives.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct ServerLease {
     /// The server.
     pub(super) server: BaseUrl,
 }
 
-impl Lease {
+impl ServerLease {
     /// The best of these servers; None if there are none.
-    pub(super) fn take<'a>(servers: impl Iterator<Item = &'a BaseUrl>) -> Option<Lease> {
+    pub(super) fn take<'a>(servers: impl Iterator<Item = &'a BaseUrl>) -> Option<ServerLease> {
         let mut loads = loads();
         let loads = loads.get_or_insert_default();
         let now = Instant::now();
@@ -62,7 +62,7 @@ impl Lease {
         let load = loads.servers.entry(server.clone()).or_default();
         load.running += 1;
         load.last = loads.requests;
-        Some(Lease { server })
+        Some(ServerLease { server })
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn rest(server: &BaseUrl, time: Duration) {
     }
 }
 
-impl Drop for Lease {
+impl Drop for ServerLease {
     fn drop(&mut self) {
         if let Some(load) = loads().as_mut().and_then(|loads| loads.servers.get_mut(&self.server)) {
             load.running = load.running.saturating_sub(1);
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_least_loaded_server_is_taken_in_turns() {
         let servers = ["a", "b", "c"].map(server);
-        let take = || Lease::take(servers.iter()).expect("a server");
+        let take = || ServerLease::take(servers.iter()).expect("a server");
         let (a, b, c) = (take(), take(), take());
         assert_eq!([&a, &b, &c].map(|lease| &*lease.server.host), ["a", "b", "c"]);
         drop(b);
@@ -112,7 +112,8 @@ mod tests {
         rest(&take().server, REST);
         let hosts: Vec<String> = (0..3).map(|_| take().server.host.clone()).collect();
         assert_eq!(hosts, ["b", "a", "b"], "c rests");
-        let only = Lease::take(servers[2..].iter()).expect("a resting server is better than none");
+        let only =
+            ServerLease::take(servers[2..].iter()).expect("a resting server is better than none");
         rest(&only.server, Duration::ZERO);
         drop(only);
         assert_eq!(
@@ -120,6 +121,6 @@ mod tests {
             ("a".into(), "b".into())
         );
         assert_eq!(take().server.host, "c");
-        assert!(Lease::take(std::iter::empty()).is_none());
+        assert!(ServerLease::take(std::iter::empty()).is_none());
     }
 }

@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::body::Fed;
-use super::fault::Stopped;
-use super::http::Until;
-use super::special_spellings::Found;
-use super::{Known, Remote};
+use super::body::PromptInput;
+use super::fault::CallError;
+use super::http::CallLimits;
+use super::special_spellings::FoundSpelling;
+use super::{Remote, ServerInfo};
 use crate::api::ServerKind;
 use crate::error::Error;
 
@@ -26,8 +26,8 @@ impl Remote {
         &self,
         prompt: &str,
         plain: &[Range<usize>],
-        until: &Until,
-    ) -> Result<Option<usize>, Stopped> {
+        until: &CallLimits,
+    ) -> Result<Option<usize>, CallError> {
         let known = self.known(until)?;
         if known.kind == ServerKind::OpenAi {
             return Ok(None);
@@ -48,8 +48,8 @@ impl Remote {
         &self,
         prompt: &str,
         plain: &[Range<usize>],
-        until: &Until,
-    ) -> Result<Fed, Stopped> {
+        until: &CallLimits,
+    ) -> Result<PromptInput, CallError> {
         let known = self.known(until)?;
         let found = self.specials.found(prompt, plain);
         let mut foreign = Vec::new();
@@ -65,9 +65,9 @@ impl Remote {
             (None, ServerKind::Llama) => {
                 // It puts its BOS in front whatever the text begins with.
                 let bos = known.bos_text.as_deref().filter(|_| begins_with_bos && !known.bos.is_empty());
-                Ok(Fed { prompt: prompt[bos.map_or(0, str::len)..].into(), add_special: true })
+                Ok(PromptInput { prompt: prompt[bos.map_or(0, str::len)..].into(), add_special: true })
             }
-            (None, _) => Ok(Fed { prompt: prompt.into(), add_special: !begins_with_bos }),
+            (None, _) => Ok(PromptInput { prompt: prompt.into(), add_special: !begins_with_bos }),
             (Some(_), ServerKind::Llama) => self.feed_llama(&known, prompt, &found, until),
             (Some(_), ServerKind::Vllm) => self.feed_vllm(&known, prompt, &foreign, !begins_with_bos, until),
             (Some(first), ServerKind::OpenAi) => Err(Error::invalid(
@@ -85,14 +85,14 @@ impl Remote {
     /// As in this process: the template's special tokens by number, all between them as text.
     fn feed_llama(
         &self,
-        known: &Known,
+        known: &ServerInfo,
         prompt: &str,
-        found: &[Found],
-        until: &Until,
-    ) -> Result<Fed, Stopped> {
+        found: &[FoundSpelling],
+        until: &CallLimits,
+    ) -> Result<PromptInput, CallError> {
         let mut tokens = Vec::new();
         let mut done = 0;
-        for Found { range, .. } in found.iter().filter(|found| !found.foreign) {
+        for FoundSpelling { range, .. } in found.iter().filter(|found| !found.foreign) {
             let Some(token) = self.control(&prompt[range.clone()], until)? else { continue };
             if range.start > done {
                 tokens.extend(self.tokenize(
@@ -112,18 +112,18 @@ impl Remote {
         if !tokens.starts_with(&known.bos) {
             tokens.splice(0..0, known.bos.iter().copied());
         }
-        Ok(Fed { prompt: json!(tokens), add_special: false })
+        Ok(PromptInput { prompt: json!(tokens), add_special: false })
     }
 
     /// Cut inside of what a message spells: neither half is a special token.
     fn feed_vllm(
         &self,
-        known: &Known,
+        known: &ServerInfo,
         prompt: &str,
-        foreign: &[&Found],
+        foreign: &[&FoundSpelling],
         add_bos: bool,
-        until: &Until,
-    ) -> Result<Fed, Stopped> {
+        until: &CallLimits,
+    ) -> Result<PromptInput, CallError> {
         let mut tokens = Vec::new();
         let mut done = 0;
         let cuts = foreign.iter().map(|found| {
@@ -140,12 +140,12 @@ impl Remote {
             )?);
             done = cut;
         }
-        Ok(Fed { prompt: json!(tokens), add_special: false })
+        Ok(PromptInput { prompt: json!(tokens), add_special: false })
     }
 
     /// The number of a control token; None for a text that is none. A word of the vocabulary means
     /// the same wherever it stands.
-    pub fn control(&self, spelling: &str, until: &Until) -> Result<Option<i64>, Stopped> {
+    pub fn control(&self, spelling: &str, until: &CallLimits) -> Result<Option<i64>, CallError> {
         let cached = self
             .controls
             .lock()
@@ -178,12 +178,12 @@ impl Remote {
 
     fn tokenize(
         &self,
-        known: &Known,
+        known: &ServerInfo,
         text: &str,
         add_special: bool,
         parse_special: bool,
-        until: &Until,
-    ) -> Result<Vec<i64>, Stopped> {
+        until: &CallLimits,
+    ) -> Result<Vec<i64>, CallError> {
         let body = match known.kind {
             ServerKind::Llama => {
                 json!({ "content": text, "add_special": add_special, "parse_special": parse_special })

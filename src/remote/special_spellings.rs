@@ -8,26 +8,26 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 /// Spellings of control tokens: those of a model file's vocabulary, or what looks like them in a
 /// template.
 #[derive(Debug, Default)]
-pub struct Specials {
+pub struct SpecialSpellings {
     finder: Option<AhoCorasick>,
 }
 
 /// A spelling in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundSpelling {
     pub(super) range: Range<usize>,
     /// Whether the request wrote it, at least in part.
     pub(super) foreign: bool,
 }
 
-impl Specials {
+impl SpecialSpellings {
     /// Empty spellings are left out.
-    pub fn new(spellings: Vec<String>) -> Specials {
+    pub fn new(spellings: Vec<String>) -> SpecialSpellings {
         let mut spellings = spellings;
         spellings.retain(|spelling| !spelling.is_empty());
         let finder =
             AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&spellings).ok();
-        Specials { finder: finder.filter(|_| !spellings.is_empty()) }
+        SpecialSpellings { finder: finder.filter(|_| !spellings.is_empty()) }
     }
 
     /// What looks like a special token in the text of a template: `<…>` without blanks, and
@@ -60,7 +60,7 @@ impl Specials {
     /// The spellings in a prompt, from the left and the longest first, as tokenisers find them.
     /// `plain` is what the request wrote, in order. What the request wrote is passed over: another
     /// spelling may begin inside of it.
-    pub(super) fn found(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<Found> {
+    pub(super) fn found(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<FoundSpelling> {
         let Some(finder) = &self.finder else { return Vec::new() };
         let mut all = Vec::new();
         let mut plain = plain.iter().peekable();
@@ -72,7 +72,7 @@ impl Specials {
             }
             let foreign = plain.peek().is_some_and(|plain| plain.start < range.end);
             from = if foreign { range.start + 1 } else { range.end };
-            all.push(Found { range, foreign });
+            all.push(FoundSpelling { range, foreign });
         }
         all
     }
@@ -100,14 +100,14 @@ mod tests {
     fn templates_show_their_special_tokens() {
         let source = "{%- if a < b and c > d %}<|im_start|>{{ m['role'] }}<tool_call>\n</s>[INST] [/INST] [x] <a b> <｜User｜> {{ x[0] }}";
         assert_eq!(
-            Specials::in_template(source),
+            SpecialSpellings::in_template(source),
             ["<|im_start|>", "<tool_call>", "</s>", "[INST]", "[/INST]", "<｜User｜>"]
         );
     }
 
     #[test]
     fn a_spelling_belongs_to_who_wrote_it() {
-        let specials = Specials::new(vec!["<s>".into(), "<ss>".into(), String::new()]);
+        let specials = SpecialSpellings::new(vec!["<s>".into(), "<ss>".into(), String::new()]);
         let found = |prompt: &str, plain: Option<Range<usize>>| {
             let found = specials.found(prompt, plain.as_slice()).into_iter();
             found.map(|found| (prompt[found.range].to_owned(), found.foreign)).collect::<Vec<_>>()

@@ -13,7 +13,7 @@ pub(super) struct TooLong;
 
 /// Reads one stream.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(super) struct SseParser {
     line: Vec<u8>,
     data: Option<Vec<u8>>,
     /// The last byte was CR, so that an LF ends no further line.
@@ -21,7 +21,7 @@ pub(super) struct Parser {
     began: bool,
 }
 
-impl Parser {
+impl SseParser {
     /// Takes the next bytes; the data of events that they complete go to `events`.
     pub(super) fn push(&mut self, bytes: &[u8], events: &mut Vec<Vec<u8>>) -> Result<(), TooLong> {
         for &byte in bytes {
@@ -77,7 +77,7 @@ mod tests {
     #[track_caller]
     fn check(stream: &str, expected: &[&str]) {
         for size in [1, 2, 3, 7, usize::MAX] {
-            let mut parser = Parser::default();
+            let mut parser = SseParser::default();
             let mut events = Vec::new();
             for bytes in stream.as_bytes().chunks(size.min(stream.len().max(1))) {
                 parser.push(bytes, &mut events).expect("short");
@@ -103,7 +103,7 @@ mod tests {
     fn what_never_ends_is_refused() {
         let chunk = [b'x'; 4096];
         for line in ["", ":", "data: y\ndata: "] {
-            let mut parser = Parser::default();
+            let mut parser = SseParser::default();
             let mut events = Vec::new();
             parser.push(line.as_bytes(), &mut events).expect("short");
             let pushed = (0..MOST_BYTES / chunk.len() + 1)

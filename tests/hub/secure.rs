@@ -228,7 +228,7 @@ mod servers {
     use super::*;
     use crate::server::answer;
     use llb::api::{BaseUrl, Constraints, RemoteOptions, ServerKind};
-    use llb::remote::{Remote, Specials, Stopped, Until};
+    use llb::remote::{CallError, CallLimits, Remote, SpecialSpellings};
 
     const SETTING: &str = "LLB_TEST_SERVER";
 
@@ -253,13 +253,13 @@ mod servers {
             bos_token: None,
             eos_token: None,
         };
-        let known = Remote::open(&options, Specials::new(Vec::new()), None)
-            .map_err(Stopped::from)
-            .and_then(|remote| remote.known(&Until::default()));
+        let known = Remote::open(&options, SpecialSpellings::new(Vec::new()), None)
+            .map_err(CallError::from)
+            .and_then(|remote| remote.known(&CallLimits::default()));
         let said = match known {
             Ok(known) => known.model.clone(),
-            Err(Stopped::Failed(error)) => error.message().to_owned(),
-            Err(Stopped::Over) => "over".to_owned(),
+            Err(CallError::Failed(error)) => error.message().to_owned(),
+            Err(CallError::Over) => "over".to_owned(),
         };
         assert!(said.contains(expected), "{said}");
     }

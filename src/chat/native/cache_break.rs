@@ -7,7 +7,7 @@ use super::NativeSource;
 use super::last_request::LastRequest;
 use crate::api::ChatRequest;
 use crate::chat::source::{CacheBreak, GenerationRequest};
-use crate::engine::{Token, Vocab};
+use crate::engine::{TokenId, Vocab};
 use crate::error::Result;
 use crate::template::{Prompt, Span};
 
@@ -19,7 +19,7 @@ impl NativeSource {
         generation: &GenerationRequest,
     ) -> Result<(usize, Option<CacheBreak>)> {
         let GenerationRequest { request, prompt, truncation, .. } = generation;
-        let tokens = &generation.tokenised.tokens;
+        let tokens = &generation.tokenized.tokens;
         let broken = |at_token, because: &str| {
             Some(CacheBreak { at_token, because: because.to_owned(), path: None })
         };
@@ -36,7 +36,7 @@ impl NativeSource {
         let Some(last) = self.last_request.get() else {
             return Ok((cached, broken(cached, "first request of this chat")));
         };
-        let last_tokens = &last.tokenised.tokens;
+        let last_tokens = &last.tokenized.tokens;
         let common =
             last_tokens.iter().zip(&tokens[..reusable]).take_while(|(a, b)| a == b).count();
         if cached < common {
@@ -169,7 +169,7 @@ fn has_member(request: &ChatRequest, path: &str) -> bool {
 
 /// The byte of the text at which token `n` begins. The tokens spell the text, except for a BOS
 /// before it and for whitespace that some vocabularies add or remove.
-fn byte_of(tokens: &[Token], n: usize, text: &str, vocab: &dyn Vocab) -> usize {
+fn byte_of(tokens: &[TokenId], n: usize, text: &str, vocab: &dyn Vocab) -> usize {
     let mut at = 0;
     for (index, token) in tokens[..n].iter().enumerate() {
         let piece = vocab.piece(*token, true);

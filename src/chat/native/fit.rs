@@ -10,7 +10,7 @@ use super::truncation::{Measured, boundaries, search};
 use crate::api::{ChatRequest, ContextOverflow};
 use crate::chat::render::RenderedPrompt;
 use crate::chat::source::{FittedPrompt, Truncation};
-use crate::engine::Tokenised;
+use crate::engine::TokenizedPrompt;
 use crate::error::{Code, Error, Result};
 
 impl NativeSource {
@@ -27,17 +27,23 @@ impl NativeSource {
         let n_ctx = self.model.n_ctx;
         let room = n_ctx - request.max_tokens.clamp(1, (n_ctx / 4).max(1));
         let last = self.last_request.get();
-        let mut measure = |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, Tokenised)>> {
-            let mut rendered = if dropped.is_empty() {
-                render(&request.messages)?
-            } else {
-                let kept = [&request.messages[..dropped.start], &request.messages[dropped.end..]];
-                render(&kept.concat())?
+        let mut measure =
+            |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, TokenizedPrompt)>> {
+                let mut rendered = if dropped.is_empty() {
+                    render(&request.messages)?
+                } else {
+                    let kept =
+                        [&request.messages[..dropped.start], &request.messages[dropped.end..]];
+                    render(&kept.concat())?
+                };
+                rendered.renumber_messages(&dropped);
+                let tokenized = self.tokenize(request, &rendered.prompt, last.as_deref())?;
+                Ok(Measured {
+                    size: tokenized.tokens.len(),
+                    dropped,
+                    result: (rendered, tokenized),
+                })
             };
-            rendered.renumber_messages(&dropped);
-            let tokenised = self.tokenise(request, &rendered.prompt, last.as_deref())?;
-            Ok(Measured { size: tokenised.tokens.len(), dropped, result: (rendered, tokenised) })
-        };
         let boundaries = match self.overflow {
             ContextOverflow::Error => Vec::new(),
             strategy => boundaries(&request.messages, strategy),
@@ -63,13 +69,13 @@ impl NativeSource {
         if size >= n_ctx {
             return Err(context_overflow(size, n_ctx, &dropped, self.overflow));
         }
-        let (mut rendered, tokenised) = result;
+        let (mut rendered, tokenized) = result;
         let truncation = (!dropped.is_empty()).then(|| {
             self.recent_cuts.insert(request, &dropped);
             Truncation { dropped, strategy: self.overflow, prompt_tokens: size, n_ctx }
         });
         rendered.diagnostics.extend(truncation.as_ref().map(Truncation::diagnostic));
-        Ok(FittedPrompt { rendered, tokenised, truncation })
+        Ok(FittedPrompt { rendered, tokenized, truncation })
     }
 }
 

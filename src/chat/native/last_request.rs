@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::chat::source::Truncation;
-use crate::engine::Tokenised;
+use crate::engine::TokenizedPrompt;
 use crate::template::{Prompt, Span};
 
 /// A request that was sent to the engine.
 pub(super) struct LastRequest {
-    pub(super) tokenised: Tokenised,
+    pub(super) tokenized: TokenizedPrompt,
     pub(super) text: String,
     pub(super) spans: Vec<Span>,
     /// The index that its reply gets in `messages`.
@@ -22,8 +22,8 @@ pub(super) struct LastRequest {
 
 impl LastRequest {
     /// The prompt and its tokens.
-    pub(super) fn tokenised(&self) -> (&str, &Tokenised) {
-        (&self.text, &self.tokenised)
+    pub(super) fn tokenized(&self) -> (&str, &TokenizedPrompt) {
+        (&self.text, &self.tokenized)
     }
 
     /// Whether the reply had reasoning.
@@ -41,11 +41,11 @@ impl LastRequestSlot {
         &self,
         reply_index: usize,
         prompt: Prompt,
-        tokenised: Tokenised,
+        tokenized: TokenizedPrompt,
         truncation: Option<Truncation>,
     ) {
         let request = LastRequest {
-            tokenised,
+            tokenized,
             text: prompt.text,
             spans: prompt.spans,
             reply_index,

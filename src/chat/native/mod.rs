@@ -25,7 +25,7 @@ use crate::api::{
 };
 use crate::constraint::{self, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Job, Token, Tokenised};
+use crate::engine::{Job, TokenId, TokenizedPrompt};
 use crate::error::{Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Format;
@@ -41,7 +41,7 @@ pub(super) struct NativeSource {
     chat: u64,
     model: Arc<LoadedModel>,
     /// Control tokens that the output format contains.
-    visible: Arc<[Token]>,
+    visible: Arc<[TokenId]>,
     /// The opening and closing tag of reasoning, if they are known.
     reasoning_tags: Option<[Arc<str>; 2]>,
     overflow: ContextOverflow,
@@ -116,28 +116,28 @@ impl NativeSource {
     /// documents is plain. A BOS that the vocabulary requires is prepended if the prompt has none.
     ///
     /// Reuses the tokens of `last` as far as possible.
-    fn tokenise(
+    fn tokenize(
         &self,
         request: &ChatRequest,
         prompt: &Prompt,
         last: Option<&LastRequest>,
-    ) -> Result<Tokenised> {
+    ) -> Result<TokenizedPrompt> {
         let vocab = self.model.engine.vocab();
-        let mut tokenised = vocab.special_tokens().tokenize(
+        let mut tokenized = vocab.special_tokens().tokenize(
             vocab.as_ref(),
             &prompt.text,
             plain_ranges(request, prompt),
-            last.map(LastRequest::tokenised),
+            last.map(LastRequest::tokenized),
         )?;
         if let Some(bos) = vocab.required_bos()
-            && tokenised.tokens.first() != Some(&bos)
+            && tokenized.tokens.first() != Some(&bos)
         {
-            tokenised.prepend(bos);
+            tokenized.prepend(bos);
         }
-        if tokenised.tokens.is_empty() {
+        if tokenized.tokens.is_empty() {
             return Err(Error::invalid("messages", "their prompt has no tokens"));
         }
-        Ok(tokenised)
+        Ok(tokenized)
     }
 
     fn constraint(&self, generation: &GenerationRequest) -> Result<ReplyConstraint> {
@@ -190,7 +190,7 @@ impl ReplySource for NativeSource {
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
         self.state_file.iter().for_each(StateFile::mark_used);
         let ReplyConstraint { constraint, diagnostics, .. } = self.constraint(&generation)?;
-        let GenerationRequest { request, prompt, tokenised, truncation, .. } = generation;
+        let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
         let vocab = self.model.engine.vocab();
         let reasoning = match &self.reasoning_tags {
             Some(tags) => Some(reasoning_budget::reasoning(
@@ -205,7 +205,7 @@ impl ReplySource for NativeSource {
         let (updates, received) = channel();
         self.model.engine.submit(Job {
             chat: self.chat,
-            prompt: tokenised.tokens.clone(),
+            prompt: tokenized.tokens.clone(),
             max_tokens: request.max_tokens,
             sampling: request.sampling.clone(),
             stop: request.stop.clone(),
@@ -218,8 +218,8 @@ impl ReplySource for NativeSource {
             deadline: generation.deadline,
             updates,
         })?;
-        let prompt_tokens = tokenised.tokens.len();
-        self.last_request.set(request.messages.len(), prompt, tokenised, truncation);
+        let prompt_tokens = tokenized.tokens.len();
+        self.last_request.set(request.messages.len(), prompt, tokenized, truncation);
         Ok(StartedReply {
             updates: Box::new(EngineUpdates { received, vocab: vocab.clone(), prompt_tokens }),
             constrained,
@@ -229,7 +229,7 @@ impl ReplySource for NativeSource {
     }
 
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
-        let tokens = &generation.tokenised.tokens;
+        let tokens = &generation.tokenized.tokens;
         let (cached_tokens, cache_break) = self.cache_use(generation)?;
         let ReplyConstraint { grammar, diagnostics, .. } = self.constraint(generation)?;
         let special = self.model.engine.vocab().special_tokens();

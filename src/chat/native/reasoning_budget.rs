@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Budget, Reasoning, Vocab};
+use crate::engine::{ReasoningBudget, ReasoningOptions, Vocab};
 use crate::error::Result;
 
 /// The tags of a model's reasoning, whether the prompt ends inside them, and the budget of a
@@ -12,10 +12,10 @@ pub(super) fn reasoning(
     inside: bool,
     tokens: Option<usize>,
     vocab: &dyn Vocab,
-) -> Result<Reasoning> {
+) -> Result<ReasoningOptions> {
     let budget = match tokens {
-        Some(tokens) => Some(Budget { tokens, ending: vocab.tokenize(close, true)? }),
+        Some(tokens) => Some(ReasoningBudget { tokens, ending: vocab.tokenize(close, true)? }),
         None => None,
     };
-    Ok(Reasoning { open: Arc::clone(open), close: Arc::clone(close), inside, budget })
+    Ok(ReasoningOptions { open: Arc::clone(open), close: Arc::clone(close), inside, budget })
 }

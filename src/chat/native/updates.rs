@@ -5,11 +5,11 @@ use std::sync::mpsc::Receiver;
 
 use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates};
-use crate::engine::{Logprob, SampledLogprobs, Update, Vocab};
+use crate::engine::{JobUpdate, Logprob, SampledLogprobs, Vocab};
 use crate::error::{Code, Error, Result};
 
 pub(super) struct EngineUpdates {
-    pub(super) received: Receiver<Update>,
+    pub(super) received: Receiver<JobUpdate>,
     pub(super) vocab: Arc<dyn Vocab>,
     pub(super) prompt_tokens: usize,
 }
@@ -17,17 +17,17 @@ pub(super) struct EngineUpdates {
 impl ReplyUpdates for EngineUpdates {
     fn next(&mut self) -> Result<ReplyUpdate> {
         match self.received.recv() {
-            Ok(Update::Piece { text, logprobs }) => {
+            Ok(JobUpdate::Piece { text, logprobs }) => {
                 let logprobs = with_bytes(self.vocab.as_ref(), &logprobs);
                 Ok(ReplyUpdate::Piece { text, logprobs })
             }
-            Ok(Update::Done(outcome)) => Ok(ReplyUpdate::Done(FinishedReply {
+            Ok(JobUpdate::Done(outcome)) => Ok(ReplyUpdate::Done(FinishedReply {
                 outcome,
                 prompt_tokens: self.prompt_tokens,
                 counts_reasoning: true,
                 diagnostics: Vec::new(),
             })),
-            Ok(Update::Failed(error)) => Err(error),
+            Ok(JobUpdate::Failed(error)) => Err(error),
             Err(_) => Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
         }
     }

@@ -19,10 +19,10 @@ use super::source::{
 use crate::api::{ChatRequest, Constraints, CreateOptions, LogLevel, RemoteOptions, ServerKind};
 use crate::constraint::{self, CompiledGrammar};
 use crate::diagnostic::Diagnostic;
-use crate::engine::Tokenised;
+use crate::engine::TokenizedPrompt;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::remote::{Ask, Remote, Specials, Stopped, Until};
+use crate::remote::{CallError, CallLimits, CompletionRequest, Remote, SpecialSpellings};
 use crate::template::Sources;
 use reply::RemoteReply;
 
@@ -55,13 +55,14 @@ impl RemoteSource {
         let mut spellings = vocabulary;
         if !has_vocabulary {
             let templates = [sources.default.as_deref(), sources.tool_use.as_deref()];
-            spellings.extend(templates.into_iter().flatten().flat_map(Specials::in_template));
+            spellings
+                .extend(templates.into_iter().flatten().flat_map(SpecialSpellings::in_template));
             spellings.extend([sources.bos_token.clone(), sources.eos_token.clone()]);
         }
         Ok(RemoteSource {
             remote: Remote::open(
                 engine,
-                Specials::new(spellings),
+                SpecialSpellings::new(spellings),
                 Some(sources.bos_token.clone()),
             )?,
             constraints: engine.constraints,
@@ -74,8 +75,8 @@ impl RemoteSource {
     fn try_start(
         &self,
         generation: &GenerationRequest,
-        until: &Until,
-    ) -> Result<StartedReply, Stopped> {
+        until: &CallLimits,
+    ) -> Result<StartedReply, CallError> {
         let GenerationRequest { request, prompt, .. } = generation;
         let ReplyConstraint { grammar, mut diagnostics, .. } =
             self.constraint(generation, until)?;
@@ -94,7 +95,7 @@ impl RemoteSource {
         visible.sort_unstable();
         visible.dedup();
         let constrained = grammar.is_some();
-        let ask = Ask {
+        let ask = CompletionRequest {
             max_tokens: request.max_tokens,
             sampling: request.sampling.clone(),
             stop: request.stop.clone(),
@@ -132,8 +133,8 @@ impl RemoteSource {
     fn constraint(
         &self,
         generation: &GenerationRequest,
-        until: &Until,
-    ) -> Result<ReplyConstraint, Stopped> {
+        until: &CallLimits,
+    ) -> Result<ReplyConstraint, CallError> {
         let requirements = generation.requirements();
         if requirements.tools.is_empty()
             && requirements.response_format.is_none()
@@ -180,16 +181,16 @@ impl ReplySource for RemoteSource {
         render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
     ) -> Result<FittedPrompt> {
         let rendered = render(&request.messages)?;
-        Ok(FittedPrompt { rendered, tokenised: Tokenised::default(), truncation: None })
+        Ok(FittedPrompt { rendered, tokenized: TokenizedPrompt::default(), truncation: None })
     }
 
     /// Waits for the first text.
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        let until = Until { cancel: generation.cancel.clone(), deadline: generation.deadline };
+        let until = CallLimits { cancel: generation.cancel.clone(), deadline: generation.deadline };
         match self.try_start(&generation, &until) {
             Ok(started) => Ok(started),
-            Err(Stopped::Failed(error)) => Err(error),
-            Err(Stopped::Over) => Ok(StartedReply {
+            Err(CallError::Failed(error)) => Err(error),
+            Err(CallError::Over) => Ok(StartedReply {
                 updates: Box::new(RemoteReply::cancelled(until)),
                 constrained: false,
                 validate_calls: false,
@@ -201,10 +202,12 @@ impl ReplySource for RemoteSource {
     /// Members that only the server knows are left out if it does not answer.
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
         let deadline = Instant::now().checked_add(PREVIEW_TIMEOUT);
-        let until = Until { cancel: generation.cancel.clone(), deadline };
+        let until = CallLimits { cancel: generation.cancel.clone(), deadline };
         let failed = |stopped| match stopped {
-            Stopped::Failed(error) => error,
-            Stopped::Over => Error::new(Code::InferenceFailed, "the server did not answer in time"),
+            CallError::Failed(error) => error,
+            CallError::Over => {
+                Error::new(Code::InferenceFailed, "the server did not answer in time")
+            }
         };
         let ReplyConstraint { grammar, mut diagnostics, .. } =
             self.constraint(generation, &until).map_err(failed)?;

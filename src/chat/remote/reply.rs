@@ -4,21 +4,21 @@ use std::time::Instant;
 
 use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Finish, Outcome, StopMatcher};
+use crate::engine::{Finish, JobOutcome, StopMatcher};
 use crate::error::{Code, Error, Result};
-use crate::remote::{self, Completion, Counts, Ended, Stopped, Until};
+use crate::remote::{self, CallError, CallLimits, CompletionStream, EndReason, TokenCounts};
 
 /// A reply of one server.
 pub(super) struct RemoteReply {
     /// None if the call was cancelled before it began, or if no more text is needed.
-    completion: Option<Completion>,
-    until: Until,
+    completion: Option<CompletionStream>,
+    until: CallLimits,
     stop: StopMatcher,
     turn_end: TurnEnd,
     /// All text so far, for the error of a reply that breaks off.
     generated: String,
     finish: Option<Finish>,
-    counts: Option<Counts>,
+    counts: Option<TokenCounts>,
     /// Milliseconds of prefill and decode, if the server reports them.
     times: Option<(f64, f64)>,
     pieces: usize,
@@ -29,8 +29,8 @@ pub(super) struct RemoteReply {
 impl RemoteReply {
     /// The reply to a request that was sent at `sent` and has its first text now.
     pub(super) fn new(
-        completion: Completion,
-        until: Until,
+        completion: CompletionStream,
+        until: CallLimits,
         stop: Vec<String>,
         eos: String,
         sent: Instant,
@@ -46,7 +46,7 @@ impl RemoteReply {
     }
 
     /// The empty reply of a call that was cancelled before it began.
-    pub(super) fn cancelled(until: Until) -> RemoteReply {
+    pub(super) fn cancelled(until: CallLimits) -> RemoteReply {
         let now = Instant::now();
         RemoteReply {
             completion: None,
@@ -92,9 +92,9 @@ impl RemoteReply {
                 "usage_estimated",
                 "usage: the server did not count; completion_tokens is the number of pieces it sent",
             ));
-            Counts { prompt: 0, completion: self.pieces, cached: None }
+            TokenCounts { prompt: 0, completion: self.pieces, cached: None }
         });
-        let outcome = Outcome {
+        let outcome = JobOutcome {
             finish: self.finish.unwrap_or(Finish::Stop),
             cached_tokens: counts.cached.unwrap_or(0),
             completion_tokens: counts.completion,
@@ -119,15 +119,15 @@ impl ReplyUpdates for RemoteReply {
             return Ok(ReplyUpdate::Done(self.finished()));
         };
         match completion.next(&self.until) {
-            Ok(remote::Next::Event(event)) => {
+            Ok(remote::StreamItem::Event(event)) => {
                 self.counts = event.counts.or(self.counts);
                 self.times = event.times.or(self.times);
                 self.pieces += usize::from(!event.text.is_empty());
                 self.generated.push_str(&event.text);
                 match event.ended {
-                    Some(Ended::Stop) => self.finish = Some(Finish::Stop),
-                    Some(Ended::Length) => self.finish = Some(Finish::Length),
-                    Some(Ended::Other(reason)) => {
+                    Some(EndReason::Stop) => self.finish = Some(Finish::Stop),
+                    Some(EndReason::Length) => self.finish = Some(Finish::Length),
+                    Some(EndReason::Other(reason)) => {
                         let error = Error::new(
                             Code::InferenceFailed,
                             format!("the server ended the reply: {reason}"),
@@ -145,12 +145,12 @@ impl ReplyUpdates for RemoteReply {
                 }
                 Ok(ReplyUpdate::Piece { text, logprobs: event.logprobs })
             }
-            Ok(remote::Next::End) => Ok(self.rest()),
-            Err(Stopped::Over) => {
+            Ok(remote::StreamItem::End) => Ok(self.rest()),
+            Err(CallError::Over) => {
                 self.finish = Some(Finish::Cancelled);
                 Ok(self.rest())
             }
-            Err(Stopped::Failed(error)) => Err(self.with_generated(error)),
+            Err(CallError::Failed(error)) => Err(self.with_generated(error)),
         }
     }
 }

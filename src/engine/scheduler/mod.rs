@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use super::active_job::Active;
-use super::backend::{Backend, Decoded, Entry, Token, Vocab};
-use super::job::{Finish, Job, Outcome, Update, is_over};
-use super::prefix_cache::{Held, Kept, PrefixCache, Wish, common_prefix};
+use super::active_job::ActiveJob;
+use super::backend::{Backend, BatchEntry, Decoded, TokenId, Vocab};
+use super::job::{Finish, Job, JobOutcome, JobUpdate, is_over};
+use super::prefix_cache::{CacheLookup, CacheRequest, PrefixCache, SavedSequence, common_prefix};
 use super::speculate::Speculation;
 use crate::api::PENALTY_WINDOW;
 use crate::error::{Code, Error, Result};
@@ -32,18 +32,18 @@ pub(crate) struct Scheduler {
     cache: PrefixCache,
     speculation: Option<Speculation>,
     waiting: VecDeque<Job>,
-    active: Vec<Active>,
+    active: Vec<ActiveJob>,
 }
 
 /// Entries of one job in a batch.
-struct Share {
+struct BatchShare {
     active: usize,
     /// Length of its sequence before the batch.
     before: usize,
     /// The row whose logits are wanted.
     row: Option<usize>,
     /// What was guessed to follow; the rows behind `row`.
-    draft: Vec<Token>,
+    draft: Vec<TokenId>,
 }
 
 impl Scheduler {
@@ -71,21 +71,21 @@ impl Scheduler {
     }
 
     /// What a request of this chat would find in the KV cache.
-    pub(crate) fn held(&mut self, chat: u64, prompt: &[Token]) -> Held {
+    pub(crate) fn held(&mut self, chat: u64, prompt: &[TokenId]) -> CacheLookup {
         self.look();
         self.cache.held(chat, prompt)
     }
 
     /// What the sequence holds that a chat used last; None if there is none any more.
-    pub(crate) fn keep(&self, chat: u64) -> Result<Option<Kept>> {
+    pub(crate) fn keep(&self, chat: u64) -> Result<Option<SavedSequence>> {
         let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
         let tokens = self.cache.tokens(sequence).to_vec();
-        Ok(Some(Kept { tokens, data: self.backend.keep(sequence)? }))
+        Ok(Some(SavedSequence { tokens, data: self.backend.keep(sequence)? }))
     }
 
     /// Makes what was kept the content of a sequence, and that the chat's.
-    pub(crate) fn restore(&mut self, chat: u64, kept: &Kept) -> Result<()> {
-        let wish = Wish {
+    pub(crate) fn restore(&mut self, chat: u64, kept: &SavedSequence) -> Result<()> {
+        let wish = CacheRequest {
             prompt: &kept.tokens,
             reserve: kept.tokens.len(),
             chat,
@@ -120,7 +120,7 @@ impl Scheduler {
     /// Ends every job with an error: the engine cannot go on.
     pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
         for job in self.waiting.drain(..).chain(self.active.drain(..).map(|active| active.job)) {
-            let _ = job.updates.send(Update::Failed(error()));
+            let _ = job.updates.send(JobUpdate::Failed(error()));
         }
     }
 
@@ -149,8 +149,8 @@ impl Scheduler {
             self.waiting.drain(..).partition(Job::is_cancelled);
         self.waiting = waiting.into();
         for job in cancelled {
-            let outcome = Outcome { finish: Finish::Cancelled, ..Outcome::default() };
-            let _ = job.updates.send(Update::Done(outcome));
+            let outcome = JobOutcome { finish: Finish::Cancelled, ..JobOutcome::default() };
+            let _ = job.updates.send(JobUpdate::Done(outcome));
         }
         for index in (0..self.active.len()).rev() {
             if self.active[index].job.is_cancelled() {
@@ -171,7 +171,7 @@ impl Scheduler {
                 return;
             }
             let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
-            let wish = Wish {
+            let wish = CacheRequest {
                 prompt: &job.prompt,
                 reserve,
                 chat: job.chat,
@@ -202,11 +202,17 @@ impl Scheduler {
             match self.backend.sampler(&job.sampling, recent) {
                 Ok(sampler) => {
                     let cached_tokens = self.cache.len(sequence);
-                    self.active.push(Active::new(job, sequence, cached_tokens, sampler, admitted));
+                    self.active.push(ActiveJob::new(
+                        job,
+                        sequence,
+                        cached_tokens,
+                        sampler,
+                        admitted,
+                    ));
                 }
                 Err(error) => {
                     self.cache.release(sequence);
-                    let _ = job.updates.send(Update::Failed(error));
+                    let _ = job.updates.send(JobUpdate::Failed(error));
                 }
             }
         }
@@ -262,7 +268,7 @@ impl Scheduler {
         self.cache.truncate(sequence, kept);
     }
 
-    fn draft(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+    fn draft(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<TokenId>> {
         let Some(speculation) = &mut self.speculation else { return Vec::new() };
         speculation.draft(
             &mut self.active,
@@ -274,7 +280,7 @@ impl Scheduler {
     }
 
     /// `drafts` has one for each active job, or none at all.
-    fn fill_batch(&self, drafts: Vec<Vec<Token>>) -> (Vec<Entry>, Vec<Share>) {
+    fn fill_batch(&self, drafts: Vec<Vec<TokenId>>) -> (Vec<BatchEntry>, Vec<BatchShare>) {
         let n_batch = self.backend.n_batch();
         let mut batch = Vec::new();
         let mut shares = Vec::new();
@@ -286,14 +292,14 @@ impl Scheduler {
                 let row = Some(batch.len());
                 for (offset, token) in [token].iter().chain(&draft).enumerate() {
                     let position = before + offset;
-                    batch.push(Entry {
+                    batch.push(BatchEntry {
                         token: *token,
                         position,
                         sequence: active.sequence,
                         logits: true,
                     });
                 }
-                shares.push(Share { active: index, before, row, draft });
+                shares.push(BatchShare { active: index, before, row, draft });
             }
         }
         for (index, active) in
@@ -309,14 +315,14 @@ impl Scheduler {
             let whole = chunk.len() == rest.len();
             for (offset, &token) in chunk.iter().enumerate() {
                 let logits = whole && offset + 1 == chunk.len();
-                batch.push(Entry {
+                batch.push(BatchEntry {
                     token,
                     position: before + offset,
                     sequence: active.sequence,
                     logits,
                 });
             }
-            shares.push(Share {
+            shares.push(BatchShare {
                 active: index,
                 before,
                 row: whole.then(|| batch.len() - 1),
@@ -328,7 +334,7 @@ impl Scheduler {
 
     /// Takes what a decode computed: the cache has grown, and a token can be sampled where logits
     /// were asked for.
-    fn advance(&mut self, batch: &[Entry], shares: Vec<Share>) {
+    fn advance(&mut self, batch: &[BatchEntry], shares: Vec<BatchShare>) {
         for entry in batch {
             self.cache.push(entry.sequence, &[entry.token]);
         }
@@ -356,7 +362,7 @@ impl Scheduler {
 
     /// Chooses from the rows of a share, one after another, as long as each choice is what was
     /// guessed. Says how many guessed tokens were right, and how the job ends, if it does.
-    fn verify(&mut self, share: &Share, row: usize) -> (usize, Option<Result<Finish>>) {
+    fn verify(&mut self, share: &BatchShare, row: usize) -> (usize, Option<Result<Finish>>) {
         let active = &mut self.active[share.active];
         let length = self.cache.len(active.sequence) - share.draft.len();
         let mut right = 0;
@@ -382,7 +388,7 @@ impl Scheduler {
     }
 
     /// A decode was aborted: the batch is undone, and the cancelled job leaves on the next step.
-    fn roll_back(&mut self, shares: &[Share]) {
+    fn roll_back(&mut self, shares: &[BatchShare]) {
         for share in shares {
             let sequence = self.active[share.active].sequence;
             if !self.backend.truncate(sequence, share.before) {
@@ -408,7 +414,7 @@ impl Scheduler {
     }
 
     /// A decode failed: its jobs end with the error, and their sequences are empty.
-    fn fail_batch(&mut self, shares: &[Share], error: &Error) {
+    fn fail_batch(&mut self, shares: &[BatchShare], error: &Error) {
         let mut indices: Vec<usize> = shares.iter().map(|share| share.active).collect();
         indices.sort_unstable_by(|a, b| b.cmp(a));
         for index in indices {

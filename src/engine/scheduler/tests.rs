@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 
-use super::super::backend::{Mask, Sampler};
+use super::super::backend::{Sampler, TokenMask};
 use super::super::special_tokens::SpecialTokens;
-use super::super::speculate::{Drafter, Wanted};
+use super::super::speculate::{DraftRequest, Drafter};
 use super::*;
 use crate::api::{ChatRequest, Sampling};
 use crate::error::Result;
 
 /// What the tests see of the backend, and what they make it do.
 #[derive(Default)]
-struct Seen {
+struct BackendLog {
     /// Tokens that were computed.
     decoded: usize,
     decodes: usize,
@@ -26,26 +26,26 @@ struct Seen {
 }
 
 /// Token and cell of each position of each sequence.
-struct Memory {
-    sequences: Vec<Vec<(Token, usize)>>,
+struct MemoryBackend {
+    sequences: Vec<Vec<(TokenId, usize)>>,
     rows: Vec<Vec<f32>>,
     n_ctx: usize,
     whole: bool,
     next_cell: usize,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<BackendLog>>,
 }
 
 const N_BATCH: usize = 64;
 
 /// The letter behind these tokens.
-fn next_token(tokens: impl Iterator<Item = Token>) -> Token {
+fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
     let hash = tokens.fold(7_u64, |hash, token| {
         (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
     });
-    Token::from(b'a') + (hash % 26) as Token
+    TokenId::from(b'a') + (hash % 26) as TokenId
 }
 
-impl Backend for Memory {
+impl Backend for MemoryBackend {
     fn n_ctx(&self) -> usize {
         self.n_ctx
     }
@@ -62,7 +62,11 @@ impl Backend for Memory {
         false
     }
 
-    fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded> {
+    fn decode(
+        &mut self,
+        batch: &[BatchEntry],
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Decoded> {
         assert!(!batch.is_empty() && batch.len() <= N_BATCH);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.decodes += 1;
@@ -119,7 +123,8 @@ impl Backend for Memory {
         assert!(self.sequences[sequence].is_empty() && data.len() == n_tokens);
         let cells = self.next_cell..self.next_cell + n_tokens;
         self.next_cell = cells.end;
-        self.sequences[sequence] = data.iter().map(|byte| Token::from(*byte)).zip(cells).collect();
+        self.sequences[sequence] =
+            data.iter().map(|byte| TokenId::from(*byte)).zip(cells).collect();
         Ok(())
     }
 
@@ -143,8 +148,8 @@ impl Backend for Memory {
         true
     }
 
-    fn sampler(&self, _: &Sampling, _: &[Token]) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(Likeliest))
+    fn sampler(&self, _: &Sampling, _: &[TokenId]) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(FirstBest))
     }
 
     fn logits(&self, row: usize) -> Result<&[f32]> {
@@ -152,36 +157,36 @@ impl Backend for Memory {
     }
 }
 
-struct Likeliest;
+struct FirstBest;
 
-impl Sampler for Likeliest {
-    fn draw(&mut self, logits: &[f32], _: Option<&Mask>) -> Option<Token> {
-        logits.iter().position(|logit| *logit == 1.0).map(|token| token as Token)
+impl Sampler for FirstBest {
+    fn draw(&mut self, logits: &[f32], _: Option<&TokenMask>) -> Option<TokenId> {
+        logits.iter().position(|logit| *logit == 1.0).map(|token| token as TokenId)
     }
 
-    fn accept(&mut self, _: Token) {}
+    fn accept(&mut self, _: TokenId) {}
 }
 
-struct Bytes(SpecialTokens);
+struct ByteVocab(SpecialTokens);
 
-impl Vocab for Bytes {
+impl Vocab for ByteVocab {
     fn len(&self) -> usize {
         256
     }
 
-    fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
-        Ok(text.bytes().map(Token::from).collect())
+    fn tokenize(&self, text: &str, _: bool) -> Result<Vec<TokenId>> {
+        Ok(text.bytes().map(TokenId::from).collect())
     }
 
-    fn piece(&self, token: Token, _: bool) -> Vec<u8> {
+    fn piece(&self, token: TokenId, _: bool) -> Vec<u8> {
         vec![token as u8]
     }
 
-    fn is_end_of_generation(&self, _: Token) -> bool {
+    fn is_end_of_generation(&self, _: TokenId) -> bool {
         false
     }
 
-    fn required_bos(&self) -> Option<Token> {
+    fn required_bos(&self) -> Option<TokenId> {
         None
     }
 
@@ -191,18 +196,22 @@ impl Vocab for Bytes {
 }
 
 /// Knows the reply, and is wrong now and then.
-struct Oracle {
+struct OracleDrafter {
     state: u64,
 }
 
-impl Drafter for Oracle {
-    fn draft(&mut self, wanted: &[Wanted], _: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
-        let guess = |wanted: &Wanted| {
+impl Drafter for OracleDrafter {
+    fn draft(
+        &mut self,
+        wanted: &[DraftRequest],
+        _: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Vec<TokenId>> {
+        let guess = |wanted: &DraftRequest| {
             let mut all = [wanted.tokens, &[wanted.next]].concat();
             let from = all.len();
             for _ in 0..random(&mut self.state) % (wanted.most + 1) {
                 let wrong = random(&mut self.state).is_multiple_of(4);
-                all.push(next_token(all.iter().copied()) + Token::from(wrong));
+                all.push(next_token(all.iter().copied()) + TokenId::from(wrong));
             }
             all.split_off(from)
         };
@@ -212,22 +221,22 @@ impl Drafter for Oracle {
 
 struct World {
     scheduler: Scheduler,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<BackendLog>>,
 }
 
 /// A job that was handed in.
-struct Asked {
-    prompt: Vec<Token>,
+struct SubmittedJob {
+    prompt: Vec<TokenId>,
     max_tokens: usize,
     cancel: Arc<AtomicBool>,
-    updates: Receiver<Update>,
+    updates: Receiver<JobUpdate>,
 }
 
 /// What came of it.
 #[derive(Debug)]
-struct Ended {
+struct FinishedJob {
     text: String,
-    outcome: Outcome,
+    outcome: JobOutcome,
 }
 
 impl World {
@@ -241,9 +250,9 @@ impl World {
         whole: bool,
         speculation: Option<Speculation>,
     ) -> World {
-        let seen = Arc::<Mutex<Seen>>::default();
+        let seen = Arc::<Mutex<BackendLog>>::default();
         let sequences = vec![Vec::new(); n_sequences];
-        let memory = Memory {
+        let memory = MemoryBackend {
             sequences,
             rows: Vec::new(),
             n_ctx,
@@ -251,11 +260,11 @@ impl World {
             next_cell: 0,
             seen: Arc::clone(&seen),
         };
-        let vocab = Arc::new(Bytes(SpecialTokens::new(Vec::new())));
+        let vocab = Arc::new(ByteVocab(SpecialTokens::new(Vec::new())));
         World { scheduler: Scheduler::new(Box::new(memory), vocab, speculation), seen }
     }
 
-    fn ask(&mut self, chat: u64, prompt: &[Token], max_tokens: usize) -> Asked {
+    fn ask(&mut self, chat: u64, prompt: &[TokenId], max_tokens: usize) -> SubmittedJob {
         let (sender, updates) = channel();
         let request = serde_json::json!({ "messages": [{ "role": "user", "content": "" }], "temperature": 0 });
         let cancel = Arc::<AtomicBool>::default();
@@ -274,7 +283,7 @@ impl World {
             deadline: None,
             updates: sender,
         });
-        Asked { prompt: prompt.to_vec(), max_tokens, cancel, updates }
+        SubmittedJob { prompt: prompt.to_vec(), max_tokens, cancel, updates }
     }
 
     fn run(&mut self) {
@@ -288,21 +297,21 @@ impl World {
         panic!("the scheduler makes no progress");
     }
 
-    fn seen<T>(&self, read: impl FnOnce(&mut Seen) -> T) -> T {
+    fn seen<T>(&self, read: impl FnOnce(&mut BackendLog) -> T) -> T {
         read(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Asked {
+impl SubmittedJob {
     /// The end, whose text must be the beginning of what a lone run says, and all of it unless it
     /// was cancelled.
     #[track_caller]
-    fn ended(&self) -> Ended {
+    fn ended(&self) -> FinishedJob {
         let mut text = String::new();
         for update in self.updates.try_iter() {
             match update {
-                Update::Piece { text: piece, .. } => text += &piece,
-                Update::Done(outcome) => {
+                JobUpdate::Piece { text: piece, .. } => text += &piece,
+                JobUpdate::Done(outcome) => {
                     let mut all = self.prompt.clone();
                     for _ in 0..text.len() {
                         all.push(next_token(all.iter().copied()));
@@ -314,9 +323,9 @@ impl Asked {
                     assert_eq!(text, lone, "the reply of a lone run");
                     let whole = outcome.finish == Finish::Length && text.len() == self.max_tokens;
                     assert!(whole || outcome.finish == Finish::Cancelled, "{outcome:?} {text}");
-                    return Ended { text, outcome };
+                    return FinishedJob { text, outcome };
                 }
-                Update::Failed(error) => panic!("{error:?}"),
+                JobUpdate::Failed(error) => panic!("{error:?}"),
             }
         }
         panic!("no end");
@@ -324,15 +333,15 @@ impl Asked {
 }
 
 /// `length` tokens that no other seed has.
-fn part(seed: Token, length: usize) -> Vec<Token> {
-    (0..length as Token)
+fn part(seed: TokenId, length: usize) -> Vec<TokenId> {
+    (0..length as TokenId)
         .map(|index| (seed * 31 + index * 7) % 251)
         .chain([seed])
         .take(length)
         .collect()
 }
 
-fn prompt(system: &[Token], seed: Token) -> Vec<Token> {
+fn prompt(system: &[TokenId], seed: TokenId) -> Vec<TokenId> {
     [system, &part(seed, 20)].concat()
 }
 
@@ -343,8 +352,8 @@ fn a_common_prefix_is_computed_once() {
         [(false, 500 + 4 * 20, 3 * 500, 3 * 500), (true, 4 * 520, 0, 0)]
     {
         let mut world = World::new(4, 4096, whole);
-        let asked: Vec<Asked> =
-            (0..4).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 8)).collect();
+        let asked: Vec<SubmittedJob> =
+            (0..4).map(|chat| world.ask(chat, &prompt(&system, chat as TokenId + 2), 8)).collect();
         world.run();
         let sum: usize = asked.iter().map(|asked| asked.ended().outcome.cached_tokens).sum();
         // The last token of a reply is never decoded.
@@ -360,7 +369,7 @@ fn a_new_chat_leaves_a_kept_conversation_alone() {
     let first = prompt(&system, 2);
     let asked = world.ask(1, &first, 8);
     world.run();
-    let reply: Vec<Token> = asked.ended().text.bytes().map(Token::from).collect();
+    let reply: Vec<TokenId> = asked.ended().text.bytes().map(TokenId::from).collect();
     let other = world.ask(2, &prompt(&system, 3), 8);
     world.run();
     assert_eq!(other.ended().outcome.cached_tokens, 100);
@@ -369,7 +378,7 @@ fn a_new_chat_leaves_a_kept_conversation_alone() {
     // All of the prompt and the reply, but the last token, which was never decoded.
     assert_eq!(again.ended().outcome.cached_tokens, 120 + 7);
     let held = world.scheduler.held(2, &prompt(&system, 5));
-    assert_eq!(held, Held { cached: 100, own: Some((120 + 7, 100)) });
+    assert_eq!(held, CacheLookup { cached: 100, own: Some((120 + 7, 100)) });
 }
 
 #[test]
@@ -427,8 +436,8 @@ fn a_copy_that_fails_is_computed() {
     world.seen(|seen| seen.refuses_copies = true);
     // With a shared prefix both would fit at once; without, one waits for the other, and goes on in
     // its place.
-    let asked: Vec<Asked> =
-        (0..2).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 40)).collect();
+    let asked: Vec<SubmittedJob> =
+        (0..2).map(|chat| world.ask(chat, &prompt(&system, chat as TokenId + 2), 40)).collect();
     world.run();
     assert_eq!(
         asked.iter().map(|asked| asked.ended().outcome.cached_tokens).collect::<Vec<_>>(),
@@ -449,17 +458,17 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
         let mut state = seed;
         let whole = seed % 5 == 4;
         let guesses =
-            (seed % 2 == 1).then(|| Speculation::new(Box::new(Oracle { state: seed }), 8));
+            (seed % 2 == 1).then(|| Speculation::new(Box::new(OracleDrafter { state: seed }), 8));
         let mut world =
             World::with(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole, guesses);
-        let mut asked: Vec<Asked> = Vec::new();
+        let mut asked: Vec<SubmittedJob> = Vec::new();
         for _ in 0..30 {
             // A few beginnings, and at times a conversation that goes on.
-            let mut tokens = part(random(&mut state) as Token % 3, 10 + random(&mut state) % 150);
+            let mut tokens = part(random(&mut state) as TokenId % 3, 10 + random(&mut state) % 150);
             if let Some(before) = asked.last().filter(|_| random(&mut state).is_multiple_of(3)) {
                 tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
             }
-            tokens.extend(part(random(&mut state) as Token % 200, 1 + random(&mut state) % 20));
+            tokens.extend(part(random(&mut state) as TokenId % 200, 1 + random(&mut state) % 20));
             let job =
                 world.ask(random(&mut state) as u64 % 5, &tokens, 1 + random(&mut state) % 40);
             if random(&mut state).is_multiple_of(4) {
@@ -487,8 +496,8 @@ fn what_a_chat_left_is_kept_and_restored() {
     world.run();
     let text = first.ended().text;
     // The last token was chosen and not computed.
-    let held: Vec<Token> =
-        part(1, 100).into_iter().chain(text.bytes().take(9).map(Token::from)).collect();
+    let held: Vec<TokenId> =
+        part(1, 100).into_iter().chain(text.bytes().take(9).map(TokenId::from)).collect();
     let kept = world.scheduler.keep(1).expect("kept").expect("something");
     assert_eq!(kept.tokens, held);
     assert!(world.scheduler.keep(2).expect("kept").is_none(), "a chat that asked nothing");

@@ -12,21 +12,21 @@ mod pace;
 
 pub use model::ModelDrafter;
 pub use ngram::NgramDrafter;
-pub(crate) use pace::Pace;
+pub(crate) use pace::DraftPace;
 
-use super::active_job::Active;
-use super::backend::{Backend, Token, Vocab};
+use super::active_job::ActiveJob;
+use super::backend::{Backend, TokenId, Vocab};
 use super::prefix_cache::PrefixCache;
 
 /// A job that decodes, as a drafter sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct DraftRequest<'a> {
     /// Its sequence.
     pub sequence: usize,
     /// What its sequence holds.
-    pub tokens: &'a [Token],
+    pub tokens: &'a [TokenId],
     /// The token after those.
-    pub next: Token,
+    pub next: TokenId,
     /// Most tokens to guess behind `next`; at least 1.
     pub most: usize,
 }
@@ -35,12 +35,16 @@ pub struct Wanted<'a> {
 pub trait Drafter {
     /// Guesses for each of `wanted`, in its order; none where it has no idea. `abort` is asked now
     /// and then.
-    fn draft(&mut self, wanted: &[Wanted], abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>>;
+    fn draft(
+        &mut self,
+        wanted: &[DraftRequest],
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Vec<TokenId>>;
 }
 
 /// How many guessed tokens there were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Drafted {
+pub struct DraftCounts {
     /// Decoded.
     pub tokens: usize,
     /// Those of them that were chosen.
@@ -69,12 +73,12 @@ impl Speculation {
     /// are, the less is guessed for each.
     pub(crate) fn draft(
         &mut self,
-        active: &mut [Active],
+        active: &mut [ActiveJob],
         cache: &PrefixCache,
         backend: &dyn Backend,
         vocab: &dyn Vocab,
         abort: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<Vec<Token>> {
+    ) -> Vec<Vec<TokenId>> {
         let mut drafts = vec![Vec::new(); active.len()];
         // A batch has room for every job's own token twice over, and what is left of it is for
         // prefill.
@@ -93,7 +97,7 @@ impl Speculation {
                 .min(job.tokens_left().saturating_sub(1));
             let most = job.pace.most(self.n_max).min(share).min(room);
             if most > 0 {
-                wanted.push(Wanted { sequence: job.sequence, tokens, next, most });
+                wanted.push(DraftRequest { sequence: job.sequence, tokens, next, most });
                 indices.push(index);
             }
         }

@@ -1,7 +1,7 @@
 //! A small model of the same vocabulary guesses for a big one.
 
-use super::{Drafter, Wanted};
-use crate::engine::{Backend, Decoded, Entry, Token};
+use super::{DraftRequest, Drafter};
+use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 
 /// A token of which the draft model is less sure than this is not guessed, and the guess ends.
 const LEAST_PROBABILITY: f32 = 0.5;
@@ -10,7 +10,7 @@ const LEAST_PROBABILITY: f32 = 0.5;
 pub struct ModelDrafter {
     backend: Box<dyn Backend>,
     /// What each sequence of its cache holds.
-    held: Vec<Vec<Token>>,
+    held: Vec<Vec<TokenId>>,
     /// A decode failed: it guesses nothing any more, and replies are as they were without it.
     failed: bool,
 }
@@ -33,7 +33,7 @@ impl ModelDrafter {
     }
 
     /// Decodes; what the batch holds is then held. False when it was not decoded.
-    fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> bool {
+    fn decode(&mut self, batch: &[BatchEntry], abort: &(dyn Fn() -> bool + Sync)) -> bool {
         match self.backend.decode(batch, abort) {
             Ok(Decoded::Done) => {
                 batch.iter().for_each(|entry| self.held[entry.sequence].push(entry.token));
@@ -58,8 +58,8 @@ impl ModelDrafter {
 
     /// Makes the sequences beginnings of what is wanted, and room for the rest of it: sequences
     /// nobody asks for go first. False when there is none.
-    fn make_room(&mut self, wanted: &[Wanted]) -> bool {
-        for Wanted { sequence, tokens, next, .. } in wanted {
+    fn make_room(&mut self, wanted: &[DraftRequest]) -> bool {
+        for DraftRequest { sequence, tokens, next, .. } in wanted {
             let truth = tokens.iter().chain([next]);
             let shared = self.held[*sequence]
                 .iter()
@@ -90,17 +90,21 @@ impl ModelDrafter {
     }
 
     /// Decodes what the sequences lack, at most one batch of it; the guesses that can begin.
-    fn catch_up(&mut self, wanted: &[Wanted], abort: &(dyn Fn() -> bool + Sync)) -> Vec<Guess> {
+    fn catch_up(
+        &mut self,
+        wanted: &[DraftRequest],
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Guess> {
         let mut batch = Vec::new();
         let mut guesses = Vec::new();
-        for (place, Wanted { sequence, tokens, next, most }) in wanted.iter().enumerate() {
+        for (place, DraftRequest { sequence, tokens, next, most }) in wanted.iter().enumerate() {
             let before = self.held[*sequence].len();
             let lacking = tokens[before..].iter().chain([next]);
             let room = self.backend.n_batch() - batch.len();
             let whole = tokens.len() + 1 - before <= room;
             let entries = lacking.take(room).enumerate().map(|(offset, token)| {
                 let position = before + offset;
-                Entry {
+                BatchEntry {
                     token: *token,
                     position,
                     sequence: *sequence,
@@ -122,7 +126,11 @@ impl ModelDrafter {
 }
 
 impl Drafter for ModelDrafter {
-    fn draft(&mut self, wanted: &[Wanted], abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+    fn draft(
+        &mut self,
+        wanted: &[DraftRequest],
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Vec<TokenId>> {
         let mut drafts = vec![Vec::new(); wanted.len()];
         if self.failed || !self.make_room(wanted) {
             return drafts;
@@ -140,7 +148,7 @@ impl Drafter for ModelDrafter {
                 }
                 guess.row = batch.len();
                 let position = self.held[guess.sequence].len();
-                batch.push(Entry { token, position, sequence: guess.sequence, logits: true });
+                batch.push(BatchEntry { token, position, sequence: guess.sequence, logits: true });
                 true
             });
             if batch.is_empty() || !self.decode(&batch, abort) {
@@ -152,10 +160,10 @@ impl Drafter for ModelDrafter {
 }
 
 /// The likeliest token, if it is likely enough.
-fn sure(logits: &[f32]) -> Option<Token> {
+fn sure(logits: &[f32]) -> Option<TokenId> {
     let (token, best) = logits.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let others: f32 = logits.iter().map(|logit| (logit - best).exp()).sum();
-    (1.0 / others >= LEAST_PROBABILITY).then_some(token as Token)
+    (1.0 / others >= LEAST_PROBABILITY).then_some(token as TokenId)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Prompt lookup: what followed the last few tokens when they stood in the prompt or the reply
 //! before.
 
-use super::{Drafter, Wanted};
-use crate::engine::Token;
+use super::{DraftRequest, Drafter};
+use crate::engine::TokenId;
 
 /// Looks the last tokens up in what stands before them. Costs no decode of its own.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ impl NgramDrafter {
     }
 
     /// What followed the latest earlier occurrence of the last tokens.
-    fn guess(&self, wanted: &Wanted) -> Vec<Token> {
-        let Wanted { tokens, next, most, .. } = *wanted;
+    fn guess(&self, wanted: &DraftRequest) -> Vec<TokenId> {
+        let DraftRequest { tokens, next, most, .. } = *wanted;
         // The key is the end of `tokens` and `next`; where it stands, its last token is followed by
         // the guess.
         let Some(start) = (tokens.len() + 1).checked_sub(self.length) else { return Vec::new() };
@@ -35,7 +35,11 @@ impl NgramDrafter {
 }
 
 impl Drafter for NgramDrafter {
-    fn draft(&mut self, wanted: &[Wanted], _: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+    fn draft(
+        &mut self,
+        wanted: &[DraftRequest],
+        _: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Vec<TokenId>> {
         wanted.iter().map(|wanted| self.guess(wanted)).collect()
     }
 }
@@ -47,8 +51,8 @@ mod tests {
     #[test]
     fn the_latest_occurrence_is_continued() {
         // Length of the key, tokens, the next one, most, and the guess.
-        type Case<'a> = (usize, &'a [Token], Token, usize, &'a [Token]);
-        let cases: &[Case] = &[
+        type NgramCase<'a> = (usize, &'a [TokenId], TokenId, usize, &'a [TokenId]);
+        let cases: &[NgramCase] = &[
             (2, &[1, 2, 3, 4, 9, 1], 2, 8, &[3, 4, 9, 1, 2, 3, 4, 9]),
             (2, &[1, 2, 3, 4, 9, 1], 2, 2, &[3, 4]),
             (2, &[1, 2, 3, 1, 2, 5, 1], 2, 1, &[5]),
@@ -60,7 +64,7 @@ mod tests {
             (3, &[1], 2, 4, &[]),
         ];
         for (length, tokens, next, most, guess) in cases {
-            let wanted = Wanted { sequence: 0, tokens, next: *next, most: *most };
+            let wanted = DraftRequest { sequence: 0, tokens, next: *next, most: *most };
             assert_eq!(NgramDrafter::new(*length).guess(&wanted), *guess, "{tokens:?} {next}");
         }
     }

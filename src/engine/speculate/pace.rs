@@ -1,21 +1,21 @@
 //! How much is guessed for one job: more while guesses are right, less while they are wrong.
 
-use super::Drafted;
+use super::DraftCounts;
 
 /// Tokens without a guess after one that was wholly wrong at the smallest length.
 const REST: usize = 16;
 
 /// The pace of one job.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct DraftPace {
     /// Length of the next guess; None before the first.
     length: Option<usize>,
     /// Decodes until the next guess.
     rest: usize,
-    drafted: Drafted,
+    drafted: DraftCounts,
 }
 
-impl Pace {
+impl DraftPace {
     /// Most tokens to guess now. Called once for each decode.
     pub(crate) fn most(&mut self, n_max: usize) -> usize {
         if self.rest > 0 {
@@ -47,7 +47,7 @@ impl Pace {
     }
 
     /// What was guessed so far.
-    pub(crate) fn drafted(&self) -> Drafted {
+    pub(crate) fn drafted(&self) -> DraftCounts {
         self.drafted
     }
 }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn wrong_guesses_get_shorter_and_rare_and_right_ones_longer() {
-        let mut pace = Pace::default();
+        let mut pace = DraftPace::default();
         for length in [8, 4, 2, 1] {
             assert_eq!(pace.most(8), length);
             pace.verified(length, 0, 8);
@@ -75,6 +75,6 @@ mod tests {
             8,
             "half right is no reason for less, and no guess no reason at all"
         );
-        assert_eq!(pace.drafted(), Drafted { tokens: 15 + 23 + 8, accepted: 23 + 3 });
+        assert_eq!(pace.drafted(), DraftCounts { tokens: 15 + 23 + 8, accepted: 23 + 3 });
     }
 }

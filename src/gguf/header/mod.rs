@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};
 use std::path::Path;
 
-use super::file_part::Part;
-use super::metadata::{Metadata, Value};
+use super::file_part::FilePart;
+use super::metadata::{GgufValue, Metadata};
 use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
 use super::split::{PartName, Split};
@@ -81,7 +81,7 @@ impl ModelHeader {
 
     fn read_whole(source: impl Read + Seek, file_size: u64) -> Result<ModelHeader> {
         let mut cursor = Cursor::new(source, file_size);
-        let part = Part::read(&mut cursor)?;
+        let part = FilePart::read(&mut cursor)?;
         let mut header = ModelHeader {
             version: part.version,
             tensor_data_end: part.data_end.unwrap_or(0),
@@ -127,7 +127,7 @@ impl ModelHeader {
 
     /// Reads the parts behind the first and adds them up.
     fn add_parts(&mut self, first: &Path, name: &PartName<'_>, split: Split) -> Result<()> {
-        let mut missing = Missing::default();
+        let mut missing = MissingParts::default();
         for number in 2..=split.count {
             let file_name = name.of_part(number);
             let (file, size) = match open(&first.with_file_name(&file_name)) {
@@ -137,7 +137,7 @@ impl ModelHeader {
                     continue;
                 }
             };
-            let part = Part::read(&mut Cursor::new(file, size)).map_err(|error| {
+            let part = FilePart::read(&mut Cursor::new(file, size)).map_err(|error| {
                 Error::new(Code::ModelInvalid, format!("{file_name}: {}", error.message()))
                     .caused_by(error)
             })?;
@@ -186,7 +186,7 @@ impl ModelHeader {
         let (file, size) = open(path)?;
         let mut cursor = Cursor::new(file, size);
         let read =
-            Part::read(&mut cursor).and_then(|part| part.metadata.controls(&mut cursor, MOST));
+            FilePart::read(&mut cursor).and_then(|part| part.metadata.controls(&mut cursor, MOST));
         read.map_err(|error| error.about(path.display()))
     }
 
@@ -263,7 +263,7 @@ impl ModelHeader {
     }
 
     /// A value whose key begins with the name of the architecture.
-    pub(super) fn of_architecture(&self, key: &str) -> Option<&Value> {
+    pub(super) fn of_architecture(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.get(&format!("{}.{key}", self.architecture()))
     }
 
@@ -275,14 +275,18 @@ impl ModelHeader {
     pub fn kv_bytes_per_token(&self, key_element: f64, value_element: f64) -> Option<u64> {
         let heads = self.of_architecture("attention.head_count")?;
         let first_head_count = match heads {
-            Value::Array(_, items) => items.iter().filter_map(Value::as_u64).find(|n| *n > 0)?,
+            GgufValue::Array(_, items) => {
+                items.iter().filter_map(GgufValue::as_u64).find(|n| *n > 0)?
+            }
             scalar => scalar.as_u64().filter(|n| *n > 0)?,
         };
         let kv_heads = match self.of_architecture("attention.head_count_kv").unwrap_or(heads) {
-            Value::Array(_, items) => items.iter().map(Value::as_f64).sum::<Option<f64>>()?,
+            GgufValue::Array(_, items) => {
+                items.iter().map(GgufValue::as_f64).sum::<Option<f64>>()?
+            }
             scalar => scalar.as_u64()? as f64 * self.block_count()? as f64,
         };
-        let length = |key| match self.of_architecture(key).and_then(Value::as_u64) {
+        let length = |key| match self.of_architecture(key).and_then(GgufValue::as_u64) {
             Some(length) => Some(length as f64),
             None => Some((self.embedding_length()? / first_head_count) as f64),
         };
@@ -335,7 +339,7 @@ impl ModelHeader {
 
     /// A metadata value: any scalar, any string (but templates up to 64 KiB), any array of up to
     /// 1,024 integers.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.get(key)
     }
 
@@ -359,12 +363,12 @@ fn not_the_first(split: Split, name: Option<PartName<'_>>) -> Error {
 
 /// The names of absent parts, a few of them.
 #[derive(Default)]
-struct Missing {
+struct MissingParts {
     names: Vec<String>,
     count: u64,
 }
 
-impl Missing {
+impl MissingParts {
     fn add(&mut self, name: String) {
         self.count += 1;
         if self.names.len() < 4 {

@@ -70,7 +70,7 @@ fn answers() {
 
 #[test]
 fn every_value_type_round_trips() {
-    let values: Vec<Value> = vec![
+    let values: Vec<GgufValue> = vec![
         200_u8.into(),
         (-100_i8).into(),
         60_000_u16.into(),
@@ -85,7 +85,7 @@ fn every_value_type_round_trips() {
         (-2.5_f64).into(),
         vec![1_u8, 2].into(),
         vec![-1_i64; 1024].into(),
-        Value::Array(ValueType::U16, Vec::new()),
+        GgufValue::Array(ValueType::U16, Vec::new()),
     ];
     let mut writer = GgufWriter::new().metadata("general.architecture", "x");
     for (i, value) in values.iter().enumerate() {

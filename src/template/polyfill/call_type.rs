@@ -1,18 +1,30 @@
-//! A call without `type` is a function's: templates print the member, or skip calls of another
-//! type.
+//! A call without `type` gets the type `function`. Templates print the member, or skip calls of
+//! another type.
+
+use serde_json::Value;
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
+use super::step::{PolyfillStep, SentMessage, always};
 use crate::error::Result;
 
-pub(super) fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+pub(super) const STEP: PolyfillStep =
+    PolyfillStep { name: "call_type", applies: always, needs, run };
+
+fn needs(message: &SentMessage, _: &PolyfillContext) -> bool {
+    message.each_call().any(|call| {
+        call.get("function").is_some() && !call.get("type").is_some_and(Value::is_string)
+    })
+}
+
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
     for call in conversation.messages.iter_mut().flat_map(|message| message.calls_mut()) {
         if let Some(call) = call.as_map_mut()
             && call.get("function").is_some()
             && call.text("type").is_none()
         {
-            call.set_before("function", "type", Node::own("function"));
+            call.set_before("function", "type", Node::literal("function"));
             changed = true;
         }
     }

@@ -1,4 +1,4 @@
-//! `caps_override`: values that stand in for what was found out about a template, for tests.
+//! `caps_override`: flags that replace the probed ones, for tests.
 
 use serde_json::{Map, Value};
 
@@ -17,7 +17,7 @@ const FORMATS: [ReasoningFormat; 9] = [
     ReasoningFormat::None,
 ];
 
-/// The flags with the given ones replaced, by their published names.
+/// Replaces flags by their published names.
 pub(super) fn apply(mut caps: TemplateCaps, given: &Map<String, Value>) -> Result<TemplateCaps> {
     for (name, value) in given {
         let path = || format!("polyfills.caps_override.{name}");
@@ -63,7 +63,7 @@ mod tests {
     use serde_json::json;
 
     #[track_caller]
-    fn refused(given: Value, problem: &str) {
+    fn check_refused(given: Value, problem: &str) {
         let error =
             apply(traits().caps, given.as_object().expect("an object")).expect_err("refused");
         assert_eq!(error.message(), problem);
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn wrong_names_and_values() {
-        refused(
+        check_refused(
             json!({"supports_everything": true}),
             "polyfills.caps_override.supports_everything: unknown flag",
         );
-        refused(
+        check_refused(
             json!({"supports_tools": 1}),
             "polyfills.caps_override.supports_tools: expected true or false, got 1",
         );
-        refused(
+        check_refused(
             json!({"reasoning_format": "X"}),
             "polyfills.caps_override.reasoning_format: unknown format \"X\"",
         );

@@ -3,10 +3,10 @@
 use super::node::Node;
 use super::segmented_text::SegmentedText;
 
-/// Two contents as one. Strings are joined by `separator`; where one is a list, both become lists.
+/// Joins two contents. Strings are joined by `separator`; if one is a list, both become lists.
 pub(super) fn join(first: Option<Node>, separator: &str, second: Option<Node>) -> Node {
     match (first, second) {
-        (None, None) => Node::own(""),
+        (None, None) => Node::literal(""),
         (Some(only), None) | (None, Some(only)) => only,
         (Some(Node::Text(first)), Some(Node::Text(second))) => {
             Node::Text(first.followed_by(separator, &second))
@@ -29,11 +29,11 @@ pub(super) fn into_parts(content: Node) -> Vec<Node> {
     }
 }
 
-/// The text of a list of parts: joined by a line break, but for media markers, which stand where
-/// they stand. The first part that is no text is the error.
-pub(super) fn joined(parts: &[Node]) -> Result<SegmentedText, &Node> {
+/// The text of a list of parts: text parts are joined by a newline, media markers by nothing. The
+/// error is the first part without text.
+pub(super) fn join_parts(parts: &[Node]) -> Result<SegmentedText, &Node> {
     let mut out = SegmentedText::default();
-    let mut behind_marker = true;
+    let mut after_marker = true;
     for part in parts {
         let members = part.as_map().ok_or(part)?;
         let text = members.text("text").ok_or(part)?;
@@ -42,26 +42,25 @@ pub(super) fn joined(parts: &[Node]) -> Result<SegmentedText, &Node> {
             Some("media_marker") => true,
             _ => return Err(part),
         };
-        if !behind_marker && !marker {
+        if !after_marker && !marker {
             out.push_str("\n");
         }
         out.push(text);
-        behind_marker = marker;
+        after_marker = marker;
     }
     Ok(out)
 }
 
-/// A content as one text, if it is nothing but text.
+/// A content as one text, if it has only text.
 pub(super) fn plain_text(content: &Node) -> Option<SegmentedText> {
     match content {
         Node::Text(text) => Some(text.clone()),
-        Node::List(parts) => joined(parts).ok(),
+        Node::List(parts) => join_parts(parts).ok(),
         _ => None,
     }
 }
 
-/// A content as JSON holds it best: one string if it is nothing but text, else as it is. Nothing,
-/// if it says nothing.
+/// A content for a JSON text: a string if it has only text, else as it is. None if it is empty.
 pub(super) fn compact(content: Option<&Node>) -> Option<Node> {
     let content = content?;
     match plain_text(content) {

@@ -1,4 +1,4 @@
-//! The messages while steps change them, and what the steps have to say about it.
+//! The messages while steps change them, and the diagnostics of the steps.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub(super) fn diagnostic(
     }
 }
 
-/// What a step may know.
+/// The input of every step.
 pub(super) struct PolyfillContext<'a> {
     pub(super) caps: TemplateCaps,
     pub(super) details: &'a Details,
@@ -30,19 +30,19 @@ pub(super) struct PolyfillContext<'a> {
     pub(super) tools: &'a [Value],
 }
 
-/// What a step may change.
+/// The state that steps change.
 #[derive(Debug, Default)]
 pub(super) struct PolyfillConversation {
     pub(super) messages: Vec<PolyfillMessage>,
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Ids of calls as sent, and what became of them.
+    /// Ids of calls as sent, and the ids that replaced them.
     pub(super) id_map: Vec<(String, String)>,
 }
 
 impl PolyfillConversation {
     pub(super) fn of(messages: &[Value]) -> PolyfillConversation {
         let messages = messages.iter().enumerate().map(|(index, message)| {
-            let node = Node::of_member(message, &format!("messages[{index}]"));
+            let node = Node::from_member(message, &format!("messages[{index}]"));
             let members =
                 if let Node::Map(members) = node { members } else { NodeMembers::default() };
             PolyfillMessage { index: Some(index), members }
@@ -50,7 +50,8 @@ impl PolyfillConversation {
         PolyfillConversation { messages: messages.collect(), ..PolyfillConversation::default() }
     }
 
-    pub(super) fn note(
+    /// Adds a diagnostic about a message of the request.
+    pub(super) fn report(
         &mut self,
         code: &'static str,
         index: Option<usize>,
@@ -63,7 +64,7 @@ impl PolyfillConversation {
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PolyfillMessage {
-    /// Its place in the request; None if a step made it from nothing of the request's messages.
+    /// Its index in the request; None if a step added it.
     pub(super) index: Option<usize>,
     pub(super) members: NodeMembers,
 }
@@ -72,30 +73,30 @@ impl PolyfillMessage {
     pub(super) fn new(role: &str, content: Node, index: Option<usize>) -> PolyfillMessage {
         PolyfillMessage {
             index,
-            members: NodeMembers::of([("role", Node::own(role)), ("content", content)]),
+            members: NodeMembers::of([("role", Node::literal(role)), ("content", content)]),
         }
     }
 
-    pub(super) fn is(&self, role: &str) -> bool {
+    pub(super) fn has_role(&self, role: &str) -> bool {
         self.members.str("role") == Some(role)
     }
 
-    /// The content; null is none.
+    /// The content; None if absent or null.
     pub(super) fn content(&self) -> Option<&Node> {
         self.members.get("content").filter(|content| **content != Node::Null)
     }
 
-    /// Puts a content where the old one was, or behind the role.
+    /// Replaces the content, or inserts it after the role.
     pub(super) fn set_content(&mut self, content: Node) {
-        self.members.set_behind("role", "content", content);
+        self.members.set_after("role", "content", content);
     }
 
-    /// Takes the content out; null is none.
+    /// Removes the content; None if it was absent or null.
     pub(super) fn take_content(&mut self) -> Option<Node> {
         self.members.remove("content").filter(|content| *content != Node::Null)
     }
 
-    /// The calls; none is the empty list.
+    /// The calls; empty without the member.
     pub(super) fn calls(&self) -> &[Node] {
         match self.members.get("tool_calls") {
             Some(Node::List(calls)) => calls,
@@ -116,7 +117,7 @@ impl PolyfillMessage {
 
     /// The canonical reasoning of an assistant message.
     pub(super) fn reasoning(&self) -> Option<&SegmentedText> {
-        self.members.text("reasoning_content").filter(|_| self.is("assistant"))
+        self.members.text("reasoning_content").filter(|_| self.has_role("assistant"))
     }
 
     /// `messages[2]`, for errors.

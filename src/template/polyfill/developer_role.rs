@@ -1,30 +1,33 @@
-//! Developer messages become system messages, where the template loses or refuses them and knows
-//! system messages (itself, or by `system_role`).
+//! Developer messages become system messages, where the template loses or refuses them and shows
+//! system messages, itself or by `system_role`.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
+use super::step::PolyfillStep;
 use crate::error::Result;
 use crate::template::probe::traits::Fate;
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
-    let system_shows = context.caps.supports_system_role || context.options.system_role;
-    context.options.developer_role && context.details.developer != Fate::Shown && system_shows
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "developer_role",
+    applies,
+    needs: |message, _| message.role == "developer",
+    run,
+};
+
+fn applies(context: &PolyfillContext) -> bool {
+    let shows_system = context.caps.supports_system_role || context.options.system_role;
+    context.options.developer_role && context.details.developer != Fate::Shown && shows_system
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    if !wanted(context) {
-        return Ok(false);
-    }
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut renamed = Vec::new();
-    for message in conversation.messages.iter_mut().filter(|message| message.is("developer")) {
-        message.members.set("role", Node::own("system"));
+    for message in conversation.messages.iter_mut().filter(|message| message.has_role("developer"))
+    {
+        message.members.set("role", Node::literal("system"));
         renamed.push(message.index);
     }
     for index in &renamed {
-        conversation.note(
+        conversation.report(
             "developer_message_renamed",
             *index,
             "the developer message was sent as a system message",

@@ -1,5 +1,5 @@
-//! Nodes as JSON text, laid out as Python's `json.dumps(…, ensure_ascii=False)` does, segments
-//! kept.
+//! Nodes as JSON text in the layout of Python's `json.dumps(…, ensure_ascii=False)`, with their
+//! segments.
 
 use serde_json::Number;
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[track_caller]
     fn check(value: serde_json::Value, two: &str, one: &str) {
-        let node = Node::of_member(&value, "v");
+        let node = Node::from_member(&value, "v");
         assert_eq!((indented(&node).as_str(), plain(&node).as_str()), (two, one));
     }
 
@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_segment_covers() {
-        let text = plain(&Node::of_member(&json!({"a": ["x\ny", ""], "b": "é\""}), "v"));
+    fn segments_cover_escaped_text() {
+        let text = plain(&Node::from_member(&json!({"a": ["x\ny", ""], "b": "é\""}), "v"));
         let covered: Vec<(&str, &str)> =
             text.segments().iter().map(|s| (&text.as_str()[s.start..s.end], &*s.path)).collect();
         assert_eq!(covered, [("x\\ny", "v.a[0]"), ("é\\\"", "v.b")]);

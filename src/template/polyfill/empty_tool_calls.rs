@@ -1,20 +1,23 @@
-//! An empty list of calls is left out: templates take the member for a call.
+//! An empty list of calls is removed: templates take the member for a call.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
+use super::step::PolyfillStep;
 use crate::error::Result;
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "empty_tool_calls",
+    applies: |context| context.options.empty_tool_calls,
+    needs: |message, _| message.calls.is_some_and(<[_]>::is_empty),
+    run,
+};
+
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
-    if context.options.empty_tool_calls {
-        for message in &mut conversation.messages {
-            changed |= message.members.retain(|name, node| {
-                name != "tool_calls" || !matches!(node, Node::List(calls) if calls.is_empty())
-            });
-        }
+    for message in &mut conversation.messages {
+        changed |= message.members.retain(|name, node| {
+            name != "tool_calls" || !matches!(node, Node::List(calls) if calls.is_empty())
+        });
     }
     Ok(changed)
 }

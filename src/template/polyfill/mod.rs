@@ -1,10 +1,10 @@
-//! Messages as OpenAI has them -> messages as a template takes them. One file a step: pure,
-//! idempotent, reported by name.
+//! Polyfills: OpenAI's messages to messages that a template takes. One file per step; each step is
+//! reported by name.
 //!
-//! In: messages, tools, what is known of the template, which switches are on. Out: the messages,
-//! borrowed where nothing changed; the names of the steps that changed them; what was lost, moved
-//! or renamed; and for every string of the result which member of the request it came from. Never
-//! changes the caller's data and never renders.
+//! In: messages, tools, the traits of the template, the switches. Out: the messages, borrowed if
+//! nothing changed; the names of the steps that changed them; diagnostics for what was lost, moved
+//! or renamed; and for every string of the result the request member it came from. Never changes
+//! the caller's data and never renders.
 
 mod call_type;
 mod caps_override;
@@ -22,8 +22,8 @@ mod polyfilled;
 mod reasoning;
 mod reasoning_alias;
 mod same_role_merge;
-mod scan;
 mod segmented_text;
+mod step;
 mod system_position;
 mod system_role;
 mod tool_call_ids;
@@ -46,36 +46,35 @@ use super::probe::traits::Traits;
 use crate::api::Polyfills;
 use crate::error::Result;
 use conversation::{PolyfillContext, PolyfillConversation};
-
-type Step = fn(&mut PolyfillConversation, &PolyfillContext) -> Result<bool>;
+use step::{PolyfillStep, SentMessage};
 
 /// The steps in their order. The relative order of minja's seven is minja's.
-const STEPS: [(&str, Step); 18] = [
-    ("tool_content", tool_content::run),
-    ("null_members", null_members::run),
-    ("empty_tool_calls", empty_tool_calls::run),
-    ("call_type", call_type::run),
-    ("reasoning_alias", reasoning_alias::run),
-    ("developer_role", developer_role::run),
-    ("tools", tools::run),
-    ("object_arguments", object_arguments::run),
-    ("parallel_calls", parallel_calls::run),
-    ("tool_calls", tool_calls::run),
-    ("tool_responses", tool_responses::run),
-    ("tool_call_ids", tool_call_ids::run),
-    ("reasoning", reasoning::run),
-    ("system_role", system_role::run),
-    ("system_position", system_position::run),
-    ("same_role_merge", same_role_merge::run),
-    ("typed_content", typed_content::run),
-    ("null_content", null_content::run),
+const STEPS: [PolyfillStep; 18] = [
+    tool_content::STEP,
+    null_members::STEP,
+    empty_tool_calls::STEP,
+    call_type::STEP,
+    reasoning_alias::STEP,
+    developer_role::STEP,
+    tools::STEP,
+    object_arguments::STEP,
+    parallel_calls::STEP,
+    tool_calls::STEP,
+    tool_responses::STEP,
+    tool_call_ids::STEP,
+    reasoning::STEP,
+    system_role::STEP,
+    system_position::STEP,
+    same_role_merge::STEP,
+    typed_content::STEP,
+    null_content::STEP,
 ];
 
-/// Applies what a template needs and `options` allows.
+/// Applies the steps that a template needs and `options` allows.
 ///
-/// The declared tools stay what they are; a template that does not show them gets them as text
-/// besides. Applied to its own result, without tools, it changes nothing. `INVALID_REQUEST` with
-/// the JSON path of what cannot be carried.
+/// The declared tools do not change; a template that does not show them also gets them as text.
+/// Applied to its own result, without tools, it changes nothing. `INVALID_REQUEST` with the JSON
+/// path of what the template cannot take in any form.
 pub fn apply<'a>(
     messages: &'a [Value],
     tools: Option<&'a [Value]>,
@@ -96,14 +95,18 @@ pub fn apply<'a>(
         options,
         tools: tools.unwrap_or_default(),
     };
-    if scan::nothing_to_do(messages, &context) {
+    let steps: Vec<&PolyfillStep> = STEPS.iter().filter(|step| (step.applies)(&context)).collect();
+    // Most conversations need no step; this look at them copies nothing.
+    let needs_a_step =
+        |message: &SentMessage| steps.iter().any(|step| (step.needs)(message, &context));
+    if !messages.is_empty() && !SentMessage::all(messages).any(|message| needs_a_step(&message)) {
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
     let mut conversation = PolyfillConversation::of(messages);
     let mut applied = Vec::new();
-    for (name, run) in STEPS {
-        if run(&mut conversation, &context)? {
-            applied.push(name);
+    for step in steps {
+        if (step.run)(&mut conversation, &context)? {
+            applied.push(step.name);
         }
     }
     Ok(Polyfilled::of(messages, conversation, applied))

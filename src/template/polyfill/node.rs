@@ -1,4 +1,4 @@
-//! JSON under transformation: as `serde_json::Value`, but every string is a [`SegmentedText`].
+//! JSON whose strings are [`SegmentedText`]s.
 
 use std::sync::Arc;
 
@@ -21,43 +21,46 @@ pub(super) enum Node {
 pub(super) struct NodeMembers(Vec<(String, Node)>);
 
 impl Node {
-    /// A value of the input; each string is attributed to its own path below `path`.
-    pub(super) fn of_member(value: &Value, path: &str) -> Node {
+    /// A value of the request at `path`. Each string gets its own path.
+    pub(super) fn from_member(value: &Value, path: &str) -> Node {
         match value {
-            Value::Array(items) => List::of(
-                items
-                    .iter()
-                    .enumerate()
-                    .map(|(index, item)| Node::of_member(item, &format!("{path}[{index}]"))),
-            ),
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                Node::List(
+                    items
+                        .map(|(index, item)| Node::from_member(item, &format!("{path}[{index}]")))
+                        .collect(),
+                )
+            }
             Value::Object(members) => {
                 let members = members.iter();
                 Node::map(members.map(|(name, value)| {
-                    (name.as_str(), Node::of_member(value, &format!("{path}.{name}")))
+                    (name.as_str(), Node::from_member(value, &format!("{path}.{name}")))
                 }))
             }
-            plain => Node::of_text(plain, &Arc::from(path)),
+            plain => Node::parsed_from(plain, &Arc::from(path)),
         }
     }
 
-    /// A value that was spelled inside the string at `path`; each string in it is attributed to
-    /// that one.
-    pub(super) fn of_text(value: &Value, path: &Arc<str>) -> Node {
+    /// A value parsed from the text of the member at `path`. Each string gets that path.
+    pub(super) fn parsed_from(value: &Value, path: &Arc<str>) -> Node {
         match value {
             Value::Null => Node::Null,
             Value::Bool(flag) => Node::Bool(*flag),
             Value::Number(number) => Node::Number(number.clone()),
-            Value::String(text) => Node::Text(SegmentedText::member(text.clone(), path)),
-            Value::Array(items) => List::of(items.iter().map(|item| Node::of_text(item, path))),
+            Value::String(text) => Node::Text(SegmentedText::from_member(text.clone(), path)),
+            Value::Array(items) => {
+                Node::List(items.iter().map(|item| Node::parsed_from(item, path)).collect())
+            }
             Value::Object(members) => Node::map(
-                members.iter().map(|(name, value)| (name.as_str(), Node::of_text(value, path))),
+                members.iter().map(|(name, value)| (name.as_str(), Node::parsed_from(value, path))),
             ),
         }
     }
 
     /// Text that a polyfill adds.
-    pub(super) fn own(text: &str) -> Node {
-        Node::Text(SegmentedText::own(text))
+    pub(super) fn literal(text: &str) -> Node {
+        Node::Text(SegmentedText::literal(text))
     }
 
     pub(super) fn map<'a>(members: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
@@ -66,7 +69,7 @@ impl Node {
 
     /// A part of content: `{"type": kind, name: text}`.
     pub(super) fn part(kind: &str, name: &str, text: SegmentedText) -> Node {
-        Node::map([("type", Node::own(kind)), (name, Node::Text(text))])
+        Node::map([("type", Node::literal(kind)), (name, Node::Text(text))])
     }
 
     pub(super) fn as_text(&self) -> Option<&SegmentedText> {
@@ -92,7 +95,7 @@ impl Node {
         }
     }
 
-    /// Calls `visit(pointer, text, segments)` for every string; `pointer` is a JSON pointer (RFC
+    /// Calls `visit(pointer, text, segments)` for every string. `pointer` is a JSON pointer (RFC
     /// 6901).
     pub(super) fn visit(
         &self,
@@ -103,21 +106,12 @@ impl Node {
             Node::Text(text) => visit(pointer, text.as_str(), text.segments()),
             Node::List(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    below(pointer, &index.to_string(), |pointer| item.visit(pointer, visit));
+                    with_token(pointer, &index.to_string(), |pointer| item.visit(pointer, visit));
                 }
             }
             Node::Map(members) => members.visit(pointer, visit),
             Node::Null | Node::Bool(_) | Node::Number(_) => {}
         }
-    }
-}
-
-/// The constructor of lists: what `Node::map` is for objects.
-struct List;
-
-impl List {
-    fn of(items: impl Iterator<Item = Node>) -> Node {
-        Node::List(items.collect())
     }
 }
 
@@ -147,19 +141,19 @@ impl NodeMembers {
         self.text(name).map(SegmentedText::as_str)
     }
 
-    /// Sets a member: in its place if it is there, else behind the others.
+    /// Replaces a member, or appends it.
     pub(super) fn set(&mut self, name: &str, node: Node) {
         self.set_at(self.0.len(), name, node);
     }
 
-    /// Sets a member: in its place if it is there, else in front of `next`.
+    /// Replaces a member, or inserts it before `next`.
     pub(super) fn set_before(&mut self, next: &str, name: &str, node: Node) {
         let at = self.0.iter().position(|(key, _)| key == next);
         self.set_at(at.unwrap_or(self.0.len()), name, node);
     }
 
-    /// Sets a member: in its place if it is there, else behind `previous`.
-    pub(super) fn set_behind(&mut self, previous: &str, name: &str, node: Node) {
+    /// Replaces a member, or inserts it after `previous`.
+    pub(super) fn set_after(&mut self, previous: &str, name: &str, node: Node) {
         let at = self.0.iter().position(|(key, _)| key == previous);
         self.set_at(at.map_or(self.0.len(), |at| at + 1), name, node);
     }
@@ -176,7 +170,7 @@ impl NodeMembers {
         Some(self.0.remove(at).1)
     }
 
-    /// Keeps the members that `keep` names; whether one went.
+    /// Keeps the members that `keep` accepts; returns whether one was removed.
     pub(super) fn retain(&mut self, keep: impl Fn(&str, &Node) -> bool) -> bool {
         let before = self.0.len();
         self.0.retain(|(name, node)| keep(name, node));
@@ -193,14 +187,14 @@ impl NodeMembers {
         visit: &mut dyn FnMut(&str, &str, &[Segment]),
     ) {
         for (name, node) in &self.0 {
-            below(pointer, &name.replace('~', "~0").replace('/', "~1"), |pointer| {
+            with_token(pointer, &name.replace('~', "~0").replace('/', "~1"), |pointer| {
                 node.visit(pointer, visit)
             });
         }
     }
 }
 
-fn below(pointer: &mut String, token: &str, then: impl FnOnce(&mut String)) {
+fn with_token(pointer: &mut String, token: &str, then: impl FnOnce(&mut String)) {
     let end = pointer.len();
     pointer.push('/');
     pointer.push_str(token);

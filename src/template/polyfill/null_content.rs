@@ -1,45 +1,63 @@
-//! An assistant message without content, said in the form the template accepts: absent, null, empty
-//! or a blank.
+//! An assistant message without content, in the form the template accepts: absent, null, empty or a
+//! space.
+
+use serde_json::Value;
 
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
 use super::segmented_text::SegmentedText;
+use super::step::{PolyfillStep, SentMessage};
 use crate::error::Result;
 use crate::template::probe::traits::NoContent;
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    let mut changed = false;
-    if context.options.null_content {
-        for message in conversation.messages.iter_mut().filter(|message| message.is("assistant")) {
-            changed |= settle(message, context);
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "null_content",
+    applies: |context| context.options.null_content,
+    needs,
+    run,
+};
+
+fn needs(message: &SentMessage, context: &PolyfillContext) -> bool {
+    let details = context.details;
+    message.role == "assistant"
+        && match message.content {
+            None => [details.no_content, details.no_content_with_calls]
+                .iter()
+                .any(|form| *form != NoContent::Absent),
+            Some(Value::String(text)) => text.is_empty() && message.has("tool_calls"),
+            Some(content) => content.is_null(),
         }
+}
+
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
+    let mut changed = false;
+    for message in conversation.messages.iter_mut().filter(|message| message.has_role("assistant"))
+    {
+        changed |= set_no_content(message, context);
     }
     Ok(changed)
 }
 
-fn settle(message: &mut PolyfillMessage, context: &PolyfillContext) -> bool {
-    let beside_calls = message.has_calls();
+fn set_no_content(message: &mut PolyfillMessage, context: &PolyfillContext) -> bool {
+    let has_calls = message.has_calls();
     let details = context.details;
-    let form = if beside_calls { details.no_content_beside_calls } else { details.no_content };
+    let form = if has_calls { details.no_content_with_calls } else { details.no_content };
     let empty = message.content().and_then(Node::as_text).is_some_and(SegmentedText::is_empty);
-    // An empty text is an answer of its own, but beside calls, where the two are the same to say;
-    // absent is what it may stay.
-    let nothing =
-        message.content().is_none() || (empty && beside_calls && form != NoContent::Absent);
-    if !nothing {
+    // Without calls, an empty text is an answer. With calls it says the same as no content, and
+    // stays if the template takes absent content.
+    let has_no_content =
+        message.content().is_none() || (empty && has_calls && form != NoContent::Absent);
+    if !has_no_content {
         return false;
     }
     let text = |text: &str| match context.caps.requires_typed_content_blocks
         && context.options.typed_content
     {
-        true => Node::List(vec![Node::part("text", "text", SegmentedText::own(text))]),
-        false => Node::own(text),
+        true => Node::List(vec![Node::part("text", "text", SegmentedText::literal(text))]),
+        false => Node::literal(text),
     };
     let node = match form {
-        // A message of nothing but a role is no message.
+        // A message must have more than a role.
         NoContent::Absent
             if message.members.iter().all(|(name, _)| name == "role" || name == "content") =>
         {
@@ -80,7 +98,7 @@ mod tests {
         };
         let mut traits = traits();
         traits.details.no_content = form;
-        traits.details.no_content_beside_calls = form;
+        traits.details.no_content_with_calls = form;
         let case = PolyfillCase::new(traits.clone(), message(&before));
         if before == after {
             return case.unchanged();

@@ -1,11 +1,19 @@
-//! Members that are null are left out, for templates that ask whether a member is there. What a
-//! null content becomes is `null_content`'s business.
+//! Members that are null are removed, for templates that ask whether a member is there. Null
+//! content is left to `null_content`.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
+use super::step::{PolyfillStep, always};
 use crate::error::Result;
 
-pub(super) fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "null_members",
+    applies: always,
+    needs: |message, _| message.members().any(|(name, value)| value.is_null() && name != "content"),
+    run,
+};
+
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
     for message in &mut conversation.messages {
         changed |= message.members.retain(|name, node| name == "content" || *node != Node::Null);

@@ -1,55 +1,65 @@
-//! Arguments of calls in the form a template takes: the object that OpenAI's JSON text spells, or
-//! that text.
+//! Arguments of calls in the form a template takes: an object, or OpenAI's JSON text.
 //!
-//! For templates that print `arguments | tojson` or walk the members, text would come out as a
-//! quoted string or fail. Nothing (absent, null, the empty text) is the empty object; what is not
-//! an object goes by `invalid_arguments`.
+//! A template that prints `arguments | tojson` or loops over the members would quote the text or
+//! fail on it. Absent arguments, null and the empty text are the empty object. The option
+//! `invalid_arguments` decides about arguments that are not an object.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::dump;
 use super::node::{Node, NodeMembers};
 use super::segmented_text::SegmentedText;
-use super::{dump, tool_calls};
+use super::step::{PolyfillStep, SentMessage};
+use super::tool_calls;
 use crate::api::InvalidArguments;
 use crate::error::{Error, Result};
 use crate::template::probe::traits::ArgumentForm;
 
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "object_arguments",
+    applies: |context| target(context) != ArgumentsTarget::AsSent,
+    needs,
+    run,
+};
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ArgumentsTarget {
+enum ArgumentsTarget {
     Object,
     Text,
     AsSent,
 }
 
-pub(super) fn wanted(context: &PolyfillContext) -> ArgumentsTarget {
-    let (caps, taken) = (&context.caps, context.details.arguments);
+fn target(context: &PolyfillContext) -> ArgumentsTarget {
+    let (caps, form) = (&context.caps, context.details.arguments);
     if !context.options.object_arguments {
         ArgumentsTarget::AsSent
     } else if caps.requires_object_arguments
-        || taken == ArgumentForm::PrefersObject
-        || tool_calls::wanted(context)
+        || form == ArgumentForm::PrefersObject
+        || (tool_calls::STEP.applies)(context)
     {
         ArgumentsTarget::Object
-    } else if taken == ArgumentForm::Text {
+    } else if form == ArgumentForm::Text {
         ArgumentsTarget::Text
     } else {
         ArgumentsTarget::AsSent
     }
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    let wanted = wanted(context);
-    if wanted == ArgumentsTarget::AsSent {
-        return Ok(false);
-    }
+fn needs(message: &SentMessage, context: &PolyfillContext) -> bool {
+    let is_object =
+        |call: &Value| call.pointer("/function/arguments").is_some_and(Value::is_object);
+    // Text must be parsed to know whether it is an object.
+    let parses_text = target(context) == ArgumentsTarget::Text;
+    message.each_call().any(|call| parses_text || !is_object(call))
+}
+
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
+    let target = target(context);
     let mut changed = false;
-    let mut notes = Vec::new();
+    let mut invalid = Vec::new();
     for message in &mut conversation.messages {
         let (index, path) = (message.index, message.path());
         for (number, call) in message.calls_mut().iter_mut().enumerate() {
@@ -60,10 +70,10 @@ pub(super) fn run(
             let Some(function) = function else { continue };
             let path = format!("{path}.tool_calls[{number}].function.arguments");
             let sent = function.get("arguments");
-            let (arguments, invalid) =
-                convert(sent, wanted, context.options.invalid_arguments, &path)?;
-            if invalid {
-                notes.push((index, format!("{path}: not a JSON object")));
+            let (arguments, is_invalid) =
+                convert(sent, target, context.options.invalid_arguments, &path)?;
+            if is_invalid {
+                invalid.push((index, format!("{path}: not a JSON object")));
             }
             if sent != Some(&arguments) {
                 function.set("arguments", arguments);
@@ -75,34 +85,35 @@ pub(super) fn run(
         InvalidArguments::Wrap => "arguments_wrapped",
         InvalidArguments::String | InvalidArguments::Error => "arguments_kept_as_text",
     };
-    for (index, message) in notes {
-        conversation.note(code, index, message);
+    for (index, message) in invalid {
+        conversation.report(code, index, message);
     }
     Ok(changed)
 }
 
-/// The arguments in the wanted form, and whether they were no object.
+/// The arguments in the target form, and whether they were not an object.
 fn convert(
     sent: Option<&Node>,
-    wanted: ArgumentsTarget,
+    target: ArgumentsTarget,
     invalid: InvalidArguments,
     path: &str,
 ) -> Result<(Node, bool)> {
     let object = match sent {
         None | Some(Node::Null) => Some(Node::Map(NodeMembers::default())),
         Some(Node::Map(members)) => Some(Node::Map(members.clone())),
-        Some(Node::Text(text)) => match spelled(text.as_str()) {
-            Some(_) if wanted == ArgumentsTarget::Text && !text.as_str().trim().is_empty() => {
+        Some(Node::Text(text)) => match parse_object(text.as_str()) {
+            Some(_) if target == ArgumentsTarget::Text && !text.as_str().trim().is_empty() => {
                 return Ok((Node::Text(text.clone()), false));
             }
             Some(object) => {
-                Some(Node::of_text(&Value::Object(object), &Arc::from(text.path().unwrap_or(path))))
+                let path = Arc::from(text.path().unwrap_or(path));
+                Some(Node::parsed_from(&Value::Object(object), &path))
             }
             None => None,
         },
         Some(_) => None,
     };
-    let faulty = object.is_none();
+    let is_invalid = object.is_none();
     let object = match object {
         Some(object) => object,
         None => {
@@ -122,12 +133,12 @@ fn convert(
         }
     };
     let node =
-        if wanted == ArgumentsTarget::Text { Node::Text(dump::plain(&object)) } else { object };
-    Ok((node, faulty))
+        if target == ArgumentsTarget::Text { Node::Text(dump::plain(&object)) } else { object };
+    Ok((node, is_invalid))
 }
 
-/// The object a text spells; the empty text is the empty object.
-fn spelled(text: &str) -> Option<Map<String, Value>> {
+/// The object that a text is the JSON of; the empty text is the empty object.
+fn parse_object(text: &str) -> Option<Map<String, Value>> {
     match text.trim() {
         "" => Some(Map::new()),
         text => serde_json::from_str(text).ok(),

@@ -1,24 +1,29 @@
-//! Several calls in one message -> one message for each call, followed by its result, where the
-//! template shows one call a message. Every call must have its result, since a result without its
-//! call, or a call without its result, misleads.
+//! A message with several calls becomes one message for each call, followed by its result, where
+//! the template shows one call per message.
+//!
+//! Every call must have its result: a call without a result, or a result without its call, would
+//! mislead the model.
 
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
+use super::step::PolyfillStep;
 use crate::error::{Error, Result};
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "parallel_calls",
+    applies,
+    needs: |message, _| message.calls.is_some_and(|calls| calls.len() > 1),
+    run,
+};
+
+fn applies(context: &PolyfillContext) -> bool {
     context.options.tool_calls
         && context.caps.supports_tool_calls
         && !context.caps.supports_parallel_tool_calls
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    if !wanted(context) || !conversation.messages.iter().any(|message| message.calls().len() > 1) {
-        return Ok(false);
-    }
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+    let mut changed = false;
     let mut rest = std::mem::take(&mut conversation.messages).into_iter().peekable();
     while let Some(message) = rest.next() {
         if message.calls().len() < 2 {
@@ -26,15 +31,18 @@ pub(super) fn run(
             continue;
         }
         let mut results = Vec::new();
-        while let Some(result) = rest.next_if(|message| message.is("tool")) {
+        while let Some(result) = rest.next_if(|message| message.has_role("tool")) {
             results.push(result);
         }
-        let text =
-            format!("{} calls were sent one by one, each with its result", message.calls().len());
-        conversation.note("tool_calls_split", message.index, text);
+        let text = format!(
+            "the message was split: its {} calls were sent one by one, each with its result",
+            message.calls().len()
+        );
+        conversation.report("tool_calls_split", message.index, text);
         conversation.messages.extend(split(&message, results)?);
+        changed = true;
     }
-    Ok(true)
+    Ok(changed)
 }
 
 fn split(
@@ -48,18 +56,19 @@ fn split(
         let by_id = results
             .iter()
             .position(|result| id.is_some() && result.members.str("tool_call_id") == id);
-        // Without ids, results come in the order of the calls.
+        // Without ids, results are in the order of the calls.
         let answer = by_id.or_else(|| {
             results.iter().position(|result| result.members.str("tool_call_id").is_none())
         });
         let Some(answer) = answer else {
             let path = format!("{}.tool_calls[{number}]", message.path());
-            let problem = "the chat template shows one call a message, and this one has no result to be sent with";
+            let problem = "no tool message follows with the result of this call; \
+                           the chat template shows one call per message, each with its result";
             return Err(Error::invalid(path, problem));
         };
         let mut single = message.clone();
         if !first {
-            // What was said once is not said again.
+            // Content and reasoning are sent once.
             single.members.retain(|name, _| name == "role" || name == "tool_calls");
         }
         first = false;
@@ -101,7 +110,7 @@ mod tests {
             .notes(&[("tool_calls_split", 0)])
             .check(json!([first, bare, second, bare]), &["parallel_calls"]);
         PolyfillCase::new(single(), json!([user, both, result("1"), user])).refused(
-            "messages[1].tool_calls[1]: the chat template shows one call a message, and this one has no result to be sent with",
+            "messages[1].tool_calls[1]: no tool message follows with the result of this call; the chat template shows one call per message, each with its result",
         );
         PolyfillCase::new(single(), json!([user, first, result("1")])).unchanged();
         PolyfillCase::new(single(), sent.clone())

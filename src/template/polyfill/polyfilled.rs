@@ -1,4 +1,4 @@
-//! What polyfills made of the messages.
+//! The result of the polyfills.
 
 use std::borrow::Cow;
 
@@ -12,18 +12,18 @@ use crate::diagnostic::Diagnostic;
 /// Takes one string of the messages: message, JSON pointer inside it, text, segments.
 pub type StringVisitor<'v> = &'v mut dyn FnMut(usize, &str, &str, &[Segment]);
 
-/// Messages as a template takes them, and what was done to get there.
+/// Messages as a template takes them, and how they were changed.
 #[derive(Debug, Clone)]
 pub struct Polyfilled<'a> {
-    /// The messages; borrowed when nothing changed.
+    /// The messages; borrowed if nothing changed.
     pub messages: Cow<'a, [Value]>,
     /// The steps that changed them, in order.
     pub applied: Vec<&'static str>,
     /// What was lost, moved, renamed or repaired.
     pub diagnostics: Vec<Diagnostic>,
-    /// Ids of tool calls as sent, and what they were sent to the template as.
+    /// Ids of tool calls as sent, and the ids that the template gets instead.
     pub id_map: Vec<(String, String)>,
-    /// The messages with the origin of their strings, when something changed.
+    /// The messages with the origin of their strings, if something changed.
     origins: Option<Vec<PolyfillMessage>>,
 }
 
@@ -60,8 +60,8 @@ impl<'a> Polyfilled<'a> {
 
     /// Calls `visit(message, pointer, text, segments)` for every string of every message. `pointer`
     /// is a JSON pointer inside the message, for example `/content` or
-    /// `/tool_calls/0/function/arguments/city`; bytes of `text` outside the segments were added by
-    /// a polyfill and belong to no member of the request.
+    /// `/tool_calls/0/function/arguments/city`. Bytes of `text` outside the segments were added by
+    /// a polyfill.
     pub fn visit_strings(&self, visit: StringVisitor) {
         let mut pointer = String::new();
         match &self.origins {
@@ -74,7 +74,7 @@ impl<'a> Polyfilled<'a> {
             }
             None => {
                 for (index, message) in self.messages.iter().enumerate() {
-                    let node = Node::of_member(message, &format!("messages[{index}]"));
+                    let node = Node::from_member(message, &format!("messages[{index}]"));
                     node.visit(&mut pointer, &mut |pointer, text, segments| {
                         visit(index, pointer, text, segments)
                     });

@@ -1,11 +1,14 @@
 //! `reasoning_content` in the form a template reads: a member of another name, a part of the
-//! content, a mapping of blocks. Also what happens to content beside calls that a template refuses
-//! together with reasoning, and what will not show.
+//! content, or a mapping of blocks.
+//!
+//! Also resolves the conflict of a template that refuses content and reasoning in a message with
+//! calls, and reports reasoning and content that the template does not show.
 
 use super::content;
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage, diagnostic};
 use super::node::Node;
 use super::segmented_text::SegmentedText;
+use super::step::{PolyfillStep, SentMessage};
 use crate::api::ReasoningConflict;
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
@@ -13,79 +16,88 @@ use crate::template::probe::traits::{ReasoningFormat, WithCalls};
 
 const MEMBERS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// Whether the format keeps content as a list that must stay one.
+pub(super) const STEP: PolyfillStep =
+    PolyfillStep { name: "reasoning", applies: |context| context.options.reasoning, needs, run };
+
+/// Whether the format is a part in a list of content parts.
 pub(super) fn is_block(format: ReasoningFormat) -> bool {
     matches!(format, ReasoningFormat::ThinkingContentBlock | ReasoningFormat::ThoughtsContentBlock)
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    if !context.options.reasoning
-        || !conversation.messages.iter().any(|message| message.reasoning().is_some())
-    {
+fn needs(message: &SentMessage, context: &PolyfillContext) -> bool {
+    let shown_as_sent = context.caps.reasoning_format == ReasoningFormat::ReasoningContentField
+        && !context.caps.reasoning_requires_tools
+        && !(message.has("tool_calls") && message.has("content"));
+    message.role == "assistant" && message.has_text("reasoning_content") && !shown_as_sent
+}
+
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
+    if !conversation.messages.iter().any(|message| message.reasoning().is_some()) {
         return Ok(false);
     }
     let format = context.caps.reasoning_format;
     let PolyfillConversation { messages, diagnostics, .. } = conversation;
     let mut changed = false;
-    for message in messages.iter_mut().filter(|message| message.is("assistant")) {
+    for message in messages.iter_mut().filter(|message| message.has_role("assistant")) {
         if message.reasoning().is_some() {
-            changed |= settle(message, context, diagnostics);
+            changed |= resolve_conflict(message, context, diagnostics);
             changed |= move_reasoning(message, context, diagnostics);
         } else if format == ReasoningFormat::BlocksMapping {
-            changed |= blocks(message, None);
+            changed |= to_blocks(message, None);
         }
     }
     Ok(changed)
 }
 
-/// Reasoning and content beside calls: what the template refuses or drops.
-fn settle(
+/// Handles a message with calls, reasoning and content, of which the template refuses or drops some.
+fn resolve_conflict(
     message: &mut PolyfillMessage,
     context: &PolyfillContext,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> bool {
     let reasoning = message.reasoning().filter(|text| !text.is_empty()).cloned();
-    // A blank may be how this template wants no content said.
-    let said = message
+    // Whitespace may be the form of no content that this template accepts.
+    let content = message
         .content()
         .and_then(content::plain_text)
         .filter(|text| !text.as_str().trim().is_empty());
-    let (Some(reasoning), Some(said), true) = (reasoning, said, message.has_calls()) else {
+    let (Some(reasoning), Some(content), true) = (reasoning, content, message.has_calls()) else {
         return false;
     };
-    let mut note = |code, text: &str| diagnostics.push(diagnostic(code, text, message.index));
+    let mut report = |code, text: &str| diagnostics.push(diagnostic(code, text, message.index));
     match (context.details.reasoning_with_calls, context.options.reasoning_conflict) {
         (WithCalls::Both, _) | (WithCalls::Raises, ReasoningConflict::Keep) => return false,
         (WithCalls::Raises, ReasoningConflict::Merge) => {
-            note(
+            report(
                 "content_merged_into_reasoning",
-                "the template refuses content and reasoning beside calls; they were joined",
+                "the content was appended to the reasoning: the template refuses both in a message \
+                 with tool calls",
             );
             message
                 .members
-                .set("reasoning_content", Node::Text(reasoning.followed_by("\n\n", &said)));
+                .set("reasoning_content", Node::Text(reasoning.followed_by("\n\n", &content)));
             message.members.retain(|name, _| name != "thinking" && name != "reasoning");
         }
         (WithCalls::Raises, ReasoningConflict::Drop) => {
-            note(
+            report(
                 "content_dropped",
-                "the template refuses content and reasoning beside calls; the content was dropped",
+                "the content was dropped: the template refuses content and reasoning in a message \
+                 with tool calls",
             );
         }
-        (lost, _) => {
-            if lost != WithCalls::ContentOnly {
-                note(
+        (shown, _) => {
+            if shown != WithCalls::ContentOnly {
+                report(
                     "content_not_rendered",
-                    "the template drops content that stands beside reasoning and calls",
+                    "the template does not show the content of a message with reasoning and tool \
+                     calls",
                 );
             }
-            if lost != WithCalls::ReasoningOnly {
-                note(
+            if shown != WithCalls::ReasoningOnly {
+                report(
                     "reasoning_not_rendered",
-                    "the template drops reasoning that stands beside content and calls",
+                    "the template does not show the reasoning of a message with content and tool \
+                     calls",
                 );
             }
             return false;
@@ -102,76 +114,82 @@ fn move_reasoning(
 ) -> bool {
     let Some(reasoning) = message.reasoning().cloned() else { return false };
     let index = message.index;
-    let mut note = |code, text: &str| {
+    let mut report = |code, text: &str| {
         if !reasoning.is_empty() {
             diagnostics.push(diagnostic(code, text, index));
         }
     };
     let format = context.caps.reasoning_format;
-    let beside_calls_only =
+    let requires_calls =
         context.caps.reasoning_requires_tools && format != ReasoningFormat::ToolPlanField;
-    if beside_calls_only && format != ReasoningFormat::None && !message.has_calls() {
-        note("reasoning_not_rendered", "the template shows reasoning beside tool calls only");
+    if requires_calls && format != ReasoningFormat::None && !message.has_calls() {
+        report(
+            "reasoning_not_rendered",
+            "the template shows reasoning only in messages with tool calls",
+        );
     }
     match format {
         ReasoningFormat::ReasoningContentField => return false,
-        ReasoningFormat::ThoughtField => to_member(message, "thought", reasoning),
-        ReasoningFormat::ThinkingField => to_member(message, "thinking", reasoning),
-        ReasoningFormat::ReasoningField => to_member(message, "reasoning", reasoning),
+        ReasoningFormat::ThoughtField => move_to_member(message, "thought", reasoning),
+        ReasoningFormat::ThinkingField => move_to_member(message, "thinking", reasoning),
+        ReasoningFormat::ReasoningField => move_to_member(message, "reasoning", reasoning),
         ReasoningFormat::ToolPlanField if message.has_calls() => {
-            to_member(message, "tool_plan", reasoning)
+            move_to_member(message, "tool_plan", reasoning)
         }
         ReasoningFormat::ToolPlanField => {
-            note(
+            report(
                 "tool_plan_without_calls",
-                "the template shows reasoning beside tool calls only; it was dropped",
+                "the reasoning was dropped: the template shows it only in messages with tool calls",
             );
-            take_members(message);
+            remove_reasoning(message);
         }
         ReasoningFormat::ThinkingContentBlock => {
-            in_front(message, reasoning, |text| Node::part("thinking", "thinking", text))
+            prepend_part(message, reasoning, |text| Node::part("thinking", "thinking", text))
         }
         ReasoningFormat::ThoughtsContentBlock => {
-            in_front(message, reasoning, |text| Node::part("thoughts", "text", text))
+            prepend_part(message, reasoning, |text| Node::part("thoughts", "text", text))
         }
         ReasoningFormat::BlocksMapping => {
-            take_members(message);
-            blocks(message, Some(reasoning));
+            remove_reasoning(message);
+            to_blocks(message, Some(reasoning));
         }
         ReasoningFormat::None
             if context.options.reasoning_inline && context.details.inline_reasoning =>
         {
-            take_members(message);
-            let mut text = SegmentedText::own("<think>\n");
+            remove_reasoning(message);
+            let mut text = SegmentedText::literal("<think>\n");
             text.push(&reasoning);
             text.push_str("\n</think>\n\n");
             let inline = content::join(Some(Node::Text(text)), "", message.take_content());
             message.set_content(inline);
         }
         ReasoningFormat::None => {
-            note("reasoning_not_rendered", "the template does not show reasoning of earlier turns");
+            report(
+                "reasoning_not_rendered",
+                "the template does not show reasoning of earlier turns",
+            );
             return false;
         }
     }
     true
 }
 
-fn take_members(message: &mut PolyfillMessage) {
+fn remove_reasoning(message: &mut PolyfillMessage) {
     message.members.retain(|name, _| !MEMBERS.contains(&name));
 }
 
-fn to_member(message: &mut PolyfillMessage, native: &str, reasoning: SegmentedText) {
+fn move_to_member(message: &mut PolyfillMessage, native: &str, reasoning: SegmentedText) {
     message.members.retain(|name, _| name == native || !MEMBERS.contains(&name));
     message.members.set(native, Node::Text(reasoning));
 }
 
-/// The reasoning as a part in front of the content's parts.
-fn in_front(
+/// Makes the reasoning the first part of the content.
+fn prepend_part(
     message: &mut PolyfillMessage,
     reasoning: SegmentedText,
     part: impl Fn(SegmentedText) -> Node,
 ) {
-    take_members(message);
+    remove_reasoning(message);
     if reasoning.is_empty() {
         return;
     }
@@ -180,8 +198,8 @@ fn in_front(
     message.set_content(Node::List(parts));
 }
 
-/// Content as `{"blocks":[thoughts?, response?]}`. A content that already is a mapping stays.
-fn blocks(message: &mut PolyfillMessage, reasoning: Option<SegmentedText>) -> bool {
+/// Makes the content `{"blocks":[thoughts?, response?]}`, unless it already is a mapping.
+fn to_blocks(message: &mut PolyfillMessage, reasoning: Option<SegmentedText>) -> bool {
     let response = match message.content() {
         Some(content) => match content::plain_text(content) {
             Some(text) => Some(text),
@@ -355,7 +373,7 @@ mod tests {
         PolyfillCase::new(refusing.clone(), sent.clone())
             .with(|options| options.reasoning_conflict = ReasoningConflict::Keep)
             .check(json!([{"role": "assistant", "content": "C", "tool_calls": calls, "thinking": "R"}]), &["reasoning"]);
-        refusing.details.no_content_beside_calls = NoContent::Empty;
+        refusing.details.no_content_with_calls = NoContent::Empty;
         PolyfillCase::new(refusing, sent.clone()).notes(&[("content_merged_into_reasoning", 0)]).check(
             json!([{"role": "assistant", "content": "", "tool_calls": calls, "thinking": "R\n\nC"}]),
             &["reasoning", "null_content"],

@@ -1,30 +1,28 @@
-//! Neighbouring messages of the same role as one, for templates that want user and assistant to
-//! alternate.
+//! Consecutive messages of the same role become one message, for templates that need user and
+//! assistant to alternate.
 
 use super::content;
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
+use super::step::PolyfillStep;
 use crate::error::Result;
 
-/// Members that are joined as content is; of others the first message's stays.
-const TEXTS: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "thought"];
+/// Members that are joined like content. Of other members, the first message's value stays.
+const JOINED: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "thought"];
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
-    context.options.same_role_merge && context.details.needs_alternation
-}
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "same_role_merge",
+    applies: |context| context.options.same_role_merge && context.details.needs_alternation,
+    needs: |message, _| message.previous_role == Some(message.role),
+    run,
+};
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    if !wanted(context) {
-        return Ok(false);
-    }
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut out: Vec<PolyfillMessage> = Vec::with_capacity(conversation.messages.len());
     let mut merged = Vec::new();
     for message in std::mem::take(&mut conversation.messages) {
         match out.last_mut() {
-            Some(last) if belong_together(last, &message) => {
+            Some(last) if can_merge(last, &message) => {
                 merged.push(message.index);
                 append(last, message);
             }
@@ -33,25 +31,25 @@ pub(super) fn run(
     }
     conversation.messages = out;
     for index in merged.iter().filter(|index| index.is_some()) {
-        conversation.note(
+        conversation.report(
             "message_merged",
             *index,
-            "the message was sent as part of the one before, which has the same role",
+            "the message was appended to the previous one, which has the same role",
         );
     }
     Ok(!merged.is_empty())
 }
 
-fn belong_together(first: &PolyfillMessage, second: &PolyfillMessage) -> bool {
+fn can_merge(first: &PolyfillMessage, second: &PolyfillMessage) -> bool {
     let mapping = |message: &PolyfillMessage| matches!(message.content(), Some(Node::Map(_)));
     if mapping(first) || mapping(second) {
         return false;
     }
-    let assistants = first.is("assistant")
-        && second.is("assistant")
+    let assistants = first.has_role("assistant")
+        && second.has_role("assistant")
         && !first.has_calls()
         && !second.has_calls();
-    assistants || (first.is("user") && second.is("user"))
+    assistants || (first.has_role("user") && second.has_role("user"))
 }
 
 fn append(first: &mut PolyfillMessage, mut second: PolyfillMessage) {
@@ -64,7 +62,7 @@ fn append(first: &mut PolyfillMessage, mut second: PolyfillMessage) {
             (None | Some(Node::Null), _) if name != "content" => {
                 first.members.set(name, node.clone())
             }
-            (Some(Node::Text(text)), Node::Text(more)) if TEXTS.contains(&name) => {
+            (Some(Node::Text(text)), Node::Text(more)) if JOINED.contains(&name) => {
                 let joined = text.clone().followed_by("\n\n", more);
                 first.members.set(name, Node::Text(joined));
             }

@@ -1,15 +1,15 @@
-//! Text that knows which input member each of its bytes came from.
+//! Text that records the request member of each of its bytes.
 //!
-//! Steps build texts by appending; what they add of their own belongs to no member.
+//! Steps build texts by appending. Text that a step adds belongs to no member.
 
 use std::sync::Arc;
 
-/// A stretch of a text that was copied, perhaps escaped, from one member of the input.
+/// A piece of a text that was copied, perhaps escaped, from one member of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// First byte.
+    /// The first byte.
     pub start: usize,
-    /// The byte behind the last one.
+    /// One past the last byte.
     pub end: usize,
     /// JSON path of the member, for example `messages[0].content` or `tools[1].function.name`.
     pub path: Arc<str>,
@@ -24,17 +24,15 @@ pub(super) struct SegmentedText {
 
 impl SegmentedText {
     /// Text that a polyfill adds.
-    pub(super) fn own(text: &str) -> SegmentedText {
+    pub(super) fn literal(text: &str) -> SegmentedText {
         SegmentedText { string: text.to_owned(), segments: Vec::new() }
     }
 
     /// The whole text of one member.
-    pub(super) fn member(text: String, path: &Arc<str>) -> SegmentedText {
-        let mut own = SegmentedText { segments: Vec::new(), string: text };
-        if !own.string.is_empty() {
-            own.segments.push(Segment { start: 0, end: own.string.len(), path: Arc::clone(path) });
-        }
-        own
+    pub(super) fn from_member(string: String, path: &Arc<str>) -> SegmentedText {
+        let whole = Segment { start: 0, end: string.len(), path: Arc::clone(path) };
+        let segments = if string.is_empty() { Vec::new() } else { vec![whole] };
+        SegmentedText { string, segments }
     }
 
     pub(super) fn as_str(&self) -> &str {
@@ -49,7 +47,7 @@ impl SegmentedText {
         &self.segments
     }
 
-    /// Appends text of a polyfill.
+    /// Appends text that a polyfill adds.
     pub(super) fn push_str(&mut self, text: &str) {
         self.string.push_str(text);
     }
@@ -59,8 +57,8 @@ impl SegmentedText {
         self.push_mapped(text, |out, piece| out.push_str(piece));
     }
 
-    /// Appends a text piece by piece through `write`, which may escape; segments keep to what
-    /// became of their piece.
+    /// Appends a text piece by piece through `write`, which may escape. Each segment covers what
+    /// was written for its piece.
     pub(super) fn push_mapped(&mut self, text: &SegmentedText, write: impl Fn(&mut String, &str)) {
         let mut at = 0;
         for segment in &text.segments {
@@ -77,7 +75,7 @@ impl SegmentedText {
         write(&mut self.string, &text.string[at..]);
     }
 
-    /// This text, `separator` and the other; without the separator where one of them is empty.
+    /// This text, `separator` and the other; without the separator if one of them is empty.
     pub(super) fn followed_by(mut self, separator: &str, other: &SegmentedText) -> SegmentedText {
         if !self.is_empty() && !other.is_empty() {
             self.push_str(separator);
@@ -86,7 +84,7 @@ impl SegmentedText {
         self
     }
 
-    /// The member the text begins with, if it comes from one.
+    /// The path of the first segment.
     pub(super) fn path(&self) -> Option<&str> {
         self.segments.first().map(|segment| &*segment.path)
     }

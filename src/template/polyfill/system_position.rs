@@ -1,50 +1,46 @@
-//! System messages that are not the first message, where the template loses or refuses them.
+//! System messages after the first message, where the template loses or refuses them.
 
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
+use super::step::PolyfillStep;
 use super::{content, system_role};
 use crate::api::SystemPosition;
 use crate::error::Result;
 use crate::template::probe::traits::Fate;
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "system_position",
+    applies,
+    needs: |message, _| message.index > 0 && message.role == "system",
+    run,
+};
+
+fn applies(context: &PolyfillContext) -> bool {
     context.options.system_role
         && context.caps.supports_system_role
         && context.details.later_system != Fate::Shown
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    let mut later = conversation.messages.iter().skip(1).filter(|message| message.is("system"));
-    if !wanted(context) || later.next().is_none() {
-        return Ok(false);
-    }
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
+    let later: Vec<_> = conversation
+        .messages
+        .iter()
+        .skip(1)
+        .filter(|message| message.has_role("system"))
+        .map(|message| message.index)
+        .collect();
     match context.options.system_position {
+        _ if later.is_empty() => return Ok(false),
         SystemPosition::Hoist => hoist(conversation),
-        SystemPosition::User => {
-            for index in system_role::fold(conversation, |position| position > 0) {
-                conversation.note(
-                    "system_message_merged",
-                    Some(index),
-                    "the system message was sent as part of a user message",
-                );
-            }
-        }
+        SystemPosition::User => system_role::merge_into_users(conversation, |index| index > 0),
         SystemPosition::Keep => {
-            let lost: Vec<_> = conversation
-                .messages
-                .iter()
-                .skip(1)
-                .filter(|message| message.is("system"))
-                .collect();
-            let lost: Vec<_> = lost.into_iter().map(|message| message.index).collect();
-            for index in lost.into_iter().filter(|_| context.details.later_system == Fate::Lost) {
-                conversation.note(
-                    "system_message_not_rendered",
-                    index,
-                    "the template does not show a later system message",
-                );
+            if context.details.later_system == Fate::Lost {
+                for index in later {
+                    conversation.report(
+                        "system_message_not_rendered",
+                        index,
+                        "the template does not show a system message after the first message",
+                    );
+                }
             }
             return Ok(false);
         }
@@ -52,19 +48,18 @@ pub(super) fn run(
     Ok(true)
 }
 
-/// Appends later system messages to the first message, which becomes a system message if it is
-/// none.
+/// Appends later system messages to the first message if that is a system message; else puts them
+/// first.
 fn hoist(conversation: &mut PolyfillConversation) {
     let mut messages = std::mem::take(&mut conversation.messages).into_iter().peekable();
-    let first = messages.next_if(|message| message.is("system"));
+    let mut first = messages.next_if(|message| message.has_role("system"));
     let (later, rest): (Vec<PolyfillMessage>, Vec<PolyfillMessage>) =
-        messages.partition(|message| message.is("system"));
-    let mut first = first;
+        messages.partition(|message| message.has_role("system"));
     for mut message in later {
-        conversation.note(
+        conversation.report(
             "system_message_moved",
             message.index,
-            "the system message was sent with the first one",
+            "the system message was moved to the start of the conversation",
         );
         first = Some(match first {
             Some(mut first) => {

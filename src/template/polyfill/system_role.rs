@@ -1,49 +1,42 @@
-//! System messages as part of the user messages that follow them, for templates that do not show
-//! system messages.
+//! System messages become part of the user messages that follow them, for templates that do not
+//! show system messages.
 
 use super::content;
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
+use super::step::PolyfillStep;
 use crate::error::Result;
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
-    context.options.system_role && !context.caps.supports_system_role
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "system_role",
+    applies: |context| context.options.system_role && !context.caps.supports_system_role,
+    needs: |message, _| message.role == "system",
+    run,
+};
+
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+    let changed = conversation.messages.iter().any(|message| message.has_role("system"));
+    if changed {
+        merge_into_users(conversation, |_| true);
+    }
+    Ok(changed)
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    if !wanted(context) || !conversation.messages.iter().any(|message| message.is("system")) {
-        return Ok(false);
-    }
-    let folded = fold(conversation, |_| true);
-    for index in folded {
-        conversation.note(
-            "system_message_merged",
-            Some(index),
-            "the system message was sent as part of a user message",
-        );
-    }
-    Ok(true)
-}
-
-/// Takes out the system messages at the positions that `choose` names, and puts their content in
-/// front of the next user message, or into a user message of its own where another message comes
-/// first. Returns which they were in the request.
-pub(super) fn fold(
+/// Removes the system messages at the positions that `choose` accepts. Their content goes before
+/// that of the next user message, or becomes a user message if another message comes first.
+pub(super) fn merge_into_users(
     conversation: &mut PolyfillConversation,
     choose: impl Fn(usize) -> bool,
-) -> Vec<usize> {
-    let mut folded = Vec::new();
+) {
+    let mut merged = Vec::new();
     let mut out: Vec<PolyfillMessage> = Vec::with_capacity(conversation.messages.len());
-    // The content that waits, and the first message it came from.
+    // The content that waits for a user message, and the first message it came from.
     let mut pending: Option<(Node, Option<usize>)> = None;
     for (position, mut message) in
         std::mem::take(&mut conversation.messages).into_iter().enumerate()
     {
-        if message.is("system") && choose(position) {
-            folded.extend(message.index);
+        if message.has_role("system") && choose(position) {
+            merged.extend(message.index);
             let content = message.take_content();
             pending = Some(match pending {
                 Some((waiting, index)) => (content::join(Some(waiting), "\n", content), index),
@@ -52,9 +45,9 @@ pub(super) fn fold(
             continue;
         }
         if let Some((waiting, index)) =
-            pending.take().filter(|(waiting, _)| *waiting != Node::own(""))
+            pending.take().filter(|(waiting, _)| *waiting != Node::literal(""))
         {
-            if message.is("user") {
+            if message.has_role("user") {
                 let content = message.take_content();
                 message.set_content(content::join(Some(waiting), "\n", content));
             } else {
@@ -67,7 +60,13 @@ pub(super) fn fold(
         out.push(PolyfillMessage::new("user", waiting, index));
     }
     conversation.messages = out;
-    folded
+    for index in merged {
+        conversation.report(
+            "system_message_merged",
+            Some(index),
+            "the system message was sent as part of a user message",
+        );
+    }
 }
 
 #[cfg(test)]

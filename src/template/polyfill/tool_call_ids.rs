@@ -1,35 +1,34 @@
-//! Ids of calls as nine letters or digits, for templates that refuse others. Calls and results keep
-//! matching, the same id becomes the same nine characters in every request, and an id that complies
-//! stays.
+//! Ids of calls become nine letters or digits, for templates that refuse other ids.
+//!
+//! Calls and results still match. The same id becomes the same nine characters in every request. An
+//! id of nine letters or digits stays.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use sha2::{Digest, Sha256};
 
-use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::conversation::{PolyfillContext, PolyfillConversation, diagnostic};
 use super::node::{Node, NodeMembers};
+use super::step::PolyfillStep;
 use crate::error::Result;
 
 const LENGTH: usize = 9;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
-    context.options.tool_call_ids && context.details.nine_character_ids
-}
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "tool_call_ids",
+    applies: |context| context.options.tool_call_ids && context.details.nine_character_ids,
+    needs: |message, _| message.role == "tool" || message.calls.is_some(),
+    run,
+};
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    if !wanted(context) {
-        return Ok(false);
-    }
-    let mut ids = Ids::default();
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+    let mut ids = IdMap::default();
     for message in &conversation.messages {
         let calls =
             message.calls().iter().filter_map(Node::as_map).filter_map(|call| call.str("id"));
         let sent = calls.chain(message.members.str("tool_call_id"));
-        ids.taken.extend(sent.filter(|id| complies(id)).map(str::to_owned));
+        ids.taken.extend(sent.filter(|id| is_nine_characters(id)).map(str::to_owned));
     }
     let mut unanswered = VecDeque::new();
     let mut changed = false;
@@ -37,33 +36,29 @@ pub(super) fn run(
     for message in &mut conversation.messages {
         for call in message.calls_mut().iter_mut().filter_map(Node::as_map_mut) {
             number += 1;
-            let (id, new) = ids.of(call.str("id"), || format!("call {number}"));
+            let (id, new) = ids.assign(call.str("id"), || format!("call {number}"));
             changed |= new;
             if new {
                 set_id(call, &id);
             }
             unanswered.push_back(id);
         }
-        if !message.is("tool") {
+        if !message.has_role("tool") {
             continue;
         }
         let sent = message.members.str("tool_call_id").map(str::to_owned);
         let (id, new) = match (&sent, unanswered.front()) {
             (None, Some(first)) => (first.clone(), true),
-            _ => ids.of(sent.as_deref(), || format!("result {number}")),
+            _ => ids.assign(sent.as_deref(), || format!("result {number}")),
         };
         changed |= new;
         unanswered.retain(|waiting| *waiting != id);
         if new {
-            message.members.set("tool_call_id", Node::own(&id));
+            message.members.set("tool_call_id", Node::literal(&id));
         }
         if let Some(sent) = sent.filter(|_| new) {
             let text = format!("the tool call id {sent:?} was sent as {id:?}");
-            conversation.diagnostics.push(super::conversation::diagnostic(
-                "tool_call_id_renamed",
-                text,
-                message.index,
-            ));
+            conversation.diagnostics.push(diagnostic("tool_call_id_renamed", text, message.index));
         }
     }
     conversation.id_map = ids.renamed;
@@ -72,33 +67,33 @@ pub(super) fn run(
 
 fn set_id(call: &mut NodeMembers, id: &str) {
     let next = if call.get("type").is_some() { "type" } else { "function" };
-    call.set_before(next, "id", Node::own(id));
+    call.set_before(next, "id", Node::literal(id));
 }
 
-fn complies(id: &str) -> bool {
+fn is_nine_characters(id: &str) -> bool {
     id.len() == LENGTH && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 #[derive(Default)]
-struct Ids {
+struct IdMap {
     taken: HashSet<String>,
-    known: HashMap<String, String>,
+    assigned: HashMap<String, String>,
     renamed: Vec<(String, String)>,
 }
 
-impl Ids {
-    /// The id to send for one that was sent to us, or for one that is missing; and whether it is
-    /// another.
-    fn of(&mut self, sent: Option<&str>, seed: impl FnOnce() -> String) -> (String, bool) {
+impl IdMap {
+    /// The nine-character id for an id of the request, or for a missing one; and whether the two
+    /// differ.
+    fn assign(&mut self, sent: Option<&str>, seed: impl FnOnce() -> String) -> (String, bool) {
         let Some(sent) = sent else { return (self.fresh(&seed()), true) };
-        if complies(sent) {
+        if is_nine_characters(sent) {
             return (sent.to_owned(), false);
         }
-        if let Some(known) = self.known.get(sent) {
-            return (known.clone(), true);
+        if let Some(id) = self.assigned.get(sent) {
+            return (id.clone(), true);
         }
         let id = self.fresh(sent);
-        self.known.insert(sent.to_owned(), id.clone());
+        self.assigned.insert(sent.to_owned(), id.clone());
         self.renamed.push((sent.to_owned(), id.clone()));
         (id, true)
     }
@@ -165,6 +160,6 @@ mod tests {
         PolyfillCase::new(nine, json!([said(&taken), said("x"), result("x")]))
             .notes(&[("tool_call_id_renamed", 2)])
             .check(json!([said(&taken), said(&other), result(&other)]), &["tool_call_ids"]);
-        assert!(complies(&long));
+        assert!(is_nine_characters(&long));
     }
 }

@@ -1,33 +1,30 @@
-//! Calls as JSON text of the message that made them, for templates that do not show calls. The
-//! shape is minja's.
+//! Calls become JSON text of their message, for templates that do not show calls. The shape is
+//! minja's.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::{Node, NodeMembers};
+use super::step::PolyfillStep;
 use super::{content, dump};
 use crate::error::Result;
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
-    context.options.tool_calls && !context.caps.supports_tool_calls
-}
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "tool_calls",
+    applies: |context| context.options.tool_calls && !context.caps.supports_tool_calls,
+    needs: |message, _| message.calls.is_some(),
+    run,
+};
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
-    if wanted(context) {
-        for message in conversation.messages.iter_mut().filter(|message| message.has_calls()) {
-            let mut object = NodeMembers::of([(
-                "tool_calls",
-                Node::List(message.calls().iter().map(shape).collect()),
-            )]);
-            if let Some(content) = content::compact(message.content()) {
-                object.set("content", content);
-            }
-            message.set_content(Node::Text(dump::indented(&Node::Map(object))));
-            message.members.remove("tool_calls");
-            changed = true;
+    for message in conversation.messages.iter_mut().filter(|message| message.has_calls()) {
+        let calls = Node::List(message.calls().iter().map(shape).collect());
+        let mut object = NodeMembers::of([("tool_calls", calls)]);
+        if let Some(content) = content::compact(message.content()) {
+            object.set("content", content);
         }
+        message.set_content(Node::Text(dump::indented(&Node::Map(object))));
+        message.members.remove("tool_calls");
+        changed = true;
     }
     Ok(changed)
 }
@@ -36,7 +33,7 @@ pub(super) fn run(
 fn shape(call: &Node) -> Node {
     let mut out = NodeMembers::default();
     let call = call.as_map();
-    // Some clients send name and arguments one level up.
+    // Some clients put name and arguments into the call itself.
     let function = call.and_then(|call| call.get("function")).and_then(Node::as_map).or(call);
     for name in ["name", "arguments"] {
         if let Some(node) = function.and_then(|function| function.get(name)) {

@@ -1,18 +1,34 @@
-//! A tool's result of any shape as text: an object, a number or a list that is no list of parts as
-//! JSON, nothing as "".
+//! A tool result of any shape becomes text. An object, a number, or a list that is not a list of
+//! content parts becomes JSON; null becomes "".
+
+use serde_json::Value;
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::dump;
 use super::node::Node;
+use super::step::{PolyfillStep, SentMessage, always};
 use crate::error::Result;
 
-pub(super) fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+pub(super) const STEP: PolyfillStep =
+    PolyfillStep { name: "tool_content", applies: always, needs, run };
+
+fn needs(message: &SentMessage, _: &PolyfillContext) -> bool {
+    let is_part = |part: &Value| part.get("type").is_some_and(Value::is_string);
+    message.role == "tool"
+        && match message.content {
+            Some(Value::String(_)) | None => false,
+            Some(Value::Array(parts)) => !parts.iter().all(is_part),
+            Some(_) => true,
+        }
+}
+
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
-    for message in conversation.messages.iter_mut().filter(|message| message.is("tool")) {
+    for message in conversation.messages.iter_mut().filter(|message| message.has_role("tool")) {
         let text = match message.members.get("content") {
             Some(Node::Text(_)) | None => continue,
             Some(Node::List(parts)) if parts.iter().all(is_part) => continue,
-            Some(Node::Null) => Node::own(""),
+            Some(Node::Null) => Node::literal(""),
             Some(result) => Node::Text(dump::plain(result)),
         };
         message.set_content(text);
@@ -21,7 +37,7 @@ pub(super) fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) 
     Ok(changed)
 }
 
-/// A part names its type, as OpenAI's do.
+/// A content part has a type, as OpenAI's do.
 fn is_part(node: &Node) -> bool {
     node.as_map().is_some_and(|part| part.text("type").is_some())
 }

@@ -1,38 +1,35 @@
-//! Tool results as JSON text of user messages, for templates that do not show them. The shape is
-//! minja's.
+//! Tool results become JSON text of user messages, for templates that do not show them. The shape
+//! is minja's.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::{Node, NodeMembers};
+use super::step::PolyfillStep;
 use super::{content, dump};
 use crate::error::Result;
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
-    context.options.tool_responses && !context.caps.supports_tool_responses
-}
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "tool_responses",
+    applies: |context| context.options.tool_responses && !context.caps.supports_tool_responses,
+    needs: |message, _| message.role == "tool",
+    run,
+};
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
+fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
-    if wanted(context) {
-        for message in conversation.messages.iter_mut().filter(|message| message.is("tool")) {
-            let mut response = NodeMembers::default();
-            if let Some(name) = message.members.remove("name") {
-                response.set("tool", name);
-            }
-            response.set(
-                "content",
-                content::compact(message.content()).unwrap_or_else(|| Node::own("")),
-            );
-            if let Some(id) = message.members.get("tool_call_id") {
-                response.set("tool_call_id", id.clone());
-            }
-            let object = Node::map([("tool_response", Node::Map(response))]);
-            message.members.set("role", Node::own("user"));
-            message.set_content(Node::Text(dump::indented(&object)));
-            changed = true;
+    for message in conversation.messages.iter_mut().filter(|message| message.has_role("tool")) {
+        let mut response = NodeMembers::default();
+        if let Some(name) = message.members.remove("name") {
+            response.set("tool", name);
         }
+        let content = content::compact(message.content()).unwrap_or_else(|| Node::literal(""));
+        response.set("content", content);
+        if let Some(id) = message.members.get("tool_call_id") {
+            response.set("tool_call_id", id.clone());
+        }
+        let object = Node::map([("tool_response", Node::Map(response))]);
+        message.members.set("role", Node::literal("user"));
+        message.set_content(Node::Text(dump::indented(&object)));
+        changed = true;
     }
     Ok(changed)
 }

@@ -1,41 +1,40 @@
-//! Declared tools as text of the first system message, for templates that do not show them.
+//! Declared tools become text of the first system message, for templates that do not show them.
 //!
-//! The words are minja's. The example of a call is the template's own rendering of one.
+//! The text is minja's. The example of a call is the template's own rendering of one.
 
 use super::content;
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::dump;
 use super::node::Node;
 use super::segmented_text::SegmentedText;
+use super::step::PolyfillStep;
 use crate::error::Result;
 
 const INTRODUCTION: &str =
     "You can call any of the following tools to satisfy the user's requests: ";
 
-pub(super) fn wanted(context: &PolyfillContext) -> bool {
+pub(super) const STEP: PolyfillStep =
+    PolyfillStep { name: "tools", applies, needs: |_, _| true, run };
+
+fn applies(context: &PolyfillContext) -> bool {
     context.options.tools && !context.caps.supports_tools && !context.tools.is_empty()
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    if !wanted(context) {
-        return Ok(false);
-    }
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
     if context.options.tool_call_examples && context.tool_call_example.is_none() {
-        let message = "the template writes no tool call that could be shown as an example";
-        conversation.note("tool_call_example_missing", None, message);
+        let message = "the tools were sent without an example of a call: the template writes none";
+        conversation.report("tool_call_example_missing", None, message);
     }
     let text = Some(Node::Text(text(context)));
     match conversation.messages.first_mut() {
-        Some(first) if first.is("system") => {
+        Some(first) if first.has_role("system") => {
             let joined = content::join(first.take_content(), "\n\n", text);
             first.set_content(joined);
         }
-        _ => conversation
-            .messages
-            .insert(0, PolyfillMessage::new("system", content::join(None, "", text), None)),
+        _ => {
+            let system = PolyfillMessage::new("system", content::join(None, "", text), None);
+            conversation.messages.insert(0, system);
+        }
     }
     Ok(true)
 }
@@ -43,9 +42,9 @@ pub(super) fn run(
 fn text(context: &PolyfillContext) -> SegmentedText {
     let tools = context.tools.iter().enumerate();
     let tools = Node::List(
-        tools.map(|(index, tool)| Node::of_member(tool, &format!("tools[{index}]"))).collect(),
+        tools.map(|(index, tool)| Node::from_member(tool, &format!("tools[{index}]"))).collect(),
     );
-    let mut text = SegmentedText::own(INTRODUCTION);
+    let mut text = SegmentedText::literal(INTRODUCTION);
     text.push(&dump::indented(&tools));
     if let Some(example) = context.tool_call_example.filter(|_| context.options.tool_call_examples)
     {

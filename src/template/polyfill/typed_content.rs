@@ -1,18 +1,32 @@
 //! Content in the form a template takes: a list of text parts, or a string.
 
+use serde_json::Value;
+
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
+use super::step::PolyfillStep;
 use super::{content, reasoning};
 use crate::error::{Error, Result};
 
+pub(super) const STEP: PolyfillStep = PolyfillStep {
+    name: "typed_content",
+    applies: |context| target(context) != ContentTarget::AsSent,
+    needs: |message, context| match target(context) {
+        ContentTarget::Parts => message.content.is_some_and(Value::is_string),
+        ContentTarget::String => message.content.is_some_and(Value::is_array),
+        ContentTarget::AsSent => false,
+    },
+    run,
+};
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ContentTarget {
+enum ContentTarget {
     Parts,
     String,
     AsSent,
 }
 
-pub(super) fn wanted(context: &PolyfillContext) -> ContentTarget {
+fn target(context: &PolyfillContext) -> ContentTarget {
     if !context.options.typed_content {
         ContentTarget::AsSent
     } else if context.caps.requires_typed_content_blocks {
@@ -24,28 +38,24 @@ pub(super) fn wanted(context: &PolyfillContext) -> ContentTarget {
     }
 }
 
-pub(super) fn run(
-    conversation: &mut PolyfillConversation,
-    context: &PolyfillContext,
-) -> Result<bool> {
-    let wanted = wanted(context);
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
+    let target = target(context);
     let mut changed = false;
     for message in &mut conversation.messages {
-        let new = match (message.content(), wanted) {
+        let new = match (message.content(), target) {
             (Some(Node::Text(text)), ContentTarget::Parts) => {
                 Node::List(vec![Node::part("text", "text", text.clone())])
             }
             (Some(Node::List(parts)), ContentTarget::String) => {
-                // The reasoning of an earlier turn, in the template's own form.
-                if message.is("assistant")
+                // The reasoning of an earlier turn is already in the template's own form.
+                if message.has_role("assistant")
                     && reasoning::is_block(context.caps.reasoning_format)
                     && parts.iter().any(is_reasoning)
                 {
                     continue;
                 }
-                Node::Text(
-                    content::joined(parts).map_err(|part| unsupported(message, parts, part))?,
-                )
+                let text = content::join_parts(parts);
+                Node::Text(text.map_err(|part| unsupported(message, parts, part))?)
             }
             _ => continue,
         };
@@ -63,17 +73,17 @@ fn is_reasoning(part: &Node) -> bool {
 
 fn unsupported(message: &PolyfillMessage, parts: &[Node], part: &Node) -> Error {
     let kind = part.as_map().and_then(|part| part.text("type"));
-    // Parts may have been put in front; the text of the type knows where it was.
+    // An earlier step may have inserted parts; the text of the type keeps its path in the request.
     let sent = kind
         .and_then(|kind| kind.path())
         .and_then(|path| path.strip_suffix(".type"))
         .map(str::to_owned);
-    let place = parts.iter().position(|other| other == part).unwrap_or_default();
-    let path = sent.unwrap_or_else(|| format!("{}.content[{place}]", message.path()));
+    let position = parts.iter().position(|other| other == part).unwrap_or_default();
+    let path = sent.unwrap_or_else(|| format!("{}.content[{position}]", message.path()));
     let kind = kind.map_or("none", |kind| kind.as_str());
     Error::invalid(
         path,
-        format!("the chat template takes text only, and this part has the type {kind:?}"),
+        format!("the chat template takes text only, but this part has the type {kind:?}"),
     )
     .with("kind", "unsupported_content_part")
 }
@@ -97,7 +107,7 @@ mod tests {
         PolyfillCase::new(typed.clone(), sent.clone())
             .with(|options| options.typed_content = false)
             .unchanged();
-        typed.details.no_content_beside_calls = crate::template::NoContent::Empty;
+        typed.details.no_content_with_calls = crate::template::NoContent::Empty;
         PolyfillCase::new(typed, json!([{"role": "assistant", "tool_calls": [call("1", "f", json!({}))]}])).check(
             json!([{"role": "assistant", "content": [{"type": "text", "text": ""}], "tool_calls": [call("1", "f", json!({}))]}]),
             &["null_content"],
@@ -119,6 +129,6 @@ mod tests {
         let image = json!({"type": "image_url", "image_url": {"url": "x"}});
         strings.caps.supports_system_role = false;
         PolyfillCase::new(strings, json!([{"role": "system", "content": "S"}, {"role": "user", "content": [part("U"), image]}]))
-            .refused("messages[1].content[1]: the chat template takes text only, and this part has the type \"image_url\"");
+            .refused("messages[1].content[1]: the chat template takes text only, but this part has the type \"image_url\"");
     }
 }

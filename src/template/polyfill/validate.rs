@@ -1,5 +1,5 @@
-//! What every step relies on: messages are objects with a role and something to say, calls are
-//! calls of functions.
+//! Checks what every step relies on: a message is an object with a role, and with content, calls or
+//! reasoning; a call is a call of a function.
 
 use std::fmt::Display;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::api::member;
 use crate::error::{Error, Result};
 
-/// Members of an assistant message that carry reasoning, ours and the templates'.
+/// Members of an assistant message that carry reasoning: the canonical one and those of templates.
 const REASONING: [&str; 5] = ["reasoning_content", "thinking", "reasoning", "thought", "tool_plan"];
 
-/// Refuses what is not a message, by JSON path.
+/// `INVALID_REQUEST` with the JSON path of the first fault.
 pub(super) fn check(messages: &[Value]) -> Result<()> {
     for (index, message) in messages.iter().enumerate() {
         let path = format_args!("messages[{index}]");
@@ -21,11 +21,11 @@ pub(super) fn check(messages: &[Value]) -> Result<()> {
         if !member(members, "role").is_some_and(Value::is_string) {
             return Err(Error::invalid(format!("{path}.role"), "is not a string"));
         }
-        let says = |name: &str| member(members, name).is_some();
-        if !(says("content") || says("tool_calls") || REASONING.into_iter().any(says)) {
+        let has = |name: &str| member(members, name).is_some();
+        if !(has("content") || has("tool_calls") || REASONING.into_iter().any(has)) {
             return Err(Error::invalid(
                 format!("{path}.content"),
-                "missing, and there are no tool_calls and no reasoning",
+                "missing; a message needs content, tool_calls or reasoning",
             ));
         }
         match member(members, "tool_calls") {
@@ -50,7 +50,7 @@ fn check_call(path: impl Display, call: &Value) -> Result<()> {
         Some(Value::String(kind)) if kind == "function" => Ok(()),
         Some(kind) => Err(Error::invalid(
             format!("{path}.type"),
-            format!("unknown type {kind}; it is \"function\""),
+            format!("unknown type {kind}; the only type is \"function\""),
         )),
     }
 }
@@ -80,11 +80,13 @@ mod tests {
         check(json!([{"content": "U"}]), Some("messages[0].role: is not a string"));
         check(
             json!([{"role": "user"}]),
-            Some("messages[0].content: missing, and there are no tool_calls and no reasoning"),
+            Some("messages[0].content: missing; a message needs content, tool_calls or reasoning"),
         );
         check(
             json!([{"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]}]),
-            Some(r#"messages[0].tool_calls[0].type: unknown type "custom"; it is "function""#),
+            Some(
+                r#"messages[0].tool_calls[0].type: unknown type "custom"; the only type is "function""#,
+            ),
         );
         check(
             json!([{"role": "assistant", "tool_calls": ["f"]}]),

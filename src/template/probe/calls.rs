@@ -53,7 +53,7 @@ impl ExchangeForm {
             traits.details.arguments,
             ArgumentForm::Object | ArgumentForm::PrefersObject | ArgumentForm::Either
         );
-        ExchangeForm { object, content: traits.details.no_content_beside_calls, answered: true }
+        ExchangeForm { object, content: traits.details.no_content_with_calls, answered: true }
     }
 
     /// The message with a call.

@@ -74,7 +74,7 @@ pub(crate) fn report(mut prober: Prober) -> TraitsReport {
         requires_non_empty_content: content.requires_non_empty,
         content_ladder: content.ladder,
         no_content: content.no_content,
-        no_content_beside_calls: calls.form.content,
+        no_content_with_calls: calls.form.content,
         arguments: calls.arguments,
         nine_character_ids: calls.nine_character_ids,
         developer: roles.developer,

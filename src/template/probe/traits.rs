@@ -216,7 +216,7 @@ pub struct Details {
     /// How a message without calls says that it has no content.
     pub no_content: NoContent,
     /// How a message with calls says that it has no content.
-    pub no_content_beside_calls: NoContent,
+    pub no_content_with_calls: NoContent,
     /// How arguments are taken.
     pub arguments: ArgumentForm,
     /// Ids of calls must be nine letters or digits.

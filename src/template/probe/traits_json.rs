@@ -70,7 +70,7 @@ impl Traits {
                 "needs_alternation": details.needs_alternation,
             },
             "tools": {
-                "content": self.caps.supports_tool_calls.then(|| details.no_content_beside_calls.as_str()),
+                "content": self.caps.supports_tool_calls.then(|| details.no_content_with_calls.as_str()),
                 "arguments": details.arguments.as_str(),
                 "nine_character_ids": details.nine_character_ids,
                 "example": self.tool_call_example,

@@ -178,7 +178,7 @@ fn what_renders_as_sent_renders_polyfilled() {
             Err(error) => {
                 let known = [
                     "the chat template takes text only",
-                    "the chat template shows one call a message",
+                    "the chat template shows one call per message",
                 ];
                 if known.iter().any(|known| error.message().contains(known)) {
                     refused += 1;

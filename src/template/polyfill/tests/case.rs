@@ -1,4 +1,4 @@
-//! One before-and-after case, and everything that holds for each of them.
+//! A test case of messages before and after, with the checks that hold for every case.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::template::probe::traits::{
     ArgumentForm, Details, Fate, NoContent, ReasoningFormat, TemplateCaps, Traits, WithCalls,
 };
 
-/// A template that takes everything as it is sent.
+/// The traits of a template that takes everything as it is sent.
 pub(crate) fn traits() -> Traits {
     Traits {
         caps: TemplateCaps {
@@ -34,7 +34,7 @@ pub(crate) fn traits() -> Traits {
             requires_non_empty_content: false,
             content_ladder: Vec::new(),
             no_content: NoContent::Absent,
-            no_content_beside_calls: NoContent::Absent,
+            no_content_with_calls: NoContent::Absent,
             arguments: ArgumentForm::Either,
             nine_character_ids: false,
             developer: Fate::Shown,
@@ -63,7 +63,7 @@ pub(crate) struct PolyfillCase {
     notes: Vec<(&'static str, usize)>,
 }
 
-/// The index of a diagnostic that is about no message.
+/// The index of a diagnostic without a message.
 pub(crate) const NO_MESSAGE: usize = usize::MAX;
 
 impl PolyfillCase {
@@ -87,7 +87,7 @@ impl PolyfillCase {
         self
     }
 
-    /// The diagnostics that are due: code and message index.
+    /// The expected diagnostics: code and message index.
     pub(crate) fn notes(mut self, notes: &[(&'static str, usize)]) -> PolyfillCase {
         self.notes = notes.to_vec();
         self
@@ -100,7 +100,7 @@ impl PolyfillCase {
         assert_eq!(got.applied, applied);
     }
 
-    /// Nothing is changed, and nothing copied.
+    /// The messages are neither changed nor copied.
     #[track_caller]
     pub(crate) fn unchanged(self) {
         let got = self.run();
@@ -137,7 +137,7 @@ impl PolyfillCase {
             apply(&got.messages, None, &self.traits, &self.options).expect("polyfilled again");
         assert!(
             again.applied.is_empty(),
-            "a second time {:?} make {:?}",
+            "the second run: {:?} made {:?}",
             again.applied,
             again.messages
         );
@@ -154,7 +154,7 @@ impl PolyfillCase {
     }
 }
 
-/// Every string of the result is visited once, and every segment holds what its member holds, or a
+/// Every string of the result is visited once, and every segment is the text of its member, or a
 /// JSON escape of it.
 #[track_caller]
 pub(crate) fn check_origins(got: &Polyfilled, request: &Value) {

@@ -1,4 +1,4 @@
-//! Laws of the whole pipeline, over the conversations of minja's test suite and many kinds of
+//! Properties of the whole pipeline, over the conversations of minja's test suite and many kinds of
 //! templates.
 
 #[cfg(test)]
@@ -6,7 +6,9 @@ pub(crate) mod case;
 
 use serde_json::{Value, json};
 
-use super::apply;
+use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::step::SentMessage;
+use super::{STEPS, apply};
 use crate::api::Polyfills;
 use crate::template::probe::traits::{
     ArgumentForm, Fate, NoContent, ReasoningFormat, Traits, WithCalls,
@@ -16,7 +18,7 @@ use case::{PolyfillCase, call, check_origins, traits};
 
 type Change = Box<dyn Fn(&mut Traits)>;
 
-/// Templates that differ from one that takes everything.
+/// Traits that differ from those of a template that takes everything.
 fn kinds() -> Vec<Traits> {
     let mut changes: Vec<Change> = vec![
         Box::new(|_| {}),
@@ -40,7 +42,7 @@ fn kinds() -> Vec<Traits> {
     for form in [NoContent::Null, NoContent::Empty, NoContent::Space] {
         changes.push(Box::new(move |t| {
             t.details.no_content = form;
-            t.details.no_content_beside_calls = form;
+            t.details.no_content_with_calls = form;
         }));
     }
     for format in [
@@ -64,7 +66,7 @@ fn kinds() -> Vec<Traits> {
             kinds.push(kind);
         }
     }
-    // And mixtures of several, the same ones in every run.
+    // Mixtures of several changes, the same in every run.
     let mut random = 1_u64;
     for _ in 0..400 {
         let mut kind = traits();
@@ -79,6 +81,34 @@ fn kinds() -> Vec<Traits> {
         kinds.push(kind);
     }
     kinds
+}
+
+/// A conversation in which no message needs a step is not changed by any step.
+#[track_caller]
+fn check_needs(messages: &[Value], traits: &Traits) {
+    let context = PolyfillContext {
+        caps: traits.caps,
+        details: &traits.details,
+        tool_call_example: None,
+        options: &Polyfills::default(),
+        tools: &[],
+    };
+    let mut conversation = PolyfillConversation::of(messages);
+    let (mut needed, mut changed) = (Vec::new(), Vec::new());
+    for step in STEPS.iter().filter(|step| (step.applies)(&context)) {
+        if SentMessage::all(messages).any(|message| (step.needs)(&message, &context)) {
+            needed.push(step.name);
+        }
+        match (step.run)(&mut conversation, &context) {
+            Ok(true) => changed.push(step.name),
+            Ok(false) if conversation.diagnostics.is_empty() => {}
+            Ok(false) | Err(_) => changed.push("diagnostics"),
+        }
+        assert!(
+            changed.is_empty() || !needed.is_empty(),
+            "{changed:?} without need: {messages:#?}"
+        );
+    }
 }
 
 fn check(messages: &[Value], tools: Option<&[Value]>) {
@@ -96,7 +126,7 @@ fn check(messages: &[Value], tools: Option<&[Value]>) {
             assert_eq!(messages, sent, "the input was changed");
             let changed = matches!(once.messages, std::borrow::Cow::Owned(_));
             assert!(changed || once.applied.is_empty());
-            assert!(!changed || !once.applied.is_empty(), "{number}: changed by nobody");
+            assert!(!changed || !once.applied.is_empty(), "{number}: changed by no step");
             check_origins(&once, &json!({"messages": messages, "tools": tools}));
             let twice = apply(&once.messages, None, traits, &options).expect("its own result");
             let borrowed = matches!(twice.messages, std::borrow::Cow::Borrowed(_));
@@ -128,11 +158,10 @@ fn conversations_of_minja() {
     assert_eq!(count, 10);
 }
 
-#[test]
-fn a_conversation_of_everything() {
+/// A conversation with every kind of message.
+fn everything() -> Value {
     let part = |text: &str| json!({"type": "text", "text": text});
-    let tools = json!([{"type": "function", "function": {"name": "f", "description": "\"é\"\n", "parameters": {"type": "object"}}}]);
-    let messages = json!([
+    json!([
         {"role": "developer", "content": "D"},
         {"role": "system", "content": [part("S")], "name": null},
         {"role": "user", "content": "U \"quoted\"\n"},
@@ -152,7 +181,23 @@ fn a_conversation_of_everything() {
         {"role": "assistant", "content": null, "tool_calls": [call("call_1", "f", json!({}))]},
         {"role": "tool", "tool_call_id": "call_1", "content": "r4"},
         {"role": "system", "content": ""},
-    ]);
+    ])
+}
+
+#[test]
+fn a_step_changes_nothing_that_does_not_need_it() {
+    let messages = everything();
+    let messages = messages.as_array().expect("a list");
+    for traits in kinds() {
+        messages.chunks(1).for_each(|message| check_needs(message, &traits));
+        messages.windows(2).for_each(|pair| check_needs(pair, &traits));
+    }
+}
+
+#[test]
+fn a_conversation_of_everything() {
+    let tools = json!([{"type": "function", "function": {"name": "f", "description": "\"é\"\n", "parameters": {"type": "object"}}}]);
+    let messages = everything();
     let messages = messages.as_array().expect("a list");
     check(messages, tools.as_array().map(Vec::as_slice));
     for from in 1..messages.len() {
@@ -200,7 +245,7 @@ fn segments_of_a_whole_conversation() {
 }
 
 #[test]
-fn an_override_stands_in_for_what_was_found() {
+fn an_override_replaces_a_probed_flag() {
     let sent = json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]);
     let given = json!({"supports_system_role": false});
     PolyfillCase::new(traits(), sent.clone())

@@ -1,5 +1,5 @@
-//! How a template writes the arguments of a call one by one: what stands round a key and its value,
-//! and what joins them.
+//! How a template writes the arguments of a call one by one: the text around each key and value, and
+//! the joiner.
 
 use serde_json::{Map, Value, json};
 
@@ -9,18 +9,18 @@ use super::wrapping::escape;
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, call};
 
-/// What was found.
+/// The form of arguments.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ArgumentForm {
     /// `argument_template`.
     pub(super) template: String,
-    /// `text_argument_template`, where it differs.
+    /// `text_argument_template`, if it differs.
     pub(super) of_text: Option<String>,
     /// `tool_policy.argument_joiner`.
     pub(super) joiner: String,
-    /// `tool_policy.argument_values`, where they are not the usual ones.
+    /// `tool_policy.argument_values`, if not the default.
     pub(super) values: Option<&'static str>,
-    /// Of bare values: the quote of strings, and null.
+    /// For bare values: the quote of strings, and null.
     pub(super) bare: Option<(String, &'static str)>,
 }
 
@@ -28,17 +28,17 @@ const KEYS: [&str; 2] = ["qkeyone", "qkeytwo"];
 const TEXTS: [&str; 2] = ["Qplace\"three", "Qplace\"four"];
 const NUMBERS: [u32; 2] = [41_771, 52_882];
 
-/// The text of a turn whose call has these arguments.
+/// Renders a turn whose call has these arguments.
 pub(super) type RenderArguments<'a> = dyn Fn(&Value) -> Option<String> + 'a;
 
-/// What stands round two arguments of one type.
+/// The text around two arguments of one type.
 struct ArgumentTexts {
-    /// From the user's text to the first key.
+    /// From the user message to the first key.
     before: String,
     within: String,
     /// From the first value to the second key.
     between: String,
-    /// Behind the second value.
+    /// After the second value.
     after: String,
 }
 
@@ -61,8 +61,8 @@ impl ArgumentTexts {
         })
     }
 
-    /// The argument's own begin and end, and the joiner, when this much stands before and behind
-    /// all of them.
+    /// The start, the joiner and the end of an argument, if this much text precedes and follows all
+    /// arguments.
     fn cut(&self, before: usize, after: usize) -> Option<(&str, &str, &str)> {
         let begin = self.before.get(before..)?;
         let end = self.after.get(..self.after.len().checked_sub(after)?)?;
@@ -75,7 +75,7 @@ impl ArgumentTexts {
     }
 }
 
-/// Finds it; None when arguments are not written one by one.
+/// Finds the form of arguments; None if they are not written one by one.
 pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
     let quoted = TEXTS.map(|text| Value::from(text).to_string());
     let raw = ArgumentTexts::of(turn, TEXTS.map(Value::from), TEXTS);
@@ -85,9 +85,10 @@ pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
     let digits = NUMBERS.map(|number| number.to_string());
     let others = ArgumentTexts::of(turn, NUMBERS.map(Value::from), [&digits[0], &digits[1]])?;
     let none = turn(&json!({})).and_then(|text| Some(text.split_once(USER)?.1.to_owned()));
-    let mut cuts = none.as_deref().map_or_else(Vec::new, |none| cuts(&texts, &others, none));
+    let mut cuts = none.as_deref().map_or_else(Vec::new, |none| find_cuts(&texts, &others, none));
     if cuts.is_empty() {
-        // Without arguments it is another text: then what both ends share is the arguments' own.
+        // A call without arguments has another text. The text that both ends share with the text
+        // between arguments belongs to the arguments.
         let shared = |around: &ArgumentTexts| {
             around.before.len() - common_suffix(&around.before, &around.between)
         };
@@ -98,10 +99,9 @@ pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
         };
         cuts.push((before, rest(&texts).max(rest(&others))));
     }
-    let (begin, joiner, end) =
-        cuts.iter().find_map(|(before, after)| texts.cut(*before, *after))?;
     let (before, after) =
-        *cuts.iter().find(|(before, after)| texts.cut(*before, *after).is_some())?;
+        cuts.into_iter().find(|(before, after)| texts.cut(*before, *after).is_some())?;
+    let (begin, joiner, end) = texts.cut(before, after)?;
     let of_text = texts.template(begin, end);
     let joiner = joiner.to_owned();
     let (begin, _, end) = others.cut(before, after).filter(|(_, other, _)| **other == joiner)?;
@@ -117,7 +117,7 @@ pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
     } else {
         None
     };
-    if let Some((quote, null)) = bare(turn, &texts, &others) {
+    if let Some((quote, null)) = find_bare(turn, &texts, &others) {
         let bare = Some((quote, null));
         return Some(ArgumentForm { template, of_text: None, joiner, values: Some("bare"), bare });
     }
@@ -125,8 +125,8 @@ pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
     Some(ArgumentForm { template, of_text, joiner, values, bare: None })
 }
 
-/// The quote of strings and the spelling of null, where values are bare at every depth.
-fn bare(
+/// The quote of strings and the spelling of null, if values are bare at every depth.
+fn find_bare(
     turn: &RenderArguments<'_>,
     texts: &ArgumentTexts,
     others: &ArgumentTexts,
@@ -141,9 +141,9 @@ fn bare(
     nulls.filter(spelled).map(|null| (quote.to_owned(), null)).next()
 }
 
-/// How much stands before and behind all arguments, when this is the text without any; the plainest
-/// way first.
-fn cuts(texts: &ArgumentTexts, others: &ArgumentTexts, none: &str) -> Vec<(usize, usize)> {
+/// How much text precedes and follows all arguments, if `none` is the text without arguments. The
+/// plainest cut comes first.
+fn find_cuts(texts: &ArgumentTexts, others: &ArgumentTexts, none: &str) -> Vec<(usize, usize)> {
     let most = common_prefix(none, &texts.before).min(common_prefix(none, &others.before));
     let fits = |before: &usize| {
         let joiner = |around: &ArgumentTexts| {
@@ -155,13 +155,13 @@ fn cuts(texts: &ArgumentTexts, others: &ArgumentTexts, none: &str) -> Vec<(usize
         rest && joiner(texts).is_some() && joiner(texts) == joiner(others)
     };
     let mut cuts: Vec<usize> = (0..=most).rev().filter(fits).collect();
-    // All of them render the same; people expect an argument to begin with its bracket.
+    // All cuts render the same. The most natural argument starts with a bracket.
     cuts.sort_by_key(|before| !texts.before[*before..].starts_with(['<', '[', '{', '(']));
     cuts.into_iter().map(|before| (before, none.len() - before)).collect()
 }
 
 impl ArgumentForm {
-    /// As members of a spec, and of its `tool_policy`.
+    /// The members of a spec, and of its `tool_policy`.
     pub(super) fn members(&self) -> [Map<String, Value>; 2] {
         let [mut spec, mut policy] = [Map::new(), Map::new()];
         spec.insert("argument_template".to_owned(), self.template.as_str().into());
@@ -182,7 +182,7 @@ impl ArgumentForm {
     }
 }
 
-/// The text of these arguments, one by one or as JSON; those that are a text stay as they are.
+/// These arguments as text, one by one or as JSON. Text arguments stay as they are.
 pub(super) fn written(
     found: Option<&ArgumentForm>,
     arguments: &Value,

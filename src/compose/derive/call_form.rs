@@ -1,5 +1,5 @@
-//! How one call is written: as JSON of it or of its function, or as texts round its name, its id
-//! and its arguments.
+//! How one call is written: as JSON of it or of its function, or as text around its name, its id and
+//! its arguments.
 
 use serde_json::{Map, Value, json};
 
@@ -9,32 +9,32 @@ use super::needles::USER;
 use super::wrapping::escape;
 use crate::probing::{Probe, call};
 
-/// What was found.
+/// The form of one call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SingleCallForm {
     /// `tool_policy.tool_call_content_processor`.
     pub(super) processor: Option<&'static str>,
-    /// The call with slots, without what stands round it.
+    /// The call with slots, without the text around it.
     pub(super) template: String,
-    /// Where they are written one by one.
+    /// The form of arguments, if they are written one by one.
     pub(super) arguments: Option<ArgumentForm>,
     /// `tool_policy.text_arguments` is `as_is`.
     pub(super) as_is: bool,
-    /// The probes' calls as they stand in prompts.
+    /// The calls of the probes as the template writes them.
     pub(super) texts: Vec<String>,
 }
 
 const PARSED: &str = "object_arguments";
 const PROCESSORS: [&str; 3] = [PARSED, "kimi_call", "dsml_call"];
 
-/// Finds the form of these calls, of which `sample` shows the first.
+/// Finds the form of these calls. `sample` shows the first; `turn` renders other arguments.
 pub(super) fn find(
     sample: &str,
     calls: &[Value],
     turn: &RenderArguments<'_>,
     compose: &Compose<'_>,
 ) -> Option<SingleCallForm> {
-    let texts = TextArguments::of(turn);
+    let texts = TextArguments::find(turn);
     let kinds = std::iter::once(None).chain(PROCESSORS.map(Some));
     let whole = kinds.into_iter().find_map(|kind| {
         let texts: Vec<String> =
@@ -62,9 +62,9 @@ pub(super) fn find(
             (Some(arguments), found)
         }
     };
-    // ArgumentForm that are refused as a text may as well be parsed, where they are needed one by one.
+    // If the template rejects text arguments and writes arguments one by one, parse them.
     let parsed =
-        texts == TextArguments::Parsed || (texts == TextArguments::Refused && arguments.is_some());
+        texts == TextArguments::Parsed || (texts == TextArguments::Rejected && arguments.is_some());
     let processor = parsed.then_some(PARSED);
     Some(SingleCallForm {
         processor,
@@ -75,24 +75,24 @@ pub(super) fn find(
     })
 }
 
-/// What a template does with arguments that are JSON text.
+/// How a template treats arguments that are JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextArguments {
     AsIs,
     Parsed,
     Quoted,
-    Refused,
+    Rejected,
 }
 
 impl TextArguments {
-    fn of(turn: &RenderArguments<'_>) -> TextArguments {
+    fn find(turn: &RenderArguments<'_>) -> TextArguments {
         let odd = "{\"zone\":  \"Qplaceone\",\"n\":1}";
-        let Some(text) = turn(&odd.into()) else { return TextArguments::Refused };
+        let Some(text) = turn(&odd.into()) else { return TextArguments::Rejected };
         if text.contains(odd) {
             return TextArguments::AsIs;
         }
         let object = turn(&json!({ "zone": "Qplaceone", "n": 1 }));
-        // A template may parse no text but print what an object has in it.
+        // A template that does not parse the text may still print what an object contains.
         if object.is_some() && object == Some(text) {
             TextArguments::Parsed
         } else {
@@ -101,7 +101,7 @@ impl TextArguments {
     }
 }
 
-/// The text of a call as a processor writes it.
+/// A call as a processor writes it.
 fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Option<String> {
     let mut policy = Map::new();
     if let Some(kind) = processor {
@@ -111,8 +111,8 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
     compose(&spec)?.prompt(&Probe::default().calls("", std::slice::from_ref(call)))
 }
 
-/// The first call from its first part to its last, with slots, and all calls as they stand in
-/// prompts.
+/// The first call with slots, from its first part to its last, and all calls as the template writes
+/// them.
 fn slotted(
     sample: &str,
     calls: &[Value],
@@ -130,15 +130,15 @@ fn slotted(
     if !region.contains(&*first[2]) {
         return None;
     }
-    // Where the parts stand, in order.
-    let mut places: Vec<(usize, usize)> = first
+    // The positions of the parts, in order.
+    let mut positions: Vec<(usize, usize)> = first
         .iter()
         .enumerate()
         .flat_map(|(part, text)| region.match_indices(&**text).map(move |(at, _)| (at, part)))
         .collect();
-    places.sort_unstable();
+    positions.sort_unstable();
     let (mut pieces, mut end) = (Vec::new(), None);
-    for (at, part) in places {
+    for (at, part) in positions {
         pieces.push((region.get(end.unwrap_or(at)..at)?, part));
         end = Some(at + first[part].len());
     }
@@ -151,7 +151,7 @@ fn slotted(
     Some((template, texts.collect::<Option<_>>()?))
 }
 
-/// A call of a probe with other arguments.
-pub(super) fn calling(arguments: &Value) -> Value {
+/// The first call of the probes with other arguments.
+pub(super) fn probe_call(arguments: &Value) -> Value {
     call("qcallonex", "qtoolone", arguments)
 }

@@ -1,5 +1,5 @@
-//! Tool calls of an answer: what stands round one and round all, and before the answer's text or
-//! behind it.
+//! Tool calls of an answer: the text around each call and around all, and the position before or
+//! after the answer's text.
 
 use serde_json::{Value, json};
 
@@ -8,35 +8,36 @@ use super::call_form::{self, SingleCallForm};
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
 use super::wrapping::{Wrapping, escape};
+use crate::probing::diff::text_between;
 use crate::probing::{Probe, ProbeRenderer, call};
 
-/// What a template does with the calls of an answer.
+/// How a template writes the calls of an answer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct CallsForm {
-    /// One call; None when calls are not printed in a way that is known.
+    /// One call; None if it is printed in an unknown way.
     pub(super) form: Option<SingleCallForm>,
-    /// Round the calls and round each; None as well.
+    /// The text around the calls and around each; None as above.
     pub(super) wrapping: Option<Wrapping>,
-    /// The calls stand before the answer's text.
+    /// The calls precede the answer's text.
     pub(super) before_text: bool,
     /// The end of `assistant.before` that an answer without text lacks.
     pub(super) if_nonempty: Option<String>,
-    /// Between a text and the calls.
+    /// The text between the answer's text and the calls.
     pub(super) separator: String,
-    /// `assistant_template_with_calls`, where their turn is another.
+    /// `assistant_template_with_calls`, if the turn differs from that of a plain answer.
     pub(super) turn: Option<String>,
     /// `assistant_template_with_empty_calls`.
     pub(super) empty: Option<String>,
-    /// ArgumentForm are refused unless they are a text.
-    pub(super) as_text: bool,
+    /// The template rejects arguments that are not text.
+    pub(super) text_arguments: bool,
     pub(super) residual: Vec<String>,
 }
 
-/// The calls of the probes, their arguments as an object or as text.
-pub(super) fn probes(as_text: bool) -> Vec<Value> {
+/// The calls of the probes, with arguments as text or as an object.
+pub(super) fn probe_calls(text_arguments: bool) -> Vec<Value> {
     let arguments = |city: &str| {
         let arguments = json!({ "zone": city, "deep": { "b": [1, true, null], "a": "ü \"q\"" } });
-        if as_text { Value::String(arguments.to_string()) } else { arguments }
+        if text_arguments { Value::String(arguments.to_string()) } else { arguments }
     };
     vec![
         call("qcallonex", "qtoolone", &arguments("Qplaceone")),
@@ -44,9 +45,9 @@ pub(super) fn probes(as_text: bool) -> Vec<Value> {
     ]
 }
 
-/// The prompt up to the end of the last turn, as it is when a user's follows: a last turn may have
-/// marks of its own. Else as it is when nothing follows.
-pub(super) fn turn(
+/// The prompt up to the end of the last turn if a user turn follows, because a last turn may be
+/// written differently. If the template rejects that, the prompt without a following turn.
+pub(super) fn inner_turn(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     conversation: &Probe,
@@ -58,11 +59,10 @@ pub(super) fn turn(
     inner.map(str::to_owned).or_else(|| foreign.prompt(conversation))
 }
 
-/// What stands for the content of an answer that is null: a template may print it as Python does.
+/// The text for null content of an answer. A template may print it as Python does.
 pub(super) fn null_content(foreign: &ProbeRenderer<'_>) -> &'static str {
     let saying = |content: Value| {
-        let message =
-            json!({ "role": "assistant", "content": content, "tool_calls": probes(false)[..1] });
+        let message = json!({ "role": "assistant", "content": content, "tool_calls": probe_calls(false)[..1] });
         foreign.prompt(&Probe::from_user(USER).message(message))
     };
     let null = saying(Value::Null);
@@ -73,145 +73,138 @@ pub(super) fn null_content(foreign: &ProbeRenderer<'_>) -> &'static str {
     }
 }
 
-/// Finds them; None when they are not printed.
+/// Finds the form of calls; None if the template does not print them.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     compose: &Compose<'_>,
 ) -> Option<CallsForm> {
-    let mut calls = probes(false);
-    let render = |text: &str, calls: &[Value]| {
-        turn(foreign, chat, &Probe::from_user(USER).calls(text, calls))
+    let renders = match CallRenders::new(foreign, chat) {
+        Ok(renders) => renders,
+        Err(found) => return found,
     };
-    let mut found = CallsForm::default();
-    let mut one = render("", &calls[..1]);
-    let mut spoken = render(ANSWER, &calls[..1]);
-    if one.is_none() && spoken.is_none() {
-        calls = probes(true);
-        found.as_text = true;
-        one = render("", &calls[..1]);
-        spoken = render(ANSWER, &calls[..1]);
-    }
-    if one.is_none() && spoken.is_none() {
-        found.residual.push("the template refuses tool calls".to_owned());
-        return Some(found);
-    }
-    let shows = |text: &Option<String>| {
-        text.as_ref().is_some_and(|text| text.contains("qtoolone") || text.contains("Qplaceone"))
-    };
-    if !shows(&one) && !shows(&spoken) {
-        return None;
-    }
-    let sample = one.as_ref().or(spoken.as_ref())?;
-    let spoken_only = one.is_none();
-    let turn_of = |arguments: &Value| {
-        render(if spoken_only { ANSWER } else { "" }, &[call_form::calling(arguments)])
-    };
-    let Some(form) = call_form::find(sample, &calls, &turn_of, compose) else {
+    let mut found = CallsForm { text_arguments: renders.text_arguments, ..CallsForm::default() };
+    let Some(form) = renders.call_form(compose) else {
         found.residual.push(
-            "a call is not printed as JSON or as texts round its name, its id and its arguments"
+            "a call is not printed as JSON or as text around its name, its id and its arguments"
                 .to_owned(),
         );
         return Some(found);
     };
-    let outer = CallTurn { chat, first: &form.texts[0] };
-    let alone = one.as_deref().and_then(|one| outer.alone(one));
-    let with_text = spoken.as_deref().and_then(|spoken| outer.with_text(spoken));
-    let own =
-        one.as_deref().zip(spoken.as_deref()).and_then(|(one, spoken)| outer.own_turn(one, spoken));
-    let fits = alone.is_some() && with_text.is_some();
-    let (before, after) = match (&alone, &with_text) {
-        _ if !fits && own.is_some() => {
-            let OwnCallTurn { template, before, after } = own.unwrap_or_default();
-            found.turn = Some(template);
-            (before, after)
-        }
-        (Some((before, _)), Some(text)) => {
-            found.before_text = text.calls_first;
-            found.if_nonempty = outer.lacking(before, text);
-            let (own, after) = outer.strip(&alone)?;
-            let separator = outer.separator(&alone, text);
-            match (&found.if_nonempty, separator) {
-                // An empty answer without calls begins as one with calls does.
-                (Some(lacking), _) if !text.calls_first && *lacking == chat.if_nonempty => {
-                    (text.before.clone(), text.after.clone())
-                }
-                (_, Some(separator)) => {
-                    found.if_nonempty = None;
-                    found.separator = separator;
-                    (own, after)
-                }
-                (Some(_), None) if !text.calls_first => (text.before.clone(), text.after.clone()),
-                (lacking, None) => {
-                    if lacking.is_none() {
-                        found
-                            .residual
-                            .push("the text before calls depends on the answer's text".to_owned());
-                    }
-                    (own, after)
-                }
-            }
-        }
-        (Some(_), None) => {
-            found
-                .residual
-                .push("an answer with calls and text is not printed as its parts are".to_owned());
-            outer.strip(&alone)?
-        }
-        (None, Some(text)) => {
-            found.residual.push(
-                "an answer with calls and no text is not printed as its parts are".to_owned(),
-            );
-            found.before_text = text.calls_first;
-            (text.before.clone(), text.after.clone())
-        }
-        (None, None) => {
-            found
-                .residual
-                .push("the turn round calls differs from that of a plain answer".to_owned());
-            return Some(found);
-        }
+    let turn = CallTurn { chat, first: &form.texts[0] };
+    let Some((before, after)) = turn.wrapper(&renders, &mut found) else {
+        found.residual.push("the turn around calls differs from that of a plain answer".to_owned());
+        return Some(found);
     };
     if [&before, &after].into_iter().any(|text| contains_needle(text)) {
-        found.residual.push("parts of a call stand outside the text of the call".to_owned());
+        found.residual.push("parts of a call are printed outside the text of the call".to_owned());
         return Some(found);
     }
-    let two = render("", &calls).or_else(|| render(ANSWER, &calls));
-    let between = two.as_deref().map(|two| {
-        let (_, rest) = two.split_once(&*form.texts[0])?;
-        rest.split_once(&*form.texts[1]).map(|(between, _)| between.to_owned())
-    });
-    found.wrapping = Some(match between.flatten() {
-        Some(between) if !contains_needle(&between) => Wrapping::joined(&before, &between, &after),
-        _ => {
-            if two.is_some() {
-                found.residual.push("several calls are not printed as one is".to_owned());
-            }
-            Wrapping::single(&before, &after)
-        }
-    });
+    found.wrapping = Some(renders.wrapping(&form, &before, &after, &mut found.residual));
     found.form = Some(form);
-    let empty = render(ANSWER, &[]);
-    if empty != turn(foreign, chat, &Probe::from_user(USER).assistant(ANSWER)) {
-        let own = empty
-            .as_deref()
-            .and_then(|empty| empty.split_once(USER)?.1.strip_prefix(&*chat.user.after));
-        let pattern = own.map(|own| escape(own).replacen(ANSWER, "{content}", 1));
-        found.empty = pattern.filter(|pattern| !contains_needle(pattern));
-    }
+    found.empty = renders.empty_calls();
     Some(found)
 }
 
-/// What stands round the call in a turn with text.
+/// Renders of an answer with calls.
+struct CallRenders<'a> {
+    foreign: &'a ProbeRenderer<'a>,
+    chat: &'a ChatForm,
+    calls: Vec<Value>,
+    text_arguments: bool,
+    /// One call without text.
+    one: Option<String>,
+    /// One call with text.
+    spoken: Option<String>,
+}
+
+impl<'a> CallRenders<'a> {
+    /// Renders one call, with arguments as text if the template rejects objects. The error is the
+    /// result for a template that prints no calls.
+    fn new(
+        foreign: &'a ProbeRenderer<'a>,
+        chat: &'a ChatForm,
+    ) -> Result<CallRenders<'a>, Option<CallsForm>> {
+        for text_arguments in [false, true] {
+            let mut renders = CallRenders {
+                foreign,
+                chat,
+                calls: probe_calls(text_arguments),
+                text_arguments,
+                one: None,
+                spoken: None,
+            };
+            renders.one = renders.render("", &renders.calls[..1]);
+            renders.spoken = renders.render(ANSWER, &renders.calls[..1]);
+            let shown: Vec<&String> = renders.one.iter().chain(&renders.spoken).collect();
+            if shown.is_empty() {
+                continue;
+            }
+            let shows_call = |text: &&String| {
+                ["qtoolone", "Qplaceone"].iter().any(|needle| text.contains(needle))
+            };
+            return if shown.iter().any(shows_call) { Ok(renders) } else { Err(None) };
+        }
+        let residual = vec!["the template rejects tool calls".to_owned()];
+        Err(Some(CallsForm { text_arguments: true, residual, ..CallsForm::default() }))
+    }
+
+    fn render(&self, text: &str, calls: &[Value]) -> Option<String> {
+        inner_turn(self.foreign, self.chat, &Probe::from_user(USER).calls(text, calls))
+    }
+
+    fn call_form(&self, compose: &Compose<'_>) -> Option<SingleCallForm> {
+        let sample = self.one.as_ref().or(self.spoken.as_ref())?;
+        let text = if self.one.is_none() { ANSWER } else { "" };
+        let render = |arguments: &Value| self.render(text, &[call_form::probe_call(arguments)]);
+        call_form::find(sample, &self.calls, &render, compose)
+    }
+
+    /// The text around all calls and around each, from a render of two.
+    fn wrapping(
+        &self,
+        form: &SingleCallForm,
+        before: &str,
+        after: &str,
+        residual: &mut Vec<String>,
+    ) -> Wrapping {
+        let two = self.render("", &self.calls).or_else(|| self.render(ANSWER, &self.calls));
+        let between =
+            two.as_deref().and_then(|two| text_between(two, &form.texts[0], &form.texts[1]));
+        match between.filter(|between| !contains_needle(between)) {
+            Some(between) => Wrapping::joined(before, between, after),
+            None => {
+                if two.is_some() {
+                    residual.push("several calls are not printed as one is".to_owned());
+                }
+                Wrapping::single(before, after)
+            }
+        }
+    }
+
+    /// `assistant_template_with_empty_calls`, if an empty list of calls changes an answer.
+    fn empty_calls(&self) -> Option<String> {
+        let empty = self.render(ANSWER, &[]);
+        let answer = Probe::from_user(USER).assistant(ANSWER);
+        if empty == inner_turn(self.foreign, self.chat, &answer) {
+            return None;
+        }
+        let own = empty.as_deref()?.split_once(USER)?.1.strip_prefix(&*self.chat.user.after)?;
+        let template = escape(own).replacen(ANSWER, "{content}", 1);
+        (!contains_needle(&template)).then_some(template)
+    }
+}
+
+/// The text around the call in a turn with text.
 struct CallWithText {
-    /// Between the text and the call, or before the call.
+    /// The text between the answer's text and the call, or before the call.
     before: String,
-    /// Behind the call, without the end of the turn.
+    /// The text after the call, without the end of the turn.
     after: String,
     calls_first: bool,
 }
 
-/// The turn of an answer with calls, where it is not that of a plain answer with the calls put in.
+/// The turn of an answer with calls, if it is not a plain answer with inserted calls.
 #[derive(Default)]
 struct OwnCallTurn {
     template: String,
@@ -225,7 +218,73 @@ struct CallTurn<'a> {
 }
 
 impl CallTurn<'_> {
-    /// The texts from the user's to the call, and behind it without the end of the turn, for an
+    /// The texts before and after the call; None if the turn is unknown.
+    fn wrapper(
+        &self,
+        renders: &CallRenders<'_>,
+        found: &mut CallsForm,
+    ) -> Option<(String, String)> {
+        let (one, spoken) = (renders.one.as_deref(), renders.spoken.as_deref());
+        let alone = one.and_then(|one| self.alone(one));
+        let with_text = spoken.and_then(|spoken| self.with_text(spoken));
+        if alone.is_none() || with_text.is_none() {
+            let own = one.zip(spoken).and_then(|(one, spoken)| self.own_turn(one, spoken));
+            if let Some(OwnCallTurn { template, before, after }) = own {
+                found.turn = Some(template);
+                return Some((before, after));
+            }
+        }
+        match (alone, with_text) {
+            (Some(alone), Some(text)) => Some(self.combine(&alone, text, found)),
+            (Some(alone), None) => {
+                found.residual.push(
+                    "an answer with calls and text is not printed as its parts are".to_owned(),
+                );
+                Some(self.strip(&alone))
+            }
+            (None, Some(text)) => {
+                found.residual.push(
+                    "an answer with calls and no text is not printed as its parts are".to_owned(),
+                );
+                found.before_text = text.calls_first;
+                Some((text.before, text.after))
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// The texts around the call, where renders with and without text are known.
+    fn combine(
+        &self,
+        alone: &(String, String),
+        text: CallWithText,
+        found: &mut CallsForm,
+    ) -> (String, String) {
+        found.before_text = text.calls_first;
+        found.if_nonempty = self.lacking(&alone.0, &text);
+        match (&found.if_nonempty, self.separator(alone, &text)) {
+            // An empty answer without calls starts as one with calls does.
+            (Some(lacking), _) if !text.calls_first && *lacking == self.chat.if_nonempty => {
+                (text.before, text.after)
+            }
+            (_, Some(separator)) => {
+                found.if_nonempty = None;
+                found.separator = separator;
+                self.strip(alone)
+            }
+            (Some(_), None) if !text.calls_first => (text.before, text.after),
+            (lacking, None) => {
+                if lacking.is_none() {
+                    found
+                        .residual
+                        .push("the text before calls depends on the answer's text".to_owned());
+                }
+                self.strip(alone)
+            }
+        }
+    }
+
+    /// The texts from the user turn to the call, and from the call to the end of the turn, for an
     /// answer without text.
     fn alone(&self, prompt: &str) -> Option<(String, String)> {
         let (before, after) = prompt.split_once(self.first)?;
@@ -234,7 +293,7 @@ impl CallTurn<'_> {
         Some((before.to_owned(), self.ended(after)?))
     }
 
-    /// The same for one with text.
+    /// The same for an answer with text.
     fn with_text(&self, prompt: &str) -> Option<CallWithText> {
         let (before, after) = prompt.split_once(self.first)?;
         let (_, turn) = prompt.split_once(USER)?;
@@ -256,8 +315,7 @@ impl CallTurn<'_> {
         })
     }
 
-    /// The text behind a call without the end of the turn; also where the last turn ends in another
-    /// way.
+    /// The text after a call without the end of the turn. The last turn may end differently.
     fn ended(&self, after: &str) -> Option<String> {
         let end = &*self.chat.assistant.after;
         if let Some(after) = after.strip_suffix(end) {
@@ -266,7 +324,7 @@ impl CallTurn<'_> {
         after.strip_suffix(end.trim_end()).map(str::to_owned)
     }
 
-    /// What of the text before an answer is missing when there are only calls.
+    /// The part of `assistant.before` that an answer with only calls lacks.
     fn lacking(&self, alone: &str, text: &CallWithText) -> Option<String> {
         let begin = alone.strip_suffix(&*text.before)?;
         if text.calls_first && begin != self.chat.assistant.before {
@@ -275,8 +333,8 @@ impl CallTurn<'_> {
         self.chat.assistant.before.strip_prefix(begin).map(str::to_owned)
     }
 
-    /// A turn of its own, from prompts without and with a text: calls may drop it, or end the turn
-    /// in another way.
+    /// The turn from prompts without and with text, if calls drop the text or end the turn
+    /// differently.
     fn own_turn(&self, one: &str, spoken: &str) -> Option<OwnCallTurn> {
         let around = |prompt: &str| -> Option<[String; 2]> {
             let (before, after) = prompt.split_once(self.first)?;
@@ -297,9 +355,10 @@ impl CallTurn<'_> {
             return same.then(|| made(head, "{content}{tool_calls}", "", between, &after));
         }
         let before_calls = own.unwrap_or(&before);
-        if let Some((behind, tail)) = with_after.split_once(ANSWER) {
-            let same = with_before == before && after == format!("{behind}{tail}");
-            return same.then(|| made(head, "{tool_calls}{content}", tail, before_calls, behind));
+        if let Some((after_calls, tail)) = with_after.split_once(ANSWER) {
+            let same = with_before == before && after == format!("{after_calls}{tail}");
+            return same
+                .then(|| made(head, "{tool_calls}{content}", tail, before_calls, after_calls));
         }
         let tail = if after.ends_with(&*assistant.after) { &*assistant.after } else { "" };
         let same = with_before == before && with_after == after;
@@ -308,9 +367,8 @@ impl CallTurn<'_> {
         })
     }
 
-    /// What stands between a text and the calls, when an answer without text has all else.
-    fn separator(&self, alone: &Option<(String, String)>, text: &CallWithText) -> Option<String> {
-        let (before, after) = alone.as_ref()?;
+    /// The text between the answer's text and the calls, if an answer without text has all else.
+    fn separator(&self, (before, after): &(String, String), text: &CallWithText) -> Option<String> {
         let own = before.strip_prefix(&*self.chat.assistant.before)?;
         let separator = if text.calls_first {
             text.after.strip_prefix(&**after).filter(|_| text.before == own)?
@@ -320,16 +378,15 @@ impl CallTurn<'_> {
         Some(separator.to_owned())
     }
 
-    /// The texts round the call without those of a plain answer's turn.
-    fn strip(&self, alone: &Option<(String, String)>) -> Option<(String, String)> {
-        let (before, after) = alone.as_ref()?;
+    /// The texts around the call without those of a plain answer.
+    fn strip(&self, (before, after): &(String, String)) -> (String, String) {
         let own = before.strip_prefix(&*self.chat.assistant.before).unwrap_or(before);
-        Some((own.to_owned(), after.clone()))
+        (own.to_owned(), after.clone())
     }
 }
 
 impl CallsForm {
-    /// `single_tool_call_template` and `tool_calls_template`, where there is more than the call.
+    /// `single_tool_call_template` and `tool_calls_template`.
     pub(super) fn templates(&self) -> Option<[String; 2]> {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
         let call = &self.form.as_ref()?.template;

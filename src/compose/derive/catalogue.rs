@@ -1,4 +1,4 @@
-//! How a template writes declared tools: where in a prompt, and which formatter writes the same.
+//! Finds the catalogue of declared tools in a prompt, and the formatter that writes the same.
 
 use std::ops::Range;
 
@@ -9,26 +9,22 @@ use super::needles::contains_needle;
 use super::tool_rows;
 use crate::probing::{Probe, tool};
 
-/// A catalogue in a prompt, and what writes it.
+/// A catalogue in a prompt, and how to write it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Catalogue {
-    /// All tools.
+    /// The bytes of all tools.
     pub(super) range: Range<usize>,
     /// `tool_policy.formatter`; None for the default.
     pub(super) formatter: Option<Value>,
-    /// Of the tools' `function` members.
+    /// It lists the `function` members of the tools.
     pub(super) picks: bool,
-    /// Between the two tools, unless they are a list.
+    /// The text between the two tools, unless they are a list.
     pub(super) joiner: Option<String>,
-    /// `single_tool_template`, where each tool stands in a row of text; all rows are joined by
-    /// `joiner`.
+    /// `single_tool_template`, if each tool is a row of text. `joiner` joins the rows.
     pub(super) row: Option<String>,
 }
 
-/// How many tools the probe has.
-const TOOLS: usize = 2;
-
-/// Finds the catalogue of these two tools; None when no formatter writes what stands there.
+/// Finds the catalogue of these two tools; None if no formatter writes it.
 pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
     let yaml = || {
         [false, true].into_iter().find_map(|picks| {
@@ -63,7 +59,7 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
         .or_else(|| tool_rows::find(text, tools, compose))
 }
 
-/// The order of members that an XML catalogue shows; `render` renders declared tools.
+/// The formatter with the order of members in an XML catalogue. `render` renders declared tools.
 pub(super) fn xml_order(
     render: &dyn Fn(&[Value]) -> Option<String>,
     compose: &Compose<'_>,
@@ -87,8 +83,8 @@ pub(super) fn xml_order(
     )
 }
 
-/// Whether the text names the tool in a form that is not JSON of the tool.
-pub(super) fn names(text: &str, tools: &[Value]) -> bool {
+/// Whether the text contains the name of a tool.
+pub(super) fn contains_name(text: &str, tools: &[Value]) -> bool {
     let name =
         |tool: &Value| tool["function"]["name"].as_str().is_some_and(|name| text.contains(name));
     tools.iter().any(name)
@@ -129,14 +125,14 @@ pub(super) fn written_by(
     compose(&spec)?.prompt(&Probe::from_user("").tools(tools))
 }
 
-/// One JSON value in a text.
+/// A JSON value in a text.
 struct JsonMatch {
     range: Range<usize>,
     value: Value,
 }
 
-/// The first value at or behind this byte that one of the wanted ones equals.
-fn first_of(text: &str, from: usize, wanted: &[&Value]) -> Option<JsonMatch> {
+/// The first of the wanted values at or after this byte.
+fn find_value(text: &str, from: usize, wanted: &[&Value]) -> Option<JsonMatch> {
     let mut at = from;
     loop {
         at += text.get(at..)?.find(['[', '{'])?;
@@ -154,13 +150,13 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     let [one, two] = tools else { return None };
     let functions = [&one["function"], &two["function"]];
     let (list, function_list) = (json!([one, two]), json!(functions));
-    let first = first_of(text, 0, &[&list, &function_list, one, functions[0]])?;
+    let first = find_value(text, 0, &[&list, &function_list, one, functions[0]])?;
     let picks = first.value == function_list || first.value == *functions[0];
     let as_list = first.value.is_array();
     let (range, joiner) = if as_list {
         (first.range.clone(), None)
     } else {
-        let second = first_of(text, first.range.end, &[if picks { functions[1] } else { two }])?;
+        let second = find_value(text, first.range.end, &[if picks { functions[1] } else { two }])?;
         (first.range.start..second.range.end, Some(&text[first.range.end..second.range.start]))
     };
     if joiner.is_some_and(contains_needle) {
@@ -169,8 +165,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     let style = JsonSpelling::of(&text[first.range]);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);
-        let same =
-            written(formatter.as_ref(), picks, &tools[..TOOLS], compose)? == text[range.clone()];
+        let same = written(formatter.as_ref(), picks, tools, compose)? == text[range.clone()];
         same.then(|| Catalogue {
             range: range.clone(),
             formatter,
@@ -181,7 +176,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     })
 }
 
-/// What can be seen of how JSON was written.
+/// The spelling of JSON in a prompt.
 pub(super) struct JsonSpelling {
     indent: Option<usize>,
     item: String,
@@ -198,8 +193,8 @@ impl JsonSpelling {
                 _ if escaped => escaped = false,
                 '\\' if quoted => escaped = true,
                 '"' => quoted = !quoted,
-                ',' if !quoted && item.is_none() => item = Some(spaced(&written[at..])),
-                ':' if !quoted && key.is_none() => key = Some(spaced(&written[at..])),
+                ',' if !quoted && item.is_none() => item = Some(with_spaces(&written[at..])),
+                ':' if !quoted && key.is_none() => key = Some(with_spaces(&written[at..])),
                 _ => {}
             }
         }
@@ -214,7 +209,7 @@ impl JsonSpelling {
         }
     }
 
-    /// As `tool_policy.formatter`; None for the default.
+    /// The `tool_policy.formatter`; None for the default.
     pub(super) fn formatter(&self, joiner: Option<&str>, sort_keys: bool) -> Option<Value> {
         let mut members = Map::new();
         if let Some(indent) = self.indent {
@@ -242,7 +237,7 @@ impl JsonSpelling {
     }
 }
 
-/// A separator with the spaces behind it.
-fn spaced(text: &str) -> &str {
+/// A separator with the spaces after it.
+fn with_spaces(text: &str) -> &str {
     &text[..1 + text[1..].len() - text[1..].trim_start_matches(' ').len()]
 }

@@ -1,5 +1,5 @@
-//! Plain chat: what stands round a user's text and an answer, before the first turn, and at the end
-//! of a prompt.
+//! Plain chat: the text around user messages and answers, before the first turn, and at the end of a
+//! prompt.
 
 use serde_json::json;
 
@@ -8,8 +8,8 @@ use super::needles::{ANSWER, USER, USER_2, USER_3};
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, ProbeRenderer};
 
-/// Said of a first user's turn.
-pub(super) const FIRST_DIFFERS: &str = "the first user turn begins differently from later ones";
+/// The residual of a first user turn.
+pub(super) const FIRST_DIFFERS: &str = "the first user turn starts differently from later ones";
 
 /// The text before and after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,85 +18,71 @@ pub(super) struct TurnWrapper {
     pub(super) after: String,
 }
 
-/// What plain chat is made of.
+/// The texts of plain chat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ChatForm {
-    /// What stands before the first user turn when there is no system message.
+    /// The text before the first user turn, without a system message.
     pub(super) opening: String,
     pub(super) user: TurnWrapper,
     pub(super) assistant: TurnWrapper,
-    /// Of an answer that is the last message, when it has another form.
+    /// The wrapper of an answer that is the last message, if it differs.
     pub(super) last: Option<TurnWrapper>,
-    /// Only where no generation prompt follows.
+    /// `last` applies only without a generation prompt.
     pub(super) last_unasked: bool,
-    /// The begin of turns that the first one lacks.
+    /// The start of turns that the first turn lacks.
     pub(super) first_without: String,
-    /// What ends a prompt without a generation prompt.
+    /// The end of a prompt without a generation prompt.
     pub(super) ending: String,
-    /// Roles of the message before behind which an answer begins as `assistant` does; all, when
-    /// empty.
+    /// The roles after which an answer starts with `assistant.before`; empty if all do.
     pub(super) opener_after: Vec<&'static str>,
-    /// The generation prompt behind an answer, when it is another one.
+    /// The generation prompt after an answer, if it differs.
     pub(super) prompt_after_answer: Option<String>,
-    /// Roles of a last message behind which there is no generation prompt.
+    /// The roles of a last message that get no generation prompt.
     pub(super) no_prompt_after: Vec<&'static str>,
     pub(super) generation_prompt: String,
     /// The end of `assistant.before` that an empty answer lacks.
     pub(super) if_nonempty: String,
-    /// Answers lose white space at both ends.
+    /// Whitespace at both ends of answers is removed.
     pub(super) strips: bool,
-    /// What does not fit, in words.
+    /// What the blocks do not express, in words.
     pub(super) residual: Vec<String>,
 }
 
-/// Finds them, or says why not.
+const NOT_PRINTED_ONCE: &str = "the text of a user message is not printed once";
+const NOT_PRINTED_AS_IS: &str = "an earlier answer is not printed as it is";
+
+/// Finds the form of plain chat, or the reason why there is none.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
-    let render = |conversation: Probe| foreign.prompt(&conversation);
     let mut residual = Vec::new();
-    let one = render(Probe::from_user(USER))
-        .ok_or("the template refuses a conversation of one user message")?;
-    let [first, tail] =
-        *split_at_needles(&one, [USER]).ok_or("the text of a user message is not printed once")?
-    else {
-        return Err("the text of a user message is not printed once".to_owned());
-    };
-    let asked = render(Probe::from_user(USER).generation_prompt())
-        .ok_or("the template refuses a generation prompt")?;
-    let users = render(Probe::from_user(USER).user(USER_2));
+    let user = Probe::from_user(USER);
+    let exchange = user.clone().assistant(ANSWER);
+    let one =
+        foreign.prompt(&user).ok_or("the template rejects a conversation of one user message")?;
+    let pieces = split_at_needles(&one, [USER]).ok_or(NOT_PRINTED_ONCE)?;
+    let (first, tail) = (pieces[0], pieces[1]);
+    let asked = foreign
+        .prompt(&user.clone().generation_prompt())
+        .ok_or("the template rejects a generation prompt")?;
+    let users = foreign.prompt(&user.user(USER_2));
     let users = users
         .as_deref()
         .and_then(|users| split_at_needles(users, [USER, USER_2]))
         .map(|pieces| pieces[1].to_owned());
-    let exchange = Probe::from_user(USER).assistant(ANSWER);
-    let last = render(exchange.clone());
-    let ends = UserTurnEnd {
+    let last = foreign.prompt(&exchange);
+    let end = UserTurnEnd {
         first,
         tail,
         asked: asked.split_once(USER).map_or("", |(_, asked)| asked),
+        is_appended: asked.starts_with(&one),
         last: last.as_deref(),
     };
-    let mut after_user = tail.to_owned();
-    let mut generation_prompt = String::new();
-    let mut ending = String::new();
-    if let Some(cut) = ends.cut(users.as_deref()) {
-        after_user.truncate(cut);
-        ends.asked[cut..].clone_into(&mut generation_prompt);
-        tail[cut..].clone_into(&mut ending);
-    } else if let Some(added) = asked.strip_prefix(&one) {
-        added.clone_into(&mut generation_prompt);
-    } else {
-        residual.push("the generation prompt is not an addition at the end".to_owned());
-        let shared = common_prefix(tail, ends.asked);
-        after_user.truncate(shared);
-        ends.asked[shared..].clone_into(&mut generation_prompt);
-    }
-    let two = render(exchange.clone().user(USER_2))
-        .ok_or("the template refuses an answer between two user messages")?;
-    let [_, to_answer, to_user, _] = *split_at_needles(&two, [USER, ANSWER, USER_2])
-        .ok_or("an earlier answer is not printed as it is")?
-    else {
-        return Err("an earlier answer is not printed as it is".to_owned());
-    };
+    let EndParts { mut after_user, generation_prompt, ending } =
+        end.split(users.as_deref(), &mut residual);
+    let two = foreign
+        .prompt(&exchange.user(USER_2))
+        .ok_or("the template rejects an answer between two user messages")?;
+    let pieces = split_at_needles(&two, [USER, ANSWER, USER_2]).ok_or(NOT_PRINTED_AS_IS)?;
+    let (to_answer, to_user) = (pieces[1], pieces[2]);
     if !to_answer.starts_with(&after_user) {
         residual.push("the last user turn differs from earlier ones".to_owned());
         after_user = match to_answer.strip_suffix(&generation_prompt) {
@@ -105,78 +91,82 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
         };
     }
     let before_answer = to_answer[after_user.len()..].to_owned();
-    // What ends a prompt is no part of its last turn.
+    // The ending of a prompt is not part of its last turn.
     let last = last.and_then(|last| last.strip_suffix(&*ending).map(str::to_owned));
-    let turns = AnswerToUser {
+    let answer_to_user = AnswerToUser {
         first,
         between: to_user,
         users: users.as_deref().and_then(|between| between.strip_prefix(&*after_user)),
         generation_prompt: &generation_prompt,
     };
-    let (after_answer, before_user) = turns.split(last.as_deref(), &mut residual);
-    let mut first_without = String::new();
-    let opening = match first.strip_suffix(&before_user) {
-        Some(opening) => opening.to_owned(),
-        None => {
-            let shared = common_suffix(first, &before_user);
-            let lacking = &before_user[..before_user.len() - shared];
-            if before_answer.starts_with(lacking) {
-                lacking.clone_into(&mut first_without);
-            } else {
-                residual.push(FIRST_DIFFERS.to_owned());
-            }
-            first[..first.len() - shared].to_owned()
-        }
-    };
+    let (after_answer, before_user) = answer_to_user.split(last.as_deref(), &mut residual);
+    let (opening, first_without) =
+        split_opening(first, &before_user, &before_answer, &mut residual);
     let assistant = TurnWrapper { before: before_answer, after: after_answer };
-    let own = last.as_deref().and_then(|last| split_at_needles(last, [USER, ANSWER])).and_then(
-        |pieces| {
-            Some(TurnWrapper {
-                before: pieces[1].strip_prefix(&*after_user)?.to_owned(),
-                after: pieces[2].to_owned(),
-            })
-        },
-    );
+    let own = last.as_deref().and_then(|last| answer_wrapper(last, &after_user));
     if own.is_none() && last.is_some() {
         residual.push("the last answer is printed differently from earlier ones".to_owned());
     }
     let mut chat = ChatForm {
         opening,
         user: TurnWrapper { before: before_user, after: after_user },
-        last_unasked: false,
         last: own.filter(|own| *own != assistant),
         assistant,
         ending,
         first_without,
-        prompt_after_answer: None,
-        no_prompt_after: Vec::new(),
-        opener_after: Vec::new(),
         generation_prompt,
-        if_nonempty: String::new(),
-        strips: false,
         residual,
+        ..ChatForm::default()
     };
     chat.if_nonempty = if_nonempty(foreign, &chat).unwrap_or_default();
-    prompts(foreign, &mut chat);
-    openers(foreign, &mut chat);
-    let spaced = render(Probe::from_user(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2));
-    chat.strips = spaced.is_some_and(|spaced| spaced == two);
+    find_prompts(foreign, &mut chat);
+    find_openers(foreign, &mut chat);
+    let spaced = Probe::from_user(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2);
+    chat.strips = foreign.prompt(&spaced).is_some_and(|spaced| spaced == two);
     Ok(chat)
 }
 
-/// What is known of the text between an answer and the next user's.
+/// Splits the text before the first user message into the opening and the start of the turn.
+/// Returns the opening, and the start of other turns that the first turn lacks.
+fn split_opening(
+    first: &str,
+    before_user: &str,
+    before_answer: &str,
+    residual: &mut Vec<String>,
+) -> (String, String) {
+    if let Some(opening) = first.strip_suffix(before_user) {
+        return (opening.to_owned(), String::new());
+    }
+    let shared = common_suffix(first, before_user);
+    let lacking = &before_user[..before_user.len() - shared];
+    let opening = first[..first.len() - shared].to_owned();
+    if before_answer.starts_with(lacking) {
+        return (opening, lacking.to_owned());
+    }
+    residual.push(FIRST_DIFFERS.to_owned());
+    (opening, String::new())
+}
+
+/// The wrapper of the answer in a prompt that ends with it.
+fn answer_wrapper(last: &str, after_user: &str) -> Option<TurnWrapper> {
+    let pieces = split_at_needles(last, [USER, ANSWER])?;
+    let before = pieces[1].strip_prefix(after_user)?.to_owned();
+    Some(TurnWrapper { before, after: pieces[2].to_owned() })
+}
+
+/// The text between an answer and the next user message.
 struct AnswerToUser<'a> {
-    /// What stands before the first user's text.
+    /// The text before the first user message.
     first: &'a str,
     between: &'a str,
-    /// What begins a user turn behind another.
+    /// The start of a user turn after another one.
     users: Option<&'a str>,
     generation_prompt: &'a str,
 }
 
 impl AnswerToUser<'_> {
-    /// Splits it into the end of the one turn and the begin of the other; `last` is the prompt that
-    /// ends in an answer.
+    /// Splits it into the end of one turn and the start of the other. `last` is the prompt that ends
+    /// with an answer.
     fn split(&self, last: Option<&str>, residual: &mut Vec<String>) -> (String, String) {
         let AnswerToUser { first, between, users, generation_prompt } = *self;
         let owned = |end: &str, begin: &str| (end.to_owned(), begin.to_owned());
@@ -192,7 +182,9 @@ impl AnswerToUser<'_> {
                 unasked.and_then(|end| Some((end, between.strip_prefix(end)?)))
                 && first.ends_with(begin)
             {
-                residual.push("a generation prompt follows the last answer unasked".to_owned());
+                residual.push(
+                    "a generation prompt follows the last answer even if not requested".to_owned(),
+                );
                 return owned(end, begin);
             }
         }
@@ -211,7 +203,7 @@ impl AnswerToUser<'_> {
     }
 }
 
-/// The end of the text before an answer that is missing when the answer is empty.
+/// The end of `assistant.before` that an empty answer lacks.
 fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
     let empty = foreign.prompt(&Probe::from_user(USER).assistant(""))?;
     let (_, rest) = empty.split_once(USER)?;
@@ -225,11 +217,11 @@ fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Behind which messages an answer begins as it does behind a user's, when it does not behind all.
-fn openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
+/// Finds the roles after which an answer starts as it does after a user message, if not after all.
+fn find_openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let begin = &chat.assistant.before;
     let begins = |start: Probe, until: &str| {
-        // The first turn of all has less of its begin.
+        // The first turn lacks part of its start.
         let begin = if until.is_empty() {
             begin.strip_prefix(&*chat.first_without).unwrap_or(begin)
         } else {
@@ -243,7 +235,7 @@ fn openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
         return;
     }
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
-    let called = calls::probes(false);
+    let called = calls::probe_calls(false);
     let starts = [
         ("system", Probe::from_system("Qsystemone"), "Qsystemone"),
         ("assistant", Probe::from_user(USER_3).assistant(ANSWER), ANSWER),
@@ -254,9 +246,9 @@ fn openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     chat.opener_after = std::iter::once("user").chain(opened.map(|(role, ..)| role)).collect();
 }
 
-/// Which last messages have no generation prompt behind them, and the prompt where only some have
-/// one.
-fn prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
+/// Finds the roles of a last message that get no generation prompt, and generation prompts that
+/// differ.
+fn find_prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let added = |conversation: Probe| {
         let asked = foreign.prompt(&conversation.clone().generation_prompt())?;
         let said = foreign.prompt(&conversation)?;
@@ -268,7 +260,7 @@ fn prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let asked = foreign.prompt(&answer.generation_prompt());
     chat.last_unasked = answered.is_none() && asked.is_some_and(|asked| asked.ends_with(&usual));
     if chat.generation_prompt.is_empty() {
-        // Users' turns end in what others are asked with.
+        // The end of user turns is the generation prompt after others.
         if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty())
         {
             chat.generation_prompt = prompt;
@@ -289,23 +281,50 @@ fn prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     chat.no_prompt_after = without.map(|(role, _)| role).collect();
 }
 
-/// Prompts that end in a user's turn, and one that ends in an answer.
+/// Prompts that end with a user turn, and one that ends with an answer.
 struct UserTurnEnd<'a> {
-    /// Before the user's text.
+    /// Before the user message.
     first: &'a str,
-    /// Behind it.
+    /// After it.
     tail: &'a str,
-    /// Behind it with a generation prompt.
+    /// After it, with a generation prompt.
     asked: &'a str,
+    /// Whether the generation prompt is appended to the whole prompt.
+    is_appended: bool,
     last: Option<&'a str>,
 }
 
+/// The text after the last user message, split.
+struct EndParts {
+    after_user: String,
+    generation_prompt: String,
+    /// The end of a prompt without a generation prompt.
+    ending: String,
+}
+
 impl UserTurnEnd<'_> {
-    /// Where in `tail` the user's turn ends, when something follows it that no turn has. `between`
-    /// stands between two users' texts. None when all of it is the turn's.
-    fn cut(&self, between: Option<&str>) -> Option<usize> {
-        let UserTurnEnd { first, tail, asked, last } = *self;
-        let between = between?;
+    /// Splits the text after the user message. `users` is the text between two user messages.
+    fn split(&self, users: Option<&str>, residual: &mut Vec<String>) -> EndParts {
+        let parts = |at: usize, ending: &str| EndParts {
+            after_user: self.tail[..at].to_owned(),
+            generation_prompt: self.asked[at..].to_owned(),
+            ending: ending.to_owned(),
+        };
+        if let Some(at) = self.cut(users) {
+            return parts(at, &self.tail[at..]);
+        }
+        if self.is_appended {
+            return parts(self.tail.len(), "");
+        }
+        residual.push("the generation prompt is not appended at the end".to_owned());
+        parts(common_prefix(self.tail, self.asked), "")
+    }
+
+    /// Where in `tail` the user turn ends, if text follows that belongs to no turn. None if all of
+    /// it belongs to the turn.
+    fn cut(&self, users: Option<&str>) -> Option<usize> {
+        let UserTurnEnd { first, tail, asked, last, .. } = *self;
+        let between = users?;
         let is_turn = between.strip_prefix(tail).is_some_and(|begin| first.ends_with(begin));
         if is_turn && asked.starts_with(tail) || asked != tail && asked.starts_with(tail) {
             return None;
@@ -313,13 +332,13 @@ impl UserTurnEnd<'_> {
         let shared = common_prefix(tail, between).min(common_prefix(tail, asked));
         let cuts = (0..=shared)
             .filter(|at| between.is_char_boundary(*at) && first.ends_with(&between[*at..]));
-        // Of cuts that render the same, the last one at which a mark of its own begins.
+        // All cuts render the same. Prefer the last one at which a marker starts.
         let cut = cuts.max_by_key(|at| {
             let begin = between[*at..].chars().next().filter(|begin| "<[({#|".contains(*begin));
             let begins = begin.is_some_and(|begin| !between[..*at].ends_with(begin));
             (begins, if begins { *at } else { between.len() - *at })
         })?;
-        // The same follows an answer.
+        // The same text follows an answer.
         last?.ends_with(&tail[cut..]).then_some(cut)
     }
 }

@@ -1,16 +1,16 @@
-//! The conversations that a derived template is held to: other names and texts than the probes
-//! have, with what breaks templates that build JSON by hand or look for slots: quotes, braces,
-//! mark-up, letters beyond ASCII, empty and nested objects, several turns, users in a row.
+//! The conversations on which a derived template is compared with the foreign one. Names and texts
+//! differ from those of the probes. They contain what breaks templates that build JSON by hand or
+//! search for slots: quotes, braces, markup, non-ASCII letters, empty and nested objects, several
+//! turns, consecutive user messages.
 //!
-//! Texts neither begin nor end with white space: what a template does with that is told as a
-//! residual.
+//! No text starts or ends with whitespace. How a template treats that is reported as a residual.
 
 use serde_json::{Value, json};
 
 use super::parts::DerivedPart;
 use crate::probing::{Probe, call, tool};
 
-/// One conversation, by a name for reports.
+/// A conversation, with a name for reports.
 #[derive(Debug, Clone)]
 pub(super) struct CheckCase {
     pub(super) part: DerivedPart,
@@ -65,11 +65,11 @@ fn odd_call() -> Value {
     call("call_2", "search_all", &arguments)
 }
 
-/// All of them, by part.
+/// All cases, by part.
 pub(super) fn all() -> Vec<CheckCase> {
-    let mut contexts = Vec::new();
+    let mut cases = Vec::new();
     let mut add = |part: DerivedPart, list: Vec<(&'static str, Probe)>| {
-        contexts.extend(list.into_iter().map(|(id, conversation)| CheckCase {
+        cases.extend(list.into_iter().map(|(id, conversation)| CheckCase {
             part,
             id,
             conversation,
@@ -80,11 +80,11 @@ pub(super) fn all() -> Vec<CheckCase> {
     add(DerivedPart::Tools, tools());
     add(DerivedPart::Calls, calls());
     add(DerivedPart::Results, results());
-    // Every second one on another day: what holds a date is not exact.
-    for context in contexts.iter_mut().skip(1).step_by(2) {
-        context.conversation = context.conversation.clone().days_later(100);
+    // Every second case has another day: a part that contains a date is not exact.
+    for case in cases.iter_mut().skip(1).step_by(2) {
+        case.conversation = case.conversation.clone().days_later(100);
     }
-    contexts
+    cases
 }
 
 fn chat() -> Vec<(&'static str, Probe)> {
@@ -232,7 +232,7 @@ fn results() -> Vec<(&'static str, Probe)> {
 }
 
 impl CheckCase {
-    /// The same conversation without what the part is about.
+    /// The conversation without the input of the part.
     pub(super) fn without(&self) -> Probe {
         let mut conversation = self.conversation.clone();
         match self.part {

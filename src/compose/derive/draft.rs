@@ -1,10 +1,10 @@
-//! What was found, as a ComponentSpec.
+//! Writes what was found as a ComponentSpec.
 
 use serde_json::{Map, Value, json};
 
 use super::argument_form::ArgumentForm;
 use super::calls::CallsForm;
-use super::chat::ChatForm;
+use super::chat::{ChatForm, TurnWrapper};
 use super::media::MediaForm;
 use super::reasoning::ReasoningForm;
 use super::results::ResultsForm;
@@ -14,7 +14,7 @@ use super::system::{SystemForm, TurnShape};
 use super::tools::ToolsForm;
 use super::wrapping::escape;
 
-/// All that was found.
+/// Everything that was found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SpecDraft {
     pub(super) chat: ChatForm,
@@ -54,7 +54,7 @@ impl SpecMembers {
         }
     }
 
-    fn below(&mut self, name: &str, members: SpecMembers) {
+    fn nested(&mut self, name: &str, members: SpecMembers) {
         if !members.0.is_empty() {
             self.0.insert(name.to_owned(), members.0.into());
         }
@@ -62,78 +62,82 @@ impl SpecMembers {
 }
 
 impl SpecDraft {
-    /// The same with each reading of what renders leave open; the plainest first.
-    pub(super) fn ways(self) -> Vec<SpecDraft> {
-        let mut ways = vec![self];
-        let other = ways[0].calls.as_ref().and_then(|calls| calls.if_nonempty.clone());
-        if other.is_some_and(|other| other != ways[0].chat.if_nonempty) {
-            // With calls and without them, an answer without text begins differently: one of the
-            // two has to do.
-            let mut way = ways[0].clone();
-            if let Some(calls) = &mut way.calls {
+    /// A draft for each reading of what the renders leave open, the plainest first.
+    pub(super) fn variants(self) -> Vec<SpecDraft> {
+        let mut variants = vec![self];
+        let other = variants[0].calls.as_ref().and_then(|calls| calls.if_nonempty.clone());
+        if other.is_some_and(|other| other != variants[0].chat.if_nonempty) {
+            // An answer without text starts differently with calls and without. A spec expresses
+            // only one of the two.
+            let mut variant = variants[0].clone();
+            if let Some(calls) = &mut variant.calls {
                 calls.if_nonempty = None;
             }
-            ways.push(way);
+            variants.push(variant);
         }
-        ways
+        variants
     }
 
     /// The spec.
     pub(super) fn spec(&self) -> Value {
         let mut spec = SpecMembers::default();
-        self.system(&mut spec);
-        let ChatForm { user, assistant, generation_prompt, .. } = &self.chat;
+        self.write_system(&mut spec);
+        self.write_turns(&mut spec);
+        self.write_call_and_result_templates(&mut spec);
+        self.write_media(&mut spec);
+        for (name, value) in self.reasoning.fields().into_iter().chain(self.roles.fields()) {
+            spec.value(name, Some(value));
+        }
+        self.write_policies(&mut spec);
+        spec.0.into()
+    }
+
+    fn write_turns(&self, spec: &mut SpecMembers) {
+        let ChatForm { user, assistant, generation_prompt, last, .. } = &self.chat;
         spec.text(
             "user_template",
             &format!("{}{{content}}{}", escape(&user.before), escape(&user.after)),
             "",
         );
-        let lacking = self.if_nonempty();
-        let begin = escape(assistant.before.strip_suffix(lacking).unwrap_or(&assistant.before));
-        let calls = self.calls.as_ref().and_then(CallsForm::templates);
-        let own_turn =
-            self.calls.as_ref().and_then(|calls| calls.turn.as_deref()).filter(|_| calls.is_some());
+        let calls = self.calls.as_ref().filter(|calls| calls.templates().is_some());
+        let own_turn = calls.and_then(|calls| calls.turn.as_deref());
         spec.text("assistant_template_with_calls", own_turn.unwrap_or_default(), "");
-        let empty = self
-            .calls
-            .as_ref()
-            .and_then(|calls| calls.empty.as_deref())
-            .filter(|_| calls.is_some());
+        let empty = calls.and_then(|calls| calls.empty.as_deref());
         spec.value("assistant_template_with_empty_calls", empty.map(Value::from));
-        let slots = match (&calls, &self.calls) {
-            (Some(_), _) if own_turn.is_some() => "{content}",
-            (Some(_), Some(CallsForm { before_text: true, .. })) => "{tool_calls}{content}",
-            (Some(_), _) => "{content}{tool_calls}",
-            _ => "{content}",
+        let slots = match calls {
+            Some(_) if own_turn.is_some() => "{content}",
+            Some(CallsForm { before_text: true, .. }) => "{tool_calls}{content}",
+            Some(_) => "{content}{tool_calls}",
+            None => "{content}",
         };
-        spec.text("assistant_template", &format!("{begin}{slots}{}", escape(&assistant.after)), "");
-        if let Some(last) = &self.chat.last {
-            let begin = escape(last.before.strip_suffix(lacking).unwrap_or(&last.before));
-            spec.text(
-                "last_assistant_template",
-                &format!("{begin}{slots}{}", escape(&last.after)),
-                "",
-            );
+        let lacking = self.if_nonempty();
+        let begin =
+            |text: &TurnWrapper| escape(text.before.strip_suffix(lacking).unwrap_or(&text.before));
+        let template =
+            |text: &TurnWrapper| format!("{}{slots}{}", begin(text), escape(&text.after));
+        spec.text("assistant_template", &template(assistant), "");
+        if let Some(last) = last {
+            spec.text("last_assistant_template", &template(last), "");
         }
-        spec.flag(
-            "last_assistant_with_prompt",
-            !self.chat.last_unasked || self.chat.last.is_none(),
-            true,
-        );
-        spec.value(
-            "prompt_after_answer",
-            self.chat.prompt_after_answer.as_deref().map(|prompt| escape(prompt).into()),
-        );
+        spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || last.is_none(), true);
+        let prompt_after_answer = self.chat.prompt_after_answer.as_deref();
+        spec.value("prompt_after_answer", prompt_after_answer.map(|prompt| escape(prompt).into()));
         spec.text("first_turn_without", &escape(&self.chat.first_without), "");
         spec.text("ending", &escape(&self.chat.ending), "");
-        let mut unprompted = self.chat.no_prompt_after.clone();
-        let results = self.results.as_ref().filter(|_| !generation_prompt.is_empty());
-        unprompted.extend(
-            results
-                .filter(|results| results.unprompted && !unprompted.contains(&"tool"))
-                .map(|_| "tool"),
-        );
-        spec.value("no_prompt_after", Some(json!(unprompted)).filter(|roles| *roles != json!([])));
+        self.write_roles_of_prompts(spec);
+        let default_prompt =
+            if slots.starts_with("{content}") { begin(assistant) } else { String::new() };
+        spec.text("generation_prompt", &escape(generation_prompt), &default_prompt);
+    }
+
+    /// `no_prompt_after` and `opener_after`.
+    fn write_roles_of_prompts(&self, spec: &mut SpecMembers) {
+        let mut no_prompt = self.chat.no_prompt_after.clone();
+        let results = self.results.as_ref().filter(|_| !self.chat.generation_prompt.is_empty());
+        if results.is_some_and(|results| results.unprompted) && !no_prompt.contains(&"tool") {
+            no_prompt.push("tool");
+        }
+        spec.value("no_prompt_after", Some(json!(no_prompt)).filter(|roles| *roles != json!([])));
         let continued = self.results.as_ref().is_some_and(|results| results.continued)
             && self.chat.opener_after.is_empty();
         let after = if continued {
@@ -142,9 +146,10 @@ impl SpecDraft {
             json!(self.chat.opener_after)
         };
         spec.value("opener_after", Some(after).filter(|roles| *roles != json!([])));
-        let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
-        spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
-        if let Some([each, all]) = calls {
+    }
+
+    fn write_call_and_result_templates(&self, spec: &mut SpecMembers) {
+        if let Some([each, all]) = self.calls.as_ref().and_then(CallsForm::templates) {
             spec.text("single_tool_call_template", &each, "{tool_call}");
             spec.text("tool_calls_template", &all, "{tool_calls}");
         }
@@ -153,26 +158,24 @@ impl SpecDraft {
             spec.text("observations_template", &all, "");
         }
         spec.value("stop_words", self.stop_word().map(|word| json!([word])));
+    }
+
+    fn write_media(&self, spec: &mut SpecMembers) {
         let MediaForm { start, end, image, video, parts } = &self.media;
         spec.value("content_parts", parts.map(Value::from));
         spec.text("vision_start", start, "");
         spec.text("vision_end", end, "");
         spec.value("image_token", image.as_deref().map(Value::from));
         spec.value("video_token", video.as_deref().map(Value::from));
-        for (name, value) in self.reasoning.fields().into_iter().chain(self.roles.fields()) {
-            spec.value(name, Some(value));
-        }
-        self.policies(&mut spec, lacking);
-        spec.0.into()
     }
 
-    /// The end of the text before an answer that is there only before some text.
+    /// The end of the text before an answer that an empty answer lacks.
     fn if_nonempty(&self) -> &str {
         let calls = self.calls.as_ref().filter(|calls| calls.wrapping.is_some());
         calls.and_then(|calls| calls.if_nonempty.as_deref()).unwrap_or(&self.chat.if_nonempty)
     }
 
-    fn system(&self, spec: &mut SpecMembers) {
+    fn write_system(&self, spec: &mut SpecMembers) {
         let SystemForm { turn, default, message, .. } = &self.system;
         let template = match (turn, default) {
             (Some(turn), _) => self.system.template(turn),
@@ -197,8 +200,25 @@ impl SpecDraft {
         }
     }
 
-    fn policies(&self, spec: &mut SpecMembers, lacking: &str) {
-        let kind = |kind: &str| Some(json!({ "kind": kind }));
+    fn write_policies(&self, spec: &mut SpecMembers) {
+        let mut policy = SpecMembers::default();
+        policy.text("prefix", &self.system.prefix, "");
+        spec.nested("global_policy", policy);
+        spec.nested("system_policy", self.system_policy());
+        spec.nested("assistant_policy", self.assistant_policy());
+        let mut policy = SpecMembers::default();
+        self.write_tool_policy(spec, &mut policy);
+        self.write_call_policy(spec, &mut policy);
+        self.write_result_policy(&mut policy);
+        spec.nested("tool_policy", policy);
+        let mut policy = SpecMembers::default();
+        if let Some(skills) = &self.skills {
+            policy.text("joiner", &skills.joiner, "\n");
+        }
+        spec.nested("skill_policy", policy);
+    }
+
+    fn system_policy(&self) -> SpecMembers {
         let system = &self.system;
         let if_tools = |kind: &str, text: &str| {
             let mut members = json!({ "kind": kind, "text": text });
@@ -207,9 +227,6 @@ impl SpecDraft {
             }
             Some(members)
         };
-        let mut policy = SpecMembers::default();
-        policy.text("prefix", &system.prefix, "");
-        spec.below("global_policy", policy);
         let mut policy = SpecMembers::default();
         policy.flag("use_system", system.turn.is_some() || system.default.is_some(), true);
         policy.flag("use_system_without_system_message", system.always, true);
@@ -229,18 +246,21 @@ impl SpecDraft {
                 None if !system.before_tools.is_empty() => {
                     if_tools("append_if_tools", &system.before_tools)
                 }
-                None if !system.behind_tools.is_empty() => {
-                    if_tools("prepend_if_tools", &system.behind_tools)
+                None if !system.after_tools.is_empty() => {
+                    if_tools("prepend_if_tools", &system.after_tools)
                 }
                 None if system.strips => kind("strip"),
                 None => None,
             },
         );
-        spec.below("system_policy", policy);
+        policy
+    }
+
+    fn assistant_policy(&self) -> SpecMembers {
         let mut policy = SpecMembers::default();
         policy.value(
             "content_processor",
-            match lacking {
+            match self.if_nonempty() {
                 "\n" => kind("newline_if_nonempty"),
                 "" if self.chat.strips => kind("strip"),
                 "" => None,
@@ -251,58 +271,49 @@ impl SpecDraft {
         for (name, value) in self.reasoning.policy() {
             policy.value(name, Some(value));
         }
-        spec.below("assistant_policy", policy);
-        let mut policy = SpecMembers::default();
-        if let Some(tools) = &self.tools {
-            if let Some((placement, user)) = &tools.user {
-                spec.text("user_template_with_tools", user, "");
-                policy.text("placement", placement, "SYSTEM");
-            }
-            spec.value("single_tool_template", tools.single.as_deref().map(Value::from));
-            policy.value("empty_list", tools.empty_list.then(|| "as_tools".into()));
-            policy.value("formatter", tools.formatter.clone());
-            policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
-        }
-        if let Some((calls, form)) =
-            self.calls.as_ref().and_then(|calls| Some((calls, calls.form.as_ref()?)))
-        {
-            policy.value("tool_call_content_processor", form.processor.and_then(kind));
-            policy.text(
-                "call_joiner",
-                calls.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner),
-                "",
-            );
-            policy.text("call_separator", &calls.separator, "");
-            policy.text("text_arguments", if form.as_is { "as_is" } else { "json" }, "json");
-            if let Some([members, policies]) = form.arguments.as_ref().map(ArgumentForm::members) {
-                spec.0.extend(members);
-                policy.0.extend(policies);
-            }
-        }
-        if let Some(results) = &self.results {
-            policy.text(
-                "observation_joiner",
-                results.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner),
-                "",
-            );
-            policy.value("observation_content_processor", results.processor.and_then(kind));
-            policy.text("observations_end", &results.end, "");
-            policy.text(
-                "without_observations_template",
-                if results.dropped { "drop" } else { "error" },
-                "error",
-            );
-        }
-        spec.below("tool_policy", policy);
-        let mut policy = SpecMembers::default();
-        if let Some(skills) = &self.skills {
-            policy.text("joiner", &skills.joiner, "\n");
-        }
-        spec.below("skill_policy", policy);
+        policy
     }
 
-    /// What ends a reply: the end of an answer's turn, or the begin of the next where turns have no
-    /// end.
+    fn write_tool_policy(&self, spec: &mut SpecMembers, policy: &mut SpecMembers) {
+        let Some(tools) = &self.tools else { return };
+        if let Some((placement, user)) = &tools.user {
+            spec.text("user_template_with_tools", user, "");
+            policy.text("placement", placement, "SYSTEM");
+        }
+        spec.value("single_tool_template", tools.single.as_deref().map(Value::from));
+        policy.value("empty_list", tools.empty_list.then(|| "as_tools".into()));
+        policy.value("formatter", tools.formatter.clone());
+        policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
+    }
+
+    fn write_call_policy(&self, spec: &mut SpecMembers, policy: &mut SpecMembers) {
+        let Some(calls) = &self.calls else { return };
+        let Some(form) = &calls.form else { return };
+        policy.value("tool_call_content_processor", form.processor.and_then(kind));
+        let joiner = calls.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner);
+        policy.text("call_joiner", joiner, "");
+        policy.text("call_separator", &calls.separator, "");
+        policy.text("text_arguments", if form.as_is { "as_is" } else { "json" }, "json");
+        if let Some([members, policies]) = form.arguments.as_ref().map(ArgumentForm::members) {
+            spec.0.extend(members);
+            policy.0.extend(policies);
+        }
+    }
+
+    fn write_result_policy(&self, policy: &mut SpecMembers) {
+        let Some(results) = &self.results else { return };
+        let joiner = results.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner);
+        policy.text("observation_joiner", joiner, "");
+        policy.value("observation_content_processor", results.processor.and_then(kind));
+        policy.text("observations_end", &results.end, "");
+        policy.text(
+            "without_observations_template",
+            if results.dropped { "drop" } else { "error" },
+            "error",
+        );
+    }
+
+    /// The stop word: the end of an answer's turn, or the start of the next turn if turns have no end.
     fn stop_word(&self) -> Option<&str> {
         let ChatForm { user, assistant, .. } = &self.chat;
         if !self.eos_token.is_empty() && assistant.after.contains(&self.eos_token) {
@@ -311,4 +322,9 @@ impl SpecDraft {
         let candidates = [assistant.after.trim(), &assistant.after, user.before.trim()];
         candidates.into_iter().find(|word| !word.is_empty())
     }
+}
+
+/// A processor without options.
+fn kind(kind: &str) -> Option<Value> {
+    Some(json!({ "kind": kind }))
 }

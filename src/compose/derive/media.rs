@@ -1,4 +1,4 @@
-//! Images and videos among a user's text.
+//! Images and videos in user messages.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(super) struct MediaForm {
     pub(super) parts: Option<&'static str>,
 }
 
-/// Finds them.
+/// Finds the placeholders.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> MediaForm {
     let printed = |part: Value| {
         let parts =
@@ -25,10 +25,10 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> MediaForm {
         let text = foreign
             .prompt(&Probe::default().message(json!({ "role": "user", "content": parts })))?;
         let between = split_at_needles(&text, [USER, ANSWER])?[1].to_owned();
-        // A template that prints lists as Python does prints the part, too.
+        // A template that prints lists as Python does prints the whole part.
         (!between.is_empty() && !between.contains("type")).then_some(between)
     };
-    let parts = parts(foreign);
+    let parts = content_parts(foreign);
     let image = printed(json!({ "type": "image", "image": "https://example.com/a.png" }));
     let video = printed(json!({ "type": "video", "video": "https://example.com/a.mp4" }));
     match (image, video) {
@@ -50,8 +50,8 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> MediaForm {
     }
 }
 
-/// What happens to content that is a list of parts, where it is neither printed nor refused.
-fn parts(foreign: &ProbeRenderer<'_>) -> Option<&'static str> {
+/// How a template treats a list of parts that it neither prints nor rejects.
+fn content_parts(foreign: &ProbeRenderer<'_>) -> Option<&'static str> {
     let said = |parts: Value| {
         foreign.prompt(&Probe::default().message(json!({ "role": "user", "content": parts })))
     };
@@ -64,7 +64,7 @@ fn parts(foreign: &ProbeRenderer<'_>) -> Option<&'static str> {
     (one.contains(USER) && other == one).then_some("drop_unknown")
 }
 
-/// How much of what two placeholders begin with stands before the tag that tells them apart.
+/// How much of the shared start of two placeholders precedes the tag in which they differ.
 fn whole_start(shared: &str) -> usize {
     match (shared.rfind('<'), shared.rfind('>')) {
         (Some(open), close) if close.is_none_or(|close| close < open) => open,
@@ -72,7 +72,7 @@ fn whole_start(shared: &str) -> usize {
     }
 }
 
-/// The same of what they end with.
+/// The same for the shared end.
 fn whole_end(shared: &str) -> usize {
     match (shared.find('>'), shared.find('<')) {
         (Some(close), open) if open.is_none_or(|open| close < open) => shared.len() - close - 1,

@@ -1,10 +1,9 @@
-//! Reverse derivation: a foreign chat template in, building blocks out, as far as renders show
-//! them.
+//! Derives building blocks from a foreign chat template, from its renders only.
 //!
-//! Conversations with texts of their own are rendered; what stands between these texts in the
-//! prompts is what the blocks are made of. What was found is composed, and both templates are
-//! rendered on conversations with other values: only where these agree is a part called exact.
-//! Nothing is read in the template's source, and no family of templates is known by name.
+//! Probe conversations with rare texts are rendered. The text between these texts in the prompts
+//! becomes the building blocks. The result is composed, and both templates render conversations
+//! with other values. A part is exact only if all of these prompts agree. The source of the template
+//! is not read, and no family of templates is known by name.
 //!
 //! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the
 //! limits of a probe.
@@ -43,22 +42,22 @@ use crate::probing::ProbeRenderer;
 use crate::template::{Sources, Templates};
 use draft::SpecDraft;
 
-/// The most renders of a foreign template that one derivation takes.
+/// The maximum number of renders of the foreign template.
 pub const MAX_RENDERS: usize = 200;
 
-/// A spec in, what renders it out; None for one that cannot be composed.
+/// Compiles a spec to a renderer; None if it cannot be composed.
 pub(crate) type Compose<'a> = dyn Fn(&Value) -> Option<ProbeRenderer<'static>> + 'a;
 
-/// What was found of a foreign template.
+/// The result of a derivation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Derivation {
-    /// The ComponentSpec; None when not even plain chat could be found.
+    /// The ComponentSpec; None if not even plain chat was found.
     pub spec: Option<Value>,
     /// The parts, in the order of [`DerivedPart::ALL`].
     pub parts: Vec<PartResult>,
-    /// What the blocks do not say, in words, each once.
+    /// What the blocks do not express, in words, without duplicates.
     pub residual: Vec<String>,
-    /// How often the foreign template was rendered.
+    /// The number of renders of the foreign template.
     pub renders: usize,
 }
 
@@ -69,23 +68,23 @@ impl Derivation {
         let parts: Map<String, Value> = self
             .parts
             .iter()
-            .map(|verdict| (verdict.part.name().to_owned(), verdict.to_json()))
+            .map(|result| (result.part.name().to_owned(), result.to_json()))
             .collect();
         json!({ "spec": self.spec, "parts": parts, "residual": self.residual })
     }
 
-    /// How far this part is known.
+    /// The status of a part.
     pub fn status(&self, part: DerivedPart) -> PartStatus {
         self.parts
             .iter()
-            .find(|verdict| verdict.part == part)
-            .map_or(PartStatus::Opaque, |verdict| verdict.status)
+            .find(|result| result.part == part)
+            .map_or(PartStatus::Opaque, |result| result.status)
     }
 }
 
-/// Derives building blocks of a template, given with the texts of its BOS and EOS token.
+/// Derives building blocks from a template and the texts of its BOS and EOS token.
 ///
-/// `TEMPLATE_ERROR` when it does not parse. A template of which nothing can be found is no error:
+/// `TEMPLATE_ERROR` if the template does not parse. A template without any known block is no error:
 /// its parts are opaque.
 pub fn derive(sources: &Sources) -> Result<Derivation> {
     let foreign = renderer(Templates::compile(sources)?);
@@ -93,9 +92,7 @@ pub fn derive(sources: &Sources) -> Result<Derivation> {
         let composed = Composed::of(spec, "components").ok()?;
         Some(renderer(Templates::compile(&composed.sources()).ok()?))
     };
-    let mut derivation = derivation(&foreign, sources, &compose);
-    derivation.renders = foreign.count();
-    Ok(derivation)
+    Ok(derive_with(&foreign, sources, &compose))
 }
 
 /// Renders probes with these templates.
@@ -103,31 +100,34 @@ fn renderer(templates: Templates) -> ProbeRenderer<'static> {
     ProbeRenderer::new(move |probe| templates.render_probe(probe))
 }
 
-fn derivation(foreign: &ProbeRenderer<'_>, sources: &Sources, compose: &Compose<'_>) -> Derivation {
+fn derive_with(
+    foreign: &ProbeRenderer<'_>,
+    sources: &Sources,
+    compose: &Compose<'_>,
+) -> Derivation {
     let (drafts, found) = match chat::derive(foreign) {
         Ok(chat) => {
             let draft = draft(foreign, chat, sources, compose);
             let found = residuals(&draft);
-            (draft.ways(), found)
+            (draft.variants(), found)
         }
         Err(reason) => (Vec::new(), vec![(DerivedPart::Chat, vec![reason])]),
     };
-    let wanted = parts::wanted(check_cases::all(), foreign);
-    let judged = |derived: Option<&ProbeRenderer<'_>>| -> Vec<PartResult> {
-        let verdict = |part| {
-            // A part rests on those before it.
+    let expected = parts::expected(check_cases::all(), foreign);
+    let compare = |derived: Option<&ProbeRenderer<'_>>| {
+        DerivedPart::ALL.map(|part| {
+            // A part depends on those before it.
             let below = found.iter().filter(|(other, _)| *other <= part);
             let known: Vec<String> = below.flat_map(|(_, words)| words.iter().cloned()).collect();
-            parts::judge(part, &wanted, derived, &known)
-        };
-        DerivedPart::ALL.map(verdict).into()
+            parts::compare(part, &expected, derived, &known)
+        })
     };
-    let mut best: Option<(Value, Vec<PartResult>)> = None;
+    let mut best: Option<(Value, [PartResult; 5], ProbeRenderer<'_>)> = None;
     for spec in drafts.iter().map(SpecDraft::spec) {
         let Some(derived) = compose(&spec) else { continue };
-        let parts = judged(Some(&derived));
-        if best.as_ref().is_none_or(|(_, known)| parts::score(known) < parts::score(&parts)) {
-            best = Some((spec, parts));
+        let parts = compare(Some(&derived));
+        if best.as_ref().is_none_or(|(_, known, _)| parts::score(known) < parts::score(&parts)) {
+            best = Some((spec, parts, derived));
         }
     }
     let mut residual: Vec<String> = Vec::new();
@@ -136,14 +136,14 @@ fn derivation(foreign: &ProbeRenderer<'_>, sources: &Sources, compose: &Compose<
             residual.push(words.clone());
         }
     }
-    if let Some(derived) = best.as_ref().and_then(|(spec, _)| compose(spec)) {
-        residual.extend(unchecked::differences(foreign, &derived));
-    }
     let (spec, parts) = match best {
-        Some((spec, parts)) => (Some(spec), parts),
-        None => (None, judged(None)),
+        Some((spec, parts, derived)) => {
+            residual.extend(unchecked::differences(foreign, &derived));
+            (Some(spec), parts)
+        }
+        None => (None, compare(None)),
     };
-    Derivation { spec, parts, residual, renders: 0 }
+    Derivation { spec, parts: parts.into(), residual, renders: foreign.count() }
 }
 
 fn draft(
@@ -155,51 +155,43 @@ fn draft(
     let mut reasoning = reasoning::derive(foreign, &mut chat);
     let mut system = system::derive(foreign, &chat, &sources.bos_token);
     if system.inside.is_some() {
-        // What begins the first user's turn is the system's.
+        // The start of the first user turn belongs to the system turn.
         system.prefix.clone_into(&mut chat.opening);
         chat.residual.retain(|words| words != chat::FIRST_DIFFERS);
     }
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
     let calls = calls::derive(foreign, &chat, compose);
-    let results =
-        results::derive(foreign, &chat, calls.as_ref().is_some_and(|calls| calls.as_text));
-    let null_content = calls::null_content(foreign);
-    let media = media::derive(foreign);
-    reasoning.questions(foreign, results.as_ref());
-    let roles = roles::derive(foreign, &chat);
-    let eos_token = sources.eos_token.clone();
+    let text_arguments = calls.as_ref().is_some_and(|calls| calls.text_arguments);
+    let results = results::derive(foreign, &chat, text_arguments);
+    reasoning.find_no_question(foreign, results.as_ref());
     SpecDraft {
-        chat,
-        system,
         tools,
         calls,
         results,
-        null_content,
+        null_content: calls::null_content(foreign),
         skills,
-        media,
+        media: media::derive(foreign),
         reasoning,
-        roles,
-        eos_token,
+        roles: roles::derive(foreign, &chat),
+        eos_token: sources.eos_token.clone(),
+        chat,
+        system,
     }
 }
 
-/// What does not fit, by the part that it is about.
+/// The residuals of each part.
 fn residuals(draft: &SpecDraft) -> Vec<(DerivedPart, Vec<String>)> {
-    vec![
-        (DerivedPart::Chat, draft.chat.residual.clone()),
-        (DerivedPart::System, draft.system.residual.clone()),
-        (
-            DerivedPart::Tools,
-            draft.tools.as_ref().map(|tools| tools.residual.clone()).unwrap_or_default(),
-        ),
-        (
-            DerivedPart::Calls,
-            draft.calls.as_ref().map(|calls| calls.residual.clone()).unwrap_or_default(),
-        ),
-        (
-            DerivedPart::Results,
-            draft.results.as_ref().map(|results| results.residual.clone()).unwrap_or_default(),
-        ),
+    let tools = draft.tools.as_ref().map(|tools| &tools.residual);
+    let calls = draft.calls.as_ref().map(|calls| &calls.residual);
+    let results = draft.results.as_ref().map(|results| &results.residual);
+    [
+        (DerivedPart::Chat, Some(&draft.chat.residual)),
+        (DerivedPart::System, Some(&draft.system.residual)),
+        (DerivedPart::Tools, tools),
+        (DerivedPart::Calls, calls),
+        (DerivedPart::Results, results),
     ]
+    .map(|(part, residual)| (part, residual.cloned().unwrap_or_default()))
+    .into()
 }

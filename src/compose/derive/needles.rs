@@ -2,7 +2,7 @@
 
 pub(super) const USER: &str = "Quserone";
 pub(super) const USER_2: &str = "Qusertwo";
-/// A user's text before [`USER`].
+/// A user message before [`USER`].
 pub(super) const USER_3: &str = "Quserthree";
 pub(super) const ANSWER: &str = "Qanswerone";
 pub(super) const SYSTEM: &str = "Qsystemone";

@@ -1,14 +1,14 @@
-//! The parts of a template, and how far a derived spec renders each as the template does.
+//! The parts of a template, and how much of each a derived spec renders as the template does.
 
 use serde_json::{Map, Value, json};
 
 use super::check_cases::CheckCase;
 use crate::probing::ProbeRenderer;
 
-/// What a conversation is made of, as far as building blocks go.
+/// A part of a conversation that building blocks describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DerivedPart {
-    /// User turns, answers, the generation prompt, and what stands before them.
+    /// User turns, answers, the generation prompt, and the text before them.
     Chat,
     /// System messages.
     System,
@@ -21,7 +21,7 @@ pub enum DerivedPart {
 }
 
 impl DerivedPart {
-    /// All, each resting on those before it.
+    /// All parts. Each depends on those before it.
     pub const ALL: [DerivedPart; 5] = [
         DerivedPart::Chat,
         DerivedPart::System,
@@ -42,17 +42,17 @@ impl DerivedPart {
     }
 }
 
-/// How far a part is known.
+/// How much of a part is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartStatus {
-    /// Every conversation of the part that the template renders is rendered the same.
+    /// All conversations of the part that the template renders come out the same.
     Exact,
-    /// Some are.
+    /// Some of them do.
     Partial,
-    /// None is.
+    /// None of them does.
     Opaque,
-    /// The template makes no use of this input, or refuses it. Conversations that fail do so for
-    /// another reason.
+    /// The template ignores this input, or rejects it. Conversations that fail do so for another
+    /// reason.
     Ignores,
 }
 
@@ -68,18 +68,18 @@ impl PartStatus {
     }
 }
 
-/// One part's result.
+/// The result of one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartResult {
-    /// Which part.
+    /// The part.
     pub part: DerivedPart,
-    /// How far it is known.
+    /// How much of it is known.
     pub status: PartStatus,
-    /// Conversations that are rendered differently, by id.
+    /// The ids of conversations that render differently.
     pub failing: Vec<&'static str>,
-    /// Conversations that the template itself refuses, by id; nothing is said of these.
+    /// The ids of conversations that the template itself rejects. They count neither way.
     pub refused: Vec<&'static str>,
-    /// Why, unless exact.
+    /// The reason, unless exact.
     pub reason: String,
 }
 
@@ -100,34 +100,34 @@ impl PartResult {
     }
 }
 
-/// A context with what the template makes of it.
+/// A check case and its prompt.
 pub(super) struct ExpectedRender {
-    context: CheckCase,
-    /// None when the template refuses it.
+    case: CheckCase,
+    /// None if the template rejects it.
     text: Option<String>,
-    /// The text differs from that of the conversation without what the part is about.
+    /// Whether the prompt changes if the input of the part is removed.
     used: bool,
 }
 
-/// What a template makes of these contexts.
-pub(super) fn wanted(contexts: Vec<CheckCase>, foreign: &ProbeRenderer<'_>) -> Vec<ExpectedRender> {
-    let render = |context: CheckCase| {
-        let text = foreign.prompt(&context.conversation);
-        let used = context.part == DerivedPart::Chat
-            || (text.is_some() && foreign.prompt(&context.without()) != text);
-        ExpectedRender { context, text, used }
+/// Renders the check cases with the foreign template.
+pub(super) fn expected(cases: Vec<CheckCase>, foreign: &ProbeRenderer<'_>) -> Vec<ExpectedRender> {
+    let render = |case: CheckCase| {
+        let text = foreign.prompt(&case.conversation);
+        let used = case.part == DerivedPart::Chat
+            || (text.is_some() && foreign.prompt(&case.without()) != text);
+        ExpectedRender { case, text, used }
     };
-    contexts.into_iter().map(render).collect()
+    cases.into_iter().map(render).collect()
 }
 
-/// Compares the contexts of one part with what a derived template renders.
-pub(super) fn judge(
+/// Compares the check cases of one part with the prompts of a derived template.
+pub(super) fn compare(
     part: DerivedPart,
-    wanted: &[ExpectedRender],
+    expected: &[ExpectedRender],
     derived: Option<&ProbeRenderer<'_>>,
     residual: &[String],
 ) -> PartResult {
-    let mut verdict = PartResult {
+    let mut result = PartResult {
         part,
         status: PartStatus::Opaque,
         failing: Vec::new(),
@@ -136,37 +136,37 @@ pub(super) fn judge(
     };
     let mut equal = 0usize;
     let mut used = false;
-    for ExpectedRender { context, text, used: differs } in
-        wanted.iter().filter(|wanted| wanted.context.part == part)
+    for ExpectedRender { case, text, used: differs } in
+        expected.iter().filter(|expected| expected.case.part == part)
     {
         used = used || *differs;
-        match (text, derived.and_then(|derived| derived.prompt(&context.conversation))) {
-            (None, _) => verdict.refused.push(context.id),
-            (Some(wanted), Some(text)) if text == *wanted => equal += 1,
-            _ => verdict.failing.push(context.id),
+        match (text, derived.and_then(|derived| derived.prompt(&case.conversation))) {
+            (None, _) => result.refused.push(case.id),
+            (Some(expected), Some(text)) if text == *expected => equal += 1,
+            _ => result.failing.push(case.id),
         }
     }
-    let whole = verdict.failing.is_empty();
-    verdict.status = match (used, whole, equal) {
+    let whole = result.failing.is_empty();
+    result.status = match (used, whole, equal) {
         (false, ..) => PartStatus::Ignores,
         (true, true, 1..) => PartStatus::Exact,
         (true, false, 1..) => PartStatus::Partial,
         (true, _, 0) => PartStatus::Opaque,
     };
-    if equal == 0 && whole && verdict.status == PartStatus::Ignores {
-        verdict.reason = "the template refuses it".to_owned();
+    if equal == 0 && whole && result.status == PartStatus::Ignores {
+        result.reason = "the template rejects it".to_owned();
     } else if !whole {
-        verdict.reason = residual.join("; ");
-        if verdict.reason.is_empty() {
-            verdict.reason = "the blocks say nothing of what these conversations have".to_owned();
+        result.reason = residual.join("; ");
+        if result.reason.is_empty() {
+            result.reason = "building blocks do not describe these conversations".to_owned();
         }
     }
-    verdict
+    result
 }
 
-/// How good a draft is: parts that hold as a whole, then conversations that fail.
-pub(super) fn score(verdicts: &[PartResult]) -> (usize, usize) {
-    let whole = verdicts.iter().filter(|verdict| verdict.failing.is_empty()).count();
-    let failing: usize = verdicts.iter().map(|verdict| verdict.failing.len()).sum();
+/// The quality of a draft: the number of parts without failures, then the fewest failures.
+pub(super) fn score(results: &[PartResult]) -> (usize, usize) {
+    let whole = results.iter().filter(|result| result.failing.is_empty()).count();
+    let failing: usize = results.iter().map(|result| result.failing.len()).sum();
     (whole, usize::MAX - failing)
 }

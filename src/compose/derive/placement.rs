@@ -1,37 +1,36 @@
-//! Where a block of tools or skills stands in the system turn, and what stands round the items in
-//! it.
+//! The position of a block of tools or skills in the system turn, and the text around its items.
 
 use std::ops::Range;
 
 use super::chat::ChatForm;
 use super::needles::{SYSTEM, USER};
-use super::system::{SystemForm, TurnShape, header};
+use super::system::{SystemForm, TurnShape, date_header};
 use crate::probing::diff::{Insertion, insertions};
 use crate::probing::{Probe, ProbeRenderer};
 
-/// A system turn with a block in it, and the items' bytes, when they stand in it.
+/// A system turn with a block, and the bytes of the items if it contains them.
 pub(super) struct FilledTurn {
     pub(super) text: String,
     pub(super) items: Option<Range<usize>>,
 }
 
-/// The system turn in a prompt: what stands between the prefix and the first user's turn.
+/// The system turn of a prompt: the text between the prefix and the first user turn.
 pub(super) fn turn<'a>(prompt: &'a str, system: &SystemForm, chat: &ChatForm) -> Option<&'a str> {
     let (head, _) = prompt.split_once(USER)?;
     system.strip(head, chat)
 }
 
-/// The same without a date header.
+/// A turn without its date header.
 pub(super) fn undated(turn: &str, system: &SystemForm) -> String {
     system
         .cutoff
         .as_deref()
-        .map_or_else(|| turn.to_owned(), |cutoff| turn.replacen(&header(cutoff), "", 1))
+        .map_or_else(|| turn.to_owned(), |cutoff| turn.replacen(&date_header(cutoff), "", 1))
 }
 
-/// The system turns that this change to a conversation makes, with and without a system message,
-/// where `find` finds the items.
-pub(super) fn filled(
+/// The system turns of a changed conversation, with and without a system message. `find` finds the
+/// items.
+pub(super) fn filled_turns(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     system: &SystemForm,
@@ -48,8 +47,18 @@ pub(super) fn filled(
     (given, of(Probe::from_user(USER)))
 }
 
-/// Puts the slot into the system's turns, so that a block makes of them what was rendered. The
-/// block, with the items' bytes in it; None when no place does.
+/// Where a block goes in the system turn.
+struct BlockPosition {
+    /// The byte in the turn with a system message.
+    at: usize,
+    /// The block in the filled turn.
+    block: Range<usize>,
+    /// The turn without a system message, if the block changes it.
+    default: Option<TurnShape>,
+}
+
+/// Inserts the slot into the system turns, so that a block turns them into what was rendered.
+/// Returns the block, and the bytes of the items in it; None if no position fits.
 pub(super) fn place(
     system: &mut SystemForm,
     slot: &'static str,
@@ -62,85 +71,125 @@ pub(super) fn place(
     let end = start + SYSTEM.len();
     let mut ways = insertions(&shape.text, &given.text, given.items.as_ref());
     ways.retain(|way| way.at <= start || way.at >= end);
-    // All ways render this turn alike. Behind the system text is where people put it, and where
-    // text may come between.
+    // All ways render this turn alike. After the system text is the usual position, and the one
+    // where a separator may follow.
     ways.sort_by_key(|way| (way.at != end, way.at != start, way.at));
-    let block = |way: &Insertion| given.text[way.block.clone()].to_owned();
-    let items = |way: &Insertion, skip: usize| {
-        given
-            .items
-            .as_ref()
-            .map(|items| items.start - way.block.start - skip..items.end - way.block.start - skip)
-    };
-    let Some(default) = default else {
-        let way = ways.first()?;
-        shape.insert(way.at, slot);
-        system.turn = Some(shape);
-        return Some((block(way), items(way, 0)));
-    };
-    // The same block fits the turn without a system message,
-    let mut best: Option<(u8, usize, Option<TurnShape>)> = None;
-    for (index, way) in ways.iter().enumerate() {
-        if let Some((rank, turn)) = fit(system, slot, way.at, &block(way), &default.text)
-            && best.as_ref().is_none_or(|(known, ..)| rank < *known)
-        {
-            best = Some((rank, index, turn));
-        }
-    }
-    if let Some((_, index, turn)) = best {
-        let way = &ways[index];
-        shape.insert(way.at, slot);
-        system.turn = Some(shape);
-        if turn.is_some() {
-            system.default = turn;
-        } else if !system.always && default.text.is_empty() {
-            system.with_tools = false;
-        }
-        return Some((block(way), items(way, 0)));
-    }
-    // or all but text at its begin, which only follows a system text,
-    let way = ways.first()?.clone();
-    let whole = block(&way);
-    let most = given.items.as_ref().map_or(whole.len(), |items| items.start - way.block.start);
-    let most = if way.at == end { most } else { 0 };
-    for cut in (1..=most).filter(|cut| whole.is_char_boundary(*cut)) {
-        if let Some((_, turn)) = fit(system, slot, way.at, &whole[cut..], &default.text) {
-            shape.insert(way.at, slot);
-            system.turn = Some(shape);
-            system.before_tools = whole[..cut].to_owned();
-            if turn.is_some() {
-                system.default = turn;
-            }
-            return Some((whole[cut..].to_owned(), items(&way, cut)));
-        }
-    }
-    // or all but text at its end, which only comes before one,
-    for way in ways.iter().filter(|way| way.at == start) {
-        let whole = block(way);
-        let least = given.items.as_ref().map_or(0, |items| items.end - way.block.start);
-        for cut in (least..whole.len()).rev().filter(|cut| whole.is_char_boundary(*cut)) {
-            if let Some((_, turn)) = fit(system, slot, way.at, &whole[..cut], &default.text) {
-                shape.insert(way.at, slot);
-                system.turn = Some(shape);
-                system.behind_tools = whole[cut..].to_owned();
-                if turn.is_some() {
-                    system.default = turn;
+    let first = ways.first()?;
+    let position = match default {
+        Some(default) => {
+            let fit = BlockFit { slot, given, default };
+            if let Some(position) = fit.whole(system, &ways) {
+                if position.default.is_none() && !system.always && default.text.is_empty() {
+                    system.with_tools = false;
                 }
-                return Some((whole[..cut].to_owned(), items(way, 0)));
+                Some(position)
+            } else if let Some(position) = fit.without_start(system, first, end) {
+                given.text[first.block.start..position.block.start]
+                    .clone_into(&mut system.before_tools);
+                Some(position)
+            } else if let Some((position, way)) = fit.without_end(system, &ways, start) {
+                given.text[position.block.end..way.block.end].clone_into(&mut system.after_tools);
+                Some(position)
+            } else {
+                system.residual.push(format!(
+                    "{slot} change the system turn differently without a system message"
+                ));
+                None
             }
         }
-    }
-    // or the turn with a system message has to do.
-    shape.insert(way.at, slot);
+        None => None,
+    };
+    let position = position.unwrap_or_else(|| BlockPosition {
+        at: first.at,
+        block: first.block.clone(),
+        default: None,
+    });
+    shape.insert(position.at, slot);
     system.turn = Some(shape);
-    system.residual.push(format!(
-        "{slot} change the system turn in another way when there is no system message"
-    ));
-    Some((whole, items(&way, 0)))
+    if position.default.is_some() {
+        system.default = position.default;
+    }
+    let items = relative(given.items.as_ref(), &position.block);
+    Some((given.text[position.block].to_owned(), items))
 }
 
-/// Whether this block, put into the turn without a system message, makes this text of it; with the
-/// turn, if it is one of its own, and a rank: lower is plainer.
+/// A range of the filled turn as a range of the block.
+fn relative(items: Option<&Range<usize>>, block: &Range<usize>) -> Option<Range<usize>> {
+    items.map(|items| items.start - block.start..items.end - block.start)
+}
+
+/// Finds a block that fits the turns with and without a system message.
+struct BlockFit<'a> {
+    slot: &'static str,
+    given: &'a FilledTurn,
+    default: &'a FilledTurn,
+}
+
+impl BlockFit<'_> {
+    /// The plainest way in which the same block fits both turns.
+    fn whole(&self, system: &SystemForm, ways: &[Insertion]) -> Option<BlockPosition> {
+        let mut best: Option<(u8, BlockPosition)> = None;
+        for way in ways {
+            if let Some((rank, position)) = self.position(system, way.at, way.block.clone())
+                && best.as_ref().is_none_or(|(known, _)| rank < *known)
+            {
+                best = Some((rank, position));
+            }
+        }
+        best.map(|(_, position)| position)
+    }
+
+    /// The block without the text at its start that only follows a system text.
+    fn without_start(
+        &self,
+        system: &SystemForm,
+        way: &Insertion,
+        end: usize,
+    ) -> Option<BlockPosition> {
+        if way.at != end {
+            return None;
+        }
+        let Range { start, end } = way.block;
+        let last = self.given.items.as_ref().map_or(end, |items| items.start);
+        (start + 1..=last)
+            .filter(|cut| self.given.text.is_char_boundary(*cut))
+            .find_map(|cut| self.position(system, way.at, cut..end))
+            .map(|(_, position)| position)
+    }
+
+    /// The block without the text at its end that only precedes a system text.
+    fn without_end<'w>(
+        &self,
+        system: &SystemForm,
+        ways: &'w [Insertion],
+        start: usize,
+    ) -> Option<(BlockPosition, &'w Insertion)> {
+        ways.iter().filter(|way| way.at == start).find_map(|way| {
+            let least = self.given.items.as_ref().map_or(way.block.start, |items| items.end);
+            (least..way.block.end)
+                .rev()
+                .filter(|cut| self.given.text.is_char_boundary(*cut))
+                .find_map(|cut| self.position(system, way.at, way.block.start..cut))
+                .map(|(_, position)| (position, way))
+        })
+    }
+
+    /// The position of this block with its rank, if the block fits the turn without a system
+    /// message.
+    fn position(
+        &self,
+        system: &SystemForm,
+        at: usize,
+        block: Range<usize>,
+    ) -> Option<(u8, BlockPosition)> {
+        let text = &self.given.text[block.clone()];
+        let (rank, default) = fit(system, self.slot, at, text, &self.default.text)?;
+        Some((rank, BlockPosition { at, block, default }))
+    }
+}
+
+/// Whether the turn without a system message becomes `text` with this block. Returns a rank, lower
+/// is plainer, and the turn if it is a separate one.
 fn fit(
     system: &SystemForm,
     slot: &'static str,
@@ -167,7 +216,7 @@ fn fit(
         }
     }
     let Some(own) = system.default.clone().or_else(|| system.always.then(|| turn.clone())) else {
-        // No turn is known yet: whatever stands round the block is one.
+        // No turn is known yet. It is the text around the block.
         let place = text.find(block)?;
         let mut shape =
             TurnShape::of(&format!("{}{}", &text[..place], &text[place + block.len()..]));
@@ -182,7 +231,7 @@ fn fit(
     Some((1, Some(shape)))
 }
 
-/// For a template that leaves system messages out: the turn is the same with and without one.
+/// For a template that ignores system messages: the turn is the same with and without one.
 fn place_in_default(
     system: &mut SystemForm,
     slot: &'static str,
@@ -193,9 +242,6 @@ fn place_in_default(
     let mut shape = base;
     shape.insert(way.at, slot);
     system.default = Some(shape);
-    let items = default
-        .items
-        .as_ref()
-        .map(|items| items.start - way.block.start..items.end - way.block.start);
+    let items = relative(default.items.as_ref(), &way.block);
     Some((default.text[way.block].to_owned(), items))
 }

@@ -1,5 +1,5 @@
-//! Reasoning: the text round it, the answers that show it, and the generation prompt of a model
-//! that is not to think.
+//! Reasoning: the text around it, the answers that show it, and the generation prompt without
+//! thinking.
 
 use serde_json::{Value, json};
 
@@ -12,23 +12,23 @@ use crate::probing::{Probe, ProbeRenderer};
 
 const REASON: &str = "Qreasonone";
 
-/// The usual tags of reasoning in an answer's text, where the template shows none of its own.
-const TAGS: [&str; 2] = ["<think>", "</think>"];
+/// The tags that are tried for reasoning in an answer's text, after those of the template.
+const COMMON_TAGS: [&str; 2] = ["<think>", "</think>"];
 
-/// What a template does with reasoning.
+/// How a template writes reasoning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ReasoningForm {
-    /// Before and behind the reasoning, in front of the answer's text.
+    /// The texts around the reasoning, before the answer's text.
     around: Option<[String; 2]>,
-    /// Only answers behind the last question show it.
+    /// Only answers after the last question show reasoning.
     last_turn: bool,
     /// `empty_reasoning`.
     empty: Option<&'static str>,
     /// The tags of reasoning in an answer's text.
     inline: Option<[String; 2]>,
-    /// What a user's message that asks nothing begins and ends with.
+    /// The start and the end of a user message that asks nothing.
     no_question: Option<[String; 2]>,
-    /// The generation prompt where `enable_thinking` is false, unless it is the usual one.
+    /// The generation prompt if `enable_thinking` is false, if it differs.
     no_thinking_prompt: Option<String>,
 }
 
@@ -40,7 +40,8 @@ fn answer(text: &str, reasoning: Option<&str>) -> Value {
     message
 }
 
-/// Finds it. `chat` loses what is no form of its last answer, but reasoning without text.
+/// Finds the form of reasoning. An empty reasoning block moves from the last answer of `chat` into
+/// the result.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) -> ReasoningForm {
     let asked = || Probe::from_user(USER);
     let mut found = ReasoningForm {
@@ -63,7 +64,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) -> Reason
     found
 }
 
-/// Which answers without reasoning have `block`, the text round reasoning, all the same.
+/// Which answers without reasoning contain `block`, the text around reasoning.
 fn empty(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm, block: &str) -> Option<&'static str> {
     let last = chat.last.as_mut()?;
     if block.is_empty() || last.before != format!("{}{block}", chat.assistant.before) {
@@ -82,8 +83,8 @@ fn empty(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm, block: &str) -> Optio
     Some(if every { "last_turn" } else { "last" })
 }
 
-/// The tags that are read as reasoning in an answer's text; `last` is the prompt with that
-/// reasoning in a field of its own.
+/// The tags that mark reasoning in an answer's text. `last` is the prompt with that reasoning in its
+/// own member.
 fn inline(
     foreign: &ProbeRenderer<'_>,
     around: Option<&[String; 2]>,
@@ -91,7 +92,7 @@ fn inline(
 ) -> Option<[String; 2]> {
     let own = around.map(|texts| texts.each_ref().map(|text| text.trim().to_owned()));
     let own = own.filter(|tags| tags.iter().all(|tag| !tag.is_empty()));
-    let usual = TAGS.map(str::to_owned);
+    let usual = COMMON_TAGS.map(str::to_owned);
     let mut candidates: Vec<[String; 2]> = own.into_iter().collect();
     if !candidates.contains(&usual) {
         candidates.push(usual);
@@ -103,7 +104,7 @@ fn inline(
     candidates.into_iter().find(|tags| with(tags).is_some_and(|text| Some(&*text) == last))
 }
 
-/// The generation prompt where `enable_thinking` is false, when it is another one.
+/// The generation prompt if `enable_thinking` is false, if it differs.
 fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
     let asked = Probe::from_user(USER).generation_prompt();
     let usual = foreign.prompt(&asked)?;
@@ -114,8 +115,12 @@ fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<St
 }
 
 impl ReasoningForm {
-    /// Finds out whether a user's message that looks like a tool result asks nothing.
-    pub(super) fn questions(&mut self, foreign: &ProbeRenderer<'_>, results: Option<&ResultsForm>) {
+    /// Checks whether a user message that looks like a tool result asks nothing.
+    pub(super) fn find_no_question(
+        &mut self,
+        foreign: &ProbeRenderer<'_>,
+        results: Option<&ResultsForm>,
+    ) {
         let Some([before, after]) = results.and_then(ResultsForm::tags).filter(|_| self.last_turn)
         else {
             return;
@@ -128,12 +133,12 @@ impl ReasoningForm {
         }
     }
 
-    /// Fields of a spec.
+    /// The fields of a spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let template = self
             .around
             .as_ref()
-            .map(|[before, behind]| format!("{}{{reasoning}}{}", escape(before), escape(behind)));
+            .map(|[before, after]| format!("{}{{reasoning}}{}", escape(before), escape(after)));
         let prompt = self.no_thinking_prompt.as_deref().map(escape);
         let fields = [("reasoning_template", template), ("no_thinking_prompt", prompt)];
         fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()

@@ -1,4 +1,4 @@
-//! Tool results: what stands round one and round a block of them.
+//! Tool results: the text around each and around all.
 
 use super::calls;
 use super::chat::ChatForm;
@@ -11,25 +11,25 @@ const RESULT: &str = "Qresultone";
 const RESULT_2: &str = "Qresulttwo";
 const QUOTED: &str = "Qresult \"q\"";
 const QUOTED_AS_JSON: &str = "\"Qresult \\\"q\\\"\"";
-/// Of the probes' calls.
+/// The names and ids of the calls.
 const NAMES: [&str; 2] = ["qtoolone", "qtooltwo"];
 const IDS: [&str; 2] = ["qcallonex", "qcalltwox"];
 
-/// What a template does with tool results.
+/// How a template writes tool results.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ResultsForm {
     pub(super) wrapping: Option<Wrapping>,
-    /// One result with slots, without what stands round it.
+    /// One result with slots, without the text around it.
     template: String,
     /// `tool_policy.observation_content_processor`.
     pub(super) processor: Option<&'static str>,
     /// `tool_policy.observations_end`.
     pub(super) end: String,
-    /// There is no generation prompt behind them.
+    /// No generation prompt follows results.
     pub(super) unprompted: bool,
-    /// Results are left out.
+    /// Results are not printed.
     pub(super) dropped: bool,
-    /// An answer behind them goes on with the turn before.
+    /// An answer after results continues the turn before them.
     pub(super) continued: bool,
     pub(super) residual: Vec<String>,
 }
@@ -46,8 +46,7 @@ impl ResultsForm {
 }
 
 impl ResultsForm {
-    /// What stands round each result, without white space; None where one of the two is nothing
-    /// else.
+    /// The texts around each result, without whitespace; None if one is empty.
     pub(super) fn tags(&self) -> Option<[String; 2]> {
         let Wrapping { each_before, each_after, .. } = self.wrapping.as_ref()?;
         let tags = [each_before, each_after].map(|text| text.trim().to_owned());
@@ -55,14 +54,15 @@ impl ResultsForm {
     }
 }
 
-/// Finds it; None when results are not printed.
+/// Finds the form of results; None if the template does not print them.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
-    as_text: bool,
+    text_arguments: bool,
 ) -> Option<ResultsForm> {
-    let with_calls =
-        |count: usize| Probe::from_user(USER).calls("", &calls::probes(as_text)[..count]);
+    let with_calls = |count: usize| {
+        Probe::from_user(USER).calls("", &calls::probe_calls(text_arguments)[..count])
+    };
     let spoken = Probe::from_user(USER).assistant(ANSWER);
     let mut found = ResultsForm::default();
     let mut refused = true;
@@ -78,13 +78,13 @@ pub(super) fn derive(
             .is_some_and(|text| text.contains(QUOTED_AS_JSON));
         found.processor = quoted.then_some("json");
         let mark = |result: &str| if quoted { format!("\"{result}\"") } else { result.to_owned() };
-        let Some([before, after]) = around(foreign, chat, &one, &single, &mark(RESULT)) else {
-            found.residual.push("tool results do not stand behind the turn before them".to_owned());
+        let Some([before, after]) = text_around(foreign, chat, &one, &single, &mark(RESULT)) else {
+            found.residual.push("tool results do not follow the turn before them".to_owned());
             return Some(found);
         };
         let after = after.strip_suffix(&*chat.ending).unwrap_or(&after);
         let ResultItem { template, before, text, mut after } =
-            ResultItem::of(&before, &mark(RESULT), after);
+            ResultItem::split(&before, &mark(RESULT), after);
         let until = |conversation: Probe, mark: &str| {
             let prompt = foreign.prompt(&conversation)?;
             Some(prompt.split_once(&text)?.1.split_once(mark)?.0.to_owned())
@@ -104,7 +104,7 @@ pub(super) fn derive(
         let whole = format!("{after}{}{}", found.end, chat.ending);
         found.template = template;
         if [&before, &after].into_iter().any(|text| contains_needle(text)) {
-            found.residual.push("what stands round a tool result is not known".to_owned());
+            found.residual.push("the text around a tool result is unknown".to_owned());
             return Some(found);
         }
         let double = foreign.prompt(&first(&two).result("qcalltwox", RESULT_2));
@@ -131,12 +131,12 @@ pub(super) fn derive(
         return Some(found);
     }
     refused.then(|| {
-        found.residual.push("the template refuses tool results".to_owned());
+        found.residual.push("the template rejects tool results".to_owned());
         found
     })
 }
 
-/// One result from the first of its parts to the last.
+/// One result, from the first of its parts to the last, and the text around it.
 struct ResultItem {
     template: String,
     before: String,
@@ -145,9 +145,8 @@ struct ResultItem {
 }
 
 impl ResultItem {
-    /// Of what stands before a result, of it, and of what stands behind it: the name and the id of
-    /// its call are parts, too.
-    fn of(before: &str, result: &str, after: &str) -> ResultItem {
+    /// Splits the text around a result. The name and the id of its call are parts of the result.
+    fn split(before: &str, result: &str, after: &str) -> ResultItem {
         let parts = [(NAMES[0], "{name}"), (IDS[0], "{tool_call_id}")];
         let start =
             parts.iter().filter_map(|(text, _)| before.find(text)).min().unwrap_or(before.len());
@@ -169,8 +168,8 @@ impl ResultItem {
     }
 }
 
-/// What stands before and behind the one result.
-fn around(
+/// The texts before and after the one result.
+fn text_around(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     start: &Probe,
@@ -178,12 +177,12 @@ fn around(
     result: &str,
 ) -> Option<[String; 2]> {
     let (before, after) = single.split_once(result)?;
-    let until = [foreign.prompt(start), calls::turn(foreign, chat, start)];
+    let until = [foreign.prompt(start), calls::inner_turn(foreign, chat, start)];
     let own =
         until.iter().flatten().find_map(|until| before.strip_prefix(&**until)).or_else(|| {
-            // The turn before is not the last any more: it ends as an earlier one does.
-            let (_, behind) = before.split_once(ANSWER)?;
-            behind.strip_prefix(&*chat.assistant.after)
+            // The turn before is no longer the last one, and may end differently.
+            let (_, after) = before.split_once(ANSWER)?;
+            after.strip_prefix(&*chat.assistant.after)
         })?;
     Some([own.to_owned(), after.to_owned()])
 }

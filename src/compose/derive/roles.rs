@@ -1,4 +1,4 @@
-//! Late system messages, and roles that have no turn of their own.
+//! Late system messages, and unknown roles.
 
 use serde_json::{Value, json};
 
@@ -10,16 +10,16 @@ use crate::probing::{Probe, ProbeRenderer};
 
 const LATE: &str = "Qlateone";
 
-/// What a template does with them.
+/// How a template writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct RolesForm {
     /// `unknown_roles`.
     unknown: Option<&'static str>,
-    /// Before and behind a late system message.
+    /// The texts around a late system message.
     late: Option<[String; 2]>,
 }
 
-/// Finds it.
+/// Finds their form.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> RolesForm {
     let with = |role: &str| {
         let message = json!({ "role": role, "content": LATE });
@@ -42,11 +42,11 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> RolesForm 
     let late = json!({ "role": "system", "content": LATE });
     let late = foreign.prompt(&Probe::from_user(USER).message(late).user(USER_2));
     let late = late.as_deref().and_then(|late| split_at_needles(late, [USER, LATE, USER_2]));
-    if let Some([_, before, behind, _]) = late.as_deref()
-        && let (Some(before), Some(behind)) =
-            (before.strip_prefix(&*chat.user.after), behind.strip_suffix(&*chat.user.before))
+    if let Some([_, before, after, _]) = late.as_deref()
+        && let (Some(before), Some(after)) =
+            (before.strip_prefix(&*chat.user.after), after.strip_suffix(&*chat.user.before))
     {
-        found.late = Some([before.to_owned(), behind.to_owned()]);
+        found.late = Some([before.to_owned(), after.to_owned()]);
     } else if unknown.is_none()
         && system == foreign.prompt(&Probe::from_user(USER).assistant(ANSWER))
     {
@@ -56,12 +56,12 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> RolesForm 
 }
 
 impl RolesForm {
-    /// Fields of a spec.
+    /// The fields of a spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let late = self
             .late
             .as_ref()
-            .map(|[before, behind]| format!("{}{{content}}{}", escape(before), escape(behind)));
+            .map(|[before, after]| format!("{}{{content}}{}", escape(before), escape(after)));
         let late = late.map(|late| ("late_system_template", late.into()));
         late.into_iter()
             .chain(self.unknown.map(|unknown| ("unknown_roles", unknown.into())))

@@ -1,4 +1,4 @@
-//! The skill rows: what a row looks like, what joins and wraps them, and their place.
+//! Skills: the form of a row, the joiner and wrapper of rows, and their position.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::chat::ChatForm;
 use super::needles::USER;
 use super::placement;
 use super::system::SystemForm;
-use super::tools::{probes, wrapper};
+use super::tools::{probe_tools, wrapper};
 use super::wrapping::escape;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
@@ -16,7 +16,7 @@ use crate::probing::{Probe, ProbeRenderer};
 const NAMES: [&str; 2] = ["qskillone", "qskilltwo"];
 const DESCRIPTIONS: [&str; 2] = ["Qabilityone", "Qabilitytwo"];
 
-/// What a template does with skills.
+/// How a template writes skills.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct SkillsForm {
     pub(super) row: String,
@@ -24,7 +24,7 @@ pub(super) struct SkillsForm {
     pub(super) template: String,
 }
 
-fn entries() -> Vec<Value> {
+fn probe_skills() -> Vec<Value> {
     NAMES
         .iter()
         .zip(DESCRIPTIONS)
@@ -32,15 +32,16 @@ fn entries() -> Vec<Value> {
         .collect()
 }
 
-/// Finds them; None when the template has none, or none that rows of names and descriptions write.
+/// Finds the form of skills; None if the template prints none, or not as rows of name and
+/// description.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     system: &mut SystemForm,
 ) -> Option<SkillsForm> {
-    let skills = entries();
+    let skills = probe_skills();
     let change = |conversation: Probe| conversation.skills(&skills);
-    let (given, default) = placement::filled(foreign, chat, system, &change, &rows);
+    let (given, default) = placement::filled_turns(foreign, chat, system, &change, &find_rows);
     let shown = given.as_ref().or(default.as_ref()).filter(|shown| shown.items.is_some())?;
     let text = shown.text[shown.items.clone()?].to_owned();
     let [_, within, joiner, ..] =
@@ -51,22 +52,22 @@ pub(super) fn derive(
     let row = format!("{{name}}{}{{description}}", escape(within));
     let joiner = joiner.to_owned();
     let (block, items) = placement::place(system, "skills", given.as_ref(), default.as_ref())?;
-    order(foreign, system, &skills);
+    sort_slots(foreign, system, &skills);
     system.with_tools =
         system.with_tools || default.is_some_and(|default| !default.text.is_empty());
     let template = wrapper(&block, items, "skills").unwrap_or_else(|| "{skills}".to_owned());
     Some(SkillsForm { row, joiner, template })
 }
 
-fn rows(text: &str) -> Option<Range<usize>> {
+fn find_rows(text: &str) -> Option<Range<usize>> {
     let end = text.find(DESCRIPTIONS[1])? + DESCRIPTIONS[1].len();
     let start = text.find(NAMES[0])?;
     (start < end).then_some(start..end)
 }
 
-/// Tools and skills may stand at the same place: a prompt with both shows which comes first.
-fn order(foreign: &ProbeRenderer<'_>, system: &mut SystemForm, skills: &[Value]) {
-    let both = Probe::from_user(USER).tools(&probes()).skills(skills);
+/// Orders slots at the same position, from a prompt with tools and skills.
+fn sort_slots(foreign: &ProbeRenderer<'_>, system: &mut SystemForm, skills: &[Value]) {
+    let both = Probe::from_user(USER).tools(&probe_tools()).skills(skills);
     let Some(prompt) = foreign.prompt(&both) else { return };
     let skills_first = matches!((prompt.find(NAMES[0]), prompt.find("qtoolone")), (Some(skill), Some(tool)) if skill < tool);
     for shape in [&mut system.turn, &mut system.default].into_iter().flatten() {

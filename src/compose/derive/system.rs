@@ -1,4 +1,4 @@
-//! The system turn: what stands round a system message, and what stands there when there is none.
+//! The system turn: the text around a system message, and the text without one.
 
 use serde_json::json;
 
@@ -13,12 +13,11 @@ use crate::template::probe_time;
 const DATES: [&str; 6] =
     ["%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%A, %B %d, %Y", "%d/%m/%Y"];
 
-/// A turn's text, which may hold [`SYSTEM`] where the system text goes, and the slots to be put
-/// into it.
+/// The text of a turn, with [`SYSTEM`] in place of the system text, and slots to insert.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TurnShape {
     pub(super) text: String,
-    /// Byte of `text`, and name; those at the same byte in their order.
+    /// The byte of `text` and the name of each slot. Slots at the same byte keep their order.
     pub(super) slots: Vec<(usize, &'static str)>,
 }
 
@@ -32,7 +31,7 @@ impl TurnShape {
         let mut places: Vec<(usize, usize, &str)> =
             self.slots.iter().map(|(at, name)| (*at, *at, *name)).collect();
         if let Some(at) = self.text.find(SYSTEM) {
-            // Slots that stand where the system text begins come before it.
+            // Slots at the start of the system text precede it.
             let place = places.iter().take_while(|(start, ..)| *start <= at).count();
             places.insert(place, (at, at + SYSTEM.len(), "system_message"));
         }
@@ -47,12 +46,12 @@ impl TurnShape {
         template
     }
 
-    /// What it renders to with this system text and with nothing in the slots.
+    /// The turn with this system text and empty slots.
     pub(super) fn filled(&self, message: &str) -> String {
         self.text.replace(SYSTEM, message)
     }
 
-    /// The byte of the filled text as a byte of the shape; None inside the system text.
+    /// The byte of `text` for this byte of the filled turn; None inside the system text.
     pub(super) fn at(&self, at: usize, message: &str) -> Option<usize> {
         match self.text.find(SYSTEM) {
             Some(start) if at >= start + message.len() && at > start => {
@@ -63,54 +62,54 @@ impl TurnShape {
         }
     }
 
-    /// Puts a slot at this byte, behind the ones that are there.
+    /// Inserts a slot at this byte, after the slots that are already there.
     pub(super) fn insert(&mut self, at: usize, name: &'static str) {
         let place = self.slots.iter().take_while(|(other, _)| *other <= at).count();
         self.slots.insert(place, (at, name));
     }
 }
 
-/// What a template does with system messages.
+/// How a template writes system messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SystemForm {
     /// Before any turn.
     pub(super) prefix: String,
-    /// The turn of a system message; None when the template leaves system messages out.
+    /// The turn of a system message; None if the template ignores system messages.
     pub(super) turn: Option<TurnShape>,
-    /// The turn without a system message, when it differs from `turn` with `message`.
+    /// The turn without a system message, if it differs from `turn` with `message`.
     pub(super) default: Option<TurnShape>,
-    /// The system text when the conversation has none.
+    /// The system text of a conversation without a system message.
     pub(super) message: String,
     /// A conversation without a system message has the default turn.
     pub(super) always: bool,
-    /// So does one with tools.
+    /// A conversation with tools has it too.
     pub(super) with_tools: bool,
-    /// Day that the model's knowledge ends, when the system text has a date header.
+    /// The date in `Cutting Knowledge Date:`, if the turn has a date header.
     pub(super) cutoff: Option<String>,
     pub(super) strips: bool,
     pub(super) all_parts: bool,
-    /// Put behind the system text when there are tools.
+    /// Inserted after the system text if there are tools.
     pub(super) before_tools: String,
-    /// Put in front of the system text when there are tools.
-    pub(super) behind_tools: String,
-    /// Either is also there when the system message is empty.
+    /// Inserted before the system text if there are tools.
+    pub(super) after_tools: String,
+    /// These texts are also inserted if the system message is empty.
     pub(super) also_empty: bool,
-    /// `system_policy.placement`, when the turn stands in front of a user's text.
+    /// `system_policy.placement`, if the turn is part of a user turn.
     pub(super) inside: Option<&'static str>,
-    /// An empty system message is none.
+    /// An empty system message counts as no system message.
     pub(super) empty_is_none: bool,
-    /// How today's date is written in the turn.
+    /// The format of today's date in the turn.
     pub(super) date_format: Option<&'static str>,
     pub(super) residual: Vec<String>,
 }
 
 impl SystemForm {
-    /// The turn of a conversation without a system message, as far as it is known.
+    /// The turn of a conversation without a system message, if known.
     pub(super) fn default_turn(&self) -> Option<&TurnShape> {
         self.default.as_ref().or(self.turn.as_ref())
     }
 
-    /// A turn as a template; today's date is a slot.
+    /// A turn as a template, with a slot for today's date.
     pub(super) fn template(&self, shape: &TurnShape) -> String {
         let template = shape.template();
         self.date_format.map_or_else(
@@ -119,8 +118,8 @@ impl SystemForm {
         )
     }
 
-    /// What stands before the first user's text and is not the turn: the prefix, and the begin of
-    /// the user's turn where the system turn stands inside it.
+    /// The system turn in the text before the first user message: without the prefix, and without the
+    /// start of the user turn.
     pub(super) fn strip<'a>(&self, head: &'a str, chat: &ChatForm) -> Option<&'a str> {
         let own = head.strip_prefix(&*self.prefix)?;
         match self.inside {
@@ -140,20 +139,20 @@ fn date(later: i64) -> String {
     date_as("%d %b %Y", later)
 }
 
-/// A header with today's date and what stands before it, if the text ends in one.
-fn dated(text: &str, later: i64) -> Option<(&str, &str)> {
+/// The text before a date header at the end of a text, and the cutoff date in the header.
+fn split_date_header(text: &str, later: i64) -> Option<(&str, &str)> {
     let body =
         text.strip_suffix("\n\n")?.strip_suffix(&*date(later))?.strip_suffix("\nToday Date: ")?;
     let (before, cutoff) = body.rsplit_once("Cutting Knowledge Date: ")?;
     (!cutoff.contains('\n')).then_some((before, cutoff))
 }
 
-/// The header as the composed template writes it.
-pub(super) fn header(cutoff: &str) -> String {
+/// The date header as a composed template writes it.
+pub(super) fn date_header(cutoff: &str) -> String {
     format!("Cutting Knowledge Date: {cutoff}\nToday Date: {}\n\n", date(0))
 }
 
-/// Finds them.
+/// Finds the form of system messages.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &str) -> SystemForm {
     let base = SystemForm { always: true, with_tools: true, ..SystemForm::default() };
     let without = |residual: Vec<String>| SystemForm {
@@ -163,7 +162,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     };
     let asked = foreign.prompt(&Probe::from_user(USER)).unwrap_or_default();
     let Some(given) = foreign.prompt(&Probe::from_system(SYSTEM).user(USER)) else {
-        return without(vec!["the template refuses system messages".to_owned()]);
+        return without(vec!["the template rejects system messages".to_owned()]);
     };
     let Some([head, between, _]) = split_at_needles(&given, [SYSTEM, USER])
         .as_deref()
@@ -171,19 +170,18 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     else {
         let lost = !given.contains(SYSTEM);
         let words = if lost {
-            "system messages are left out"
+            "system messages are ignored"
         } else {
-            "the system text does not stand before the first user's"
+            "the system text is not before the first user message"
         };
         return without(vec![words.to_owned()]);
     };
     let mut residual = Vec::new();
     let place = match between.strip_suffix(&*chat.user.before) {
         Some(end) => SystemPlace { prefix: "", opening: &chat.opening, head, end, inside: None },
-        None => inside(foreign, chat, &asked, head, between).unwrap_or_else(|| {
+        None => find_inside(foreign, chat, &asked, head, between).unwrap_or_else(|| {
             residual.push(
-                "the system text is put inside the first user turn, but not in front of its text"
-                    .to_owned(),
+                "the system text is inside the first user turn, but not before its text".to_owned(),
             );
             SystemPlace { prefix: "", opening: &chat.opening, head, end: between, inside: None }
         }),
@@ -191,12 +189,12 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     let SystemPlace { prefix, opening, head, end, inside } = place;
     let tomorrow = foreign.prompt(&Probe::from_system(SYSTEM).user(USER).days_later(40));
     let changes = tomorrow.as_ref().is_some_and(|tomorrow| *tomorrow != given);
-    let (head, cutoff) = match dated(head, 0).filter(|_| changes) {
+    let (head, cutoff) = match split_date_header(head, 0).filter(|_| changes) {
         Some((head, cutoff)) => (head, Some(cutoff.to_owned())),
         None => (head, None),
     };
     let mut date_format = None;
-    // The date may stand in the text alone that is there without a system message.
+    // The date may be only in the text that is written without a system message.
     let (today, tomorrow) = match changes {
         true => (&given, tomorrow),
         false => (&asked, foreign.prompt(&Probe::from_user(USER).days_later(40))),
@@ -207,12 +205,12 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
         };
         date_format = DATES.into_iter().find(later);
         if date_format.is_none() {
-            residual.push("the date is printed in a form of its own".to_owned());
+            residual.push("the format of the date is unknown".to_owned());
         }
     }
-    let header = cutoff.as_deref().map(header).unwrap_or_default();
+    let header = cutoff.as_deref().map(date_header).unwrap_or_default();
     let mut system = SystemForm { cutoff, residual, date_format, ..base };
-    default_turn(&mut system, opening, (head, end), &header, bos_token);
+    set_turns(&mut system, opening, (head, end), &header, bos_token);
     if let Some(placement) = inside {
         system.prefix = format!("{prefix}{}", system.prefix);
         system.inside = Some(placement);
@@ -233,9 +231,9 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     system
 }
 
-/// What stands round a system text, and where.
+/// The text around a system text, and its position.
 struct SystemPlace<'a> {
-    /// Before the user's turn that the system turn stands in.
+    /// The text before the user turn that contains the system turn.
     prefix: &'a str,
     /// The turn without a system message.
     opening: &'a str,
@@ -245,9 +243,9 @@ struct SystemPlace<'a> {
     inside: Option<&'static str>,
 }
 
-/// The turn of a system text that stands in front of a user's text, in that user's turn; `asked` is
-/// the prompt without one.
-fn inside<'a>(
+/// The turn of a system text inside a user turn, before its text. `asked` is the prompt without a
+/// system text.
+fn find_inside<'a>(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     asked: &'a str,
@@ -275,9 +273,9 @@ fn inside<'a>(
     })
 }
 
-/// Divides what stands before the first user's turn into what always stands there and the turn
-/// without a system message.
-fn default_turn(
+/// Splits the text before the first user turn into the constant prefix and the turn without a system
+/// message.
+fn set_turns(
     system: &mut SystemForm,
     opening: &str,
     (head, end): (&str, &str),
@@ -307,12 +305,12 @@ fn default_turn(
         .and_then(|rest| rest.strip_suffix(end));
     if let Some(message) = usual.filter(|message| date.is_empty() || !message.contains(&date)) {
         message.clone_into(&mut system.message);
-    } else if let Some((before, behind)) = opening.split_once(header).filter(|_| !header.is_empty())
+    } else if let Some((before, after)) = opening.split_once(header).filter(|_| !header.is_empty())
     {
-        let message = behind.strip_suffix(end).unwrap_or_default();
+        let message = after.strip_suffix(end).unwrap_or_default();
         message.clone_into(&mut system.message);
         system.default =
-            Some(TurnShape::of(&format!("{before}{SYSTEM}{}", &behind[message.len()..])));
+            Some(TurnShape::of(&format!("{before}{SYSTEM}{}", &after[message.len()..])));
     } else {
         system.default = Some(TurnShape::of(opening));
     }
@@ -334,8 +332,8 @@ mod tests {
 
     #[test]
     fn date_headers() {
-        let text = format!("a\n{}", header("December 2023"));
-        assert_eq!(dated(&text, 0), Some(("a\n", "December 2023")));
-        assert_eq!(dated("a\n\n", 0), None);
+        let text = format!("a\n{}", date_header("December 2023"));
+        assert_eq!(split_date_header(&text, 0), Some(("a\n", "December 2023")));
+        assert_eq!(split_date_header("a\n\n", 0), None);
     }
 }

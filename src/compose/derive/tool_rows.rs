@@ -1,5 +1,5 @@
-//! A catalogue whose tools stand in rows of text: name, description and parameters of each, or all
-//! of it, between constant text.
+//! A catalogue that lists tools as rows of text: the name, the description and the parameters of a
+//! tool, or all of it, between constant texts.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use super::catalogue::{Catalogue, JsonSpelling, written_by};
 use super::needles::contains_needle;
 use super::wrapping::escape;
 
-/// A part of a tool in a text, by the slot that stands for it.
+/// A part of a tool in a text, and the slot for it.
 struct ToolSlot {
     range: Range<usize>,
     slot: &'static str,
-    /// The tool's `function` member, not all of it.
+    /// It is the tool's `function` member, not the tool.
     function: bool,
 }
 
 /// All parts of this tool, in order.
-fn tokens(text: &str, tool: &Value) -> Vec<ToolSlot> {
+fn find_slots(text: &str, tool: &Value) -> Vec<ToolSlot> {
     let function = &tool["function"];
     let texts = [("name", &function["name"]), ("description", &function["description"])];
     let values = [("tool", tool), ("tool", function), ("parameters", &function["parameters"])];
@@ -27,21 +27,20 @@ fn tokens(text: &str, tool: &Value) -> Vec<ToolSlot> {
     let mut at = 0;
     while let Some(rest) = text.get(at..) {
         let Some(c) = rest.chars().next() else { break };
-        let mut token = None;
-        if c == '{' {
+        let part = if c == '{' {
             let mut stream = Deserializer::from_str(rest).into_iter::<Value>();
-            if let Some(Ok(value)) = stream.next()
-                && let Some((slot, known)) = values.iter().find(|(_, known)| **known == value)
-            {
-                token = Some((*slot, stream.byte_offset(), std::ptr::eq(*known, function)));
-            }
+            let value = stream.next().and_then(Result::ok);
+            value.and_then(|value| {
+                let (slot, known) = values.iter().find(|(_, known)| **known == value)?;
+                Some((*slot, stream.byte_offset(), std::ptr::eq(*known, function)))
+            })
         } else {
-            let known = texts.iter().find_map(|(slot, text)| {
-                Some((*slot, text.as_str().filter(|text| rest.starts_with(*text))?))
-            });
-            token = known.map(|(slot, text)| (slot, text.len(), false));
-        }
-        match token {
+            texts.iter().find_map(|(slot, text)| {
+                let text = text.as_str().filter(|text| rest.starts_with(*text))?;
+                Some((*slot, text.len(), false))
+            })
+        };
+        match part {
             Some((slot, length, function)) => {
                 found.push(ToolSlot { range: at..at + length, slot, function });
                 at += length;
@@ -52,23 +51,23 @@ fn tokens(text: &str, tool: &Value) -> Vec<ToolSlot> {
     found
 }
 
-/// From the first to the last part of a tool, and the same with slots.
-fn row(text: &str, tokens: &[ToolSlot]) -> Option<(Range<usize>, String)> {
-    let range = tokens.first()?.range.start..tokens.last()?.range.end;
+/// The bytes from the first to the last part of a tool, and the same text with slots.
+fn row(text: &str, slots: &[ToolSlot]) -> Option<(Range<usize>, String)> {
+    let range = slots.first()?.range.start..slots.last()?.range.end;
     let mut row = String::new();
     let mut done = range.start;
-    for token in tokens {
-        row.push_str(&escape(&text[done..token.range.start]));
-        row.push_str(&format!("{{{}}}", token.slot));
-        done = token.range.end;
+    for slot in slots {
+        row.push_str(&escape(&text[done..slot.range.start]));
+        row.push_str(&format!("{{{}}}", slot.slot));
+        done = slot.range.end;
     }
     Some((range, row))
 }
 
-/// Finds the rows of these two tools; None when they do not look alike.
+/// Finds the rows of these two tools; None if they differ in form.
 pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
     let [one, two] = tools else { return None };
-    let (first, second) = (tokens(text, one), tokens(text, two));
+    let (first, second) = (find_slots(text, one), find_slots(text, two));
     let (one, template) = row(text, &first)?;
     let (two, other) = row(text, &second)?;
     let between = text.get(one.end..two.start)?;
@@ -78,9 +77,9 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
     {
         return None;
     }
-    let json = first.iter().find(|token| matches!(token.slot, "tool" | "parameters"));
-    let style = json.map(|token| JsonSpelling::of(&text[token.range.clone()]));
-    let picks = first.iter().any(|token| token.function);
+    let json = first.iter().find(|slot| matches!(slot.slot, "tool" | "parameters"));
+    let style = json.map(|slot| JsonSpelling::of(&text[slot.range.clone()]));
+    let picks = first.iter().any(|slot| slot.function);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.as_ref().and_then(|style| style.formatter(Some("\n"), sort_keys));
         let written = written_by(formatter.as_ref(), picks, Some(&template), tools, compose)?;

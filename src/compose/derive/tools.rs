@@ -1,4 +1,4 @@
-//! The tool catalogue: its formatter, its wrapper and its place.
+//! The tool catalogue: its formatter, its wrapper and its position.
 
 use std::ops::Range;
 
@@ -16,24 +16,24 @@ use crate::probing::{Probe, ProbeRenderer, tool};
 
 const UNKNOWN_FORM: &str = "tools are listed in a form that no formatter writes";
 
-/// What a template does with declared tools.
+/// How a template writes declared tools.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ToolsForm {
     pub(super) formatter: Option<Value>,
     pub(super) picks: bool,
-    /// `tools_template`, when there is more than the catalogue.
+    /// `tools_template`, if there is text around the catalogue.
     pub(super) template: Option<String>,
-    /// `single_tool_template`, when text stands round each tool.
+    /// `single_tool_template`, if there is text around each tool.
     pub(super) single: Option<String>,
     /// `user_template_with_tools`, with the placement.
     pub(super) user: Option<(&'static str, String)>,
-    /// An empty list is written as one with tools is.
+    /// An empty list is written like a list of tools.
     pub(super) empty_list: bool,
     pub(super) residual: Vec<String>,
 }
 
-/// The tools of the probes: keys out of order, text that is not ASCII, an empty object, lists.
-pub(super) fn probes() -> Vec<Value> {
+/// The tools of the probes: unsorted keys, non-ASCII text, an empty object, lists.
+pub(super) fn probe_tools() -> Vec<Value> {
     vec![
         tool(
             "qtoolone",
@@ -48,15 +48,15 @@ pub(super) fn probes() -> Vec<Value> {
     ]
 }
 
-/// Finds it; None when there is none.
+/// Finds the form of tools; None if the template does not print them.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     system: &mut SystemForm,
     compose: &Compose<'_>,
 ) -> Option<ToolsForm> {
-    let before = system.clone();
-    let (mut found, joins) = catalogue(foreign, chat, system, compose)?;
+    let unchanged = system.clone();
+    let (mut found, joins) = find_catalogue(foreign, chat, system, compose)?;
     let ToolJoins { joiner: Some(joiner), row } = joins else { return Some(found) };
     let empty = foreign.prompt(&Probe::from_user(USER).tools(&[])).filter(|_| found.empty_list);
     if row.is_none() && (empty.is_none() || joiner.is_empty()) {
@@ -67,13 +67,13 @@ pub(super) fn derive(
         Some(user) => user,
         None => found.template.get_or_insert_with(|| "{tools}".to_owned()),
     };
-    match each(template, &joiner, row.as_deref(), empty.as_deref()) {
+    match split_rows(template, &joiner, row.as_deref(), empty.as_deref()) {
         Some((around, single)) => {
             *template = around;
             found.single = Some(single);
         }
         None if row.is_some() => {
-            *system = before;
+            *system = unchanged;
             found = ToolsForm {
                 empty_list: found.empty_list,
                 residual: vec![UNKNOWN_FORM.to_owned()],
@@ -85,17 +85,17 @@ pub(super) fn derive(
     Some(found)
 }
 
-/// What stands between two tools, and the row of one where it is more than a formatter writes.
+/// The text between two tools, and the row of one if a formatter alone does not write it.
 #[derive(Default)]
 struct ToolJoins {
     joiner: Option<String>,
     row: Option<String>,
 }
 
-/// The text round all tools and that round each, when the text between two is the end and the begin
-/// of one. `empty` is a prompt with an empty list, which shows which; None without a row when that
-/// prompt has the text as it is.
-fn each(
+/// Splits the text around the catalogue into the text around all tools and around each, if the text
+/// between two tools is the end of one and the start of the next. `empty` is a prompt with an empty
+/// list, which shows the text around all. None without a row if that prompt has the whole text.
+fn split_rows(
     template: &str,
     joiner: &str,
     row: Option<&str>,
@@ -120,14 +120,14 @@ fn each(
     })
 }
 
-/// The catalogue with its wrapper, and what joins tools.
-fn catalogue(
+/// Finds the catalogue, its wrapper and its position, and what joins tools.
+fn find_catalogue(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
     system: &mut SystemForm,
     compose: &Compose<'_>,
 ) -> Option<(ToolsForm, ToolJoins)> {
-    let tools = probes();
+    let tools = probe_tools();
     let two_users = || {
         let start = if system.turn.is_some() && system.inside.is_none() {
             Probe::from_system(SYSTEM)
@@ -136,20 +136,19 @@ fn catalogue(
         };
         start.user(USER).assistant(ANSWER).user(USER_2)
     };
+    let user = Probe::from_user(USER);
     let base = foreign.prompt(&two_users())?;
     let full = foreign
         .prompt(&two_users().tools(&tools))
-        .or_else(|| foreign.prompt(&Probe::from_user(USER).tools(&tools)))?;
+        .or_else(|| foreign.prompt(&user.clone().tools(&tools)))?;
     if base == full {
-        let asked = Probe::from_user(USER);
-        system.with_tools = foreign.prompt(&asked) != foreign.prompt(&asked.clone().tools(&tools));
+        system.with_tools = foreign.prompt(&user) != foreign.prompt(&user.clone().tools(&tools));
         return None;
     }
-    let asked = Probe::from_user(USER);
-    let empty_list = foreign.prompt(&asked) != foreign.prompt(&asked.clone().tools(&[]));
+    let empty_list = foreign.prompt(&user) != foreign.prompt(&user.clone().tools(&[]));
     let mut found = ToolsForm { empty_list, ..ToolsForm::default() };
     let Some(catalogue) = catalogue::find(&full, &tools, compose) else {
-        let words = if catalogue::names(&full, &tools) {
+        let words = if catalogue::contains_name(&full, &tools) {
             UNKNOWN_FORM
         } else {
             "tools change the prompt without being listed"
@@ -157,82 +156,143 @@ fn catalogue(
         found.residual.push(words.to_owned());
         return Some((found, ToolJoins::default()));
     };
-    let written = full[catalogue.range.clone()].to_owned();
+    let written = &full[catalogue.range.clone()];
     let Catalogue { formatter, picks, joiner, row, .. } = catalogue;
-    let joins = ToolJoins { joiner, row };
     found.formatter = formatter;
     if found.formatter.as_ref().is_some_and(|formatter| formatter["kind"] == "XmlFormatter") {
         let render = |tools: &[Value]| foreign.prompt(&Probe::from_user(USER).tools(tools));
         found.formatter = catalogue::xml_order(&render, compose).or(found.formatter);
     }
     found.picks = picks;
-    let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
-    let change = |conversation: Probe| conversation.tools(&tools);
-    if system.inside.is_some() {
-        let (given, default) = placement::filled(foreign, chat, system, &change, &find);
-        let shows = |filled: &Option<FilledTurn>| {
-            filled.as_ref().is_some_and(|filled| filled.items.is_some())
-        };
+    let position = CataloguePosition { foreign, chat, tools: &tools, written };
+    if !position.inside_user(system, &mut found) {
+        if let Some(user) = user_template(chat, &base, &full, written) {
+            found.user = Some(user);
+            position.notice(system, &mut found);
+        } else {
+            position.in_system(system, &mut found);
+        }
+    }
+    Some((found, ToolJoins { joiner, row }))
+}
+
+/// Finds the position of a catalogue.
+struct CataloguePosition<'a> {
+    foreign: &'a ProbeRenderer<'a>,
+    chat: &'a ChatForm,
+    tools: &'a [Value],
+    /// The catalogue as the template writes it.
+    written: &'a str,
+}
+
+impl CataloguePosition<'_> {
+    /// The system turns with tools, with and without a system message.
+    fn filled_turns(&self, system: &SystemForm) -> [Option<FilledTurn>; 2] {
+        let find =
+            |text: &str| text.find(self.written).map(|start| start..start + self.written.len());
+        let change = |probe: Probe| probe.tools(self.tools);
+        placement::filled_turns(self.foreign, self.chat, system, &change, &find).into()
+    }
+
+    /// Places the catalogue in a system turn that is part of a user turn.
+    fn inside_user(&self, system: &mut SystemForm, found: &mut ToolsForm) -> bool {
+        if system.inside.is_none() {
+            return false;
+        }
+        let [given, default] = self.filled_turns(system);
+        if [&given, &default].iter().any(|turn| !contains_items(turn)) {
+            return false;
+        }
         let mut placed = system.clone();
         let block = placement::place(&mut placed, "tools", given.as_ref(), default.as_ref());
-        if let Some((block, items)) =
-            block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual)
-        {
-            found.template = wrapper(&block, items, "tools");
-            *system = placed;
-            also_empty(foreign, chat, system, &change, given.as_ref());
-            return Some((found, joins));
+        let Some((block, items)) = block.filter(|_| placed.residual == system.residual) else {
+            return false;
+        };
+        found.template = wrapper(&block, items, "tools");
+        *system = placed;
+        self.find_also_empty(system, given.as_ref());
+        true
+    }
+
+    /// Places the catalogue in the system turn.
+    fn in_system(&self, system: &mut SystemForm, found: &mut ToolsForm) {
+        let [given, default] = self.filled_turns(system);
+        let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
+        let placed = placement::place(system, "tools", given.as_ref(), default.as_ref());
+        self.find_also_empty(system, given.as_ref());
+        let Some((block, items)) = placed.filter(|_| !lacks) else {
+            found.residual.push(
+                "the text around the catalogue is not an addition to the prompt without tools"
+                    .to_owned(),
+            );
+            return;
+        };
+        found.template = wrapper(&block, items, "tools");
+        if found.template.as_deref().is_some_and(contains_needle) {
+            found.template = Some("{tools}".to_owned());
+            found.residual.push(
+                "the text around the catalogue contains names of tools, which building blocks \
+                 cannot express"
+                    .to_owned(),
+            );
         }
     }
-    if let Some((placement, user)) = user_place(chat, &base, &full, &written) {
-        found.user = Some((placement, user));
-        notice(foreign, chat, system, &change, &mut found);
-        return Some((found, joins));
-    }
-    let (given, default) = placement::filled(foreign, chat, system, &change, &find);
-    let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
-    let placed =
-        placement::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks);
-    also_empty(foreign, chat, system, &change, given.as_ref());
-    match placed {
-        Some((block, items)) => {
-            found.template = wrapper(&block, items, "tools");
-            if found.template.as_deref().is_some_and(contains_needle) {
-                found.template = Some("{tools}".to_owned());
-                found.residual.push(
-                    "names of tools stand round the catalogue, which building blocks cannot say"
-                        .to_owned(),
-                );
-            }
+
+    /// Checks whether the text between the system text and tools is also written after an empty
+    /// system text.
+    fn find_also_empty(&self, system: &mut SystemForm, given: Option<&FilledTurn>) {
+        if system.before_tools.is_empty() && system.after_tools.is_empty() {
+            return;
         }
-        None => found.residual.push(
-            "the text round the catalogue is not an addition to the prompt without tools"
-                .to_owned(),
-        ),
+        let empty = Probe::from_system("").user(USER).tools(self.tools);
+        let empty = self.foreign.prompt(&empty);
+        let turn = empty
+            .as_deref()
+            .and_then(|empty| placement::turn(empty, system, self.chat))
+            .map(|turn| placement::undated(turn, system));
+        system.also_empty =
+            turn.is_some() && turn == given.map(|given| given.text.replace(SYSTEM, ""));
     }
-    Some((found, joins))
+
+    /// Finds the text on tools in the system turn of a template that lists tools in a user turn.
+    fn notice(&self, system: &mut SystemForm, found: &mut ToolsForm) {
+        let Some(turn) = system.turn.clone() else { return };
+        let given = Probe::from_system(SYSTEM).user(USER);
+        let opening = self.foreign.prompt(&given);
+        let opening = opening
+            .as_deref()
+            .and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*self.chat.user.before));
+        let given = opening.and_then(|opening| self.turn_before(system, given, opening));
+        let default = self.turn_before(system, Probe::from_user(USER), &self.chat.opening);
+        if given.as_ref().is_none_or(|given| given.text == turn.text) {
+            // Without such a text, tools are no reason for a system turn.
+            system.with_tools = default.is_none_or(|default| !default.text.is_empty());
+            return;
+        }
+        match placement::place(system, "tools", given.as_ref(), default.as_ref()) {
+            Some((block, _)) => found.template = Some(escape(&block)),
+            None => found
+                .residual
+                .push("tools change the system turn in a way that is not an addition".to_owned()),
+        }
+    }
+
+    /// The system turn with tools, before the user turn. `opening` is the text before that turn
+    /// without tools.
+    fn turn_before(&self, system: &SystemForm, probe: Probe, opening: &str) -> Option<FilledTurn> {
+        let prompt = self.foreign.prompt(&probe.tools(self.tools))?;
+        let (head, _) = prompt.split_once(USER)?;
+        let start = user_start(self.chat, opening, head)?;
+        let text = placement::undated(head[..start].strip_prefix(&*system.prefix)?, system);
+        Some(FilledTurn { text, items: None })
+    }
 }
 
-/// Whether the text between the system text and tools is there when the system text is empty, too.
-fn also_empty(
-    foreign: &ProbeRenderer<'_>,
-    chat: &ChatForm,
-    system: &mut SystemForm,
-    change: &dyn Fn(Probe) -> Probe,
-    given: Option<&FilledTurn>,
-) {
-    if system.before_tools.is_empty() && system.behind_tools.is_empty() {
-        return;
-    }
-    let empty = foreign.prompt(&change(Probe::from_system("").user(USER)));
-    let turn = empty
-        .as_deref()
-        .and_then(|empty| placement::turn(empty, system, chat))
-        .map(|turn| placement::undated(turn, system));
-    system.also_empty = turn.is_some() && turn == given.map(|given| given.text.replace(SYSTEM, ""));
+fn contains_items(turn: &Option<FilledTurn>) -> bool {
+    turn.as_ref().is_some_and(|turn| turn.items.is_some())
 }
 
-/// What stands round the items of a block, with a slot for them; None when nothing does.
+/// The text around the items of a block, with a slot for them; None if there is none.
 pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> Option<String> {
     let Some(items) = items else { return Some(escape(block)) };
     if items == (0..block.len()) {
@@ -241,8 +301,8 @@ pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> O
     Some(format!("{}{{{slot}}}{}", escape(&block[..items.start]), escape(&block[items.end..])))
 }
 
-/// The user's turn with tools, when it is one of the users' turns that changes.
-fn user_place(
+/// The placement and the template of the user turn with tools, if tools change a user turn.
+fn user_template(
     chat: &ChatForm,
     base: &str,
     full: &str,
@@ -273,9 +333,9 @@ fn user_place(
     template(&full[0][start..], after).map(|template| ("FIRST_USER", template))
 }
 
-/// Where the first user turn begins in what stands before its text with tools; `opening` is what
-/// stands before that turn without them. The system turn may have changed, too: then the turn
-/// begins where its first line is.
+/// Where the first user turn starts in `full`, the text before its message with tools. `opening` is
+/// the text before that turn without tools. If the system turn changed too, the turn starts at its
+/// first line.
 fn user_start(chat: &ChatForm, opening: &str, full: &str) -> Option<usize> {
     if full.starts_with(opening) {
         Some(opening.len())
@@ -284,42 +344,7 @@ fn user_start(chat: &ChatForm, opening: &str, full: &str) -> Option<usize> {
     }
 }
 
-/// The begin of a turn as it is in all forms of it: its first line, or all of it.
+/// The start of a turn that all its forms share: its first line, or all of it.
 fn shared_opener(before: &str) -> &str {
     before.split_inclusive('\n').next().filter(|line| !line.trim().is_empty()).unwrap_or(before)
-}
-
-/// A template that lists tools in a user's turn may have a word on them in the system turn.
-fn notice(
-    foreign: &ProbeRenderer<'_>,
-    chat: &ChatForm,
-    system: &mut SystemForm,
-    change: &dyn Fn(Probe) -> Probe,
-    found: &mut ToolsForm,
-) {
-    let Some(turn) = system.turn.clone() else { return };
-    let filled = |conversation: Probe, opening: &str| {
-        let prompt = foreign.prompt(&change(conversation))?;
-        let (head, _) = prompt.split_once(USER)?;
-        let start = user_start(chat, opening, head)?;
-        let text = placement::undated(head[..start].strip_prefix(&*system.prefix)?, system);
-        Some(FilledTurn { text, items: None })
-    };
-    let opening = foreign.prompt(&Probe::from_system(SYSTEM).user(USER));
-    let opening = opening
-        .as_deref()
-        .and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*chat.user.before));
-    let given = opening.and_then(|opening| filled(Probe::from_system(SYSTEM).user(USER), opening));
-    let default = filled(Probe::from_user(USER), &chat.opening);
-    if given.as_ref().is_none_or(|given| given.text == turn.text) {
-        // Without a word on them there is no reason for a turn.
-        system.with_tools = default.is_none_or(|default| !default.text.is_empty());
-        return;
-    }
-    match placement::place(system, "tools", given.as_ref(), default.as_ref()) {
-        Some((block, _)) => found.template = Some(escape(&block)),
-        None => found
-            .residual
-            .push("tools change the system turn in a way that is not an addition".to_owned()),
-    }
 }

@@ -1,5 +1,5 @@
-//! What lies beyond the parts: conversations that no part is held to, since blocks have few words
-//! for them, and what is said when a derived template renders one differently.
+//! Conversations that belong to no part, because building blocks hardly describe them. A difference
+//! is only reported as a residual.
 
 use serde_json::{Value, json};
 
@@ -22,52 +22,53 @@ fn cases() -> Vec<(Probe, &'static str)> {
     vec![
         (
             Probe::from_user(" \n Which day? \n ").generation_prompt(),
-            "white space round a user's text is treated differently",
+            "whitespace around a user message renders differently",
         ),
-        (saying(" \n Monday. \n "), "white space round an answer is treated differently"),
+        (saying(" \n Monday. \n "), "whitespace around an answer renders differently"),
         (
             Probe::from_system(" \n Be brief. \n ").user(ASK).generation_prompt(),
-            "white space round a system message is treated differently",
+            "whitespace around a system message renders differently",
         ),
-        (turn(reasoning.clone()), "the reasoning of earlier answers is treated differently"),
+        (turn(reasoning.clone()), "the reasoning of earlier answers renders differently"),
         (
             Probe::from_user(ASK).message(reasoning),
-            "the reasoning of a last answer is treated differently",
+            "the reasoning of a last answer renders differently",
         ),
         (
             saying("<think>\nYesterday was Sunday.\n</think>\n\nMonday."),
-            "reasoning inside an answer's text is treated differently",
+            "reasoning inside an answer's text renders differently",
         ),
         (
             Probe::from_user(ASK).message(role("system")).user("Go on.").generation_prompt(),
-            "later system messages are treated differently",
+            "later system messages render differently",
         ),
         (
             Probe::default().message(role("developer")).user(ASK).generation_prompt(),
-            "developer messages are treated differently",
+            "developer messages render differently",
         ),
         (
             parts(json!([{ "type": "text", "text": ASK }, { "type": "text", "text": " Now." }])),
-            "text parts are treated differently",
+            "text parts render differently",
         ),
-        (parts(image), "images are treated differently"),
+        (parts(image), "images render differently"),
         (
             Probe::from_user(ASK).calls("", &[arguments]).user("Go on.").generation_prompt(),
-            "arguments of calls that are JSON text in another spacing are treated differently",
+            "arguments that are JSON text in another spacing render differently",
         ),
         (
             Probe::default().generation_prompt(),
-            "a conversation without messages is treated differently",
+            "a conversation without messages renders differently",
         ),
     ]
 }
 
-/// What is said of these; nothing where the template refuses the conversation.
+/// The residuals of conversations that render differently. Those that the template rejects do not
+/// count.
 pub(super) fn differences(foreign: &ProbeRenderer<'_>, derived: &ProbeRenderer<'_>) -> Vec<String> {
     let differs = |conversation: &Probe| {
         foreign
             .prompt(conversation)
-            .is_some_and(|wanted| derived.prompt(conversation) != Some(wanted))
+            .is_some_and(|expected| derived.prompt(conversation) != Some(expected))
     };
     cases()
         .into_iter()

@@ -2,29 +2,29 @@
 
 use crate::probing::diff::{common_prefix, common_suffix};
 
-/// What stands round each of several items, between them, and round all of them.
+/// The text around each of several items, between them, and around all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Wrapping {
+pub(super) struct Wrapping {
     /// Before all.
-    pub(crate) before: String,
+    pub(super) before: String,
     /// Before each.
-    pub(crate) each_before: String,
+    pub(super) each_before: String,
     /// After each.
-    pub(crate) each_after: String,
+    pub(super) each_after: String,
     /// After all.
-    pub(crate) after: String,
+    pub(super) after: String,
     /// Between two.
-    pub(crate) joiner: String,
+    pub(super) joiner: String,
 }
 
 impl Wrapping {
-    /// From the text before the first item, between two, and after the last. None when no wrapper
-    /// of one item ends and begins as the text between two does.
-    pub(crate) fn of(first: &str, between: &str, last: &str) -> Option<Wrapping> {
+    /// From the text before the first item, between two, and after the last. None if the text between
+    /// two items is not the end and the start of a wrapper.
+    pub(super) fn without_joiner(first: &str, between: &str, last: &str) -> Option<Wrapping> {
         let cuts = (0..=between.len()).filter(|at| between.is_char_boundary(*at));
         let cut = cuts
             .filter(|at| last.starts_with(&between[..*at]) && first.ends_with(&between[*at..]))
-            .max_by_key(|at| nicety(between, *at))?;
+            .max_by_key(|at| naturalness(between, *at))?;
         let (each_after, each_before) = between.split_at(cut);
         Some(Wrapping {
             before: first[..first.len() - each_before.len()].to_owned(),
@@ -35,9 +35,9 @@ impl Wrapping {
         })
     }
 
-    /// The same, with a joiner where none fits without.
-    pub(crate) fn joined(first: &str, between: &str, last: &str) -> Wrapping {
-        Wrapping::of(first, between, last).unwrap_or_else(|| {
+    /// The same, with a joiner if none fits without.
+    pub(super) fn joined(first: &str, between: &str, last: &str) -> Wrapping {
+        Wrapping::without_joiner(first, between, last).unwrap_or_else(|| {
             let (rest, each_before) =
                 between.split_at(between.len() - common_suffix(first, between));
             let (each_after, joiner) = rest.split_at(common_prefix(rest, last));
@@ -51,8 +51,8 @@ impl Wrapping {
         })
     }
 
-    /// Of one item: nothing is known of several.
-    pub(crate) fn single(before: &str, after: &str) -> Wrapping {
+    /// From one item, if several are unknown.
+    pub(super) fn single(before: &str, after: &str) -> Wrapping {
         Wrapping {
             each_before: before.to_owned(),
             each_after: after.to_owned(),
@@ -61,16 +61,16 @@ impl Wrapping {
     }
 }
 
-/// All cuts render the same; people expect one before the bracket that opens an item, with the
-/// white space before it.
-fn nicety(between: &str, at: usize) -> (bool, usize) {
+/// Ranks cuts that render the same. The most natural one precedes the bracket that opens an item and
+/// the whitespace before that bracket.
+fn naturalness(between: &str, at: usize) -> (bool, usize) {
     let opens = between[at..].trim_start().starts_with(['<', '[', '{', '(']);
     let closed = !between[..at].ends_with(char::is_whitespace);
     (opens && closed, at)
 }
 
-/// Text as it stands in a template with slots.
-pub(crate) fn escape(text: &str) -> String {
+/// Escapes text for a template with slots.
+pub(super) fn escape(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }
 
@@ -80,14 +80,14 @@ mod tests {
 
     #[test]
     fn wrappers_of_items() {
-        let wrapping =
-            Wrapping::of("A\n<c>\n", "\n</c>\n<c>\n", "\n</c>E").expect("one wrapper fits");
+        let wrapping = Wrapping::without_joiner("A\n<c>\n", "\n</c>\n<c>\n", "\n</c>E")
+            .expect("one wrapper fits");
         let Wrapping { before, each_before, each_after, after, .. } = wrapping;
         assert_eq!(
             (&*before, &*each_before, &*each_after, &*after),
             ("A", "\n<c>\n", "\n</c>", "E")
         );
-        assert_eq!(Wrapping::of("[", ", ", "]"), None);
+        assert_eq!(Wrapping::without_joiner("[", ", ", "]"), None);
         let list = Wrapping::joined("C[{\"", "}, {\"", "}]");
         let Wrapping { before, each_before, each_after, after, joiner } = list;
         assert_eq!(

@@ -98,7 +98,7 @@ impl<'a> Baseline<'a> {
         self.prober.render(Probe { tools: Some(tools.clone()), ..self.probe(messages) })
     }
 
-    /// A outcome as an entry of the evidence.
+    /// An outcome as an entry of the evidence.
     pub(crate) fn evidence(&self, outcome: ProbeOutcome) -> Evidence {
         Evidence {
             status: outcome.status,
@@ -147,7 +147,7 @@ impl Pair {
         }
     }
 
-    /// A outcome without comparison.
+    /// An outcome without comparison.
     pub(crate) fn conclude(self, flag: bool) -> ProbeOutcome {
         let (status, because) =
             if flag { (EvidenceStatus::Yes, self.yes) } else { (EvidenceStatus::No, self.no) };

@@ -47,16 +47,13 @@ fn one_form_for_all_roles() {
         })
     );
     let residual = json["residual"].as_array().unwrap();
-    assert!(
-        residual.contains(&json!("developer messages are treated differently")),
-        "{residual:?}"
-    );
+    assert!(residual.contains(&json!("developer messages render differently")), "{residual:?}");
 }
 
 #[test]
 fn places() {
     use PartStatus::{Exact, Ignores};
-    // A system text in front of the first user's.
+    // A system text before the first user message.
     let system = "{% set s = messages[0].content if messages and messages[0].role == 'system' else '' %}\
         {% set seen = namespace(user=false) %}{% for m in messages if m.role != 'system' %}<{{ m.role }}>\
         {% if m.role == 'user' and not seen.user %}{% set seen.user = true %}{{ s ~ '\\n\\n' if s }}{% endif %}\
@@ -65,7 +62,7 @@ fn places() {
     assert_eq!(json["spec"]["system_template"], "{system_message}\n\n");
     assert_eq!(json["spec"]["system_policy"]["placement"], "FIRST_USER");
     assert_eq!(json["spec"]["system_policy"]["empty_message"], "as_none");
-    // Today, and each tool on a line of its own, also no tool at all.
+    // The date, and each tool on its own line. An empty list of tools prints the header.
     let tools = "[{{ strftime_now('%d %B %Y') }}]{% if tools is not none and tools is defined %}T{% for t in tools %}\
         {{ '\\n' ~ (t | tojson) }}{% endfor %}{% endif %}";
     let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
@@ -80,19 +77,19 @@ fn places() {
 }
 
 #[test]
-fn what_blocks_cannot_say_is_never_exact() {
+fn what_blocks_cannot_express_is_never_exact() {
     use PartStatus::{Exact, Ignores, Opaque, Partial};
     // The date is part of the text.
     check(
         &format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"),
         [Partial, Partial, Ignores, Ignores, Partial],
     );
-    // Words of a tool in other letters.
+    // A tool's description in title case.
     let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description | title }}){% endfor %}";
     let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
     let json = check(&source, [Exact, Exact, Partial, Ignores, Partial]);
     assert!(json["parts"]["tools"]["reason"].as_str().unwrap().contains("no formatter"), "{json}");
-    // Nothing at all.
+    // A constant prompt.
     let json = check("always the same", [Opaque, Ignores, Ignores, Ignores, Ignores]);
     assert_eq!(json["spec"], Value::Null);
     assert_eq!(json["residual"], json!(["the text of a user message is not printed once"]));

@@ -155,11 +155,13 @@ test-java: lib scripted-models ## test the Java module
 fuzz: ## fuzz the template and output layers, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
-lint: ready ## check formatting, clippy, the fuzz targets, NOTICE and the crate features
+lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE and the crate features
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --check
 	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --all-targets -- -D warnings
+	@$(ENGINE_STEP) "rustdoc" env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --release --no-deps \
+		--document-private-items
 	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins \
 		--manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
 	@$(STEP) "notice" scripts/notice-check.sh

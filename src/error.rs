@@ -1,62 +1,62 @@
-//! The one error type: a stable code, a message for people, details for programs.
+//! The only error type: a stable code, a message for people, details for programs.
 //!
-//! Codes are part of the ABI: added, never renamed. Messages are lower case, without a full stop,
-//! and carry the JSON path and the value where a caller's input is at fault.
+//! Codes are part of the ABI. They are added, never renamed. Messages are lower case, without a full
+//! stop. If the caller's input is wrong, the message has the JSON path and the value.
 
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-/// The result of everything in this crate that can fail.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Stable error codes, as they appear in `error.code`.
+/// The stable codes in `error.code`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// The caller's input is not what the function takes.
+    /// The caller's input is invalid.
     InvalidRequest,
-    /// The handle was destroyed, never created, or poisoned by an earlier fault.
+    /// The handle was destroyed, never created, or closed by an earlier fault.
     EngineClosed,
-    /// llama.cpp could not compute.
+    /// llama.cpp or a server failed to generate.
     InferenceFailed,
-    /// A fault of our own, a caught panic included.
+    /// A fault inside llb, such as a caught panic.
     InternalBridgeError,
     /// Called from a callback of the same chat.
     Busy,
-    /// Ended by a cancel or a time-out before there was anything to return.
+    /// Cancelled, or timed out, before there was anything to return.
     Cancelled,
-    /// No such model file.
+    /// The model file does not exist.
     ModelNotFound,
     /// The model file cannot be used.
     ModelInvalid,
-    /// The gate: the model's chat template cannot carry tools.
+    /// The tool-capability check: the model's chat template cannot carry tools.
     ModelNotToolCapable,
     /// Not enough memory.
     OutOfMemory,
-    /// The chat template failed or refused.
+    /// The chat template failed, or refused the messages.
     TemplateError,
-    /// The chat template used more than its limits allow.
+    /// The chat template exceeded its limits.
     TemplateLimit,
     /// The prompt does not fit the context.
     ContextOverflow,
-    /// A schema or tool choice that cannot be enforced.
+    /// A schema, grammar or tool choice cannot be enforced.
     SchemaUnsupported,
-    /// The hub has no such model, revision or file.
+    /// The hub does not have the model, revision or file.
     HubNotFound,
-    /// The model's licence must be accepted on its page first, and a token given.
+    /// The model needs a token of a user who has accepted its licence on its page.
     HubGated,
-    /// The hub wants a token, or refuses the one it got.
+    /// The hub requires a token, or rejects the one it received.
     HubUnauthorized,
-    /// The token is known and may not read this.
+    /// The token is valid but may not read the model.
     HubForbidden,
-    /// The hub cannot be reached, or does not answer as a hub.
+    /// The hub is unreachable, or its answer is invalid.
     HubNetwork,
-    /// What came is not what the hub said it would be.
+    /// The download does not match the hub's size or hash.
     HubVerify,
-    /// Several files would do.
+    /// Several files match the request.
     HubAmbiguous,
-    /// Only the cache may be used, and it does not have it.
+    /// Only the cache may be used, and it does not have the model.
     Offline,
 }
 
@@ -90,7 +90,7 @@ impl Code {
     }
 }
 
-/// What went wrong. One pointer wide: a `Result` that carries it costs the good path nothing.
+/// An error. It is one pointer wide, so that a `Result` with it stays small.
 #[derive(Debug)]
 pub struct Error(Box<ErrorContent>);
 
@@ -103,7 +103,7 @@ struct ErrorContent {
 }
 
 impl Error {
-    /// An error of this code with a message for people.
+    /// An error with this code and message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Error(Box::new(ErrorContent { code, message: message.into(), details: None, source: None }))
     }
@@ -120,7 +120,7 @@ impl Error {
         self
     }
 
-    /// The same error, its message said of something: `model.gguf: not a GGUF file`.
+    /// The same error with a prefix of the message: `model.gguf: not a GGUF file`.
     #[must_use]
     pub fn about(mut self, what: impl fmt::Display) -> Self {
         self.0.message = format!("{what}: {}", self.0.message);
@@ -147,7 +147,7 @@ impl Error {
         &self.0.message
     }
 
-    /// What a program may want to know besides the code.
+    /// Further members for programs.
     pub fn details(&self) -> Option<&Map<String, Value>> {
         self.0.details.as_ref()
     }

@@ -1,8 +1,56 @@
-//! `llb` runs local GGUF chat models inside the host process, behind the small C ABI of
-//! `include/llb.h`.
+//! `llb` runs GGUF chat models inside the host process. Its interface is the C ABI of
+//! `include/llb.h`, with JSON requests and replies. This Rust crate is the implementation. Its public
+//! items serve the crate's own tests and benches and are not a stable API.
 //!
-//! Data flows one way, through the folders in this order (docs/architecture.md):
-//! `ffi` -> `api` -> `template` -> `engine` -> `output` -> `api` -> `ffi`.
+//! # The path of a request
+//!
+//! ```text
+//! ffi      guard, handle, C string
+//! api      JSON -> ChatRequest                                 every error names a JSON path
+//! chat     queue of requests, then one step after another:
+//!            template    polyfill, render -> prompt            with the origin of its bytes
+//!            engine      special tokens, tokens
+//!            constraint  format, tools, schemas -> grammar
+//!            engine      scheduler -> llama (or remote) -> text
+//!            output      reply parser -> deltas -> callback
+//!            validate    calls and JSON against their schemas
+//! api      ChatResponse -> JSON
+//! ```
+//!
+//! # Modules
+//!
+//! Each module imports only modules above it in this table. The table of `docs/architecture.md` has
+//! the exact imports, and a test checks them.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`error`], [`diagnostic`], `panic` | one error type, one type for coded remarks, panics as errors |
+//! | [`api`] | the JSON of the ABI as types |
+//! | [`gguf`] | the header of a model file |
+//! | `net` | what both HTTP clients share |
+//! | `jinja` | the Jinja2 interpreter |
+//! | `json_schema` | JSON Schema documents |
+//! | `probing` | the probe kit: conversations to render and compare |
+//! | [`template`] | messages to a prompt; probes, polyfills and lints of a chat template |
+//! | [`vision`] | image and video placeholders in a prompt |
+//! | [`output`] | model text to a message: output formats, their detection, the reply parser |
+//! | [`constraint`] | the grammar of a reply and its token masks |
+//! | [`validate`] | a finished message against the caller's schemas |
+//! | [`compose`] | components to a chat template, and back |
+//! | [`profile`] | what a model can do; the tool-capability check |
+//! | [`requests`] | the `llb_template_*` functions |
+//! | `engine` | scheduler, prefix cache, stop strings; independent of llama.cpp |
+//! | `llama` | the only caller of llama.cpp |
+//! | `remote` | the client of completions servers |
+//! | `hub` | models of the Hugging Face hub |
+//! | `chat` | the pipeline of one request, and the request queue |
+//! | `ffi` | the C functions |
+//!
+//! # Documents
+//!
+//! `docs/README.md` is the index. `docs/architecture.md` has threads, faults and the word list,
+//! `docs/abi.md` the JSON, `docs/templates.md`, `docs/outputs.md`, `docs/compose.md`,
+//! `docs/engine.md`, `docs/remote.md` and `docs/hub.md` one subject each.
 
 pub mod api;
 #[cfg(feature = "engine")]

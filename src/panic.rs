@@ -1,8 +1,8 @@
-//! Panics as errors, without a word on stderr.
+//! Turns panics into errors, without output on stderr.
 //!
-//! The library catches every panic at its edges (`ffi::guard`, the engine thread, template
-//! renders). The default panic hook would still print; [`Quiet`] keeps it silent on threads that
-//! are inside the library, and leaves it to others elsewhere.
+//! The library catches every panic at its edges: `ffi::guard`, the engine thread, template renders.
+//! The default panic hook would still print. [`Quiet`] silences it on threads that are inside the
+//! library, and leaves it unchanged on all others.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,7 +14,7 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While one lives, panics of this thread print nothing.
+/// While this lives, panics of its thread print nothing.
 pub(crate) struct Quiet(());
 
 impl Quiet {

@@ -1,4 +1,4 @@
-//! The `engine` option: where the tokens of a chat come from.
+//! The `engine` option: llama.cpp in this process, or servers.
 
 use std::time::Duration;
 
@@ -7,8 +7,7 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// Options of `llb_chat_create_with` that mean something where a server generates. Every other one
-/// is refused by name.
+/// The options of `llb_chat_create_with` that apply to servers. Every other one is refused by name.
 const ALLOWED: &[&str] = &[
     "engine",
     "model",
@@ -20,30 +19,30 @@ const ALLOWED: &[&str] = &[
     "log",
 ];
 
-/// Most servers of one chat.
-const MOST_SERVERS: usize = 64;
+/// The maximum number of servers of one chat.
+const MAX_SERVERS: usize = 64;
 
-/// How a server differs from OpenAI's completions endpoint.
+/// The dialect of a completions server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerKind {
     /// llama.cpp's server.
     Llama,
     /// vLLM.
     Vllm,
-    /// OpenAI's own fields and nothing else.
+    /// OpenAI's own fields only.
     OpenAi,
 }
 
-/// What a server is trusted to hold its replies to.
+/// The constraints that a server enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Constraints {
-    /// Lark grammars, by llguidance.
+    /// Lark grammars, with llguidance.
     Llguidance,
-    /// Nothing: replies are checked when they are there.
+    /// None: replies are checked afterwards.
     None,
 }
 
-/// Where a server is, from a `base_url` that was checked.
+/// The address of a server, from a checked `base_url`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BaseUrl {
     /// Scheme, host and path before the version, without a slash at the end:
@@ -51,7 +50,7 @@ pub struct BaseUrl {
     pub root: String,
     /// The version: `v1`.
     pub version: String,
-    /// Host and port, as messages name the server.
+    /// Host and port, which name the server in messages.
     pub host: String,
 }
 
@@ -60,27 +59,27 @@ pub struct BaseUrl {
 pub struct RemoteOptions {
     /// At least one; all serve the same model.
     pub servers: Vec<BaseUrl>,
-    /// The server's name of the model; None asks the server.
+    /// The server's name of the model. None asks the server.
     pub model: Option<String>,
     /// The environment variable that holds the key.
     pub api_key_env: Option<String>,
     /// None asks the server.
     pub kind: Option<ServerKind>,
-    /// What its replies are held to by it.
+    /// What the servers enforce.
     pub constraints: Constraints,
-    /// To resolve, connect and greet.
+    /// For name resolution, connection and TLS handshake.
     pub connect_timeout: Duration,
-    /// The longest silence, before the first token and between tokens.
+    /// The longest wait for the first token, and between two tokens.
     pub read_timeout: Duration,
-    /// For a `chat_template` that comes without a model file.
+    /// For a `chat_template` without a model file.
     pub bos_token: Option<String>,
-    /// For a `chat_template` that comes without a model file.
+    /// For a `chat_template` without a model file.
     pub eos_token: Option<String>,
 }
 
 impl RemoteOptions {
-    /// The `engine` member of options; None is llama.cpp in this process. Refuses options that are
-    /// about a model in this process when there is none.
+    /// Reads the option `engine`; None is llama.cpp in this process. Refuses options that only apply
+    /// to a model in this process if servers generate.
     pub(crate) fn read(fields: &mut Fields, options: &Value) -> Result<Option<RemoteOptions>> {
         let Some(value) = fields.get("engine") else { return Ok(None) };
         let engine = &mut Fields::new("engine", value)?;
@@ -88,17 +87,17 @@ impl RemoteOptions {
         if !remote.ok_or_else(|| engine.invalid("type", "missing"))? {
             return match engine.ignored().first() {
                 Some(path) => {
-                    Err(crate::error::Error::invalid(path, "unknown with `type` \"native\""))
+                    Err(crate::error::Error::invalid(path, "not an option with `type` \"native\""))
                 }
                 None => Ok(None),
             };
         }
-        let given = options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-        if let Some((key, _)) = given.into_iter().find(|(key, _)| !ALLOWED.contains(&key.as_str()))
-        {
+        let mut set =
+            options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        if let Some((key, _)) = set.find(|(key, _)| !ALLOWED.contains(&key.as_str())) {
             return Err(fields.invalid(
                 key,
-                "is about a model in this process; leave it out where `engine` is a server",
+                "applies to a model in this process only; leave it out if `engine` is a server",
             ));
         }
         let milliseconds = |ms: i64| Duration::from_millis(ms as u64);
@@ -108,7 +107,7 @@ impl RemoteOptions {
             ("openai", ServerKind::OpenAi),
         ];
         let constraints = [("llguidance", Constraints::Llguidance), ("none", Constraints::None)];
-        let most = 3_600_000;
+        let hour = 3_600_000;
         let read = RemoteOptions {
             servers: read_servers(engine)?,
             model: engine.string("model")?.map(str::to_owned),
@@ -116,10 +115,10 @@ impl RemoteOptions {
             kind: engine.one_of("server", &kinds)?,
             constraints: engine.one_of("constraints", &constraints)?.unwrap_or(Constraints::None),
             connect_timeout: engine
-                .integer("connect_timeout_ms", 1..=most)?
+                .integer("connect_timeout_ms", 1..=hour)?
                 .map_or(Duration::from_secs(10), milliseconds),
             read_timeout: engine
-                .integer("read_timeout_ms", 1..=most)?
+                .integer("read_timeout_ms", 1..=hour)?
                 .map_or(Duration::from_secs(300), milliseconds),
             bos_token: engine.string("bos_token")?.map(str::to_owned),
             eos_token: engine.string("eos_token")?.map(str::to_owned),
@@ -131,7 +130,7 @@ impl RemoteOptions {
     }
 }
 
-/// `base_url`: one or several.
+/// Reads `base_url`: one URL or a list.
 fn read_servers(engine: &mut Fields) -> Result<Vec<BaseUrl>> {
     let one = |engine: &Fields, key: &str, value: &Value| {
         let text =
@@ -147,17 +146,17 @@ fn read_servers(engine: &mut Fields) -> Result<Vec<BaseUrl>> {
         }
         Some(url) => vec![one(engine, "base_url", url)?],
     };
-    if servers.is_empty() || servers.len() > MOST_SERVERS {
+    if servers.is_empty() || servers.len() > MAX_SERVERS {
         return Err(engine.invalid(
             "base_url",
-            format!("from 1 to {MOST_SERVERS} servers, got {}", servers.len()),
+            format!("expected 1 to {MAX_SERVERS} servers, got {}", servers.len()),
         ));
     }
     Ok(servers)
 }
 
-/// Reads a URL such as `http://localhost:8000/v1`. What it says is wrong never quotes the URL: it
-/// may hold a password.
+/// Parses a URL such as `http://localhost:8000/v1`. Errors never quote the URL, which may contain a
+/// password.
 fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
     const SHAPE: &str = "expected a URL such as http://localhost:8000/v1";
     let (scheme, rest) = text.split_once("://").ok_or(SHAPE)?;
@@ -168,7 +167,9 @@ fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
     let rest = rest.trim_end_matches('/');
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     if rest.contains('@') {
-        return Err("must not hold a user or password; give the key by `api_key_env`");
+        return Err(
+            "must not contain a user or password; name the key's variable in `api_key_env`",
+        );
     }
     if rest.contains(['?', '#']) {
         return Err("must not have a query or fragment");
@@ -208,7 +209,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn base_urls_are_understood_with_and_without_a_version() {
+    fn base_urls_may_omit_the_version() {
         let cases = [
             ("http://localhost:8000/v1", "http://localhost:8000", "v1", "localhost:8000"),
             ("http://localhost:8000", "http://localhost:8000", "v1", "localhost:8000"),
@@ -230,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn wrong_engines_are_named() {
+    fn errors_name_the_member() {
         let with = |url: Value| json!({"type": "openai_completions", "base_url": url});
         refused(json!({"base_url": "http://a"}), "engine.type: missing");
         refused(
             json!({"type": "native", "model": "m"}),
-            "engine.model: unknown with `type` \"native\"",
+            "engine.model: not an option with `type` \"native\"",
         );
         refused(json!({"type": "openai_completions"}), "engine.base_url: missing");
-        refused(with(json!([])), "engine.base_url: from 1 to 64 servers, got 0");
+        refused(with(json!([])), "engine.base_url: expected 1 to 64 servers, got 0");
         refused(with(json!(["http://a", 1])), "engine.base_url[1]: expected a string, got 1");
         refused(with(json!("ftp://a")), "engine.base_url: the scheme must be http or https");
         refused(with(json!("http://a/?k=1")), "engine.base_url: must not have a query or fragment");
@@ -256,15 +257,14 @@ mod tests {
                 "engine.base_url: expected a URL such as http://localhost:8000/v1",
             );
         }
-        let secret =
-            "engine.base_url: must not hold a user or password; give the key by `api_key_env`";
+        let secret = "engine.base_url: must not contain a user or password; name the key's variable in `api_key_env`";
         refused(with(json!("http://user:secret@a/v1")), secret);
         let unknown = json!({"type": "openai_completions", "base_url": "http://a", "api_key": "x"});
         refused(unknown, "engine.api_key: unknown option");
     }
 
     #[test]
-    fn options_of_a_model_in_this_process_are_refused() {
+    fn options_for_a_model_in_this_process_are_refused() {
         for (key, value) in [
             ("n_threads", json!(2)),
             ("use_mlock", json!(true)),
@@ -276,7 +276,9 @@ mod tests {
                 CreateOptions::read(&json!({"engine": engine, "chat_template": "x", key: value}))
                     .expect_err(key);
             assert!(
-                error.message().starts_with(&format!("{key}: is about a model in this process")),
+                error
+                    .message()
+                    .starts_with(&format!("{key}: applies to a model in this process only")),
                 "{}",
                 error.message()
             );

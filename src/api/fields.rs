@@ -1,7 +1,7 @@
-//! Reads the members of a JSON object and says by JSON path what is wrong with one.
+//! Reads the members of a JSON object. Errors name the JSON path of a member.
 //!
-//! A member that is `null` counts as absent, as OpenAI clients send it. What was never asked for
-//! ends in `ignored_keys`.
+//! A member that is `null` counts as absent, as OpenAI clients send it. Members that are never read
+//! end in `ignored_keys`.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
@@ -10,15 +10,15 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// Members that are asked for in most objects, or fewer.
+/// Most objects have at most this many members that are read.
 const USUAL: usize = 12;
 
-/// Where an object is in what a caller sent.
+/// The path of an object in the caller's JSON.
 pub(crate) enum JsonPath {
-    /// At this path; the empty one is the whole argument.
+    /// A spelled path. The empty path is the whole argument.
     Path(String),
-    /// In a list of the argument. A conversation has many of them: the path is spelt where
-    /// something is wrong with one.
+    /// An element of a list in the argument. A conversation has many of these, so the path is spelled
+    /// only in an error.
     Element(&'static str, usize),
 }
 
@@ -55,37 +55,39 @@ impl Display for JsonPath {
     }
 }
 
-/// A member of an object. Objects of a request have few: to look at each costs less than the hash
-/// of one name.
+/// A member of an object. The objects of a request are small: a linear search is faster than hashing
+/// the name.
 pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     object.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// One JSON object while it is read.
+/// A JSON object that is being read.
 pub(crate) struct Fields<'a> {
     path: JsonPath,
     object: &'a Map<String, Value>,
-    /// What was asked for; None where what was not is somebody else's.
-    known: Option<Vec<&'static str>>,
-    /// Paths inside members that nobody asked for.
-    inside: Vec<String>,
+    /// The members that were read; None if the template reads the others.
+    read_keys: Option<Vec<&'static str>>,
+    /// The unread members of inner objects, by path.
+    inner_ignored: Vec<String>,
 }
 
 impl<'a> Fields<'a> {
-    /// The object at a path or another place.
+    /// The object at a path. Members that are never read are listed by [`Fields::ignored`].
     pub(crate) fn new(path: impl Into<JsonPath>, value: &'a Value) -> Result<Self> {
         Fields::of(path.into(), value, Some(Vec::with_capacity(USUAL)))
     }
 
-    /// As [`Fields::new`], of an object whose other members are a chat template's affair: none of
-    /// them is ignored.
+    /// As [`Fields::new`], for an object whose other members the chat template reads: none of them is
+    /// ignored.
     pub(crate) fn open(path: impl Into<JsonPath>, value: &'a Value) -> Result<Self> {
         Fields::of(path.into(), value, None)
     }
 
-    fn of(path: JsonPath, value: &'a Value, known: Option<Vec<&'static str>>) -> Result<Self> {
+    fn of(path: JsonPath, value: &'a Value, read_keys: Option<Vec<&'static str>>) -> Result<Self> {
         match value {
-            Value::Object(object) => Ok(Fields { path, object, known, inside: Vec::new() }),
+            Value::Object(object) => {
+                Ok(Fields { path, object, read_keys, inner_ignored: Vec::new() })
+            }
             other => Err(Error::invalid(path, expected("an object", other))),
         }
     }
@@ -102,8 +104,8 @@ impl<'a> Fields<'a> {
 
     /// The member as it is; `null` is absent.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Value> {
-        if let Some(known) = &mut self.known {
-            known.push(key);
+        if let Some(read_keys) = &mut self.read_keys {
+            read_keys.push(key);
         }
         member(self.object, key).filter(|value| !value.is_null())
     }
@@ -120,7 +122,7 @@ impl<'a> Fields<'a> {
         self.typed(key, "an array", Value::as_array)
     }
 
-    /// An array of nothing but objects.
+    /// An array of objects.
     pub(crate) fn objects(&mut self, key: &'static str) -> Result<Option<&'a Vec<Value>>> {
         let items = self.array(key)?;
         match items.into_iter().flatten().enumerate().find(|(_, item)| !item.is_object()) {
@@ -135,7 +137,7 @@ impl<'a> Fields<'a> {
         self.typed(key, "an object", Value::as_object)
     }
 
-    /// A whole number; `7.0` is one too.
+    /// A whole number. `7.0` is one too.
     pub(crate) fn integer(
         &mut self,
         key: &'static str,
@@ -159,7 +161,7 @@ impl<'a> Fields<'a> {
         self.in_range(key, number, range)
     }
 
-    /// One of a closed list of strings.
+    /// One of these strings.
     pub(crate) fn one_of<T: Copy>(
         &mut self,
         key: &'static str,
@@ -173,26 +175,26 @@ impl<'a> Fields<'a> {
                     choices.iter().map(|(name, _)| format!("{name:?}")).collect();
                 Err(self.invalid(
                     key,
-                    format!("unknown value {text:?}; it is one of {}", names.join(", ")),
+                    format!("unknown value {text:?}; expected one of {}", names.join(", ")),
                 ))
             }
         }
     }
 
-    /// Whether a member was asked for.
-    pub(crate) fn knows(&self, key: &str) -> bool {
-        self.known.as_ref().is_none_or(|known| known.contains(&key))
+    /// Whether a member was read.
+    pub(crate) fn was_read(&self, key: &str) -> bool {
+        self.read_keys.as_ref().is_none_or(|read_keys| read_keys.contains(&key))
     }
 
-    /// Notes members of members that nobody asked for, by path.
+    /// Adds unread members of an inner object, by path.
     pub(crate) fn ignore(&mut self, paths: Vec<String>) {
-        self.inside.extend(paths);
+        self.inner_ignored.extend(paths);
     }
 
-    /// The members nobody asked for, by path.
+    /// The members that were not read, by path.
     pub(crate) fn ignored(&self) -> Vec<String> {
-        let own = self.object.keys().filter(|key| !self.knows(key)).map(|key| self.path(key));
-        own.chain(self.inside.iter().cloned()).collect()
+        let own = self.object.keys().filter(|key| !self.was_read(key)).map(|key| self.path(key));
+        own.chain(self.inner_ignored.iter().cloned()).collect()
     }
 
     fn typed<T>(
@@ -221,7 +223,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `expected a string, got 42`: long values are cut.
+/// `expected a string, got 42`. Long values are shortened.
 pub(crate) fn expected(what: &str, got: &Value) -> String {
     let text = got.to_string();
     let shown: String = text.chars().take(40).collect();
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_names_path_and_value() {
+    fn errors_name_path_and_value() {
         check(
             json!({"n": "ten"}),
             |f| f.integer("n", 1..=9).map(drop),
@@ -267,7 +269,7 @@ mod tests {
         check(
             json!({"s": "x"}),
             |f| f.one_of("s", &[("a", 1), ("b", 2)]).map(drop),
-            r#"s: unknown value "x"; it is one of "a", "b""#,
+            r#"s: unknown value "x"; expected one of "a", "b""#,
         );
     }
 

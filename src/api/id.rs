@@ -8,12 +8,13 @@ use super::fields::member;
 
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// `call_` and 24 alphanumerics.
+/// `call_` and 24 alphanumeric characters.
 fn new_call_id() -> String {
     format!("call_{}", random_alphanumerics(24))
 }
 
-/// Makes ids of calls: so many alphanumerics where a template takes no other ids back.
+/// Makes ids of calls. With a length, each id is that many alphanumeric characters, for templates
+/// that accept no others.
 pub fn call_ids(length: Option<usize>) -> Box<dyn FnMut() -> String + Send> {
     match length {
         Some(length) => Box::new(move || random_alphanumerics(length)),
@@ -21,7 +22,7 @@ pub fn call_ids(length: Option<usize>) -> Box<dyn FnMut() -> String + Send> {
     }
 }
 
-/// The ids of the calls that messages hold.
+/// The ids of all calls in messages.
 pub fn used_call_ids(messages: &[Value]) -> impl Iterator<Item = String> + '_ {
     let calls = messages
         .iter()
@@ -29,12 +30,12 @@ pub fn used_call_ids(messages: &[Value]) -> impl Iterator<Item = String> + '_ {
     calls.flatten().filter_map(|call| call["id"].as_str()).map(str::to_owned)
 }
 
-/// `chatcmpl-` and 24 alphanumerics.
+/// `chatcmpl-` and 24 alphanumeric characters.
 pub fn new_completion_id() -> String {
     format!("chatcmpl-{}", random_alphanumerics(24))
 }
 
-/// Unique, not secret: the standard library seeds its hash maps from the system's random source.
+/// Unique but not secret. The standard library seeds its hash maps from the system's random source.
 fn random_alphanumerics(n: usize) -> String {
     let mut text = String::with_capacity(n);
     let mut bits = 0u64;

@@ -1,26 +1,25 @@
-//! Bounds of template renders, as a caller sets them.
+//! The option `template_limits`: bounds of one template render.
 
 use super::fields::Fields;
 use crate::error::Result;
 
-/// The member `template_limits`; what is absent keeps its default.
+/// The member `template_limits`. An absent limit keeps its default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TemplateLimits {
-    /// Engine steps.
+    /// Interpreter steps.
     pub fuel: Option<u64>,
     /// Bytes of the prompt.
     pub output_bytes: Option<u64>,
-    /// Calls of macros within each other.
+    /// Nested macro calls.
     pub recursion: Option<u64>,
-    /// Milliseconds.
+    /// Milliseconds of processor time.
     pub ms: Option<u64>,
-    /// Bytes of values alive.
+    /// Bytes of live values.
     pub memory_bytes: Option<u64>,
 }
 
 impl TemplateLimits {
-    /// The member `template_limits`; all defaults when there is none. Zero is no limit that lets
-    /// anything through.
+    /// Reads the member. Zero is refused, as no template could render with it.
     pub(crate) fn read(fields: &mut Fields) -> Result<TemplateLimits> {
         let path = fields.path("template_limits");
         let Some(value) = fields.get("template_limits") else {

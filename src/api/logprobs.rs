@@ -1,22 +1,22 @@
-//! Log probabilities as a reply has them, in OpenAI's shape.
+//! Log probabilities of a reply, in OpenAI's shape.
 
 use serde_json::{Value, json};
 
 /// A token and the natural logarithm of its probability.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLogprob {
-    /// What it spells, which need not be UTF-8: a token may end inside a character.
+    /// The text of the token. It need not be UTF-8: a token may end inside a character.
     pub bytes: Vec<u8>,
-    /// The logarithm.
+    /// The natural logarithm.
     pub logprob: f64,
 }
 
-/// A token of the reply, and the likeliest ones in its place.
+/// A token of the reply, and the most likely tokens at its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
     /// The token of the reply.
     pub sampled: TokenLogprob,
-    /// The likeliest first.
+    /// Most likely first.
     pub top: Vec<TokenLogprob>,
 }
 

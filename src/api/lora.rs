@@ -1,30 +1,29 @@
-//! `lora`: adapters that change a model's weights.
+//! The option `lora`: adapters that change a model's weights.
 
 use serde_json::Value;
 
 use super::fields::{Fields, expected};
 use crate::error::{Error, Result};
 
-/// Most adapters of one model.
-const MOST: usize = 16;
+/// The maximum number of adapters of one model.
+const MAX_ADAPTERS: usize = 16;
 
 /// One adapter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lora {
     /// Path of its GGUF file.
     pub path: String,
-    /// How much of it is added; 0 is nothing.
+    /// The factor of its weights; 0 changes nothing.
     pub scale: f32,
 }
 
 impl Lora {
-    /// An array of `{"path", "scale"}` or of paths.
+    /// Reads an array of paths and `{"path", "scale"}` objects.
     pub(crate) fn read_all(fields: &mut Fields) -> Result<Vec<Lora>> {
         let items = fields.array("lora")?.map(Vec::as_slice).unwrap_or_default();
-        if items.len() > MOST {
-            return Err(
-                fields.invalid("lora", format!("at most {MOST} adapters, got {}", items.len()))
-            );
+        if items.len() > MAX_ADAPTERS {
+            return Err(fields
+                .invalid("lora", format!("at most {MAX_ADAPTERS} adapters, got {}", items.len())));
         }
         let read = |(index, item): (usize, &Value)| {
             let at = format!("lora[{index}]");

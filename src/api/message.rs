@@ -1,7 +1,7 @@
-//! Checks the canonical message list: OpenAI's shapes with `reasoning_content`.
+//! Checks `messages`: OpenAI's shapes, with `reasoning_content`.
 //!
-//! Messages stay JSON, since a chat template may read any member of them; only what every stage
-//! relies on is checked.
+//! Messages stay JSON, because a chat template may read any member of them. Only the members that
+//! later stages rely on are checked.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]>
     Ok(messages)
 }
 
-/// Checks messages from this one on.
+/// Checks the messages from index `first` on.
 pub(super) fn check_each_message(messages: &[Value], first: usize) -> Result<()> {
     let mut unchecked = messages.iter().enumerate().skip(first);
     unchecked.try_for_each(|(index, message)| {
@@ -34,12 +34,14 @@ fn check_message(path: JsonPath, message: &Value) -> Result<()> {
     let mut fields = Fields::open(path, message)?;
     let role = fields.string("role")?.ok_or_else(|| fields.invalid("role", "missing"))?;
     if !ROLES.contains(&role) {
-        return Err(fields
-            .invalid("role", format!("unknown role {role:?}; it is one of {}", ROLES.join(", "))));
+        return Err(fields.invalid(
+            "role",
+            format!("unknown role {role:?}; expected one of {}", ROLES.join(", ")),
+        ));
     }
     let content = fields.get("content");
     match content {
-        // A tool's result may be anything; it becomes text.
+        // A tool result may be any JSON; it becomes text.
         _ if role == "tool" => {}
         None | Some(Value::String(_)) => {}
         Some(Value::Array(parts)) => {
@@ -64,10 +66,10 @@ fn check_message(path: JsonPath, message: &Value) -> Result<()> {
     }
     fields.string("tool_call_id")?;
     fields.string("name")?;
-    let carries = content.is_some()
+    let has_body = content.is_some()
         || (role == "tool" && message.get("content").is_some())
         || (role == "assistant" && (has_calls || has_reasoning));
-    if carries { Ok(()) } else { Err(fields.invalid("content", "missing")) }
+    if has_body { Ok(()) } else { Err(fields.invalid("content", "missing")) }
 }
 
 fn check_part(path: &str, part: &Value) -> Result<()> {
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_messages_pass() {
+    fn valid_messages_pass() {
         check(
             json!([
                 {"role": "system", "content": "S"},
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_messages_are_named() {
+    fn errors_name_the_message() {
         check(json!([]), Some("messages: is empty"));
         check(json!("hi"), Some(r#"messages: expected an array, got "hi""#));
         check(json!([7]), Some("messages[0]: expected an object, got 7"));
@@ -133,7 +135,7 @@ mod tests {
         check(
             json!([{"role": "user", "content": "x"}, {"role": "assistent", "content": "x"}]),
             Some(
-                r#"messages[1].role: unknown role "assistent"; it is one of system, developer, user, assistant, tool"#,
+                r#"messages[1].role: unknown role "assistent"; expected one of system, developer, user, assistant, tool"#,
             ),
         );
         check(json!([{"role": "user"}]), Some("messages[0].content: missing"));

@@ -1,8 +1,7 @@
-//! The JSON of the ABI as types: what a caller sends, read with JSON paths in every error, and what
-//! goes back.
+//! The JSON of the ABI as types: requests, options and replies. Every error names a JSON path.
 //!
-//! Shapes and ranges are settled here; what depends on a model (its template, its tool-call format)
-//! is settled in `chat`.
+//! Shapes and ranges are checked here. Everything that depends on a model, such as its template or
+//! its output format, is checked in `chat`.
 
 mod engine;
 mod fields;
@@ -45,8 +44,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// An object of these members, which are moved into it: `json!` copies every value it is given, and
-/// whatever that holds.
+/// An object of these members. They are moved, whereas `json!` would copy every value.
 pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }

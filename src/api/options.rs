@@ -1,4 +1,4 @@
-//! What `llb_chat_create_with` takes.
+//! The options of `llb_chat_create_with`.
 
 use serde_json::Value;
 
@@ -10,26 +10,25 @@ use super::polyfills::Polyfills;
 use super::speculative::Speculative;
 use crate::error::Result;
 
-/// Which models may be opened.
+/// Which models the tool-capability check accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolPolicy {
-    /// The gate: the chat template must carry tools and tool calls.
+    /// Those whose chat template carries tools and tool calls.
     Native,
-    /// Also models whose tools polyfills can carry: written into the prompt, read back from the
-    /// text.
+    /// Also those for which polyfills can carry tools: in the prompt as text, and back.
     Polyfill,
-    /// Every model; tools then work as far as the template goes.
+    /// All. Tools then work only if the template supports them.
     Any,
 }
 
-/// Least severe message of the engine that goes to the event callback.
+/// The least severe log message that goes to the event callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Everything.
     Debug,
-    /// And above.
+    /// Info and above.
     Info,
-    /// And above.
+    /// Warnings and errors.
     Warn,
     /// Only errors.
     Error,
@@ -38,7 +37,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// As options and `log:<level>:` events spell it.
+    /// The spelling in options and in `log:<level>:` events.
     pub fn as_str(self) -> &'static str {
         match self {
             LogLevel::Debug => "debug",
@@ -50,19 +49,19 @@ impl LogLevel {
     }
 }
 
-/// What happens to a conversation that does not fit into the context.
+/// What to do with a conversation that does not fit the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextOverflow {
-    /// The request is refused.
+    /// Refuse the request.
     Error,
-    /// Turns leave the prompt, the oldest first.
+    /// Leave out turns, the oldest first.
     TruncateOldest,
-    /// The same, but the first user's turn stays.
+    /// The same, but keep the turn of the first user message.
     TruncateMiddle,
 }
 
 impl ContextOverflow {
-    /// As options and replies spell it.
+    /// The spelling in options and replies.
     pub fn as_str(self) -> &'static str {
         match self {
             ContextOverflow::Error => "error",
@@ -98,7 +97,7 @@ pub enum CacheType {
 }
 
 impl CacheType {
-    /// Bytes an element takes, block scales included.
+    /// Bytes per element, including block scales.
     pub fn bytes(self) -> f64 {
         match self {
             CacheType::F32 => 4.0,
@@ -112,53 +111,52 @@ impl CacheType {
     }
 }
 
-/// Options with their shapes checked; None is what the model or the machine decides.
+/// Checked options. None leaves the decision to the model or the machine.
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
-    /// Path of the GGUF file; None was NULL.
+    /// Path of the GGUF file.
     pub model: Option<String>,
-    /// The servers that generate; None is llama.cpp in this process.
+    /// The servers that generate. None is llama.cpp in this process.
     pub engine: Option<RemoteOptions>,
-    /// Tokens of context; None is the smaller of the model's and 8192.
+    /// Tokens of context. None is the model's, at most 8192.
     pub n_ctx: Option<u32>,
     /// Chats that are decoded together.
     pub n_parallel: u32,
-    /// Most tokens of one decode call.
+    /// Maximum tokens per decode call.
     pub n_batch: u32,
-    /// Threads, at most the cores there are; None is one per physical core.
+    /// Threads, at most one per core. None is one per physical core.
     pub n_threads: Option<u32>,
-    /// Layers on a GPU; None is as many as fit.
+    /// Layers on a GPU. None is as many as fit.
     pub n_gpu_layers: Option<u32>,
     /// Flash attention.
     pub flash_attn: FlashAttention,
-    /// Keys of the KV cache.
+    /// Element type of the keys in the KV cache.
     pub cache_type_k: CacheType,
-    /// Values of the KV cache.
+    /// Element type of the values in the KV cache.
     pub cache_type_v: CacheType,
     /// Map the file instead of reading it.
     pub use_mmap: bool,
-    /// Keep the weights in RAM.
+    /// Lock the weights in memory.
     pub use_mlock: bool,
-    /// Adapters on the weights.
+    /// Adapters of the weights.
     pub lora: Vec<Lora>,
-    /// What guesses tokens ahead.
+    /// Speculative decoding.
     pub speculative: Speculative,
-    /// Where the chat's part of the KV cache is kept from one chat to the next.
+    /// The file that carries the KV cache of this chat over to the next one.
     pub state_file: Option<String>,
-    /// Jinja text in place of the file's.
+    /// Jinja text that replaces the template of the file.
     pub chat_template: Option<String>,
-    /// Which models may be opened.
+    /// Which models are accepted.
     pub tool_policy: ToolPolicy,
-    /// Building blocks of a chat template, or the name of a registered one; not beside
-    /// `chat_template`.
+    /// Components of a chat template, or the name of registered ones. Excludes `chat_template`.
     pub components: Option<Value>,
-    /// Which polyfills may change the messages of a request that does not say.
+    /// The polyfills of requests without a member `polyfills`.
     pub polyfills: Polyfills,
-    /// What a render of the chat template may use.
+    /// Bounds of one template render.
     pub template_limits: TemplateLimits,
-    /// What happens to a conversation that does not fit.
+    /// What to do with a conversation that does not fit the context.
     pub context_overflow: ContextOverflow,
-    /// Least severe message that goes to the event callback.
+    /// The least severe log message that goes to the event callback.
     pub log: LogLevel,
 }
 
@@ -191,7 +189,7 @@ impl CreateOptions {
         }
     }
 
-    /// Reads options; an unknown name is an error, since a mistyped switch must not be ignored.
+    /// Reads options. An unknown name is an error, so that no misspelled option is ignored.
     pub fn read(options: &Value) -> Result<CreateOptions> {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
@@ -255,7 +253,9 @@ impl CreateOptions {
             engine,
         };
         if read.components.is_some() && read.chat_template.is_some() {
-            return Err(fields.invalid("components", "give either this or `chat_template`"));
+            return Err(
+                fields.invalid("components", "excludes `chat_template`; leave one of them out")
+            );
         }
         match fields.ignored().first() {
             Some(key) => Err(fields.invalid(key, "unknown option")),
@@ -275,16 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_named() {
+    fn errors_name_the_option() {
         refused(json!({"modle": "x"}), "modle: unknown option");
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
         refused(
             json!({"components": {}, "chat_template": ""}),
-            "components: give either this or `chat_template`",
+            "components: excludes `chat_template`; leave one of them out",
         );
         refused(
             json!({"tool_policy": "maybe"}),
-            r#"tool_policy: unknown value "maybe"; it is one of "native", "polyfill", "any""#,
+            r#"tool_policy: unknown value "maybe"; expected one of "native", "polyfill", "any""#,
         );
         refused(json!([]), "request: expected an object, got []");
     }

@@ -1,69 +1,69 @@
-//! The messages and tools of a chat's last request, used again: a conversation that goes on is
-//! mostly what it was.
+//! Reuses the parsed messages and tools of a chat's last request: most messages of a conversation
+//! are sent again with every request.
 //!
-//! In: the text of a request. Out: its members as JSON. Of `messages` and `tools` only those
-//! elements are parsed that are not, byte for byte, what the last request had in their place.
+//! In: the text of a request. Out: its members as JSON. An element of `messages` or `tools` is
+//! parsed only if it differs, byte for byte, from the element of the last request at its index.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Deserializer, Map, Value};
 
-/// Bytes of lists that are kept. Longer ones, which pictures make, are parsed anew.
-const MOST_BYTES: usize = 1 << 20;
+/// Longer lists are not kept. They usually contain images.
+const MAX_BYTES: usize = 1 << 20;
 
-/// The lists of a request.
+/// The messages and tools of a request.
 #[derive(Debug, Default)]
 pub struct ParsedLists {
     messages: ParsedList,
     tools: ParsedList,
 }
 
-/// A list of objects: the texts of its elements, one behind the other, and what they say.
+/// A list of objects, as text and parsed.
 #[derive(Debug, Default)]
 pub(super) struct ParsedList {
     pub(super) texts: ItemTexts,
     pub(super) items: Vec<Value>,
-    /// How many at the start are those of the request before.
-    pub(super) same: usize,
+    /// The number of elements at the start that the last request had too.
+    pub(super) reused: usize,
 }
 
-/// The JSON of a list's elements, one behind the other.
+/// The JSON text of a list's elements, concatenated.
 #[derive(Debug, Default)]
 pub(super) struct ItemTexts {
-    all: String,
+    text: String,
     ends: Vec<usize>,
 }
 
 impl ItemTexts {
     fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
-        Some(&self.all[self.start(index)..end])
+        Some(&self.text[self.start_of(index)..end])
     }
 
-    /// All of them, if there are so many.
-    pub(super) fn of(&self, count: usize) -> Option<&str> {
-        (self.ends.len() == count).then_some(self.all.as_str())
+    /// All texts, if there are `count` of them.
+    pub(super) fn all(&self, count: usize) -> Option<&str> {
+        (self.ends.len() == count).then_some(self.text.as_str())
     }
 
-    fn start(&self, index: usize) -> usize {
+    fn start_of(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
     fn push(&mut self, text: &str) {
-        self.all.push_str(text);
-        self.ends.push(self.all.len());
+        self.text.push_str(text);
+        self.ends.push(self.text.len());
     }
 }
 
 impl ParsedList {
-    /// Leaves only those elements that are the same.
-    fn cut(&mut self) {
-        self.texts.all.truncate(self.texts.start(self.same));
-        self.texts.ends.truncate(self.same);
-        self.items.truncate(self.same);
+    /// Removes the elements after the reused ones.
+    fn truncate(&mut self) {
+        self.texts.text.truncate(self.texts.start_of(self.reused));
+        self.texts.ends.truncate(self.reused);
+        self.items.truncate(self.reused);
     }
 }
 
-/// A request taken apart.
+/// The members of a request.
 #[derive(Debug, Default)]
 pub(super) struct RequestMembers {
     pub(super) messages: ParsedList,
@@ -72,35 +72,36 @@ pub(super) struct RequestMembers {
 }
 
 impl ParsedLists {
-    /// Lists of a request whose elements are objects, for the next one.
+    /// Lists of objects, for the next request.
     pub(super) fn of(
         messages: (ItemTexts, Vec<Value>),
         tools: (ItemTexts, Vec<Value>),
     ) -> ParsedLists {
-        // A request that was not read from text has none.
-        let is_whole =
+        // A request that was not parsed from text has no texts.
+        let has_texts =
             [&messages, &tools].iter().all(|(texts, items)| texts.ends.len() == items.len());
-        if !is_whole || messages.0.all.len() + tools.0.all.len() > MOST_BYTES {
+        if !has_texts || messages.0.text.len() + tools.0.text.len() > MAX_BYTES {
             return ParsedLists::default();
         }
-        let list = |(texts, items)| ParsedList { texts, items, same: 0 };
+        let list = |(texts, items)| ParsedList { texts, items, reused: 0 };
         ParsedLists { messages: list(messages), tools: list(tools) }
     }
 
-    /// Takes a request apart. None where it is no object, or a list is neither an array nor null.
+    /// Splits a request into its members. None if it is not an object, or if a list is neither an
+    /// array nor null.
     pub(super) fn split(self, text: &str) -> Option<RequestMembers> {
-        let (mut known_messages, mut known_tools) = (Some(self.messages), Some(self.tools));
+        let (mut last_messages, mut last_tools) = (Some(self.messages), Some(self.tools));
         let mut members = RequestMembers::default();
         let mut rest = Rest { text, at: 0 };
         rest.sequence(b'{', b'}', |rest| {
             let name: String = rest.value()?;
             rest.eat(b':').then_some(())?;
-            // Of members of one name the last counts.
+            // The last of duplicate members counts.
             match name.as_str() {
                 "messages" => {
-                    members.messages = rest.list(known_messages.take().unwrap_or_default())?
+                    members.messages = rest.list(last_messages.take().unwrap_or_default())?
                 }
-                "tools" => members.tools = rest.list(known_tools.take().unwrap_or_default())?,
+                "tools" => members.tools = rest.list(last_tools.take().unwrap_or_default())?,
                 _ => drop(members.others.insert(name, rest.value()?)),
             }
             Some(())
@@ -109,23 +110,23 @@ impl ParsedLists {
     }
 }
 
-/// JSON text that is still to be read.
+/// The JSON text that has not been read yet.
 struct Rest<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl Rest<'_> {
-    /// The next byte that is not blank.
+    /// Skips whitespace and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
-        let blanks =
+        let whitespace =
             rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
-        self.at += blanks;
-        rest.get(blanks).copied()
+        self.at += whitespace;
+        rest.get(whitespace).copied()
     }
 
-    /// Goes over this byte, if it is the next one.
+    /// Consumes this byte if it is the next one.
     fn eat(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
@@ -139,7 +140,7 @@ impl Rest<'_> {
         Some(value)
     }
 
-    /// What `item` reads, any number of times, between brackets and commas.
+    /// Reads items between brackets, separated by commas.
     fn sequence(
         &mut self,
         open: u8,
@@ -159,36 +160,35 @@ impl Rest<'_> {
         }
     }
 
-    /// An array or null. Elements that `list` has in their place are taken over, up to the first
-    /// that differs.
+    /// Reads an array or null. Elements of `list` are reused up to the first that differs.
     fn list(&mut self, mut list: ParsedList) -> Option<ParsedList> {
         if self.peek() == Some(b'n') {
             return self.value::<()>().map(|()| ParsedList::default());
         }
-        list.same = 0;
-        let mut is_same = true;
+        list.reused = 0;
+        let mut reuses = true;
         self.sequence(b'[', b']', |rest| {
-            if is_same {
-                let known = list
+            if reuses {
+                let last = list
                     .texts
-                    .get(list.same)
-                    .filter(|known| rest.text[rest.at..].starts_with(known));
-                if let Some(known) = known {
-                    // It is an object, which nothing behind it makes another value.
-                    rest.at += known.len();
-                    list.same += 1;
+                    .get(list.reused)
+                    .filter(|last| rest.text[rest.at..].starts_with(last));
+                if let Some(last) = last {
+                    // An object: the bytes after it cannot change its value.
+                    rest.at += last.len();
+                    list.reused += 1;
                     return Some(());
                 }
-                is_same = false;
-                list.cut();
+                reuses = false;
+                list.truncate();
             }
             let start = rest.at;
             list.items.push(rest.value()?);
             list.texts.push(&rest.text[start..rest.at]);
             Some(())
         })?;
-        if is_same {
-            list.cut();
+        if reuses {
+            list.truncate();
         }
         Some(list)
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_not_taken_apart() {
+    fn other_text_is_not_split() {
         for text in [
             "",
             "[]",
@@ -253,26 +253,26 @@ mod tests {
         }
     }
 
-    /// Requests one behind the other: each has the messages and tools it has alone, and as many
-    /// taken over.
+    /// Splits requests in order. Each must yield its own messages and tools, and reuse this number of
+    /// messages.
     #[track_caller]
     fn check(requests: &[(Value, Value, usize)]) {
-        let mut known = ParsedLists::default();
-        for (messages, tools, same) in requests {
+        let mut last = ParsedLists::default();
+        for (messages, tools, reused) in requests {
             let text = json!({ "messages": messages, "tools": tools, "max_tokens": 1 }).to_string();
-            let members = known.split(&text).expect("a request");
-            assert_eq!(members.messages.same, *same, "{text}");
+            let members = last.split(&text).expect("a request");
+            assert_eq!(members.messages.reused, *reused, "{text}");
             assert_eq!(
                 json!([members.messages.items, members.tools.items]),
                 json!([messages, tools])
             );
             let (messages, tools) = (members.messages, members.tools);
-            known = ParsedLists::of((messages.texts, messages.items), (tools.texts, tools.items));
+            last = ParsedLists::of((messages.texts, messages.items), (tools.texts, tools.items));
         }
     }
 
     #[test]
-    fn elements_are_taken_over_up_to_the_first_that_differs() {
+    fn elements_are_reused_up_to_the_first_that_differs() {
         let [a, b, c] = [
             json!({ "content": "a" }),
             json!({ "content": "a", "b": [{}] }),
@@ -298,12 +298,12 @@ mod tests {
         let request = |length: usize| {
             json!({ "messages": [{ "role": "user", "content": "x".repeat(length) }] }).to_string()
         };
-        for (length, same) in [(10, 1), (MOST_BYTES, 0)] {
+        for (length, reused) in [(10, 1), (MAX_BYTES, 0)] {
             let text = request(length);
             let read = ChatRequest::parse(&text, ParsedLists::default()).expect("a request");
             assert_eq!(
-                read.into_parsed_lists().split(&text).expect("a request").messages.same,
-                same
+                read.into_parsed_lists().split(&text).expect("a request").messages.reused,
+                reused
             );
         }
     }

@@ -1,92 +1,92 @@
-//! Which polyfills may change a request's messages, and how.
+//! The member `polyfills`: which of them may change the messages of a request, and how.
 
 use serde_json::{Map, Value};
 
 use super::fields::Fields;
 use crate::error::Result;
 
-/// What becomes of a system message that is not the first message, where the template loses or
-/// refuses it.
+/// What to do with a system message that is not the first message, if the template drops or refuses
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemPosition {
-    /// Appended to the first system message.
+    /// Append it to the first system message.
     Hoist,
-    /// Put in front of the user message that follows it.
+    /// Prepend it to the next user message.
     User,
-    /// Left where it is.
+    /// Leave it unchanged.
     Keep,
 }
 
-/// What becomes of arguments that are no JSON object.
+/// What to do with arguments that are not a JSON object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidArguments {
-    /// The object `{"_raw": text}`.
+    /// Send the object `{"_raw": text}`.
     Wrap,
-    /// The text as it is.
+    /// Send the text unchanged.
     String,
-    /// The request is refused.
+    /// Refuse the request.
     Error,
 }
 
-/// What becomes of content beside reasoning and calls, where the template refuses the three
-/// together.
+/// What to do with the content of a message with reasoning and calls, if the template refuses all
+/// three together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningConflict {
-    /// It is appended to the reasoning.
+    /// Append it to the reasoning.
     Merge,
-    /// It is left out.
+    /// Leave it out.
     Drop,
-    /// It stays, and the template refuses.
+    /// Keep it. The template refuses the message.
     Keep,
 }
 
-/// The switches. All on by default but `reasoning_inline`.
+/// The switches. All are on by default, except `reasoning_inline`.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a published format")]
 pub struct Polyfills {
-    /// The master switch; off, messages stay as they are.
+    /// The master switch. Off leaves all messages unchanged.
     pub apply_polyfills: bool,
     /// System messages as part of user messages.
     pub system_role: bool,
     /// Declared tools as text of a system message.
     pub tools: bool,
-    /// That text shows how a call is written.
+    /// An example of a call in that text.
     pub tool_call_examples: bool,
     /// Tool calls as text.
     pub tool_calls: bool,
     /// Tool results as user messages.
     pub tool_responses: bool,
-    /// Arguments of tool calls as objects (or as text), where the template reads them so.
+    /// Arguments of tool calls as objects or as text, whichever the template reads.
     pub object_arguments: bool,
-    /// Content as a list of parts (or as a string), where the template reads it so.
+    /// Content as a list of parts or as a string, whichever the template reads.
     pub typed_content: bool,
     /// Reasoning of earlier turns in the form the template reads.
     pub reasoning: bool,
     /// An assistant message without content in the form the template accepts.
     pub null_content: bool,
-    /// An empty list of calls is no list of calls.
+    /// An empty list of calls is removed.
     pub empty_tool_calls: bool,
     /// Developer messages as system messages.
     pub developer_role: bool,
-    /// Neighbouring messages of one role as one message.
+    /// Adjacent messages of one role as one message.
     pub same_role_merge: bool,
     /// Ids of calls as nine letters or digits.
     pub tool_call_ids: bool,
-    /// `bos_token` is the vocabulary's; off, it is empty.
+    /// `bos_token` is the vocabulary's. Off leaves it empty.
     pub use_bos_token: bool,
-    /// `eos_token` is the vocabulary's; off, it is empty.
+    /// `eos_token` is the vocabulary's. Off leaves it empty.
     pub use_eos_token: bool,
     /// `strftime_now` is defined.
     pub define_strftime_now: bool,
-    /// A later system message.
+    /// System messages after the first message.
     pub system_position: SystemPosition,
-    /// Arguments that are no object.
+    /// Arguments that are not an object.
     pub invalid_arguments: InvalidArguments,
-    /// Content beside reasoning and calls.
+    /// Content with reasoning and calls.
     pub reasoning_conflict: ReasoningConflict,
-    /// Reasoning in `<think>` tags in the content, where the template reads no other.
+    /// Reasoning in `<think>` tags in the content, if the template reads no other.
     pub reasoning_inline: bool,
-    /// Values in place of `template_caps`, by name; for tests.
+    /// Overrides of `template_caps`, by name. For tests.
     pub caps_override: Option<Map<String, Value>>,
 }
 
@@ -120,8 +120,7 @@ impl Default for Polyfills {
 }
 
 impl Polyfills {
-    /// The member `polyfills`; an unknown name in it is an error. None when there is no such
-    /// member.
+    /// Reads the member; None if it is absent. An unknown name in it is an error.
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<Polyfills>> {
         let path = fields.path("polyfills");
         let Some(value) = fields.get("polyfills") else { return Ok(None) };
@@ -174,7 +173,7 @@ impl Polyfills {
             given.one_of("reasoning_conflict", &conflicts)?.unwrap_or(read.reasoning_conflict);
         read.caps_override = given.object("caps_override")?.cloned();
         match Value::as_object(value)
-            .and_then(|object| object.keys().find(|name| !given.knows(name)))
+            .and_then(|object| object.keys().find(|name| !given.was_read(name)))
         {
             Some(name) => Err(given.invalid(name, "unknown polyfill")),
             None => Ok(Some(read)),
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_and_values() {
+    fn errors_name_the_switch() {
         refused(
             json!({ "polyfill_everything": true }),
             "polyfills.polyfill_everything: unknown polyfill",
@@ -241,7 +240,7 @@ mod tests {
         );
         refused(
             json!({ "system_position": "first" }),
-            r#"polyfills.system_position: unknown value "first"; it is one of "hoist", "user", "keep""#,
+            r#"polyfills.system_position: unknown value "first"; expected one of "hoist", "user", "keep""#,
         );
         refused(
             json!({ "caps_override": [] }),

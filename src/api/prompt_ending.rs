@@ -1,24 +1,23 @@
-//! How a prompt ends: `add_generation_prompt` and `continue_final_message`, as a caller sends them.
+//! How a prompt ends: the members `add_generation_prompt` and `continue_final_message`.
 
 use serde_json::Value;
 
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// Whether the prompt ends with the opening of an assistant turn, and the member of the last
-/// message that goes on instead.
+/// Whether the prompt ends with a generation prompt, and the member of the last message that the
+/// reply continues instead.
 pub(crate) fn read_ending<'a>(fields: &mut Fields<'a>) -> Result<(bool, Option<&'a str>)> {
     let continued = read_continued(fields)?;
     let add_generation_prompt = fields.boolean("add_generation_prompt")?;
     if continued.is_some() && add_generation_prompt == Some(true) {
-        let problem =
-            "a message goes on, or a new one begins; `add_generation_prompt` asks for the latter";
+        let problem = "excludes `add_generation_prompt`; leave one of them out";
         return Err(fields.invalid("continue_final_message", problem));
     }
     Ok((add_generation_prompt.unwrap_or(continued.is_none()), continued))
 }
 
-/// `content` for true, or the name of a member; None for false.
+/// The name of a member: `content` for true, None for false.
 fn read_continued<'a>(fields: &mut Fields<'a>) -> Result<Option<&'a str>> {
     match fields.get("continue_final_message") {
         None | Some(Value::Bool(false)) => Ok(None),

@@ -1,4 +1,5 @@
-//! A chat request, as infer, infer_stream and explain take it.
+//! A chat request: the argument of `llb_chat_infer`, `llb_chat_infer_stream` and
+//! `llb_chat_explain`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::error::Result;
 /// Template variables that members of the request set, and `chat_template_kwargs` must not.
 pub const RESERVED_VARIABLES: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
-/// What the callback of a streamed request gets.
+/// What the callback of a streamed request receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFormat {
     /// Pieces of visible content.
@@ -32,87 +33,87 @@ pub enum StreamFormat {
 pub enum ResponseFormat {
     /// Any JSON object.
     JsonObject,
-    /// JSON that obeys this schema.
+    /// JSON that matches this schema.
     JsonSchema(Value),
 }
 
-/// What a request wants of a model's reasoning; None leaves it to the template.
+/// Settings of a model's reasoning. None leaves the decision to the template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Thinking {
-    /// Think or not.
+    /// Whether to reason.
     pub enabled: Option<bool>,
-    /// How hard.
+    /// How much to reason.
     pub effort: Option<String>,
-    /// Keep the reasoning of earlier turns in the prompt.
+    /// Whether the prompt keeps the reasoning of earlier turns.
     pub preserve: Option<bool>,
 }
 
-/// A request with its shapes checked, its defaults filled in and its ranges kept.
+/// A checked request with its defaults filled in.
 #[derive(Debug)]
 pub struct ChatRequest {
-    /// At least one, canonical.
+    /// At least one message, checked.
     pub messages: Vec<Value>,
     /// OpenAI tool objects.
     pub tools: Arc<Vec<Value>>,
-    /// Skills that the template may list: objects with `name`, `description` and what else it
-    /// reads.
+    /// Skills that the template may list: objects with `name`, `description` and other members that
+    /// it reads.
     pub skills: Vec<Value>,
-    /// Which of them may or must be called.
+    /// Which tools may or must be called.
     pub tool_choice: ToolChoice,
-    /// Whether one reply may hold several calls.
+    /// Whether one reply may contain several calls.
     pub parallel_tool_calls: bool,
-    /// What the text must look like.
+    /// The format of the text.
     pub response_format: Option<ResponseFormat>,
-    /// A Lark grammar the text must obey.
+    /// A Lark grammar that the text must match.
     pub grammar: Option<String>,
-    /// Most tokens to generate, 1 or more.
+    /// Maximum tokens to generate, at least 1.
     pub max_tokens: usize,
-    /// How tokens are chosen.
+    /// The sampler's parameters.
     pub sampling: Sampling,
-    /// ItemTexts that end the reply; they are not part of it.
+    /// Stop strings. They end the reply and are not part of it.
     pub stop: Vec<String>,
-    /// Further variables of the chat template.
+    /// Additional variables of the chat template.
     pub template_kwargs: Map<String, Value>,
-    /// Reasoning.
+    /// Settings of reasoning.
     pub thinking: Thinking,
-    /// The member of the last message that the reply goes on with.
+    /// The member of the last message that the reply continues.
     pub continued: Option<String>,
-    /// Tokens that each block of reasoning may have; None is as many as it takes.
+    /// Maximum tokens of each block of reasoning; None is unlimited.
     pub reasoning_budget: Option<usize>,
-    /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each
-    /// sampled one.
+    /// The number of most likely tokens to report with each sampled one; None reports no log
+    /// probabilities.
     pub logprobs: Option<usize>,
-    /// Whether text of messages and tools may spell special tokens.
+    /// Whether text of messages and tools may contain special tokens.
     pub parse_special_in_messages: bool,
-    /// `2026-01-31T09:30:00`; None is the clock.
+    /// The time for the template, as `2026-01-31T09:30:00`. None is the current time.
     pub now: Option<String>,
-    /// Whether the prompt ends with the template's opening of an assistant turn.
+    /// Whether the prompt ends with the generation prompt.
     pub add_generation_prompt: bool,
-    /// Whether a prefix left in the KV cache may be used again.
+    /// Whether to reuse a prefix in the KV cache.
     pub cache_prompt: bool,
-    /// What the callback gets.
+    /// What the callback receives.
     pub stream_format: StreamFormat,
-    /// Whether a stream of chunks ends with one that carries the usage.
+    /// Whether the last chunk of a stream has the usage.
     pub include_usage: bool,
-    /// Ends the request as `cancelled` when it has passed.
+    /// Ends the request as `cancelled` after this time.
     pub timeout: Option<Duration>,
-    /// Which polyfills may change the messages; None is what the chat was opened with.
+    /// The polyfills of this request; None uses those of the chat.
     pub polyfills: Option<Polyfills>,
-    /// RequestMembers that nobody reads, by path.
+    /// Unknown members, by path.
     pub ignored_keys: Vec<String>,
-    /// What messages and tools were parsed from.
+    /// The JSON text of messages and tools.
     texts: [ItemTexts; 2],
 }
 
 impl ChatRequest {
-    /// Reads the JSON text of a request. What `known`, the lists of the request before, has of its
-    /// messages and tools is taken over. Errors name the member by JSON path.
-    pub fn parse(text: &str, known: ParsedLists) -> Result<ChatRequest> {
-        match known.split(text) {
+    /// Parses a request. Messages and tools that `last`, the lists of the previous request, has too
+    /// are reused. Errors name the JSON path of the member.
+    pub fn parse(text: &str, last: ParsedLists) -> Result<ChatRequest> {
+        match last.split(text) {
             Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
-                check_each_message(&messages.items, messages.same)?;
+                check_each_message(&messages.items, messages.reused)?;
                 check_each_tool(&tools.items)?;
-                let read = ChatRequest::read_beside_lists(&Value::Object(others), &tools.items)?;
+                let read = ChatRequest::read_members(&Value::Object(others), &tools.items)?;
                 let texts = [messages.texts, tools.texts];
                 Ok(ChatRequest {
                     messages: messages.items,
@@ -121,19 +122,19 @@ impl ChatRequest {
                     ..read
                 })
             }
-            // What is wrong with it is said by what reads the whole.
+            // Reading the whole request reports its errors.
             _ => ChatRequest::read(parse(text, "request_json")?),
         }
     }
 
-    /// Reads a request, which is used up: messages and tools are most of it, and are moved. Errors
-    /// name the member by JSON path.
+    /// Reads a request. Messages and tools are moved, not copied, as they are most of it. Errors
+    /// name the JSON path of the member.
     pub fn read(mut request: Value) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", &request)?;
         check_messages(fields)?;
         let tools = check_tools(fields)?;
-        let read = ChatRequest::read_beside_lists(&request, tools)?;
-        // Checked to be arrays where they are there.
+        let read = ChatRequest::read_members(&request, tools)?;
+        // Both are arrays if they are present: this was checked.
         let mut list = |name: &str| match request.get_mut(name).map(Value::take) {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
@@ -141,24 +142,24 @@ impl ChatRequest {
         Ok(ChatRequest { messages: list("messages"), tools: Arc::new(list("tools")), ..read })
     }
 
-    /// Its messages and tools, for the next request of the chat.
+    /// The messages and tools, for the next request of the chat.
     pub fn into_parsed_lists(self) -> ParsedLists {
         let [messages, tools] = self.texts;
-        // Nobody has them any more when a request is over.
+        // After a request, this is the only reference to the tools.
         ParsedLists::of(
             (messages, self.messages),
             (tools, Arc::try_unwrap(self.tools).unwrap_or_default()),
         )
     }
 
-    /// The JSON of its tools, one behind the other; None where it was not read from text.
+    /// The JSON of the tools, concatenated; None if the request was not parsed from text.
     pub fn tools_text(&self) -> Option<&str> {
         let [_, tools] = &self.texts;
-        tools.of(self.tools.len())
+        tools.all(self.tools.len())
     }
 
-    /// Reads and checks everything but `messages` and `tools`, which are left empty.
-    fn read_beside_lists(request: &Value, tools: &[Value]) -> Result<ChatRequest> {
+    /// Reads and checks all members except `messages` and `tools`, which stay empty.
+    fn read_members(request: &Value, tools: &[Value]) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
         let (_, _) = (fields.get("messages"), fields.get("tools"));
         let tool_choice = read_tool_choice(fields, tools)?;
@@ -166,10 +167,15 @@ impl ChatRequest {
         let response_format = read_response_format(fields)?;
         let grammar = fields.string("grammar")?.map(str::to_owned);
         if grammar.is_some() && response_format.is_some() {
-            return Err(fields.invalid("grammar", "give either this or `response_format`"));
+            return Err(
+                fields.invalid("grammar", "excludes `response_format`; leave one of them out")
+            );
         }
         if tool_choice.forces_call() && grammar.is_some() {
-            return Err(fields.invalid("tool_choice", "a forced call leaves no text for `grammar`"));
+            return Err(fields.invalid(
+                "tool_choice",
+                "excludes `grammar`: a forced call has no text; leave one of them out",
+            ));
         }
         let most = i64::from(i32::MAX);
         let max_tokens = match fields.integer("max_completion_tokens", 1..=most)? {
@@ -213,8 +219,7 @@ impl ChatRequest {
                 .integer("timeout_ms", 1..=i64::from(i32::MAX))?
                 .map(|ms| Duration::from_millis(ms as u64)),
             polyfills: Polyfills::read(fields)?,
-            // OpenAI's own names that mean nothing in process: accepted, and reported as ignored
-            // below.
+            // OpenAI's members without a meaning here are accepted and reported as ignored.
             ignored_keys: fields.ignored(),
             messages: Vec::new(),
             tools: Arc::default(),
@@ -227,7 +232,7 @@ impl ChatRequest {
     }
 }
 
-/// `response_format`; None is text.
+/// Reads `response_format`; None is text.
 pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
     let Some(value) = fields.get("response_format") else { return Ok(None) };
     let mut format = Fields::new("response_format", value)?;
@@ -251,7 +256,7 @@ pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<Respons
     }
 }
 
-/// The members about reasoning that every template has its own variables for.
+/// Reads the settings of reasoning. Each template has its own variables for them.
 fn read_thinking(fields: &mut Fields) -> Result<Thinking> {
     Ok(Thinking {
         enabled: fields.boolean("enable_thinking")?,
@@ -260,7 +265,7 @@ fn read_thinking(fields: &mut Fields) -> Result<Thinking> {
     })
 }
 
-/// `reasoning_budget`, which has two more names elsewhere; -1 is none.
+/// Reads `reasoning_budget` or one of its two aliases; -1 is no budget.
 fn read_reasoning_budget(fields: &mut Fields) -> Result<Option<usize>> {
     let mut budget = None;
     for name in ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"] {
@@ -269,7 +274,9 @@ fn read_reasoning_budget(fields: &mut Fields) -> Result<Option<usize>> {
             Some((first, other)) if other != tokens => {
                 return Err(fields.invalid(
                     name,
-                    format!("{tokens}, but `{first}` is {other}: they are one and the same"),
+                    format!(
+                        "is {tokens}, but its alias `{first}` is {other}; leave one of them out"
+                    ),
                 ));
             }
             _ => budget = Some((name, tokens)),
@@ -278,16 +285,16 @@ fn read_reasoning_budget(fields: &mut Fields) -> Result<Option<usize>> {
     Ok(budget.and_then(|(_, tokens)| usize::try_from(tokens).ok()))
 }
 
-/// `logprobs` and `top_logprobs`.
+/// Reads `logprobs` and `top_logprobs`.
 fn read_logprobs(fields: &mut Fields) -> Result<Option<usize>> {
     let wanted = fields.boolean("logprobs")?.unwrap_or(false);
     match fields.integer("top_logprobs", 0..=20)? {
-        Some(_) if !wanted => Err(fields.invalid("top_logprobs", "needs `logprobs` true")),
+        Some(_) if !wanted => Err(fields.invalid("top_logprobs", "requires `logprobs`: true")),
         n_top => Ok(wanted.then_some(n_top.unwrap_or(0) as usize)),
     }
 }
 
-/// `chat_template_kwargs`.
+/// Reads `chat_template_kwargs`.
 fn read_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
     let mut kwargs = Map::new();
     if let Some(given) = fields.object("chat_template_kwargs")? {
@@ -319,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_contract() {
+    fn defaults_are_documented_ones() {
         let request = ChatRequest::read(with(json!({}))).expect("valid");
         assert_eq!(request.max_tokens, 256);
         assert_eq!(request.tool_choice, ToolChoice::Auto);
@@ -341,13 +348,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_members_are_named() {
+    fn errors_name_the_member() {
         refused(json!({"max_tokens": 0}), "max_tokens: must be from 1 to 2147483647, got 0");
         refused(json!({"temperature": "hot"}), r#"temperature: expected a number, got "hot""#);
         refused(json!({"stop": ["a", 1]}), "stop[1]: expected a string, got 1");
         refused(json!({"stop": ""}), "stop: a stop string is empty");
         refused(json!({"logprobs": 1}), "logprobs: expected true or false, got 1");
-        refused(json!({"top_logprobs": 0}), "top_logprobs: needs `logprobs` true");
+        refused(json!({"top_logprobs": 0}), "top_logprobs: requires `logprobs`: true");
         refused(
             json!({"logprobs": true, "top_logprobs": 21}),
             "top_logprobs: must be from 0 to 20, got 21",
@@ -358,12 +365,12 @@ mod tests {
         );
         refused(
             json!({"reasoning_budget": 1, "thinking_budget_tokens": 2}),
-            "thinking_budget_tokens: 2, but `reasoning_budget` is 1: they are one and the same",
+            "thinking_budget_tokens: is 2, but its alias `reasoning_budget` is 1; leave one of them out",
         );
-        refused(json!({"logit_bias": {"x": 1}}), "logit_bias.x: the key is not a token id");
+        refused(json!({"logit_bias": {"x": 1}}), "logit_bias.x: expected a token id as key");
         refused(
             json!({"response_format": {"type": "xml"}}),
-            r#"response_format.type: unknown value "xml"; it is one of "text", "json_object", "json_schema""#,
+            r#"response_format.type: unknown value "xml"; expected one of "text", "json_object", "json_schema""#,
         );
         refused(
             json!({"chat_template_kwargs": {"tools": []}}),
@@ -374,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_and_log_probabilities_have_their_names() {
+    fn budgets_and_log_probabilities_are_read() {
         let read = |members| ChatRequest::read(with(members)).expect("valid");
         assert_eq!(read(json!({})).reasoning_budget, None);
         assert_eq!(read(json!({"reasoning_budget": -1})).reasoning_budget, None);
@@ -391,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_as_json_is() {
+    fn text_and_json_are_read_the_same() {
         for text in [
             r#"{"messages":[{"role":"user","content":"hi"}],"tools":[{"function":{"name":"f"}}],"n":1,"seed":7}"#,
             r#"{"messages":[{"role":"user"}]}"#,

@@ -1,4 +1,4 @@
-//! What goes back for a chat request.
+//! The reply to a chat request.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -12,16 +12,16 @@ pub enum FinishReason {
     /// The model ended its turn, or a stop string matched.
     #[default]
     Stop,
-    /// `max_tokens` or the context was used up.
+    /// `max_tokens` was reached, or the context is full.
     Length,
     /// The model called tools.
     ToolCalls,
-    /// By `llb_chat_cancel`, a destroy or a time-out.
+    /// `llb_chat_cancel`, a destroy or a timeout.
     Cancelled,
 }
 
 impl FinishReason {
-    /// OpenAI's spelling, and `cancelled`.
+    /// OpenAI's spelling, or `cancelled`.
     pub fn as_str(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
@@ -37,12 +37,12 @@ impl FinishReason {
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens generated, the end-of-generation token left out.
+    /// Generated tokens, without the end-of-generation token.
     pub completion_tokens: usize,
-    /// Tokens of the prompt that were still in the KV cache.
+    /// Tokens of the prompt that were in the KV cache.
     pub cached_tokens: usize,
-    /// Tokens generated inside reasoning, its closing tag included; None where the model's format
-    /// has none.
+    /// Generated tokens of reasoning, including its closing tag. None if the output format has no
+    /// reasoning.
     pub reasoning_tokens: Option<usize>,
 }
 
@@ -79,19 +79,18 @@ impl Serialize for Usage {
     }
 }
 
-/// How long prefill and decode took.
+/// The time of prefill and decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
     /// Milliseconds from the first prefill to the first token.
     pub prompt_ms: f64,
     /// Milliseconds from the first token to the last.
     pub predicted_ms: f64,
-    /// Tokens that were guessed, and those of them that were right; None without speculative
-    /// decoding.
+    /// Drafted tokens, and the accepted ones among them. None without speculative decoding.
     pub drafted: Option<(usize, usize)>,
 }
 
-/// Times and the rates that follow from the counts; a rate of nothing is 0.
+/// Times, and the rates that follow from the counts. A rate without time is 0.
 #[derive(Serialize)]
 struct Rates {
     prompt_ms: f64,
@@ -109,7 +108,7 @@ impl Timings {
     fn rates(self, usage: Usage) -> Rates {
         let rate =
             |tokens: usize, ms: f64| if ms > 0.0 { tokens as f64 * 1000.0 / ms } else { 0.0 };
-        // The first token comes out of the prefill, so decoding made one fewer.
+        // The prefill yields the first token, so decoding yields one less.
         let decoded = usage.completion_tokens.saturating_sub(1);
         Rates {
             prompt_ms: self.prompt_ms,
@@ -136,27 +135,27 @@ pub struct ReplyCall {
 /// A finished reply.
 #[derive(Debug, Default)]
 pub struct ChatResponse {
-    /// Visible content.
+    /// The content.
     pub text: String,
-    /// The model's reasoning, where there was any.
+    /// The model's reasoning, if there is any.
     pub reasoning: Option<String>,
-    /// Calls in order.
+    /// Tool calls, in order.
     pub tool_calls: Vec<ReplyCall>,
-    /// Why it ended.
+    /// Why the reply ended.
     pub finish_reason: FinishReason,
     /// Token counts.
     pub usage: Usage,
-    /// Times.
+    /// The times.
     pub timings: Timings,
-    /// One for each token that was generated, in order; None when the request asked for none.
+    /// One entry per generated token, in order. None if not requested.
     pub logprobs: Option<Vec<SampledToken>>,
     /// Names of the polyfills that changed the messages.
     pub polyfills_applied: Vec<&'static str>,
-    /// `{code, message}` objects: what was relaxed, repaired or guessed.
+    /// What was relaxed, repaired or guessed.
     pub diagnostics: Vec<Diagnostic>,
-    /// What was left out of the prompt because it would not fit.
+    /// The messages that did not fit the context, as JSON.
     pub truncated: Option<Value>,
-    /// Members of the request that nobody reads.
+    /// Unknown members of the request, by path.
     pub ignored_keys: Vec<String>,
 }
 
@@ -201,7 +200,7 @@ impl Serialize for ChatResponse {
     }
 }
 
-/// The reply as the assistant's message of the next request, in OpenAI's shape.
+/// The reply as an assistant message for the next request, in OpenAI's shape.
 #[derive(Serialize)]
 struct Message<'a> {
     role: &'static str,

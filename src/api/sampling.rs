@@ -1,4 +1,4 @@
-//! How a token is chosen from the logits.
+//! The sampler's parameters.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use crate::error::Result;
 /// Tokens that penalties look back, as llama.cpp's default.
 pub const PENALTY_WINDOW: usize = 64;
 
-/// Sampling parameters with their defaults filled in; meanings and order are llama.cpp's.
+/// Sampling parameters with their defaults filled in. Their meaning and order are llama.cpp's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// 0 takes the likeliest token.
+    /// 0 takes the most likely token.
     pub temperature: f32,
     /// 0 keeps all.
     pub top_k: i32,
@@ -27,9 +27,9 @@ pub struct Sampling {
     pub presence_penalty: f32,
     /// 0 changes nothing.
     pub frequency_penalty: f32,
-    /// None draws a fresh seed for every request.
+    /// None draws a new seed for every request.
     pub seed: Option<u32>,
-    /// Added to a token's logit; `-100` bans and `100` all but forces it, as with OpenAI.
+    /// Added to a token's logit. As at OpenAI, `-100` bans a token and `100` almost forces it.
     pub logit_bias: Vec<(i32, f32)>,
 }
 
@@ -51,7 +51,7 @@ impl Sampling {
                 as f32,
             frequency_penalty: fields.number("frequency_penalty", -100.0..=100.0)?.unwrap_or(0.0)
                 as f32,
-            // llama.cpp takes 32 bits; a negative or absent seed is a random one.
+            // llama.cpp's seeds have 32 bits. A negative or absent seed is random.
             seed: fields
                 .integer("seed", i64::MIN..=i64::from(u32::MAX))?
                 .and_then(|seed| u32::try_from(seed).ok()),
@@ -67,7 +67,8 @@ fn read_logit_bias(fields: &mut Fields) -> Result<Vec<(i32, f32)>> {
         .iter()
         .map(|(token, bias)| {
             let id = token.parse::<i32>().ok().filter(|id| *id >= 0);
-            let id = id.ok_or_else(|| fields.invalid(&path(token), "the key is not a token id"))?;
+            let id =
+                id.ok_or_else(|| fields.invalid(&path(token), "expected a token id as key"))?;
             match bias.as_f64() {
                 Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((id, bias as f32)),
                 _ => Err(fields.invalid(&path(token), expected("a number from -100 to 100", bias))),
@@ -76,9 +77,9 @@ fn read_logit_bias(fields: &mut Fields) -> Result<Vec<(i32, f32)>> {
         .collect()
 }
 
-/// The `stop` member: a string or an array of strings.
+/// Reads `stop`: a string or an array of strings.
 pub(crate) fn read_stop(fields: &mut Fields) -> Result<Vec<String>> {
-    const MOST: usize = 64;
+    const MAX_STOP_STRINGS: usize = 64;
     let stops = match fields.get("stop") {
         None => return Ok(Vec::new()),
         Some(Value::String(stop)) => vec![stop.clone()],
@@ -99,10 +100,11 @@ pub(crate) fn read_stop(fields: &mut Fields) -> Result<Vec<String>> {
     if stops.iter().any(String::is_empty) {
         return Err(fields.invalid("stop", "a stop string is empty"));
     }
-    if stops.len() > MOST {
-        return Err(
-            fields.invalid("stop", format!("at most {MOST} stop strings, got {}", stops.len()))
-        );
+    if stops.len() > MAX_STOP_STRINGS {
+        return Err(fields.invalid(
+            "stop",
+            format!("at most {MAX_STOP_STRINGS} stop strings, got {}", stops.len()),
+        ));
     }
     Ok(stops)
 }

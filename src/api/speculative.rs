@@ -1,40 +1,40 @@
-//! `speculative` and `draft_model`: what guesses tokens ahead of the model.
+//! The options `speculative` and `draft_model`: speculative decoding.
 
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, expected};
 use crate::error::{Error, Result};
 
-/// Most tokens of one guess by a draft model: each costs it a decode.
+/// Default of `n_max` with a draft model. Each drafted token costs a decode of that model.
 const DRAFT_N_MAX: u32 = 4;
-/// Most tokens of one guess by prompt lookup, which costs nothing until it is checked.
+/// Default of `n_max` with prompt lookup. A draft costs nothing until it is verified.
 const NGRAM_N_MAX: u32 = 6;
-/// Tokens that are looked up.
+/// Default of `ngram`.
 const NGRAM: u32 = 3;
 
-/// Who guesses.
+/// Where drafted tokens come from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Speculative {
-    /// Nobody: one decode for each token.
+    /// No speculative decoding.
     Off,
     /// Prompt lookup.
     Ngram {
-        /// Most tokens of one guess, 1 to 32.
+        /// Maximum tokens of one draft, 1 to 32.
         n_max: u32,
-        /// How many of the last tokens are looked up, 1 to 16.
+        /// The number of last tokens to look up, 1 to 16.
         ngram: u32,
     },
     /// A second model.
     Draft {
         /// Path of its GGUF file.
         model: String,
-        /// Most tokens of one guess, 1 to 32.
+        /// Maximum tokens of one draft, 1 to 32.
         n_max: u32,
     },
 }
 
 impl Speculative {
-    /// Reads both members. A draft model alone is used; lookup is for those who ask for it.
+    /// Reads both options. A `draft_model` alone turns drafting on.
     pub(crate) fn read(fields: &mut Fields) -> Result<Speculative> {
         let draft_model = fields.string("draft_model")?.map(str::to_owned);
         let default = if draft_model.is_some() { "draft" } else { "off" };
@@ -50,7 +50,7 @@ impl Speculative {
         let inner = &mut Fields::new("speculative", members)?;
         let kind = inner.string("type")?.or(named).unwrap_or(default);
         let path = if named.is_some() { "speculative" } else { "speculative.type" };
-        let no_lookup = "a draft model and prompt lookup exclude each other; leave one of them out";
+        let no_lookup = "excludes prompt lookup; leave one of them out";
         let read = match (kind, draft_model) {
             ("off", _) => Speculative::Off,
             ("ngram", None) => Speculative::Ngram {
@@ -64,12 +64,13 @@ impl Speculative {
             },
             ("draft", None) => {
                 return Err(
-                    fields.invalid(path, "\"draft\" needs the path of a model in draft_model")
+                    fields.invalid(path, "\"draft\" requires `draft_model`, the path of a model")
                 );
             }
             (other, _) => {
-                let message =
-                    format!("unknown value {other:?}; it is one of \"off\", \"ngram\", \"draft\"");
+                let message = format!(
+                    "unknown value {other:?}; expected one of \"off\", \"ngram\", \"draft\""
+                );
                 return Err(fields.invalid(path, message));
             }
         };
@@ -86,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_guesses_is_read() {
+    fn options_are_read() {
         let read = |options: Value| {
             let read = Speculative::read(&mut Fields::new("", &options).expect("an object"));
             read.map_err(|error| error.message().to_owned())
@@ -112,15 +113,15 @@ mod tests {
             |options: Value, message: &str| assert_eq!(read(options), Err(message.to_owned()));
         refused(
             json!({ "draft_model": "d.gguf", "speculative": "ngram" }),
-            "draft_model: a draft model and prompt lookup exclude each other; leave one of them out",
+            "draft_model: excludes prompt lookup; leave one of them out",
         );
         refused(
             json!({ "speculative": "draft" }),
-            "speculative: \"draft\" needs the path of a model in draft_model",
+            "speculative: \"draft\" requires `draft_model`, the path of a model",
         );
         refused(
             json!({ "speculative": { "type": "magic" } }),
-            "speculative.type: unknown value \"magic\"; it is one of \"off\", \"ngram\", \"draft\"",
+            "speculative.type: unknown value \"magic\"; expected one of \"off\", \"ngram\", \"draft\"",
         );
         refused(
             json!({ "speculative": { "type": "ngram", "n_min": 1 } }),

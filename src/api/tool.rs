@@ -1,4 +1,4 @@
-//! Tools and the choice among them.
+//! The members `tools` and `tool_choice`.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 pub enum ToolChoice {
     /// The model decides.
     Auto,
-    /// No call, even where tools are given.
+    /// No call, even if the request has tools.
     None,
     /// At least one call.
     Required,
@@ -30,12 +30,12 @@ pub fn function_name(tool: &Value) -> &str {
     tool["function"]["name"].as_str().unwrap_or_default()
 }
 
-/// The JSON Schema of a checked tool's arguments; a tool without one takes no arguments.
+/// The JSON Schema of a checked tool's arguments. A tool without one takes no arguments.
 pub fn function_parameters(tool: &Value) -> Option<&Value> {
     tool["function"].get("parameters").filter(|schema| !schema.is_null())
 }
 
-/// Checks `tools` and returns them; absent is empty.
+/// Checks `tools` and returns them; empty if absent.
 pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
     let Some(tools) = fields.array("tools")? else { return Ok(&[]) };
     check_each_tool(tools)?;
@@ -50,7 +50,7 @@ pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
         if names.contains(&name) {
             return Err(Error::invalid(
                 format!("tools[{index}].function.name"),
-                format!("{name:?} is there twice"),
+                format!("duplicate name {name:?}"),
             ));
         }
         names.push(name);
@@ -82,7 +82,7 @@ pub(crate) fn read_tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<T
             "required" => ToolChoice::Required,
             _ => {
                 let problem = format!(
-                    r#"unknown value {text:?}; it is "auto", "none", "required" or a function"#
+                    r#"unknown value {text:?}; expected "auto", "none", "required" or a function"#
                 );
                 return Err(fields.invalid("tool_choice", problem));
             }
@@ -96,7 +96,7 @@ pub(crate) fn read_tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<T
             let name =
                 function.string("name")?.ok_or_else(|| function.invalid("name", "missing"))?;
             if !tools.iter().any(|tool| function_name(tool) == name) {
-                return Err(function.invalid("name", format!("no tool is called {name:?}")));
+                return Err(function.invalid("name", format!("unknown tool {name:?}")));
             }
             ToolChoice::Function(name.to_owned())
         }
@@ -105,7 +105,7 @@ pub(crate) fn read_tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<T
         }
     };
     if choice.forces_call() && tools.is_empty() {
-        return Err(fields.invalid("tool_choice", "asks for a call, but `tools` is empty"));
+        return Err(fields.invalid("tool_choice", "requires a call, but `tools` is empty"));
     }
     Ok(choice)
 }
@@ -134,26 +134,26 @@ mod tests {
         );
         check(
             json!({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "g"}}}),
-            Err(r#"tool_choice.function.name: no tool is called "g""#),
+            Err(r#"tool_choice.function.name: unknown tool "g""#),
         );
         check(
             json!({"tool_choice": "required"}),
-            Err("tool_choice: asks for a call, but `tools` is empty"),
+            Err("tool_choice: requires a call, but `tools` is empty"),
         );
         check(
             json!({"tools": tools, "tool_choice": "any"}),
             Err(
-                r#"tool_choice: unknown value "any"; it is "auto", "none", "required" or a function"#,
+                r#"tool_choice: unknown value "any"; expected "auto", "none", "required" or a function"#,
             ),
         );
     }
 
     #[test]
-    fn wrong_tools_are_named() {
+    fn errors_name_the_tool() {
         check(json!({"tools": {}}), Err("tools: expected an array, got {}"));
         check(
             json!({"tools": [{"type": "retrieval"}]}),
-            Err(r#"tools[0].type: unknown value "retrieval"; it is one of "function""#),
+            Err(r#"tools[0].type: unknown value "retrieval"; expected one of "function""#),
         );
         check(json!({"tools": [{"function": {}}]}), Err("tools[0].function.name: missing"));
         check(
@@ -162,7 +162,7 @@ mod tests {
         );
         check(
             json!({"tools": [{"function": {"name": "f"}}, {"function": {"name": "f"}}]}),
-            Err(r#"tools[1].function.name: "f" is there twice"#),
+            Err(r#"tools[1].function.name: duplicate name "f""#),
         );
     }
 }

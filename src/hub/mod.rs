@@ -51,7 +51,7 @@ use request::FetchRequest;
 /// its reply.
 ///
 /// `on_event` gets `fetch_start`, `fetch_progress:<bytes>/<total>`, `fetch_verify`, and last
-/// `fetch_success` or `fetch_failure:<code>`. [`cancel`] ends it from any other thread.
+/// `fetch_success` or `fetch_failure:<code>`. [`cancel()`] ends it from any other thread.
 ///
 /// # Errors
 /// `INVALID_REQUEST`, the `HUB_*` codes, `OFFLINE`, `CANCELLED`, `MODEL_INVALID`,

@@ -205,7 +205,7 @@ fn errors_name_the_path_of_a_wrong_member() {
         "tools[0].function.name: missing",
     );
     check(ask(json!({ "now": "yesterday" })), "now: ");
-    check(ask(json!({ "top_logprobs": 5 })), "top_logprobs: needs `logprobs` true");
+    check(ask(json!({ "top_logprobs": 5 })), "top_logprobs: requires `logprobs`: true");
     let failures = chat.events().iter().filter(|line| *line == "infer_failure").count();
     assert_eq!(failures, 7);
 

@@ -541,6 +541,6 @@ fn a_template_comes_from_a_file_without_weights() {
         threads,
         "invalid_options",
         "INVALID_REQUEST",
-        "n_threads: is about a model in this process",
+        "n_threads: applies to a model in this process only",
     );
 }

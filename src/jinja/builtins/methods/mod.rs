@@ -141,7 +141,7 @@ fn is_dunder(of: &Value, name: &str) -> bool {
             && ["__len__", "__iter__", "__contains__", "__getitem__"].contains(&name)
 }
 
-/// Calls a method that the value [has](has).
+/// Calls a method that the value [`has`].
 pub(crate) fn call(
     interpreter: &mut Interpreter<'_>,
     of: &Value,

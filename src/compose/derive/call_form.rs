@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Compose;
-use super::argument_form::{self, ArgumentForm, RenderArguments};
+use super::argument_syntax::{self, ArgumentSyntax, RenderArguments};
 use super::needles::USER;
 use super::wrapping::escape;
 use crate::probing::{Probe, call};
@@ -17,7 +17,7 @@ pub(super) struct SingleCallForm {
     /// The call with slots, without the text around it.
     pub(super) template: String,
     /// The form of arguments, if they are written one by one.
-    pub(super) arguments: Option<ArgumentForm>,
+    pub(super) arguments: Option<ArgumentSyntax>,
     /// `tool_policy.text_arguments` is `as_is`.
     pub(super) as_is: bool,
     /// The calls of the probes as the template writes them.
@@ -57,7 +57,7 @@ pub(super) fn find(
     let (arguments, (template, written)) = match json {
         Some(found) => (None, found),
         None => {
-            let arguments = argument_form::find(turn)?;
+            let arguments = argument_syntax::find(turn)?;
             let found = slotted(sample, calls, Some(&arguments), compose)?;
             (Some(arguments), found)
         }
@@ -116,13 +116,13 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
 fn slotted(
     sample: &str,
     calls: &[Value],
-    found: Option<&ArgumentForm>,
+    found: Option<&ArgumentSyntax>,
     compose: &Compose<'_>,
 ) -> Option<(String, Vec<String>)> {
     let (_, region) = sample.split_once(USER)?;
     let parts = |call: &Value| -> Option<[String; 3]> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let arguments = argument_form::written(found, &call["function"]["arguments"], compose)?;
+        let arguments = argument_syntax::written(found, &call["function"]["arguments"], compose)?;
         Some([text(&call["function"]["name"])?, text(&call["id"])?, arguments])
     };
     let first = parts(calls.first()?)?;

@@ -131,14 +131,14 @@ struct JsonMatch {
     value: Value,
 }
 
-/// The first of the wanted values at or after this byte.
-fn find_value(text: &str, from: usize, wanted: &[&Value]) -> Option<JsonMatch> {
+/// The first of the candidates at or after this byte.
+fn find_value(text: &str, from: usize, candidates: &[&Value]) -> Option<JsonMatch> {
     let mut at = from;
     loop {
         at += text.get(at..)?.find(['[', '{'])?;
         let mut values = Deserializer::from_str(&text[at..]).into_iter::<Value>();
         if let Some(Ok(value)) = values.next()
-            && wanted.contains(&&value)
+            && candidates.contains(&&value)
         {
             return Some(JsonMatch { range: at..at + values.byte_offset(), value });
         }

@@ -60,7 +60,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
         foreign.prompt(&user).ok_or("the template rejects a conversation of one user message")?;
     let pieces = split_at_needles(&one, [USER]).ok_or(NOT_PRINTED_ONCE)?;
     let (first, tail) = (pieces[0], pieces[1]);
-    let asked = foreign
+    let prompted = foreign
         .prompt(&user.clone().generation_prompt())
         .ok_or("the template rejects a generation prompt")?;
     let users = foreign.prompt(&user.user(USER_2));
@@ -72,8 +72,8 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
     let end = UserTurnEnd {
         first,
         tail,
-        asked: asked.split_once(USER).map_or("", |(_, asked)| asked),
-        is_appended: asked.starts_with(&one),
+        prompted: prompted.split_once(USER).map_or("", |(_, prompted)| prompted),
+        is_appended: prompted.starts_with(&one),
         last: last.as_deref(),
     };
     let EndParts { mut after_user, generation_prompt, ending } =
@@ -250,15 +250,16 @@ fn find_openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
 /// differ.
 fn find_prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let added = |conversation: Probe| {
-        let asked = foreign.prompt(&conversation.clone().generation_prompt())?;
+        let prompted = foreign.prompt(&conversation.clone().generation_prompt())?;
         let said = foreign.prompt(&conversation)?;
-        asked.strip_prefix(said.strip_suffix(&*chat.ending)?).map(str::to_owned)
+        prompted.strip_prefix(said.strip_suffix(&*chat.ending)?).map(str::to_owned)
     };
     let answer = Probe::from_user(USER).assistant(ANSWER);
     let answered = added(answer.clone());
     let usual = format!("{ANSWER}{}{}", chat.assistant.after, chat.generation_prompt);
-    let asked = foreign.prompt(&answer.generation_prompt());
-    chat.last_unasked = answered.is_none() && asked.is_some_and(|asked| asked.ends_with(&usual));
+    let prompted = foreign.prompt(&answer.generation_prompt());
+    chat.last_unasked =
+        answered.is_none() && prompted.is_some_and(|prompted| prompted.ends_with(&usual));
     if chat.generation_prompt.is_empty() {
         // The end of user turns is the generation prompt after others.
         if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty())
@@ -288,7 +289,7 @@ struct UserTurnEnd<'a> {
     /// After it.
     tail: &'a str,
     /// After it, with a generation prompt.
-    asked: &'a str,
+    prompted: &'a str,
     /// Whether the generation prompt is appended to the whole prompt.
     is_appended: bool,
     last: Option<&'a str>,
@@ -307,7 +308,7 @@ impl UserTurnEnd<'_> {
     fn split(&self, users: Option<&str>, residual: &mut Vec<String>) -> EndParts {
         let parts = |at: usize, ending: &str| EndParts {
             after_user: self.tail[..at].to_owned(),
-            generation_prompt: self.asked[at..].to_owned(),
+            generation_prompt: self.prompted[at..].to_owned(),
             ending: ending.to_owned(),
         };
         if let Some(at) = self.cut(users) {
@@ -317,19 +318,19 @@ impl UserTurnEnd<'_> {
             return parts(self.tail.len(), "");
         }
         residual.push("the generation prompt is not appended at the end".to_owned());
-        parts(common_prefix(self.tail, self.asked), "")
+        parts(common_prefix(self.tail, self.prompted), "")
     }
 
     /// Where in `tail` the user turn ends, if text follows that belongs to no turn. None if all of
     /// it belongs to the turn.
     fn cut(&self, users: Option<&str>) -> Option<usize> {
-        let UserTurnEnd { first, tail, asked, last, .. } = *self;
+        let UserTurnEnd { first, tail, prompted, last, .. } = *self;
         let between = users?;
         let is_turn = between.strip_prefix(tail).is_some_and(|begin| first.ends_with(begin));
-        if is_turn && asked.starts_with(tail) || asked != tail && asked.starts_with(tail) {
+        if is_turn && prompted.starts_with(tail) || prompted != tail && prompted.starts_with(tail) {
             return None;
         }
-        let shared = common_prefix(tail, between).min(common_prefix(tail, asked));
+        let shared = common_prefix(tail, between).min(common_prefix(tail, prompted));
         let cuts = (0..=shared)
             .filter(|at| between.is_char_boundary(*at) && first.ends_with(&between[*at..]));
         // All cuts render the same. Prefer the last one at which a marker starts.

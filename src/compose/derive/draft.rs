@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::argument_form::ArgumentForm;
+use super::argument_syntax::ArgumentSyntax;
 use super::calls::CallsForm;
 use super::chat::{ChatForm, TurnWrapper};
 use super::media::MediaForm;
@@ -31,7 +31,7 @@ pub(super) struct SpecDraft {
     pub(super) eos_token: String,
 }
 
-/// SpecMembers of an object, set where they differ from the default.
+/// Members of an object, set where they differ from the default.
 #[derive(Default)]
 struct SpecMembers(Map<String, Value>);
 
@@ -294,7 +294,7 @@ impl SpecDraft {
         policy.text("call_joiner", joiner, "");
         policy.text("call_separator", &calls.separator, "");
         policy.text("text_arguments", if form.as_is { "as_is" } else { "json" }, "json");
-        if let Some([members, policies]) = form.arguments.as_ref().map(ArgumentForm::members) {
+        if let Some([members, policies]) = form.arguments.as_ref().map(ArgumentSyntax::members) {
             spec.0.extend(members);
             policy.0.extend(policies);
         }

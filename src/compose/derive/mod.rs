@@ -8,7 +8,7 @@
 //! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the
 //! limits of a probe.
 
-mod argument_form;
+mod argument_syntax;
 mod call_form;
 mod calls;
 mod catalogue;

@@ -43,8 +43,9 @@ pub(super) fn filled_turns(
         let items = find(&text);
         Some(FilledTurn { text, items })
     };
-    let given = system.turn.is_some().then(|| of(Probe::from_system(SYSTEM).user(USER))).flatten();
-    (given, of(Probe::from_user(USER)))
+    let explicit =
+        system.turn.is_some().then(|| of(Probe::from_system(SYSTEM).user(USER))).flatten();
+    (explicit, of(Probe::from_user(USER)))
 }
 
 /// Where a block goes in the system turn.
@@ -62,14 +63,14 @@ struct BlockPosition {
 pub(super) fn place(
     system: &mut SystemForm,
     slot: &'static str,
-    given: Option<&FilledTurn>,
+    explicit: Option<&FilledTurn>,
     default: Option<&FilledTurn>,
 ) -> Option<(String, Option<Range<usize>>)> {
-    let Some(given) = given else { return place_in_default(system, slot, default?) };
+    let Some(explicit) = explicit else { return place_in_default(system, slot, default?) };
     let mut shape = system.turn.clone()?;
     let start = shape.text.find(SYSTEM)?;
     let end = start + SYSTEM.len();
-    let mut ways = insertions(&shape.text, &given.text, given.items.as_ref());
+    let mut ways = insertions(&shape.text, &explicit.text, explicit.items.as_ref());
     ways.retain(|way| way.at <= start || way.at >= end);
     // All ways render this turn alike. After the system text is the usual position, and the one
     // where a separator may follow.
@@ -77,18 +78,19 @@ pub(super) fn place(
     let first = ways.first()?;
     let position = match default {
         Some(default) => {
-            let fit = BlockFit { slot, given, default };
+            let fit = BlockFit { slot, explicit, default };
             if let Some(position) = fit.whole(system, &ways) {
                 if position.default.is_none() && !system.always && default.text.is_empty() {
                     system.with_tools = false;
                 }
                 Some(position)
             } else if let Some(position) = fit.without_start(system, first, end) {
-                given.text[first.block.start..position.block.start]
+                explicit.text[first.block.start..position.block.start]
                     .clone_into(&mut system.before_tools);
                 Some(position)
             } else if let Some((position, way)) = fit.without_end(system, &ways, start) {
-                given.text[position.block.end..way.block.end].clone_into(&mut system.after_tools);
+                explicit.text[position.block.end..way.block.end]
+                    .clone_into(&mut system.after_tools);
                 Some(position)
             } else {
                 system.residual.push(format!(
@@ -109,8 +111,8 @@ pub(super) fn place(
     if position.default.is_some() {
         system.default = position.default;
     }
-    let items = relative(given.items.as_ref(), &position.block);
-    Some((given.text[position.block].to_owned(), items))
+    let items = relative(explicit.items.as_ref(), &position.block);
+    Some((explicit.text[position.block].to_owned(), items))
 }
 
 /// A range of the filled turn as a range of the block.
@@ -121,7 +123,7 @@ fn relative(items: Option<&Range<usize>>, block: &Range<usize>) -> Option<Range<
 /// Finds a block that fits the turns with and without a system message.
 struct BlockFit<'a> {
     slot: &'static str,
-    given: &'a FilledTurn,
+    explicit: &'a FilledTurn,
     default: &'a FilledTurn,
 }
 
@@ -150,9 +152,9 @@ impl BlockFit<'_> {
             return None;
         }
         let Range { start, end } = way.block;
-        let last = self.given.items.as_ref().map_or(end, |items| items.start);
+        let last = self.explicit.items.as_ref().map_or(end, |items| items.start);
         (start + 1..=last)
-            .filter(|cut| self.given.text.is_char_boundary(*cut))
+            .filter(|cut| self.explicit.text.is_char_boundary(*cut))
             .find_map(|cut| self.position(system, way.at, cut..end))
             .map(|(_, position)| position)
     }
@@ -165,10 +167,10 @@ impl BlockFit<'_> {
         start: usize,
     ) -> Option<(BlockPosition, &'w Insertion)> {
         ways.iter().filter(|way| way.at == start).find_map(|way| {
-            let least = self.given.items.as_ref().map_or(way.block.start, |items| items.end);
+            let least = self.explicit.items.as_ref().map_or(way.block.start, |items| items.end);
             (least..way.block.end)
                 .rev()
-                .filter(|cut| self.given.text.is_char_boundary(*cut))
+                .filter(|cut| self.explicit.text.is_char_boundary(*cut))
                 .find_map(|cut| self.position(system, way.at, way.block.start..cut))
                 .map(|(_, position)| (position, way))
         })
@@ -182,7 +184,7 @@ impl BlockFit<'_> {
         at: usize,
         block: Range<usize>,
     ) -> Option<(u8, BlockPosition)> {
-        let text = &self.given.text[block.clone()];
+        let text = &self.explicit.text[block.clone()];
         let (rank, default) = fit(system, self.slot, at, text, &self.default.text)?;
         Some((rank, BlockPosition { at, block, default }))
     }

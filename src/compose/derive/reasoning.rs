@@ -43,19 +43,19 @@ fn answer(text: &str, reasoning: Option<&str>) -> Value {
 /// Finds the form of reasoning. An empty reasoning block moves from the last answer of `chat` into
 /// the result.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) -> ReasoningForm {
-    let asked = || Probe::from_user(USER);
+    let question = || Probe::from_user(USER);
     let mut found = ReasoningForm {
         no_thinking_prompt: no_thinking_prompt(foreign, chat),
         ..ReasoningForm::default()
     };
-    let last = foreign.prompt(&asked().message(answer(ANSWER, Some(REASON))));
+    let last = foreign.prompt(&question().message(answer(ANSWER, Some(REASON))));
     let shown = last.as_deref().and_then(|last| split_at_needles(last, [USER, REASON, ANSWER]));
     if let Some([_, to_reason, to_answer, _]) = shown.as_deref()
         && let Some(before) =
             to_reason.strip_prefix(&*format!("{}{}", chat.user.after, chat.assistant.before))
         && !contains_needle(before)
     {
-        let inner = foreign.prompt(&asked().message(answer(ANSWER, Some(REASON))).user(USER_2));
+        let inner = foreign.prompt(&question().message(answer(ANSWER, Some(REASON))).user(USER_2));
         found.last_turn = inner.is_some_and(|inner| !inner.contains(REASON));
         found.empty = empty(foreign, chat, &format!("{before}{to_answer}"));
         found.around = Some([before.to_owned(), (*to_answer).to_owned()]);
@@ -106,10 +106,10 @@ fn inline(
 
 /// The generation prompt if `enable_thinking` is false, if it differs.
 fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
-    let asked = Probe::from_user(USER).generation_prompt();
-    let usual = foreign.prompt(&asked)?;
+    let question = Probe::from_user(USER).generation_prompt();
+    let usual = foreign.prompt(&question)?;
     let text = usual.strip_suffix(&*chat.generation_prompt)?;
-    let other = foreign.prompt(&asked.variable("enable_thinking", false))?;
+    let other = foreign.prompt(&question.variable("enable_thinking", false))?;
     let other = other.strip_prefix(text)?;
     (other != chat.generation_prompt).then(|| other.to_owned())
 }
@@ -126,8 +126,9 @@ impl ReasoningForm {
             return;
         };
         let said = format!("{before}\nQresultone\n{after}");
-        let asked = Probe::from_user(USER).message(answer(ANSWER, Some(REASON)));
-        let kept = foreign.prompt(&asked.user(&said).message(answer(USER_2, Some("Qreasontwo"))));
+        let question = Probe::from_user(USER).message(answer(ANSWER, Some(REASON)));
+        let kept =
+            foreign.prompt(&question.user(&said).message(answer(USER_2, Some("Qreasontwo"))));
         if kept.is_some_and(|text| text.contains(REASON)) {
             self.no_question = Some([before, after]);
         }
@@ -144,7 +145,7 @@ impl ReasoningForm {
         fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()
     }
 
-    /// SpecMembers of `assistant_policy`.
+    /// Members of `assistant_policy`.
     pub(super) fn policy(&self) -> Vec<(&'static str, Value)> {
         let bounds = |tags: &Option<[String; 2]>| {
             tags.as_ref().map(|[start, end]| json!({ "start": start, "end": end }))

@@ -90,8 +90,8 @@ pub(super) fn derive(
             Some(prompt.split_once(&text)?.1.split_once(mark)?.0.to_owned())
         };
         let to_answer = until(first(&one).assistant(ANSWER).user(USER_2), ANSWER);
-        let asked = foreign.prompt(&first(&one).generation_prompt());
-        found.unprompted = asked.as_deref() == single.strip_suffix(&*chat.ending);
+        let prompted = foreign.prompt(&first(&one).generation_prompt());
+        found.unprompted = prompted.as_deref() == single.strip_suffix(&*chat.ending);
         found.continued = to_answer.as_ref() == Some(&after) && !chat.assistant.before.is_empty();
         let to_user = until(first(&one).user(USER_2), USER_2);
         let at_user = to_user.as_deref().and_then(|text| text.strip_suffix(&*chat.user.before));
@@ -123,9 +123,10 @@ pub(super) fn derive(
         });
         return Some(found);
     }
-    let asked = Probe::from_user(USER).assistant(ANSWER);
+    let prompted = Probe::from_user(USER).assistant(ANSWER);
     if !refused
-        && foreign.prompt(&asked) == foreign.prompt(&asked.clone().result("qcallonex", RESULT))
+        && foreign.prompt(&prompted)
+            == foreign.prompt(&prompted.clone().result("qcallonex", RESULT))
     {
         found.dropped = true;
         return Some(found);

@@ -41,8 +41,8 @@ pub(super) fn derive(
 ) -> Option<SkillsForm> {
     let skills = probe_skills();
     let change = |conversation: Probe| conversation.skills(&skills);
-    let (given, default) = placement::filled_turns(foreign, chat, system, &change, &find_rows);
-    let shown = given.as_ref().or(default.as_ref()).filter(|shown| shown.items.is_some())?;
+    let (explicit, default) = placement::filled_turns(foreign, chat, system, &change, &find_rows);
+    let shown = explicit.as_ref().or(default.as_ref()).filter(|shown| shown.items.is_some())?;
     let text = shown.text[shown.items.clone()?].to_owned();
     let [_, within, joiner, ..] =
         *split_at_needles(&text, [NAMES[0], DESCRIPTIONS[0], NAMES[1], DESCRIPTIONS[1]])?
@@ -51,7 +51,7 @@ pub(super) fn derive(
     };
     let row = format!("{{name}}{}{{description}}", escape(within));
     let joiner = joiner.to_owned();
-    let (block, items) = placement::place(system, "skills", given.as_ref(), default.as_ref())?;
+    let (block, items) = placement::place(system, "skills", explicit.as_ref(), default.as_ref())?;
     sort_slots(foreign, system, &skills);
     system.with_tools =
         system.with_tools || default.is_some_and(|default| !default.text.is_empty());

@@ -160,15 +160,15 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
         residual,
         ..base.clone()
     };
-    let asked = foreign.prompt(&Probe::from_user(USER)).unwrap_or_default();
-    let Some(given) = foreign.prompt(&Probe::from_system(SYSTEM).user(USER)) else {
+    let user_only = foreign.prompt(&Probe::from_user(USER)).unwrap_or_default();
+    let Some(with_system) = foreign.prompt(&Probe::from_system(SYSTEM).user(USER)) else {
         return without(vec!["the template rejects system messages".to_owned()]);
     };
-    let Some([head, between, _]) = split_at_needles(&given, [SYSTEM, USER])
+    let Some([head, between, _]) = split_at_needles(&with_system, [SYSTEM, USER])
         .as_deref()
         .map(|pieces| [pieces[0], pieces[1], pieces[2]])
     else {
-        let lost = !given.contains(SYSTEM);
+        let lost = !with_system.contains(SYSTEM);
         let words = if lost {
             "system messages are ignored"
         } else {
@@ -179,7 +179,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     let mut residual = Vec::new();
     let place = match between.strip_suffix(&*chat.user.before) {
         Some(end) => SystemPlace { prefix: "", opening: &chat.opening, head, end, inside: None },
-        None => find_inside(foreign, chat, &asked, head, between).unwrap_or_else(|| {
+        None => find_inside(foreign, chat, &user_only, head, between).unwrap_or_else(|| {
             residual.push(
                 "the system text is inside the first user turn, but not before its text".to_owned(),
             );
@@ -188,7 +188,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     };
     let SystemPlace { prefix, opening, head, end, inside } = place;
     let tomorrow = foreign.prompt(&Probe::from_system(SYSTEM).user(USER).days_later(40));
-    let changes = tomorrow.as_ref().is_some_and(|tomorrow| *tomorrow != given);
+    let changes = tomorrow.as_ref().is_some_and(|tomorrow| *tomorrow != with_system);
     let (head, cutoff) = match split_date_header(head, 0).filter(|_| changes) {
         Some((head, cutoff)) => (head, Some(cutoff.to_owned())),
         None => (head, None),
@@ -196,8 +196,8 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     let mut date_format = None;
     // The date may be only in the text that is written without a system message.
     let (today, tomorrow) = match changes {
-        true => (&given, tomorrow),
-        false => (&asked, foreign.prompt(&Probe::from_user(USER).days_later(40))),
+        true => (&with_system, tomorrow),
+        false => (&user_only, foreign.prompt(&Probe::from_user(USER).days_later(40))),
     };
     if cutoff.is_none() && tomorrow.as_ref().is_some_and(|tomorrow| tomorrow != today) {
         let later = |format: &&str| {
@@ -219,11 +219,11 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     let lacks = |empty: &String| {
         let turn = system.turn.as_ref().map(|turn| turn.filled("")).unwrap_or_default();
         let begin = empty.split_once(USER).and_then(|(begin, _)| system.strip(begin, chat));
-        *empty == asked && begin.is_some_and(|begin| begin != turn)
+        *empty == user_only && begin.is_some_and(|begin| begin != turn)
     };
     system.empty_is_none = system.cutoff.is_none() && empty.as_ref().is_some_and(lacks);
     let spaced = foreign.prompt(&Probe::from_system(&format!(" \n{SYSTEM} \n")).user(USER));
-    system.strips = spaced.is_some_and(|spaced| spaced == given);
+    system.strips = spaced.is_some_and(|spaced| spaced == with_system);
     let typed = json!([{ "type": "text", "text": SYSTEM }, { "type": "text", "text": SYSTEM_2 }]);
     let typed = Probe::default().message(json!({ "role": "system", "content": typed })).user(USER);
     system.all_parts =
@@ -243,16 +243,16 @@ struct SystemPlace<'a> {
     inside: Option<&'static str>,
 }
 
-/// The turn of a system text inside a user turn, before its text. `asked` is the prompt without a
+/// The turn of a system text inside a user turn, before its text. `user_only` is the prompt without a
 /// system text.
 fn find_inside<'a>(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
-    asked: &'a str,
+    user_only: &'a str,
     head: &'a str,
     end: &'a str,
 ) -> Option<SystemPlace<'a>> {
-    let (first, _) = asked.split_once(USER)?;
+    let (first, _) = user_only.split_once(USER)?;
     let begin = &*chat.user.before;
     let places = head.match_indices(begin).map(|(at, _)| at);
     let start = places.into_iter().find(|at| first.starts_with(&head[..at + begin.len()]))?;

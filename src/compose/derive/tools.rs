@@ -199,27 +199,27 @@ impl CataloguePosition<'_> {
         if system.inside.is_none() {
             return false;
         }
-        let [given, default] = self.filled_turns(system);
-        if [&given, &default].iter().any(|turn| !contains_items(turn)) {
+        let [explicit, default] = self.filled_turns(system);
+        if [&explicit, &default].iter().any(|turn| !contains_items(turn)) {
             return false;
         }
         let mut placed = system.clone();
-        let block = placement::place(&mut placed, "tools", given.as_ref(), default.as_ref());
+        let block = placement::place(&mut placed, "tools", explicit.as_ref(), default.as_ref());
         let Some((block, items)) = block.filter(|_| placed.residual == system.residual) else {
             return false;
         };
         found.template = wrapper(&block, items, "tools");
         *system = placed;
-        self.find_also_empty(system, given.as_ref());
+        self.find_also_empty(system, explicit.as_ref());
         true
     }
 
     /// Places the catalogue in the system turn.
     fn in_system(&self, system: &mut SystemForm, found: &mut ToolsForm) {
-        let [given, default] = self.filled_turns(system);
-        let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
-        let placed = placement::place(system, "tools", given.as_ref(), default.as_ref());
-        self.find_also_empty(system, given.as_ref());
+        let [explicit, default] = self.filled_turns(system);
+        let lacks = explicit.as_ref().is_some_and(|explicit| explicit.items.is_none());
+        let placed = placement::place(system, "tools", explicit.as_ref(), default.as_ref());
+        self.find_also_empty(system, explicit.as_ref());
         let Some((block, items)) = placed.filter(|_| !lacks) else {
             found.residual.push(
                 "the text around the catalogue is not an addition to the prompt without tools"
@@ -240,7 +240,7 @@ impl CataloguePosition<'_> {
 
     /// Checks whether the text between the system text and tools is also written after an empty
     /// system text.
-    fn find_also_empty(&self, system: &mut SystemForm, given: Option<&FilledTurn>) {
+    fn find_also_empty(&self, system: &mut SystemForm, explicit: Option<&FilledTurn>) {
         if system.before_tools.is_empty() && system.after_tools.is_empty() {
             return;
         }
@@ -251,25 +251,25 @@ impl CataloguePosition<'_> {
             .and_then(|empty| placement::turn(empty, system, self.chat))
             .map(|turn| placement::undated(turn, system));
         system.also_empty =
-            turn.is_some() && turn == given.map(|given| given.text.replace(SYSTEM, ""));
+            turn.is_some() && turn == explicit.map(|explicit| explicit.text.replace(SYSTEM, ""));
     }
 
     /// Finds the text on tools in the system turn of a template that lists tools in a user turn.
     fn notice(&self, system: &mut SystemForm, found: &mut ToolsForm) {
         let Some(turn) = system.turn.clone() else { return };
-        let given = Probe::from_system(SYSTEM).user(USER);
-        let opening = self.foreign.prompt(&given);
+        let explicit = Probe::from_system(SYSTEM).user(USER);
+        let opening = self.foreign.prompt(&explicit);
         let opening = opening
             .as_deref()
             .and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*self.chat.user.before));
-        let given = opening.and_then(|opening| self.turn_before(system, given, opening));
+        let explicit = opening.and_then(|opening| self.turn_before(system, explicit, opening));
         let default = self.turn_before(system, Probe::from_user(USER), &self.chat.opening);
-        if given.as_ref().is_none_or(|given| given.text == turn.text) {
+        if explicit.as_ref().is_none_or(|explicit| explicit.text == turn.text) {
             // Without such a text, tools are no reason for a system turn.
             system.with_tools = default.is_none_or(|default| !default.text.is_empty());
             return;
         }
-        match placement::place(system, "tools", given.as_ref(), default.as_ref()) {
+        match placement::place(system, "tools", explicit.as_ref(), default.as_ref()) {
             Some((block, _)) => found.template = Some(escape(&block)),
             None => found
                 .residual

@@ -46,11 +46,11 @@ impl SectionFinder<'_> {
         let MaskedRenders { first_text, one, two, id } = self.masked_renders(parallel)?;
         let before = one.texts[0].clone();
         let after = &one.texts[one.texts.len() - 1];
-        let beside = self.beside_content(&first_text);
-        let start = start(&first_text, self.controls, beside.before.as_deref()).min(before.len());
+        let adjacent = self.content_and_call(&first_text);
+        let start = start(&first_text, self.controls, adjacent.before.as_deref()).min(before.len());
         let open = trim_start(&before[start..]);
         let head = before[..before.len() - open.len()].to_owned();
-        let (after_call, mut tail) = split_end(after, self.controls, beside.after.as_deref());
+        let (after_call, mut tail) = split_end(after, self.controls, adjacent.after.as_deref());
 
         let mut calls = CallSyntax {
             open: "".into(),
@@ -93,7 +93,7 @@ impl SectionFinder<'_> {
             other => other.clone(),
         };
         calls.call = call_parts(texts, &one, id.as_ref(), &encoding)?;
-        Ok(CallSection { calls, head, tail, wrapper: beside.wrapper })
+        Ok(CallSection { calls, head, tail, wrapper: adjacent.wrapper })
     }
 
     /// Splits a render at the needles of these calls. Names in a list of tools after the user
@@ -182,16 +182,16 @@ impl SectionFinder<'_> {
     }
 
     /// Renders a call with content. `without` is the text before a call without content.
-    fn beside_content(&self, without: &str) -> BesideContent {
+    fn content_and_call(&self, without: &str) -> ContentAndCall {
         let list = self.prober.strings(1);
-        let Ok(text) = self.prober.calls(&list, CONTENT) else { return BesideContent::default() };
-        let Some(at) = text.find(CONTENT) else { return BesideContent::default() };
+        let Ok(text) = self.prober.calls(&list, CONTENT) else { return ContentAndCall::default() };
+        let Some(at) = text.find(CONTENT) else { return ContentAndCall::default() };
         let masked = self.mask_after_prompt(&text, &list, &text);
         // Some templates write either content or calls.
         let (true, Some(first), Some(last)) =
             (masked.has(NeedleKind::Arguments), masked.texts.first(), masked.texts.last())
         else {
-            return BesideContent::default();
+            return ContentAndCall::default();
         };
         if at < first.len() {
             let between = &first[at + CONTENT.len()..];
@@ -200,14 +200,14 @@ impl SectionFinder<'_> {
             let close = wrapper.as_ref().map_or(0, |wrapper| {
                 between.find(&*wrapper.close).unwrap_or(0) + wrapper.close.len()
             });
-            return BesideContent {
+            return ContentAndCall {
                 before: Some(between[close..].to_owned()),
                 after: None,
                 wrapper,
             };
         }
         let after = last.split_once(CONTENT).map(|(after, _)| after.to_owned());
-        BesideContent { before: None, after, wrapper: None }
+        ContentAndCall { before: None, after, wrapper: None }
     }
 }
 
@@ -272,7 +272,7 @@ fn call_parts(
 
 /// A call next to content.
 #[derive(Default)]
-struct BesideContent {
+struct ContentAndCall {
     /// The text from the content to the call.
     before: Option<String>,
     /// The text from the call to the content.
@@ -291,7 +291,7 @@ fn content_wrapper(before: &str, after: &str, controls: &ControlRenders) -> Opti
 
 /// Where the calls start in the text before the first name: after the prompt, after the text before
 /// content, and after the content if it precedes the calls.
-fn start(before: &str, controls: &ControlRenders, beside: Option<&str>) -> usize {
+fn start(before: &str, controls: &ControlRenders, adjacent: Option<&str>) -> usize {
     let prompt = controls.prompt.as_deref().map_or(0, |prompt| {
         let shared = snap_left(before, common_prefix(prompt, before));
         // Both may start a tag alike, and a name cuts it in `before`.
@@ -305,22 +305,22 @@ fn start(before: &str, controls: &ControlRenders, beside: Option<&str>) -> usize
         .as_ref()
         .filter(|(head, _)| before.starts_with(head))
         .map_or(0, |(head, _)| head.len());
-    let beside =
-        beside.map_or(0, |beside| snap_right(before, before.len() - common_suffix(before, beside)));
-    prompt.max(content).max(beside)
+    let adjacent = adjacent
+        .map_or(0, |adjacent| snap_right(before, before.len() - common_suffix(before, adjacent)));
+    prompt.max(content).max(adjacent)
 }
 
 /// The text after the last call, split into the part of the calls and the end of the turn.
-fn split_end(after: &str, controls: &ControlRenders, beside: Option<&str>) -> (String, String) {
-    let beside = beside
-        .filter(|beside| after.starts_with(beside.trim_end()))
-        .map(|beside| beside.trim_end().len());
+fn split_end(after: &str, controls: &ControlRenders, adjacent: Option<&str>) -> (String, String) {
+    let adjacent = adjacent
+        .filter(|adjacent| after.starts_with(adjacent.trim_end()))
+        .map(|adjacent| adjacent.trim_end().len());
     let content = controls
         .content
         .as_ref()
         .filter(|(_, end)| after.ends_with(&**end))
         .map(|(_, end)| after.len() - end.len());
-    let at = beside.or(content).unwrap_or(after.len());
+    let at = adjacent.or(content).unwrap_or(after.len());
     // The end of a turn ends the calls, even if text follows it.
     let ends = [controls.content.as_ref().map(|(_, end)| end.trim()), controls.turn_end.as_deref()];
     let ends = ends.into_iter().flatten().filter(|end| !end.is_empty());

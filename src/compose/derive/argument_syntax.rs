@@ -11,7 +11,7 @@ use crate::probing::{Probe, call};
 
 /// The form of arguments.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct ArgumentForm {
+pub(super) struct ArgumentSyntax {
     /// `argument_template`.
     pub(super) template: String,
     /// `text_argument_template`, if it differs.
@@ -76,7 +76,7 @@ impl ArgumentTexts {
 }
 
 /// Finds the form of arguments; None if they are not written one by one.
-pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
+pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentSyntax> {
     let quoted = TEXTS.map(|text| Value::from(text).to_string());
     let raw = ArgumentTexts::of(turn, TEXTS.map(Value::from), TEXTS);
     let json = raw.is_none();
@@ -119,10 +119,16 @@ pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
     };
     if let Some((quote, null)) = find_bare(turn, &texts, &others) {
         let bare = Some((quote, null));
-        return Some(ArgumentForm { template, of_text: None, joiner, values: Some("bare"), bare });
+        return Some(ArgumentSyntax {
+            template,
+            of_text: None,
+            joiner,
+            values: Some("bare"),
+            bare,
+        });
     }
     let of_text = Some(of_text).filter(|of_text| *of_text != template);
-    Some(ArgumentForm { template, of_text, joiner, values, bare: None })
+    Some(ArgumentSyntax { template, of_text, joiner, values, bare: None })
 }
 
 /// The quote of strings and the spelling of null, if values are bare at every depth.
@@ -160,7 +166,7 @@ fn find_cuts(texts: &ArgumentTexts, others: &ArgumentTexts, none: &str) -> Vec<(
     cuts.into_iter().map(|before| (before, none.len() - before)).collect()
 }
 
-impl ArgumentForm {
+impl ArgumentSyntax {
     /// The members of a spec, and of its `tool_policy`.
     pub(super) fn members(&self) -> [Map<String, Value>; 2] {
         let [mut spec, mut policy] = [Map::new(), Map::new()];
@@ -184,11 +190,11 @@ impl ArgumentForm {
 
 /// These arguments as text, one by one or as JSON. Text arguments stay as they are.
 pub(super) fn written(
-    found: Option<&ArgumentForm>,
+    found: Option<&ArgumentSyntax>,
     arguments: &Value,
     compose: &Compose<'_>,
 ) -> Option<String> {
-    let [mut spec, mut policy] = found.map(ArgumentForm::members).unwrap_or_default();
+    let [mut spec, mut policy] = found.map(ArgumentSyntax::members).unwrap_or_default();
     policy.insert("text_arguments".to_owned(), "as_is".into());
     let rest = json!({
         "user_template": "{content}",

@@ -16,7 +16,7 @@ use crate::output::format::Format;
 
 /// A reply grammar, compiled.
 pub struct CompiledGrammar {
-    /// The grammar's text; None where nothing is constrained.
+    /// The text of the grammar; None if nothing is constrained.
     pub lark: Option<String>,
     /// The compiled grammar, in its start state.
     pub constraint: Option<Constraint>,

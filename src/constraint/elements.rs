@@ -20,7 +20,6 @@ pub(super) struct Elements<'a, 'r> {
     pub(super) prefix: &'a str,
     /// The name of the element for array items.
     pub(super) item: &'a str,
-    /// The schema.
     pub(super) checked: &'a CheckedSchema,
     /// Collects what cannot be enforced.
     pub(super) report: &'a mut SchemaReport<'r>,

@@ -6,7 +6,7 @@ use super::lark::{Lark, Symbol, merged};
 pub(super) struct Member {
     /// The ways to write it, name included. Empty if no value is possible.
     pub(super) ways: Vec<Vec<Symbol>>,
-    /// Whether it must be there.
+    /// Whether it is required.
     pub(super) required: bool,
 }
 

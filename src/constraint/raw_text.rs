@@ -78,12 +78,11 @@ pub(super) fn text_and_values(
 ) -> Result<Option<(StringShape, Vec<String>)>, ()> {
     let is_constrained =
         |shape: &&ValueShape| matches!(shape, ValueShape::String(text) if !text.is_free());
-    let is_free = |shape: &ValueShape| {
-        matches!(shape, ValueShape::Any)
-            || matches!(shape, ValueShape::String(text) if text.is_free())
-    };
     let constrained: Vec<_> = shapes.iter().filter(is_constrained).collect();
-    if constrained.is_empty() || constrained.len() == shapes.len() || shapes.iter().any(is_free) {
+    if constrained.is_empty()
+        || constrained.len() == shapes.len()
+        || shapes.iter().any(ValueShape::is_free_text)
+    {
         return Ok(None);
     }
     let ([ValueShape::String(text)], others) =

@@ -50,6 +50,15 @@ impl ValueShape {
         }
     }
 
+    /// Whether any text is a value of this shape.
+    pub(super) fn is_free_text(&self) -> bool {
+        match self {
+            ValueShape::Any => true,
+            ValueShape::String(text) => text.is_free(),
+            _ => false,
+        }
+    }
+
     /// The name of its JSON type; None if it may have any type.
     pub(super) fn type_name(&self) -> Option<&'static str> {
         match self {

@@ -9,7 +9,7 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 use crate::json_schema::type_names;
-use crate::output::format::{KindForm, Tagged};
+use crate::output::format::{KindForm, Tagged, ValueKind};
 
 /// Why a union of types is refused.
 pub(super) const MIXED: &str = "a union of constrained strings and other types cannot be enforced in this model's argument encoding";
@@ -89,11 +89,7 @@ fn values(
             other => others.push(other.clone()),
         }
     }
-    let free = |shape: &ValueShape| {
-        matches!(shape, ValueShape::Any)
-            || matches!(shape, ValueShape::String(text) if text.is_free())
-    };
-    let free = all.iter().flatten().any(free);
+    let free = all.iter().flatten().any(ValueShape::is_free_text);
     let close = lark.symbols(&form.close);
     let Some(kind) = &form.kind else {
         // Free text includes every other value.
@@ -103,39 +99,48 @@ fn values(
         }
         return Ok(texts);
     };
-    let after = kind.after.as_ref();
-    let marked = |lark: &Lark, kind: &str, value: Vec<Symbol>| {
-        [lark.symbols(&format!("{kind}{after}")), value].concat()
+    let others = if kind.form == KindForm::TypeName && all.is_none() {
+        resolved(schema, at, checked, report)?
+    } else {
+        others
     };
-    let string = match kind.form {
-        KindForm::IsString => "true",
-        KindForm::TypeName => "string",
+    let json = |others: &[ValueShape]| match kind.form {
+        KindForm::IsString => others_json(schema, all.is_some(), others, checked),
+        KindForm::TypeName => others_json(schema, true, others, checked),
+    };
+    Ok(values_with_kind(lark, kind, texts, &others, &close, json))
+}
+
+/// The alternatives, each after its kind: whether it is a string, or the name of its type.
+fn values_with_kind(
+    lark: &mut Lark,
+    kind: &ValueKind,
+    texts: Vec<Vec<Symbol>>,
+    others: &[ValueShape],
+    close: &[Symbol],
+    json: impl Fn(&[ValueShape]) -> Option<Value>,
+) -> Vec<Vec<Symbol>> {
+    let after = kind.after.as_ref();
+    let marked = |lark: &Lark, name: &str, value: Vec<Symbol>| {
+        [lark.symbols(&format!("{name}{after}")), value].concat()
+    };
+    let (string, names): (_, &[&str]) = match kind.form {
+        KindForm::IsString => ("true", &["false"]),
+        KindForm::TypeName => ("string", &["number", "boolean", "object", "array", "null"]),
     };
     let mut ways: Vec<_> = texts.into_iter().map(|text| marked(lark, string, text)).collect();
-    match kind.form {
-        KindForm::IsString => {
-            if let Some(json) = others_json(schema, all.is_some(), &others, checked) {
-                let value = [vec![lark.json(&json)], close].concat();
-                ways.push(marked(lark, "false", value));
-            }
-        }
-        KindForm::TypeName => {
-            let others =
-                if all.is_some() { others } else { resolved(schema, at, checked, report)? };
-            for name in ["number", "boolean", "object", "array", "null"] {
-                let of_kind: Vec<_> = others
-                    .iter()
-                    .filter(|shape| shape.type_name() == Some(name))
-                    .cloned()
-                    .collect();
-                if let Some(json) = others_json(schema, true, &of_kind, checked) {
-                    let value = [vec![lark.json(&json)], close.clone()].concat();
-                    ways.push(marked(lark, name, value));
-                }
-            }
+    for name in names {
+        let of_name = others.iter().filter(|shape| match kind.form {
+            KindForm::IsString => true,
+            KindForm::TypeName => shape.type_name() == Some(name),
+        });
+        let of_name: Vec<_> = of_name.cloned().collect();
+        if let Some(json) = json(&of_name) {
+            let value = [vec![lark.json(&json)], close.to_vec()].concat();
+            ways.push(marked(lark, name, value));
         }
     }
-    Ok(ways)
+    ways
 }
 
 /// The schema of the values other than strings; None if there are none.

@@ -1,7 +1,7 @@
 //! The schema of a tool's arguments -> the types and names it allows for each value.
 //!
-//! Nothing fails. What the schema does not say, or says in an unknown way, is unknown. Whether a
-//! value obeys the rest of its schema is for `validate` to say.
+//! Lookups do not fail: what the schema does not say, or says in an unsupported way, is unknown.
+//! `validate` checks values against the rest of the schema.
 
 use std::collections::HashSet;
 use std::sync::Arc;

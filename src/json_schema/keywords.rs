@@ -1,6 +1,6 @@
 //! The arguments of keywords, as lists and maps.
 //!
-//! Each function takes what a lookup gave. An absent keyword, or one of another type, is empty.
+//! Each function takes the result of a lookup. An absent argument, or one of another type, is empty.
 
 use serde_json::{Map, Value};
 

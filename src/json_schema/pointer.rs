@@ -13,7 +13,7 @@ pub(crate) enum PointerPath<'a> {
     Root,
     Key(&'a PointerPath<'a>, &'a str),
     Index(&'a PointerPath<'a>, usize),
-    /// A pointer that a reference spells out.
+    /// The pointer of a reference.
     Spelled(&'a str),
 }
 
@@ -28,7 +28,7 @@ impl PointerPath<'_> {
     }
 }
 
-/// The pointer that a `$ref` names in its own document; or why there is none.
+/// The pointer of a `$ref` into its own document; or why it is not supported.
 pub(crate) fn local_pointer(reference: &Value) -> Result<&str, &'static str> {
     let text = reference.as_str().ok_or("is not a string")?;
     match text.strip_prefix('#') {
@@ -38,7 +38,7 @@ pub(crate) fn local_pointer(reference: &Value) -> Result<&str, &'static str> {
     }
 }
 
-/// The schema that a `$ref` names, with its pointer. `#/` is taken for the whole document.
+/// The target of a `$ref`, with its pointer. `#/` means the whole document.
 pub(crate) fn resolve<'d, 'r>(
     document: &'d Value,
     reference: &'r Value,

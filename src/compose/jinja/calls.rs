@@ -51,7 +51,7 @@ impl TemplateWriter<'_> {
         self.call();
         self.lines.close("endfor");
         self.lines.close("endset");
-        if spec.tool_calls_template.pieces().len() > 1 {
+        if spec.tool_calls_template.parts().len() > 1 {
             self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
         }
         let separator = &spec.policies.calls.separator;

@@ -74,7 +74,7 @@ impl Joined {
 
 /// A pattern with an expression for each slot.
 pub(crate) fn filled(pattern: &SlotPattern, value: impl Fn(&str) -> Joined) -> Joined {
-    pattern.pieces().iter().fold(Joined::default(), |joined, piece| match piece {
+    pattern.parts().iter().fold(Joined::default(), |joined, piece| match piece {
         SlotPart::Text(text) => joined.text(text),
         SlotPart::Slot(name) => joined.append(value(name)),
     })

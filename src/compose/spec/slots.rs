@@ -50,7 +50,7 @@ impl Occurs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SlotPattern {
     source: String,
-    pieces: Vec<SlotPart>,
+    parts: Vec<SlotPart>,
 }
 
 impl SlotPattern {
@@ -59,7 +59,7 @@ impl SlotPattern {
     /// `unbalanced_brace` for an unmatched brace. `bad_slot` for a slot that is unknown to the field,
     /// missing, or repeated.
     pub(crate) fn parse(source: &str, path: &str, slots: Slots) -> Result<SlotPattern, SpecFault> {
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         let mut text = String::new();
         let mut rest = source;
         while let Some(at) = rest.find(['{', '}']) {
@@ -81,16 +81,16 @@ impl SlotPattern {
                 return Err(SpecFault::new(Reason::UnbalancedBrace, path, problem));
             };
             if !text.is_empty() {
-                pieces.push(SlotPart::Text(std::mem::take(&mut text)));
+                parts.push(SlotPart::Text(std::mem::take(&mut text)));
             }
-            pieces.push(SlotPart::Slot(rest[..end].to_owned()));
+            parts.push(SlotPart::Slot(rest[..end].to_owned()));
             rest = &rest[end + 1..];
         }
         text.push_str(rest);
         if !text.is_empty() {
-            pieces.push(SlotPart::Text(text));
+            parts.push(SlotPart::Text(text));
         }
-        let pattern = SlotPattern { source: source.to_owned(), pieces };
+        let pattern = SlotPattern { source: source.to_owned(), parts };
         pattern.check(path, slots)?;
         Ok(pattern)
     }
@@ -137,12 +137,12 @@ impl SlotPattern {
     }
 
     /// The parts in order. Two texts are never adjacent.
-    pub(crate) fn pieces(&self) -> &[SlotPart] {
-        &self.pieces
+    pub(crate) fn parts(&self) -> &[SlotPart] {
+        &self.parts
     }
 
     fn slots(&self) -> impl Iterator<Item = &str> {
-        self.pieces.iter().filter_map(|piece| match piece {
+        self.parts.iter().filter_map(|part| match part {
             SlotPart::Slot(name) => Some(name.as_str()),
             SlotPart::Text(_) => None,
         })
@@ -165,17 +165,17 @@ impl SlotPattern {
     /// The text before this slot, without the slots in it.
     pub(crate) fn text_before(&self, name: &str) -> String {
         let before = self
-            .pieces
+            .parts
             .iter()
-            .take_while(|piece| !matches!(piece, SlotPart::Slot(slot) if slot == name));
+            .take_while(|part| !matches!(part, SlotPart::Slot(slot) if slot == name));
         before
-            .map(|piece| if let SlotPart::Text(text) = piece { text.as_str() } else { "" })
+            .map(|part| if let SlotPart::Text(text) = part { text.as_str() } else { "" })
             .collect()
     }
 
     /// The text before the first slot.
     pub(crate) fn head(&self) -> &str {
-        match self.pieces.first() {
+        match self.parts.first() {
             Some(SlotPart::Text(text)) => text,
             _ => "",
         }
@@ -183,25 +183,25 @@ impl SlotPattern {
 
     /// This pattern without this prefix; None if it does not begin with it.
     pub(crate) fn without_prefix(&self, prefix: &str) -> Option<SlotPattern> {
-        let Some(SlotPart::Text(text)) = self.pieces.first() else { return None };
+        let Some(SlotPart::Text(text)) = self.parts.first() else { return None };
         let rest = SlotPart::Text(text.strip_prefix(prefix)?.to_owned());
         let mut pattern = self.clone();
-        pattern.pieces[0] = rest;
+        pattern.parts[0] = rest;
         Some(pattern)
     }
 
     /// This pattern without the text before its first slot.
     pub(crate) fn without_head(&self) -> SlotPattern {
         let mut pattern = self.clone();
-        if let Some(SlotPart::Text(_)) = pattern.pieces.first() {
-            pattern.pieces.remove(0);
+        if let Some(SlotPart::Text(_)) = pattern.parts.first() {
+            pattern.parts.remove(0);
         }
         pattern
     }
 
     /// The text after the last slot, or all of it if there is no slot.
     pub(crate) fn text_after(&self) -> &str {
-        match self.pieces.last() {
+        match self.parts.last() {
             Some(SlotPart::Text(text)) => text,
             _ => "",
         }
@@ -227,8 +227,8 @@ mod tests {
 
     const CONTENT: Slots = Slots::Of(&[("content", Occurs::Once), ("tools", Occurs::AtMostOnce)]);
 
-    fn pieces(source: &str) -> Vec<SlotPart> {
-        SlotPattern::parse(source, "f", CONTENT).unwrap().pieces().to_vec()
+    fn parts(source: &str) -> Vec<SlotPart> {
+        SlotPattern::parse(source, "f", CONTENT).unwrap().parts().to_vec()
     }
 
     #[test]
@@ -237,11 +237,11 @@ mod tests {
             |text: &str| SlotPart::Text(text.to_owned()),
             |name: &str| SlotPart::Slot(name.to_owned()),
         );
-        assert_eq!(pieces("a{content}b"), [text("a"), slot("content"), text("b")]);
-        assert_eq!(pieces("{tools}{content}"), [slot("tools"), slot("content")]);
-        assert_eq!(pieces("{{\"x\": 1}}{content}"), [text("{\"x\": 1}"), slot("content")]);
-        assert_eq!(pieces("{{content}}{content}"), [text("{content}"), slot("content")]);
-        assert_eq!(pieces("ü{{{content}}}"), [text("ü{"), slot("content"), text("}")]);
+        assert_eq!(parts("a{content}b"), [text("a"), slot("content"), text("b")]);
+        assert_eq!(parts("{tools}{content}"), [slot("tools"), slot("content")]);
+        assert_eq!(parts("{{\"x\": 1}}{content}"), [text("{\"x\": 1}"), slot("content")]);
+        assert_eq!(parts("{{content}}{content}"), [text("{content}"), slot("content")]);
+        assert_eq!(parts("ü{{{content}}}"), [text("ü{"), slot("content"), text("}")]);
         assert_eq!(literal("a {{b}}", "f").unwrap(), "a {b}");
         assert_eq!(
             SlotPattern::parse("a{tools}b{content}c", "f", CONTENT).unwrap().text_before("content"),

@@ -1,4 +1,4 @@
-//! The shared cases of chat-bricks' templates, and its vision counts.
+//! The shared cases for the templates of chat-bricks, and for its vision counts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -36,7 +36,7 @@ fn input(context: &Value) -> RenderInput<'_> {
     }
 }
 
-/// What a case must give: a text, or the reason of a refusal.
+/// The expected result of a case: a text, or the reason of an error.
 fn expected(case: &Value) -> Option<Result<String, String>> {
     let text = |side: &str| {
         let side = if side == "jinja" && case["same"] == true { "py" } else { side };
@@ -133,7 +133,7 @@ fn cases_render_as_expected() {
 }
 
 #[test]
-fn specs_agree_with_what_they_make() {
+fn specs_agree_with_their_templates() {
     let Some(root) = folder("composed templates: normal form, capabilities") else { return };
     let folder = root.join("compose");
     let templates = lines(&folder.join("templates.jsonl"));
@@ -169,8 +169,7 @@ fn specs_agree_with_what_they_make() {
     assert!(differ.is_empty(), "{differ:#?}");
 }
 
-/// The built-in templates are the shared ones; where ours is written by hand, it renders as the
-/// model's own.
+/// The built-in specs equal the shared ones. A handwritten template renders like the model's own.
 #[test]
 fn built_in_templates() {
     let Some(root) = folder("built-in templates") else { return };

@@ -1,8 +1,8 @@
-//! Specs of tests: the forms that calls and results can have beyond chat-bricks' own.
+//! Specs for tests: forms of calls and results that chat-bricks does not have.
 
 use serde_json::{Value, json};
 
-/// Name, and whether a reply in this form is read back as calls, and the spec.
+/// The name, whether a reply in this form parses as calls, and the spec.
 pub(crate) fn calls() -> Vec<(&'static str, bool, Value)> {
     let invoke = json!({ "tool_calls_template": "\n<calls>\n{tool_calls}</calls>",
         "single_tool_call_template": "<invoke name=\"{name}\">\n{arguments}</invoke>\n",
@@ -47,11 +47,11 @@ pub(crate) fn calls() -> Vec<(&'static str, bool, Value)> {
         ("strings apart", false, apart),
         ("bare values", true, bare),
     ];
-    specs.into_iter().map(|(name, read, spec)| (name, read, whole(spec))).collect()
+    specs.into_iter().map(|(name, read, spec)| (name, read, with_common_fields(spec))).collect()
 }
 
-/// With what all have.
-fn whole(spec: Value) -> Value {
+/// The spec with the fields common to all.
+fn with_common_fields(spec: Value) -> Value {
     let mut all = json!({ "system_template": "<s>{system_message}{tools}</s>\n", "user_template": "<u>{content}</u>\n",
         "assistant_template": "<a>\n{content}{tool_calls}</a>\n", "tools_template": "\nTools: {tools}", "stop_words": ["</a>"] });
     if spec["tool_policy"]["without_observations_template"].is_null() {

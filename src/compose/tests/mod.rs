@@ -1,4 +1,4 @@
-//! Composed templates against the shared conformance data.
+//! Composed templates, compared with the shared conformance data.
 
 mod conformance;
 pub(crate) mod examples;

@@ -1,13 +1,13 @@
-//! Families: what must pass, and where the rest is refused.
+//! The formats of model families: replies that are accepted, and where others are refused.
 
 use super::*;
 
-pub(in crate::constraint) fn auto(format: Format) -> Case {
-    Case::new(format, ToolChoice::Auto)
+pub(in crate::constraint) fn auto(format: Format) -> GrammarCase {
+    GrammarCase::new(format, ToolChoice::Auto)
 }
 
-pub(in crate::constraint) fn required(format: Format) -> Case {
-    Case::new(format, ToolChoice::Required)
+pub(in crate::constraint) fn required(format: Format) -> GrammarCase {
+    GrammarCase::new(format, ToolChoice::Required)
 }
 
 pub(in crate::constraint) fn hermes() -> Format {
@@ -39,7 +39,7 @@ fn hermes_forced() {
     let mut single = required(hermes());
     single.parallel = false;
     single.accepts(one).refuses(&format!("{one}¦\n{one}"));
-    let named = Case::new(hermes(), ToolChoice::Function("get_all".into()));
+    let named = GrammarCase::new(hermes(), ToolChoice::Function("get_all".into()));
     named.accepts(other).refuses("<tool_call>\n{\"name\": \"get¦\", \"arguments\": {\"a\": 1}}");
     let mut open = required(hermes());
     open.reasoning_open = true;
@@ -61,7 +61,7 @@ fn hermes_auto() {
         .refuses("Hello <tool_call>\n¦<")
         .refuses("<think>a</think>b<tool_call>¦ ")
         .refuses(&format!("{one}¦ and more"));
-    // Any token that ends a generation may end text, and none of them a call that is not whole.
+    // Every end-of-generation token may end text. None may end an incomplete call.
     let ends = [256, 257];
     for end in ends {
         let mut constraint = auto(hermes()).compile();
@@ -84,7 +84,7 @@ fn hermes_auto() {
             "{end}"
         );
     }
-    // The token that completes the marker and goes on is refused as a whole.
+    // A token that completes the marker and continues is refused as a whole.
     let case = auto(hermes());
     let mut constraint = case.compile();
     for token in [i32::from(b'h'), i32::from(b'i')] {
@@ -341,7 +341,7 @@ fn lfm2() {
         .refuses("<|tool_call_start|>[get(a=1, s='x\\¦q")
         .refuses("<|tool_call_start|>[get(a=¦True")
         .refuses("<|tool_call_start|>[get(¦)");
-    // Without markers only what begins like a call of a given tool is one.
+    // Without a marker, a text is a call if it begins like a call of an allowed tool.
     auto(format("[", call, ", ", "]"))
         .accepts("[1, 2]")
         .accepts("[getter(b)]")

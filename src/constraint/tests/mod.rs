@@ -1,4 +1,4 @@
-//! Whole replies against the real llguidance, with a vocabulary of bytes and a few special tokens.
+//! Whole replies run through llguidance, with a vocabulary of bytes and a few special tokens.
 
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
@@ -17,7 +17,7 @@ use crate::api::{ResponseFormat, ToolChoice};
 use crate::error::Code;
 use crate::output::format::*;
 
-/// Control tokens: kept apart from text.
+/// Control tokens, which are not text.
 const CONTROL: &[&str] = &[
     "<|eos|>",
     "<|eot|>",
@@ -53,7 +53,7 @@ const CONTROL: &[&str] = &[
     "<|call|>",
 ];
 
-/// Tokens of several characters that are text.
+/// Text tokens with several characters.
 const WORDS: &[&str] =
     &["<tool_call>", "</tool_call>", "l<tool_call>x", ">\n<", "\n</parameter>\n", "]<]minimax[>["];
 
@@ -70,7 +70,7 @@ pub(super) fn grammars() -> Grammars {
     })
 }
 
-/// Control tokens in a text.
+/// The control tokens in a text.
 pub(super) fn specials(text: &str) -> Vec<(Range<usize>, i32)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -117,12 +117,12 @@ pub(super) fn tokens(text: &str, words: bool) -> Vec<(usize, i32)> {
 #[test]
 fn grammars_are_shared_by_threads() {
     fn check<T: Send + Sync>() {}
-    fn moved<T: Send>() {}
+    fn check_send<T: Send>() {}
     check::<Grammars>();
-    moved::<Constraint>();
+    check_send::<Constraint>();
 }
 
-pub(super) struct Case {
+pub(super) struct GrammarCase {
     pub(super) format: Format,
     pub(super) tools: Vec<Value>,
     pub(super) choice: ToolChoice,
@@ -133,9 +133,9 @@ pub(super) struct Case {
     pub(super) reasons: bool,
 }
 
-impl Case {
+impl GrammarCase {
     pub(super) fn new(format: Format, choice: ToolChoice) -> Self {
-        Case {
+        GrammarCase {
             format,
             tools: two_tools(),
             choice,
@@ -180,8 +180,7 @@ impl Case {
         }
     }
 
-    /// Where the text is refused; its length where it may go on but not end; None where it may end
-    /// there.
+    /// The position where the text is refused: its length if it must continue, None if it may end.
     fn refused_at(&self, text: &str, words: bool) -> Option<usize> {
         let mut constraint = self.compile();
         for (at, token) in tokens(text, words) {
@@ -216,7 +215,7 @@ impl Case {
         self
     }
 
-    /// `marked` has `¦` where the text is refused; at its end if it must go on.
+    /// `marked` has `¦` at the position where the text is refused: at its end if it must continue.
     #[track_caller]
     pub(super) fn refuses(&self, marked: &str) -> &Self {
         let at = marked.find('¦').expect("a mark");

@@ -1,13 +1,13 @@
-//! Seeded random walks: whatever the grammar lets through, an independent reader must understand.
+//! Seeded random walks: an independent parser must understand every reply that a grammar allows.
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
 use crate::output::{ReplyParser, ReplyParserInput};
 
-/// A generator of our own: the same walks on every machine.
-struct Random(u64);
+/// A generator with the same sequence on every machine.
+struct WalkRandom(u64);
 
-impl Random {
+impl WalkRandom {
     fn below(&mut self, end: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -15,10 +15,10 @@ impl Random {
     }
 }
 
-/// Allowed tokens at random until the reply ends; what closes something is preferred, more so with
-/// length.
+/// Draws allowed tokens at random until the reply ends. Closing tokens are preferred, increasingly
+/// so with length.
 fn walk(constraint: &mut Constraint, seed: u64) -> String {
-    let mut random = Random(seed);
+    let mut random = WalkRandom(seed);
     let mut bytes = Vec::new();
     for step in 0..6000 {
         if constraint.is_finished() || (step > 100 && constraint.may_end().unwrap()) {
@@ -74,7 +74,7 @@ fn tools() -> Vec<Value> {
     )]
 }
 
-/// The arguments are what the schema says; `list` only as far as `deep`.
+/// Checks the arguments against the schema; the elements of `list` only if `deep`.
 #[track_caller]
 fn check_arguments(arguments: &Value, deep: bool) {
     let members = arguments.as_object().unwrap();
@@ -102,7 +102,7 @@ fn check_arguments(arguments: &Value, deep: bool) {
 }
 
 fn walks(format: Format, read: impl Fn(&str) -> Vec<Value>) {
-    let mut case = Case::new(format, ToolChoice::Required);
+    let mut case = GrammarCase::new(format, ToolChoice::Required);
     case.format.reasoning = None;
     case.tools = tools();
     let grammar = case.build().unwrap().lark.unwrap();
@@ -118,8 +118,8 @@ fn walks(format: Format, read: impl Fn(&str) -> Vec<Value>) {
     }
 }
 
-/// Wherever such a reply is cut, the calls that the reply parser has seen whole obey the schema.
-fn cut_anywhere(case: &Case, text: &str) {
+/// If such a reply is cut anywhere, its complete calls obey the schema.
+fn cut_anywhere(case: &GrammarCase, text: &str) {
     for (end, _) in text.char_indices() {
         let mut parser = ReplyParser::new(ReplyParserInput {
             format: Some(&case.format),
@@ -195,7 +195,7 @@ fn gemma_walks() {
         let mut calls = Vec::new();
         for call in text.split("<|tool_call>").skip(1) {
             let inner = call.strip_prefix("call:f").unwrap().strip_suffix("<tool_call|>").unwrap();
-            // Strings to JSON, then keys.
+            // Convert strings to JSON, then keys.
             let mut json = String::new();
             for (index, part) in inner.split("<|\"|>").enumerate() {
                 if index % 2 == 1 {
@@ -276,7 +276,7 @@ fn python_walks() {
     let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
     walks(format("<|tool_call_start|>[", call, ", ", "]<|tool_call_end|>"), |text| {
         let (inner, _) = between(text, "<|tool_call_start|>[", "]<|tool_call_end|>");
-        // Strings to JSON; between them names, constants and parentheses.
+        // Convert strings to JSON, and names, constants and parentheses between them.
         let mut json = String::new();
         let mut outside = String::new();
         let mut chars = inner.chars();
@@ -308,7 +308,7 @@ fn python_walks() {
     });
 }
 
-/// Python between strings, as JSON.
+/// Converts the Python between strings to JSON.
 fn to_json(python: &str) -> String {
     let json = python
         .replace("f(", "{")
@@ -320,7 +320,7 @@ fn to_json(python: &str) -> String {
         .fold(json, |json, key| json.replace(&format!("{key}="), &format!("\"{key}\":")))
 }
 
-/// Where text is free too, no walk ends in a state without a way on.
+/// If free text is allowed too, no walk reaches a dead end.
 #[test]
 fn walks_among_text_and_calls() {
     let python = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
@@ -333,14 +333,14 @@ fn walks_among_text_and_calls() {
     ];
     let python = format("<|tool_call_start|>[", python, ", ", "]<|tool_call_end|>");
     for format in [hermes(), qwen_xml(), gemma4(), minimax_m3(), python, format("", bare, "", "")] {
-        let mut case = Case::new(format, ToolChoice::Auto);
+        let mut case = GrammarCase::new(format, ToolChoice::Auto);
         for (response, reasoning_open) in [(None, false), (None, true), (Some(Value::Null), false)]
         {
             if response.is_some()
                 && case.format.calls.as_ref().unwrap().call[0] == text("{\"name\": \"")
             {
                 assert_eq!(
-                    Case { response, ..case }.build().unwrap_err().code(),
+                    GrammarCase { response, ..case }.build().unwrap_err().code(),
                     Code::SchemaUnsupported
                 );
                 break;

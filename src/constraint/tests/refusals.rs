@@ -1,13 +1,13 @@
-//! Schemas that cannot be enforced: named before anything is generated, and dropped where that is
-//! the policy.
+//! Schemas that cannot be enforced: refused before anything is generated, or relaxed if that is the
+//! policy.
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
 
-/// Strict: this message. Relaxed: exactly this keyword is dropped, and the rest compiles.
+/// Strict: this error message. Relaxed: only this keyword is dropped, and the rest compiles.
 #[track_caller]
 fn check(format: Format, schema: Value, expected: &str, keyword: &str) {
-    let mut case = Case::new(format, ToolChoice::Required);
+    let mut case = GrammarCase::new(format, ToolChoice::Required);
     case.tools = vec![two_tools().remove(0), tool("f", schema)];
     let error = case.build().expect_err("strict");
     assert_eq!(error.code(), Code::SchemaUnsupported);
@@ -116,7 +116,7 @@ fn size() {
     check(hermes(), deep, "/: is nested too deeply", "");
     let large = json!({"properties": {"a": {"enum": (0..30_000).collect::<Vec<_>>()}}});
     check(hermes(), large, "/: is too large", "");
-    let mut case = Case::new(hermes(), ToolChoice::Required);
+    let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.tools = vec![tool("f", json!({"type": "string"}))];
     let expected =
         "tools[0].function.parameters (f): /type: arguments are an object, not \"string\"";
@@ -155,10 +155,9 @@ fn other_encodings() {
     );
 }
 
-/// What the table says can be enforced compiles, and passes its first mask; llguidance is asked
-/// about each.
+/// Every keyword that the table allows compiles in llguidance, and computes its first mask.
 #[test]
-fn what_is_enforced() {
+fn allowed_keywords_compile() {
     let schemas = [
         json!({"type": "array", "items": {"$ref": "#"}}),
         json!({"properties": {"a": {"$ref": "#"}}, "type": "object"}),
@@ -179,11 +178,11 @@ fn what_is_enforced() {
         json!(true),
     ];
     for schema in schemas {
-        let mut case = Case::new(hermes(), ToolChoice::None);
+        let mut case = GrammarCase::new(hermes(), ToolChoice::None);
         case.response = Some(schema.clone());
         case.compile();
-        let mut case = Case::new(hermes(), ToolChoice::Required);
-        // References count from the outermost schema.
+        let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
+        // References are relative to the outermost schema.
         if !schema.to_string().contains("#/") {
             case.tools = vec![tool("f", json!({"properties": {"a": schema}}))];
             case.compile();
@@ -191,9 +190,9 @@ fn what_is_enforced() {
     }
 }
 
-/// The claims behind the table: llguidance itself fails on these, or would let a dead end pass.
+/// The reasons for the table: llguidance fails on these schemas, or would allow a dead end.
 #[test]
-fn what_llguidance_refuses() {
+fn refused_keywords_fail_in_llguidance() {
     let grammars = grammars();
     let compiles = |schema: Value| grammars.compile(&format!("start: %json {schema}")).is_ok();
     for keyword in ["not", "contains", "propertyNames", "unevaluatedProperties", "if"] {
@@ -217,15 +216,15 @@ fn what_llguidance_refuses() {
 }
 
 #[test]
-fn what_cannot_be_written() {
-    let mut case = Case::new(hermes(), ToolChoice::Required);
+fn replies_that_cannot_be_expressed() {
+    let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.format.calls = None;
     let expected =
         "tool_choice: a call cannot be forced, since how this model writes calls is not known";
     assert_eq!(case.build().expect_err("no format").message(), expected);
     case.choice = ToolChoice::Auto;
     assert_eq!(case.build().unwrap(), ReplyGrammar::default());
-    let mut case = Case::new(gemma4(), ToolChoice::Required);
+    let mut case = GrammarCase::new(gemma4(), ToolChoice::Required);
     case.tools = vec![tool("f", json!({"properties": {"a b": {}}, "required": ["a b"]}))];
     assert!(case.build().is_err());
     case.choice = ToolChoice::Auto;
@@ -233,13 +232,13 @@ fn what_cannot_be_written() {
     assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
 }
 
-/// What only llguidance finds is said of the tool at fault; where calls are not forced, the others
-/// go on.
+/// An error that only llguidance finds names the tool. Unless calls are forced, the other tools
+/// remain usable.
 #[test]
-fn what_only_compiling_finds() {
+fn errors_of_the_compiler() {
     let bad =
         json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(unclosed"}}});
-    let mut case = Case::new(hermes(), ToolChoice::Required);
+    let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.tools.push(tool("bad", bad.clone()));
     let error = case.try_compile().err().expect("strict");
     assert_eq!(error.code(), Code::SchemaUnsupported);
@@ -269,11 +268,11 @@ fn what_only_compiling_finds() {
     assert!(error.message().starts_with("grammar: cannot be enforced: "), "{}", error.message());
 }
 
-/// Many tools, each with its own schema.
+/// Many tools with different schemas.
 #[test]
 fn many_tools() {
     for format in [hermes(), qwen_xml(), gemma4(), minimax_m3()] {
-        let mut case = Case::new(format, ToolChoice::Auto);
+        let mut case = GrammarCase::new(format, ToolChoice::Auto);
         let properties = |tool: usize| {
             let kinds = ["string", "number", "boolean"].into_iter().cycle().take(10).enumerate();
             let names =
@@ -288,7 +287,7 @@ fn many_tools() {
                 )
             })
             .collect();
-        // The second time it is a copy of the first, and starts where that one did.
+        // The second time it is a copy of the cached grammar, in its start state.
         let lark = case.build().unwrap().lark.unwrap();
         let grammars = grammars();
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Replies of several messages, replies that are JSON, and grammars of the caller's.
+//! Replies with several messages, JSON replies, and grammars of the caller.
 
 use super::families::{auto, hermes, required, tagged};
 use super::*;
@@ -132,27 +132,27 @@ fn json_replies() {
 
 #[test]
 fn user_grammar() {
-    let mut case = Case::new(hermes(), ToolChoice::None);
+    let mut case = GrammarCase::new(hermes(), ToolChoice::None);
     case.grammar = Some("start: \"yes\" | NO\nNO: /no+/");
     case.reasoning_open = true;
     case.accepts("R</think>\n\nyes")
         .accepts("R</think>nooo")
         .refuses("R</think>¦maybe")
         .refuses("R¦");
-    let plain = Case::new(hermes(), ToolChoice::None);
+    let plain = GrammarCase::new(hermes(), ToolChoice::None);
     assert_eq!(plain.build().unwrap(), ReplyGrammar::default());
 }
 
 #[test]
-fn only_a_model_that_reasons_does_before_a_forced_call() {
+fn only_a_reasoning_model_reasons_before_a_forced_call() {
     let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
-    let mut case = Case::new(hermes(), ToolChoice::Required);
+    let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.accepts(&format!("<think>R</think>\n\n{one}")).accepts(one);
     case.reasons = false;
     case.accepts(one).refuses("<t¦hink>");
     case.reasoning_open = true;
     case.accepts(&format!("R</think>\n\n{one}"));
-    // Nothing is forced: all text is free.
+    // Nothing is forced, so that any text is allowed.
     (case.choice, case.reasoning_open) = (ToolChoice::Auto, false);
     case.accepts(&format!("<think>R</think>\n\n{one}")).accepts("Hello");
 }

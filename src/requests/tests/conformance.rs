@@ -1,5 +1,5 @@
-//! Real outputs with the message they must become (`outputs/parse-cases.jsonl`), whole and one
-//! character at a time.
+//! Real outputs and their messages (`outputs/parse-cases.jsonl`), parsed whole and one character at
+//! a time.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn arguments(call: &Value) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
 
-/// Content, reasoning and calls, without the blanks around texts.
+/// The content, reasoning and calls, with texts trimmed.
 fn view(message: &Value) -> Value {
     let text = |key: &str| message[key].as_str().unwrap_or_default().trim().to_owned();
     let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
@@ -75,7 +75,7 @@ fn outputs_become_the_expected_messages() {
             drive(parser, single.iter().map(String::as_str))
         });
         let pieces = parse_by(&request, |parser, output| drive(parser, random.pieces(output)));
-        // Ids are made anew.
+        // Ids are generated.
         let texts = |reply: &Value| {
             (view(&reply["message"]), reply["diagnostics"].clone(), reply["complete"].clone())
         };

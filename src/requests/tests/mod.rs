@@ -1,4 +1,4 @@
-//! The requests against the shared conformance data.
+//! The requests, compared with the shared conformance data.
 
 mod composed;
 mod conformance;

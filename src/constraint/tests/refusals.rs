@@ -119,13 +119,13 @@ fn size() {
     let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.tools = vec![tool("f", json!({"type": "string"}))];
     let expected =
-        "tools[0].function.parameters (f): /type: arguments are an object, not \"string\"";
+        "tools[0].function.parameters (f): /type: arguments must be an object, not \"string\"";
     assert_eq!(case.build().expect_err("no object").message(), expected);
 }
 
 #[test]
 fn other_encodings() {
-    let other = "cannot be enforced in this model's way to write arguments";
+    let other = "cannot be enforced in this model's argument encoding";
     let all_of = json!({"allOf": [{"type": "object"}, {"type": "object"}]});
     check(gemma4(), property(all_of), &format!("/properties/a/allOf: {other}"), "allOf");
     let anchors = json!({"type": "string", "pattern": "^a|b$"});
@@ -219,8 +219,7 @@ fn refused_keywords_fail_in_llguidance() {
 fn replies_that_cannot_be_expressed() {
     let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.format.calls = None;
-    let expected =
-        "tool_choice: a call cannot be forced, since how this model writes calls is not known";
+    let expected = "tool_choice: a call cannot be forced, because the tool-call format of this model is unknown";
     assert_eq!(case.build().expect_err("no format").message(), expected);
     case.choice = ToolChoice::Auto;
     assert_eq!(case.build().unwrap(), ReplyGrammar::default());

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::elements::Elements;
 use super::json_like::JsonLikeWriter;
-use super::json_text::JsonText;
+use super::json_text::JsonTextSyntax;
 use super::lark::{Lark, Symbol};
 use super::pairs::Pairs;
 use super::python::Python;
@@ -163,7 +163,7 @@ fn arguments(
         }
         Encoding::JsonText => {
             let root = arguments_shape(&root, &checked, &mut report)?;
-            let object = json_like(&JsonText, &checked, &mut report).object(lark, &root)?;
+            let object = json_like(&JsonTextSyntax, &checked, &mut report).object(lark, &root)?;
             let quote = Symbol::Text("\"".into());
             lark.choice_rule(vec![vec![quote.clone(), object, quote]])
         }

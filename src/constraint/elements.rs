@@ -80,15 +80,8 @@ impl Elements<'_, '_> {
         let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
         let mut all = shapes(schema, at, self.checked, self.report)?;
-        match raw_text::text_and_values(&all) {
-            Ok(None) => {}
-            Ok(Some((text, others))) => {
-                return Ok(vec![raw_text::text_or_values(lark, &text, &others, tag_start, &close)]);
-            }
-            Err(()) => {
-                self.report.refuse(at, "type", super::tagged::MIXED)?;
-                all = vec![ValueShape::String(StringShape::default())];
-            }
+        if let Some(way) = raw_text::union(lark, &mut all, at, self.report, tag_start, &close)? {
+            return Ok(vec![way]);
         }
         for shape in all {
             let closed =
@@ -108,10 +101,8 @@ impl Elements<'_, '_> {
                     ways.extend(raw_text::constant(lark, &text, &close))
                 }
                 ValueShape::Constant(value @ (Value::Array(_) | Value::Object(_))) => {
-                    let reason = format!(
-                        "the value {value} cannot be expressed in this model's argument encoding"
-                    );
-                    self.report.refuse(at, "", &reason)?;
+                    let problem = format!("the value {value} cannot be expressed");
+                    self.report.refuse_in_encoding(at, "", &problem)?;
                 }
                 ValueShape::Constant(value) => {
                     ways.push(closed(lark, Symbol::Text(value.to_string())))

@@ -59,11 +59,8 @@ impl JsonLikeWriter<'_, '_> {
                 self.syntax.key(&property.name)
             };
             let Some(key) = key else {
-                self.report.refuse(
-                    &property.pointer,
-                    "",
-                    "its name cannot be expressed in this model's argument encoding",
-                )?;
+                let problem = "its name cannot be expressed";
+                self.report.refuse_in_encoding(&property.pointer, "", problem)?;
                 continue;
             };
             let ways = match self.value(lark, &property.schema, &property.pointer)? {
@@ -143,10 +140,8 @@ impl JsonLikeWriter<'_, '_> {
                 ValueShape::Constant(value) => match self.constant(&value) {
                     Some(text) => ways.push(lark.symbols(&text)),
                     None => {
-                        let reason = format!(
-                            "the value {value} cannot be expressed in this model's argument encoding"
-                        );
-                        self.report.refuse(at, "", &reason)?;
+                        let problem = format!("the value {value} cannot be expressed");
+                        self.report.refuse_in_encoding(at, "", &problem)?;
                     }
                 },
                 ValueShape::Null => ways.push(vec![Symbol::Text(null.to_owned())]),

@@ -7,9 +7,9 @@ use super::lark::{Lark, Symbol};
 use super::shape::StringShape;
 
 /// JSON with every quote and backslash escaped once more.
-pub(super) struct JsonText;
+pub(super) struct JsonTextSyntax;
 
-impl JsonLikeSyntax for JsonText {
+impl JsonLikeSyntax for JsonTextSyntax {
     fn colon(&self) -> &str {
         ": "
     }

@@ -3,7 +3,12 @@
 use serde_json::Value;
 
 use super::lark::{Lark, Symbol, escaped, literal};
+use super::schema::SchemaReport;
 use super::shape::{StringShape, ValueShape};
+use crate::error::Result;
+
+/// Why a union of types is refused.
+pub(super) const MIXED: &str = "a union of constrained strings and other types cannot be enforced";
 
 /// A text of this schema and its closing tag. The text never contains the tag, with or without the
 /// whitespace around it.
@@ -71,11 +76,32 @@ fn terminal_of(shape: &ValueShape) -> Option<String> {
     }
 }
 
+/// The alternative for a union of a constrained text and other shapes; None for other unions. A
+/// union that a terminal cannot express is refused, and replaced by any text.
+pub(super) fn union(
+    lark: &mut Lark,
+    shapes: &mut Vec<ValueShape>,
+    at: &str,
+    report: &mut SchemaReport,
+    forbidden: &str,
+    close: &str,
+) -> Result<Option<Vec<Symbol>>> {
+    match text_and_values(shapes) {
+        Ok(None) => Ok(None),
+        Ok(Some((text, others))) => {
+            Ok(Some(text_or_values(lark, &text, &others, forbidden, close)))
+        }
+        Err(()) => {
+            report.refuse_in_encoding(at, "type", MIXED)?;
+            *shapes = vec![ValueShape::String(StringShape::default())];
+            Ok(None)
+        }
+    }
+}
+
 /// A constrained text and the terminals of the other shapes. None unless there are both. `Err` if
 /// there are two constrained texts, or another shape has no terminal.
-pub(super) fn text_and_values(
-    shapes: &[ValueShape],
-) -> Result<Option<(StringShape, Vec<String>)>, ()> {
+fn text_and_values(shapes: &[ValueShape]) -> Result<Option<(StringShape, Vec<String>)>, ()> {
     let is_constrained =
         |shape: &&ValueShape| matches!(shape, ValueShape::String(text) if !text.is_free());
     let constrained: Vec<_> = shapes.iter().filter(is_constrained).collect();

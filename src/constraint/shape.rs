@@ -180,7 +180,7 @@ pub(super) fn shapes(
     for keyword in ["anyOf", "allOf"] {
         let Some(items) = members.get(keyword).and_then(Value::as_array) else { continue };
         if keyword == "allOf" && items.len() > 1 {
-            report.refuse(at, keyword, "cannot be enforced in this model's argument encoding")?;
+            report.refuse_in_encoding(at, keyword, "cannot be enforced")?;
             continue;
         }
         refuse_others(members, keyword, at, report)?;
@@ -215,11 +215,8 @@ fn refuse_others(
     for other in
         members.keys().filter(|other| !matches!(other.as_str(), "type") && *other != keyword)
     {
-        report.refuse(
-            at,
-            other,
-            &format!("cannot be enforced next to {keyword} in this model's argument encoding"),
-        )?;
+        let problem = format!("cannot be enforced next to {keyword}");
+        report.refuse_in_encoding(at, other, &problem)?;
     }
     Ok(())
 }
@@ -283,11 +280,7 @@ fn string(
     if let Some(format) = members.get("format").and_then(Value::as_str) {
         match (format_pattern(format), &text.pattern) {
             (Some(pattern), None) => text.pattern = Some(pattern),
-            _ => report.refuse(
-                at,
-                "format",
-                "cannot be enforced in this model's argument encoding",
-            )?,
+            _ => report.refuse_in_encoding(at, "format", "cannot be enforced")?,
         }
     }
     Ok(text)

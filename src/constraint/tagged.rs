@@ -11,9 +11,6 @@ use crate::error::Result;
 use crate::json_schema::type_names;
 use crate::output::format::{KindForm, Tagged, ValueKind};
 
-/// Why a union of types is refused.
-pub(super) const MIXED: &str = "a union of constrained strings and other types cannot be enforced in this model's argument encoding";
-
 /// The rule for the arguments, and the `tail` after them.
 pub(super) fn arguments(
     lark: &mut Lark,
@@ -26,11 +23,8 @@ pub(super) fn arguments(
     let mut all = Vec::new();
     for property in &object.properties {
         if property.name.contains(['>', '<', '"', '\n']) {
-            report.refuse(
-                &property.pointer,
-                "",
-                "its name cannot be expressed in this model's argument encoding",
-            )?;
+            let problem = "its name cannot be expressed";
+            report.refuse_in_encoding(&property.pointer, "", problem)?;
             continue;
         }
         let head = format!("{}{}{}", form.open, property.name, form.after_key);
@@ -58,23 +52,10 @@ fn values(
     let mut texts: Vec<Vec<Symbol>> = Vec::new();
     let mut others: Vec<ValueShape> = Vec::new();
     let mut all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
-    if let (Some(shapes), None) = (&mut all, &form.kind) {
-        match raw_text::text_and_values(shapes) {
-            Ok(None) => {}
-            Ok(Some((text, others))) => {
-                return Ok(vec![raw_text::text_or_values(
-                    lark,
-                    &text,
-                    &others,
-                    &form.close,
-                    &form.close,
-                )]);
-            }
-            Err(()) => {
-                report.refuse(at, "type", MIXED)?;
-                *shapes = vec![ValueShape::String(StringShape::default())];
-            }
-        }
+    if let (Some(shapes), None) = (&mut all, &form.kind)
+        && let Some(way) = raw_text::union(lark, shapes, at, report, &form.close, &form.close)?
+    {
+        return Ok(vec![way]);
     }
     for shape in all.iter().flatten() {
         match shape {

@@ -11,4 +11,4 @@ mod types;
 pub(crate) use arguments::{ArgumentsSchema, SchemaPointers};
 pub(crate) use keywords::{allowed_values, entries, is_required, list, strings, type_names};
 pub(crate) use pointer::{PointerPath, child, resolve};
-pub(crate) use types::{JsonType, TypeSet, type_name};
+pub(crate) use types::{TypeSet, type_name};

@@ -1,19 +1,6 @@
-//! JSON types, and sets of them.
+//! Sets of JSON types.
 
 use serde_json::Value;
-
-/// The type of a JSON value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JsonType {
-    String,
-    /// A number without a fraction: `1`, `1.0`.
-    Integer,
-    Number,
-    Boolean,
-    Null,
-    Object,
-    Array,
-}
 
 /// A set of JSON types. `number` includes `integer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +8,12 @@ pub(crate) struct TypeSet(u8);
 
 impl TypeSet {
     pub(crate) const STRING: TypeSet = TypeSet(1);
-    const INTEGER: TypeSet = TypeSet(2);
-    const FRACTION: TypeSet = TypeSet(4);
+    /// Numbers without a fraction: `1`, `1.0`.
+    pub(crate) const INTEGER: TypeSet = TypeSet(2);
+    /// Numbers with a fraction.
+    pub(crate) const FRACTION: TypeSet = TypeSet(4);
     const NUMBER: TypeSet = TypeSet(2 | 4);
-    const BOOLEAN: TypeSet = TypeSet(8);
+    pub(crate) const BOOLEAN: TypeSet = TypeSet(8);
     pub(crate) const NULL: TypeSet = TypeSet(16);
     pub(crate) const OBJECT: TypeSet = TypeSet(32);
     pub(crate) const ARRAY: TypeSet = TypeSet(64);
@@ -69,18 +58,6 @@ impl TypeSet {
     /// Whether the sets share a type.
     pub(crate) fn has(self, other: TypeSet) -> bool {
         self.0 & other.0 != 0
-    }
-
-    pub(crate) fn accepts(self, json_type: JsonType) -> bool {
-        self.has(match json_type {
-            JsonType::String => TypeSet::STRING,
-            JsonType::Integer => TypeSet::INTEGER,
-            JsonType::Number => TypeSet::FRACTION,
-            JsonType::Boolean => TypeSet::BOOLEAN,
-            JsonType::Null => TypeSet::NULL,
-            JsonType::Object => TypeSet::OBJECT,
-            JsonType::Array => TypeSet::ARRAY,
-        })
     }
 
     pub(super) fn or(self, other: TypeSet) -> TypeSet {

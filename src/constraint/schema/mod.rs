@@ -94,6 +94,16 @@ impl<'a> SchemaReport<'a> {
         }
     }
 
+    /// Refuses what the model's argument encoding cannot express.
+    pub(super) fn refuse_in_encoding(
+        &mut self,
+        pointer: &str,
+        keyword: &str,
+        problem: &str,
+    ) -> Result<()> {
+        self.refuse(pointer, keyword, &format!("{problem} in this model's argument encoding"))
+    }
+
     /// The error, under any policy.
     pub(super) fn error(&self, pointer: &str, keyword: &str, reason: &str) -> Error {
         let tool = self.tool.map(|tool| format!(" ({tool})")).unwrap_or_default();

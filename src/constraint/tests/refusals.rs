@@ -150,7 +150,10 @@ fn other_encodings() {
     check(
         qwen_xml(),
         property(mixed),
-        &format!("/properties/a/type: {}", super::super::tagged::MIXED),
+        &format!(
+            "/properties/a/type: {} in this model's argument encoding",
+            super::super::raw_text::MIXED
+        ),
         "type",
     );
 }

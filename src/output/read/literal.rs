@@ -2,13 +2,13 @@
 //! stay as written.
 
 use super::json_scanner::{ScanEvent, Scanner};
-use crate::json_schema::JsonType;
+use crate::json_schema::TypeSet;
 
 /// A text, read as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JsonText {
     /// A value, without surrounding whitespace and with Python's notation rewritten.
-    Value { text: String, json_type: JsonType, python: bool },
+    Value { text: String, json_type: TypeSet, python: bool },
     /// A value that is nested too deeply.
     TooDeep,
     /// The text is not a JSON value.
@@ -43,13 +43,13 @@ pub(super) fn parse_json(text: &str, max_depth: usize) -> JsonText {
         return JsonText::Invalid;
     }
     let json_type = match written.as_bytes() {
-        [b'"', ..] => JsonType::String,
-        [b'{', ..] => JsonType::Object,
-        [b'[', ..] => JsonType::Array,
-        [b't' | b'f', ..] => JsonType::Boolean,
-        [b'n', ..] => JsonType::Null,
-        _ if is_whole(&written) => JsonType::Integer,
-        _ => JsonType::Number,
+        [b'"', ..] => TypeSet::STRING,
+        [b'{', ..] => TypeSet::OBJECT,
+        [b'[', ..] => TypeSet::ARRAY,
+        [b't' | b'f', ..] => TypeSet::BOOLEAN,
+        [b'n', ..] => TypeSet::NULL,
+        _ if is_whole(&written) => TypeSet::INTEGER,
+        _ => TypeSet::FRACTION,
     };
     JsonText::Value { text: written, json_type, python: scanner.faults().python }
 }

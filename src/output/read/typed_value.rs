@@ -4,7 +4,7 @@
 
 use super::json_writer::quote;
 use super::literal::{JsonText, parse_json};
-use crate::json_schema::{JsonType, TypeSet};
+use crate::json_schema::TypeSet;
 
 /// Whether a raw value is certainly a string, so that it can be emitted before its end.
 /// `marked_string` is the type that the value's own markup states.
@@ -40,11 +40,11 @@ pub(super) fn typed_value(
         }
         JsonText::Invalid => return as_string(Some("arg_type_mismatch")),
     };
-    let fits = types.is_none_or(|types| types.accepts(json_type));
+    let fits = types.is_none_or(|types| types.has(json_type));
     match (marked_string, types) {
         (Some(true), _) => (text, Some("arg_coerced")),
         (None, None) if python => as_string(None),
-        (None, Some(_)) if may_be_string && (python || !fits || json_type == JsonType::String) => {
+        (None, Some(_)) if may_be_string && (python || !fits || json_type == TypeSet::STRING) => {
             as_string(None)
         }
         _ if fits => (text, None),

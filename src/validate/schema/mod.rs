@@ -66,6 +66,22 @@ struct Location<'p> {
     schema: &'p PointerPath<'p>,
 }
 
+/// A keyword, and the place where it is checked.
+#[derive(Clone, Copy)]
+struct Keyword<'k, 'd> {
+    /// The schema with the keyword.
+    schema: &'d Map<String, Value>,
+    name: &'k str,
+    argument: &'d Value,
+    at: Location<'k>,
+}
+
+impl<'k> Keyword<'k, '_> {
+    fn path(&self) -> PointerPath<'k> {
+        PointerPath::Key(self.at.schema, self.name)
+    }
+}
+
 /// Checks values. Regular expressions are compiled once.
 pub(super) struct SchemaChecker {
     fuel: usize,
@@ -124,13 +140,17 @@ impl<'v> Child<'v> {
 
 impl<'d> ValueCheck<'_, 'd> {
     /// Reports a violation. Always false.
-    fn violation(&mut self, at: Location, keyword: &str, reason: impl Into<String>) -> bool {
-        self.report(false, at.value, keyword, reason.into());
+    fn violation(&mut self, k: Keyword<'_, 'd>, reason: impl Into<String>) -> bool {
+        self.report(false, k.at.value, k.name, reason.into());
         false
     }
 
     /// Reports a keyword that is not decided. Always true: it counts as valid.
-    fn undecided(&mut self, at: Location, keyword: &str, reason: &str) -> bool {
+    fn undecided(&mut self, k: Keyword<'_, 'd>, reason: &str) -> bool {
+        self.undecided_at(k.at, k.name, reason)
+    }
+
+    fn undecided_at(&mut self, at: Location, keyword: &str, reason: &str) -> bool {
         self.undecided += 1;
         if !self.spend(UNDECIDED) && std::mem::replace(&mut self.exhausted, true) {
             return true;
@@ -158,7 +178,7 @@ impl<'d> ValueCheck<'_, 'd> {
     }
 
     fn too_long(&mut self, at: Location) -> bool {
-        self.undecided(Location { schema: &PointerPath::Root, ..at }, "", TOO_LONG)
+        self.undecided_at(Location { schema: &PointerPath::Root, ..at }, "", TOO_LONG)
     }
 
     fn spend(&mut self, steps: usize) -> bool {
@@ -175,11 +195,14 @@ impl<'d> ValueCheck<'_, 'd> {
         let members = match schema {
             Value::Object(members) => members,
             Value::Bool(true) => return true,
-            Value::Bool(false) => return self.violation(at, "", "no value is allowed here"),
-            _ => return self.undecided(at, "", "a schema is an object or a boolean"),
+            Value::Bool(false) => {
+                self.report(false, at.value, "", "no value is allowed here".to_owned());
+                return false;
+            }
+            _ => return self.undecided_at(at, "", "a schema is an object or a boolean"),
         };
         if self.depth >= MAX_DEPTH {
-            return self.undecided(at, "", "refers to itself, or is nested too deeply");
+            return self.undecided_at(at, "", "refers to itself, or is nested too deeply");
         }
         self.depth += 1;
         let valid = stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.members(members, value, at));
@@ -195,13 +218,13 @@ impl<'d> ValueCheck<'_, 'd> {
         (!valid || self.undecided == before).then_some(valid)
     }
 
-    fn members(&mut self, members: &'d Map<String, Value>, value: &Value, at: Location) -> bool {
+    fn members(&mut self, schema: &'d Map<String, Value>, value: &Value, at: Location) -> bool {
         let mut valid = true;
-        for (keyword, argument) in members {
+        for (name, argument) in schema {
             if !self.spend(1) {
                 return self.too_long(at);
             }
-            valid &= self.keyword(members, keyword, argument, value, at);
+            valid &= self.keyword(Keyword { schema, name, argument, at }, value);
             if !valid && self.quiet {
                 return false;
             }
@@ -209,97 +232,81 @@ impl<'d> ValueCheck<'_, 'd> {
         valid
     }
 
-    fn keyword(
-        &mut self,
-        members: &'d Map<String, Value>,
-        keyword: &str,
-        argument: &'d Value,
-        value: &Value,
-        at: Location,
-    ) -> bool {
-        let inside = Location { schema: &PointerPath::Key(at.schema, keyword), ..at };
-        match (keyword, value) {
-            ("$ref", _) => self.reference(argument, value, at),
-            ("$dynamicRef" | "$recursiveRef", _) => self.undecided(at, keyword, "is not followed"),
-            ("type", _) => self.type_keyword(argument, value, at),
-            ("enum", _) => self.enumeration(argument, value, at),
-            ("const", _) => match self.equal(argument, value) {
+    fn keyword(&mut self, k: Keyword<'_, 'd>, value: &Value) -> bool {
+        let inside = Location { schema: &k.path(), ..k.at };
+        match (k.name, value) {
+            ("$ref", _) => self.reference(k, value),
+            ("$dynamicRef" | "$recursiveRef", _) => self.undecided(k, "is not followed"),
+            ("type", _) => self.type_keyword(k, value),
+            ("enum", _) => self.enumeration(k, value),
+            ("const", _) => match self.equal(k.argument, value) {
                 Some(true) => true,
-                Some(false) => self.violation(at, keyword, "it is not the required value"),
-                None => self.undecided(at, keyword, "cannot be compared"),
+                Some(false) => self.violation(k, "it is not the required value"),
+                None => self.undecided(k, "cannot be compared"),
             },
-            ("allOf" | "anyOf" | "oneOf", _) => {
-                self.combination(keyword, argument, value, inside, at)
-            }
-            ("not", _) => match self.holds(argument, value, inside) {
-                Some(true) => self.violation(at, keyword, "it fits the schema it must not fit"),
+            ("allOf" | "anyOf" | "oneOf", _) => self.combination(k, value),
+            ("not", _) => match self.holds(k.argument, value, inside) {
+                Some(true) => self.violation(k, "it fits the schema it must not fit"),
                 _ => true,
             },
-            ("if", _) => match self.holds(argument, value, inside) {
+            ("if", _) => match self.holds(k.argument, value, inside) {
                 Some(condition) => {
                     let branch = if condition { "then" } else { "else" };
-                    let schema = &PointerPath::Key(at.schema, branch);
-                    members
-                        .get(branch)
-                        .is_none_or(|then| self.schema(then, value, Location { schema, ..at }))
+                    let schema = &PointerPath::Key(k.at.schema, branch);
+                    let branch = k.schema.get(branch);
+                    branch.is_none_or(|branch| {
+                        self.schema(branch, value, Location { schema, ..k.at })
+                    })
                 }
                 None => true,
             },
-            (_, Value::Number(number)) => self.number(members, keyword, argument, number, at),
-            (_, Value::String(text)) => self.string(keyword, argument, text, at),
-            (_, Value::Array(_)) => self.array(members, keyword, argument, value, at),
-            (_, Value::Object(object)) => {
-                self.object(members, keyword, argument, object, value, at)
-            }
+            (_, Value::Number(number)) => self.number(k, number),
+            (_, Value::String(text)) => self.string(k, text),
+            (_, Value::Array(_)) => self.array(k, value),
+            (_, Value::Object(object)) => self.object(k, object, value),
             _ => true,
         }
     }
 
-    fn reference(&mut self, reference: &'d Value, value: &Value, at: Location) -> bool {
-        if !self.spend(reference.as_str().map_or(0, str::len) / 16) {
-            return self.too_long(at);
+    fn reference(&mut self, k: Keyword<'_, 'd>, value: &Value) -> bool {
+        if !self.spend(k.argument.as_str().map_or(0, str::len) / 16) {
+            return self.too_long(k.at);
         }
-        match resolve(self.document, reference) {
+        match resolve(self.document, k.argument) {
             Ok((pointer, target)) => {
                 let schema = &PointerPath::Spelled(pointer);
-                self.schema(target, value, Location { schema, ..at })
+                self.schema(target, value, Location { schema, ..k.at })
             }
-            Err(reason) => self.undecided(at, "$ref", reason),
+            Err(reason) => self.undecided(k, reason),
         }
     }
 
-    fn combination(
-        &mut self,
-        keyword: &str,
-        argument: &'d Value,
-        value: &Value,
-        inside: Location,
-        at: Location,
-    ) -> bool {
-        if !argument.is_array() {
-            return self.undecided(at, keyword, "is not an array");
+    fn combination(&mut self, k: Keyword<'_, 'd>, value: &Value) -> bool {
+        if !k.argument.is_array() {
+            return self.undecided(k, "is not an array");
         }
+        let path = k.path();
         let mut matches = 0;
         let mut open = false;
         let mut valid = true;
-        for (index, schema) in list(Some(argument)).iter().enumerate() {
-            let inside = Location { schema: &PointerPath::Index(inside.schema, index), ..inside };
-            if keyword == "allOf" {
+        for (index, schema) in list(Some(k.argument)).iter().enumerate() {
+            let inside = Location { schema: &PointerPath::Index(&path, index), ..k.at };
+            if k.name == "allOf" {
                 valid &= self.schema(schema, value, inside);
                 continue;
             }
             match self.holds(schema, value, inside) {
-                Some(true) if keyword == "anyOf" => return true,
+                Some(true) if k.name == "anyOf" => return true,
                 Some(matched) => matches += usize::from(matched),
                 None => open = true,
             }
         }
-        match (keyword, matches) {
+        match (k.name, matches) {
             ("allOf", _) => valid,
             (_, 0) if open => true,
-            (_, 0) => self.violation(at, keyword, "it fits none of the alternatives"),
+            (_, 0) => self.violation(k, "it fits none of the alternatives"),
             (_, 1) => true,
-            _ => self.violation(at, keyword, "it fits more than one alternative"),
+            _ => self.violation(k, "it fits more than one alternative"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Child, Location, TOO_LONG, ValueCheck};
+use super::{Child, Keyword, Location, TOO_LONG, ValueCheck};
 use crate::json_schema::{PointerPath, entries, strings};
 
 const NOT_A_PROPERTY: &str = "it is not an allowed property";
@@ -10,116 +10,87 @@ const NOT_A_PROPERTY: &str = "it is not an allowed property";
 impl<'d> ValueCheck<'_, 'd> {
     pub(super) fn object(
         &mut self,
-        members: &'d Map<String, Value>,
-        keyword: &str,
-        argument: &'d Value,
+        k: Keyword<'_, 'd>,
         object: &Map<String, Value>,
         value: &Value,
-        at: Location,
     ) -> bool {
-        match keyword {
-            "minProperties" | "maxProperties" => self.count(keyword, argument, object.len(), at),
-            "required" => self.required(argument, object, at),
+        match k.name {
+            "minProperties" | "maxProperties" => self.count(k, object.len()),
+            "required" => self.required(k, object),
             "properties" | "patternProperties" | "dependentSchemas" | "dependentRequired"
             | "dependencies"
-                if !argument.is_object() =>
+                if !k.argument.is_object() =>
             {
-                self.undecided(at, keyword, "is not an object")
+                self.undecided(k, "is not an object")
             }
-            "properties" => self.properties(argument, object, at),
-            "patternProperties" => self.pattern_properties(argument, object, at),
-            "additionalProperties" => self.additional_properties(members, argument, object, at),
-            "unevaluatedProperties" => {
-                self.unevaluated_properties(members, argument, object, value, at)
-            }
-            "propertyNames" => self.property_names(argument, object, at),
+            "properties" => self.properties(k, object),
+            "patternProperties" => self.pattern_properties(k, object),
+            "additionalProperties" => self.additional_properties(k, object),
+            "unevaluatedProperties" => self.unevaluated_properties(k, object, value),
+            "propertyNames" => self.property_names(k, object),
             "dependentRequired" | "dependentSchemas" | "dependencies" => {
-                self.dependencies(keyword, argument, object, value, at)
+                self.dependencies(k, object, value)
             }
             _ => true,
         }
     }
 
-    fn required(&mut self, argument: &Value, object: &Map<String, Value>, at: Location) -> bool {
+    fn required(&mut self, k: Keyword<'_, 'd>, object: &Map<String, Value>) -> bool {
         // In draft 3 this is a boolean, in the schema of the property.
-        let Some(names) = argument.as_array() else {
-            return self.undecided(at, "required", "is not an array");
+        let Some(names) = k.argument.as_array() else {
+            return self.undecided(k, "is not an array");
         };
         if !self.spend(names.len()) {
-            return self.too_long(at);
+            return self.too_long(k.at);
         }
         let mut valid = true;
-        for name in strings(Some(argument)).filter(|name| !object.contains_key(*name)) {
-            valid = self.violation(at, "required", format!("{name:?} is missing"));
+        for name in strings(Some(k.argument)).filter(|name| !object.contains_key(*name)) {
+            valid = self.violation(k, format!("{name:?} is missing"));
         }
         valid
     }
 
-    fn properties(
-        &mut self,
-        argument: &'d Value,
-        object: &Map<String, Value>,
-        at: Location,
-    ) -> bool {
-        let keyword = PointerPath::Key(at.schema, "properties");
+    fn properties(&mut self, k: Keyword<'_, 'd>, object: &Map<String, Value>) -> bool {
+        let path = k.path();
         let mut valid = true;
-        for (name, schema) in entries(Some(argument)) {
+        for (name, schema) in entries(Some(k.argument)) {
             if let Some(member) = object.get(name) {
-                let at = Location {
-                    value: &PointerPath::Key(at.value, name),
-                    schema: &PointerPath::Key(&keyword, name),
-                };
-                valid &= self.schema(schema, member, at);
+                let (value, schema_path) =
+                    (&PointerPath::Key(k.at.value, name), &PointerPath::Key(&path, name));
+                valid &= self.schema(schema, member, Location { value, schema: schema_path });
             } else if !self.spend(1) {
-                return self.too_long(at);
+                return self.too_long(k.at);
             }
         }
         valid
     }
 
-    fn pattern_properties(
-        &mut self,
-        argument: &'d Value,
-        object: &Map<String, Value>,
-        at: Location,
-    ) -> bool {
-        let keyword = PointerPath::Key(at.schema, "patternProperties");
+    fn pattern_properties(&mut self, k: Keyword<'_, 'd>, object: &Map<String, Value>) -> bool {
+        let path = k.path();
         let mut valid = true;
-        for (pattern, schema) in entries(Some(argument)) {
-            let path = PointerPath::Key(&keyword, pattern);
+        for (pattern, schema) in entries(Some(k.argument)) {
+            let path = PointerPath::Key(&path, pattern);
             for (name, member) in object {
-                match self.matches(pattern, name) {
+                valid &= match self.matches(pattern, name) {
                     Ok(true) => {
-                        let value = &PointerPath::Key(at.value, name);
-                        valid &= self.schema(schema, member, Location { value, schema: &path });
+                        let value = &PointerPath::Key(k.at.value, name);
+                        self.schema(schema, member, Location { value, schema: &path })
                     }
-                    Ok(false) => {}
-                    Err(reason) => valid &= self.undecided(at, "patternProperties", reason),
-                }
+                    Ok(false) => true,
+                    Err(reason) => self.undecided(k, reason),
+                };
             }
         }
         valid
     }
 
-    fn additional_properties(
-        &mut self,
-        members: &'d Map<String, Value>,
-        argument: &'d Value,
-        object: &Map<String, Value>,
-        at: Location,
-    ) -> bool {
-        const KEYWORD: &str = "additionalProperties";
-        let schema = PointerPath::Key(at.schema, KEYWORD);
+    fn additional_properties(&mut self, k: Keyword<'_, 'd>, object: &Map<String, Value>) -> bool {
         let mut valid = true;
         for (name, member) in object {
-            let inside = Location { value: &PointerPath::Key(at.value, name), schema: &schema };
-            valid &= match self.is_listed(members, name) {
+            valid &= match self.is_listed(k.schema, name) {
                 Ok(true) => true,
-                Ok(false) if argument == &Value::Bool(false) => {
-                    self.violation(inside, KEYWORD, NOT_A_PROPERTY)
-                }
-                Ok(false) => self.schema(argument, member, inside),
-                Err(reason) => self.undecided(at, KEYWORD, reason),
+                Ok(false) => self.unlisted(k, name, member),
+                Err(reason) => self.undecided(k, reason),
             };
         }
         valid
@@ -127,73 +98,67 @@ impl<'d> ValueCheck<'_, 'd> {
 
     fn unevaluated_properties(
         &mut self,
-        members: &'d Map<String, Value>,
-        argument: &'d Value,
+        k: Keyword<'_, 'd>,
         object: &Map<String, Value>,
         value: &Value,
-        at: Location,
     ) -> bool {
-        const KEYWORD: &str = "unevaluatedProperties";
-        let schema = PointerPath::Key(at.schema, KEYWORD);
         let mut valid = true;
         for (name, member) in object {
-            let inside = Location { value: &PointerPath::Key(at.value, name), schema: &schema };
-            valid &= match self.evaluates(members, Child::Member(name, member), value, at) {
+            valid &= match self.evaluates(k.schema, Child::Member(name, member), value, k.at) {
                 Some(true) => true,
-                Some(false) if argument == &Value::Bool(false) => {
-                    self.violation(inside, KEYWORD, NOT_A_PROPERTY)
-                }
-                Some(false) => self.schema(argument, member, inside),
-                None => self.undecided(at, KEYWORD, super::unevaluated::UNKNOWN),
+                Some(false) => self.unlisted(k, name, member),
+                None => self.undecided(k, super::unevaluated::UNKNOWN),
             };
         }
         valid
     }
 
-    fn property_names(
-        &mut self,
-        argument: &'d Value,
-        object: &Map<String, Value>,
-        at: Location,
-    ) -> bool {
-        let schema = PointerPath::Key(at.schema, "propertyNames");
+    /// Checks a member that no other keyword applies to.
+    fn unlisted(&mut self, k: Keyword<'_, 'd>, name: &str, member: &Value) -> bool {
+        let at = Location { value: &PointerPath::Key(k.at.value, name), schema: &k.path() };
+        if k.argument == &Value::Bool(false) {
+            return self.violation(Keyword { at, ..k }, NOT_A_PROPERTY);
+        }
+        self.schema(k.argument, member, at)
+    }
+
+    fn property_names(&mut self, k: Keyword<'_, 'd>, object: &Map<String, Value>) -> bool {
+        let schema = &k.path();
         let mut valid = true;
         for name in object.keys() {
-            let inside = Location { value: &PointerPath::Key(at.value, name), schema: &schema };
-            valid &= self.schema(argument, &Value::String(name.clone()), inside);
+            let value = &PointerPath::Key(k.at.value, name);
+            let text = Value::String(name.clone());
+            valid &= self.schema(k.argument, &text, Location { value, schema });
         }
         valid
     }
 
     fn dependencies(
         &mut self,
-        keyword: &str,
-        argument: &'d Value,
+        k: Keyword<'_, 'd>,
         object: &Map<String, Value>,
         value: &Value,
-        at: Location,
     ) -> bool {
-        let path = PointerPath::Key(at.schema, keyword);
-        if !self.spend(argument.as_object().map_or(0, Map::len)) {
-            return self.too_long(at);
+        let path = k.path();
+        if !self.spend(k.argument.as_object().map_or(0, Map::len)) {
+            return self.too_long(k.at);
         }
         let mut valid = true;
-        for (name, dependency) in
-            entries(Some(argument)).filter(|(name, _)| object.contains_key(*name))
-        {
+        let present = entries(Some(k.argument)).filter(|(name, _)| object.contains_key(*name));
+        for (name, dependency) in present {
             let Some(names) = dependency.as_array() else {
                 let schema = &PointerPath::Key(&path, name);
-                valid &= self.schema(dependency, value, Location { schema, ..at });
+                valid &= self.schema(dependency, value, Location { schema, ..k.at });
                 continue;
             };
             if !self.spend(names.len()) {
-                return self.too_long(at);
+                return self.too_long(k.at);
             }
             if let Some(missing) =
                 strings(Some(dependency)).find(|name| !object.contains_key(*name))
             {
-                let reason = format!("{missing:?} is missing, which {name:?} requires");
-                valid = self.violation(at, keyword, reason);
+                valid =
+                    self.violation(k, format!("{missing:?} is missing, which {name:?} requires"));
             }
         }
         valid
@@ -202,13 +167,13 @@ impl<'d> ValueCheck<'_, 'd> {
     /// Whether `properties` or `patternProperties` apply to a member of this name.
     pub(super) fn is_listed(
         &mut self,
-        members: &'d Map<String, Value>,
+        schema: &'d Map<String, Value>,
         name: &str,
     ) -> Result<bool, &'static str> {
-        if members.get("properties").and_then(|properties| properties.get(name)).is_some() {
+        if schema.get("properties").and_then(|properties| properties.get(name)).is_some() {
             return Ok(true);
         }
-        for (pattern, _) in entries(members.get("patternProperties")) {
+        for (pattern, _) in entries(schema.get("patternProperties")) {
             if self.matches(pattern, name)? {
                 return Ok(true);
             }

@@ -2,37 +2,32 @@
 
 use std::cmp::Ordering;
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
 use super::{
-    Location, NUMBERS, READ_IN_A_STEP, SchemaPattern, TOO_LONG, USELESS_PATTERN, ValueCheck,
+    Keyword, NUMBERS, READ_IN_A_STEP, SchemaPattern, TOO_LONG, USELESS_PATTERN, ValueCheck,
 };
 use crate::json_schema::{TypeSet, type_name};
 use crate::validate::number::Decimal;
 
 impl<'d> ValueCheck<'_, 'd> {
-    pub(super) fn type_keyword(
-        &mut self,
-        argument: &'d Value,
-        value: &Value,
-        at: Location,
-    ) -> bool {
-        let names: Vec<&str> = match argument {
+    pub(super) fn type_keyword(&mut self, k: Keyword<'_, 'd>, value: &Value) -> bool {
+        let names: Vec<&str> = match k.argument {
             Value::String(name) => vec![name],
             Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
         if !self.spend(names.len()) {
-            return self.too_long(at);
+            return self.too_long(k.at);
         }
         if names.is_empty() || names.iter().any(|name| TypeSet::named(name).is_none()) {
-            return self.undecided(at, "type", "is not a JSON type");
+            return self.undecided(k, "is not a JSON type");
         }
         for name in &names {
             let is = match (*name, value) {
                 ("integer", Value::Number(number)) => match Decimal::of(number) {
                     Some(number) => number.is_integer(),
-                    None => return self.undecided(at, "type", "the number is too large"),
+                    None => return self.undecided(k, "the number is too large"),
                 },
                 (name, value) => name == type_name(value),
             };
@@ -40,32 +35,25 @@ impl<'d> ValueCheck<'_, 'd> {
                 return true;
             }
         }
-        self.violation(at, "type", format!("it is not of type {}", names.join(" or ")))
+        self.violation(k, format!("it is not of type {}", names.join(" or ")))
     }
 
-    pub(super) fn enumeration(&mut self, argument: &'d Value, value: &Value, at: Location) -> bool {
-        let Some(values) = argument.as_array() else {
-            return self.undecided(at, "enum", "is not an array");
+    pub(super) fn enumeration(&mut self, k: Keyword<'_, 'd>, value: &Value) -> bool {
+        let Some(values) = k.argument.as_array() else {
+            return self.undecided(k, "is not an array");
         };
         for allowed in values {
             match self.equal(allowed, value) {
                 Some(true) => return true,
                 Some(false) => {}
-                None => return self.undecided(at, "enum", "cannot be compared"),
+                None => return self.undecided(k, "cannot be compared"),
             }
         }
-        self.violation(at, "enum", "it is not one of the allowed values")
+        self.violation(k, "it is not one of the allowed values")
     }
 
-    pub(super) fn number(
-        &mut self,
-        members: &'d Map<String, Value>,
-        keyword: &str,
-        argument: &'d Value,
-        value: &Number,
-        at: Location,
-    ) -> bool {
-        let limit = match (keyword, argument) {
+    pub(super) fn number(&mut self, k: Keyword<'_, 'd>, value: &Number) -> bool {
+        let limit = match (k.name, k.argument) {
             (
                 "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf",
                 Value::Number(limit),
@@ -73,26 +61,26 @@ impl<'d> ValueCheck<'_, 'd> {
             // Draft 4.
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => return true,
             ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf", _) => {
-                return self.undecided(at, keyword, "is not a number");
+                return self.undecided(k, "is not a number");
             }
             _ => return true,
         };
         if !self.spend(NUMBERS) {
-            return self.too_long(at);
+            return self.too_long(k.at);
         }
         let (Some(number), Some(limit)) = (Decimal::of(value), Decimal::of(limit)) else {
-            return self.undecided(at, keyword, "the number is too large");
+            return self.undecided(k, "the number is too large");
         };
-        if keyword == "multipleOf" {
+        if k.name == "multipleOf" {
             return match number.is_multiple_of(&limit) {
                 Some(true) => true,
-                Some(false) => self.violation(at, keyword, "it is not a multiple"),
-                None => self.undecided(at, keyword, "is not above zero"),
+                Some(false) => self.violation(k, "it is not a multiple"),
+                None => self.undecided(k, "is not above zero"),
             };
         }
-        let exclusive = |keyword| members.get(keyword) == Some(&Value::Bool(true));
+        let exclusive = |name| k.schema.get(name) == Some(&Value::Bool(true));
         let order = number.compare(&limit);
-        let (within, reason) = match keyword {
+        let (within, reason) = match k.name {
             "minimum" if exclusive("exclusiveMinimum") => {
                 (order == Ordering::Greater, "it is too small")
             }
@@ -104,47 +92,35 @@ impl<'d> ValueCheck<'_, 'd> {
             "maximum" => (order != Ordering::Greater, "it is too large"),
             _ => (order == Ordering::Less, "it is too large"),
         };
-        within || self.violation(at, keyword, reason)
+        within || self.violation(k, reason)
     }
 
     /// Compares a count with the limit of a `min…` or `max…` keyword.
-    pub(super) fn count(
-        &mut self,
-        keyword: &str,
-        argument: &Value,
-        count: usize,
-        at: Location,
-    ) -> bool {
-        let limit = argument.as_f64().filter(|limit| *limit >= 0.0 && limit.fract() == 0.0);
+    pub(super) fn count(&mut self, k: Keyword<'_, 'd>, count: usize) -> bool {
+        let limit = k.argument.as_f64().filter(|limit| *limit >= 0.0 && limit.fract() == 0.0);
         let Some(limit) = limit else {
-            return self.undecided(at, keyword, "is not a whole number");
+            return self.undecided(k, "is not a whole number");
         };
-        let (within, problem) = if keyword.starts_with("min") {
+        let (within, problem) = if k.name.starts_with("min") {
             (count as f64 >= limit, "too few")
         } else {
             (count as f64 <= limit, "too many")
         };
-        within || self.violation(at, keyword, format!("it has {count}, which is {problem}"))
+        within || self.violation(k, format!("it has {count}, which is {problem}"))
     }
 
-    pub(super) fn string(
-        &mut self,
-        keyword: &str,
-        argument: &'d Value,
-        text: &str,
-        at: Location,
-    ) -> bool {
-        match keyword {
-            "minLength" | "maxLength" if !self.spend(text.len() / 64) => self.too_long(at),
-            "minLength" | "maxLength" => self.count(keyword, argument, text.chars().count(), at),
+    pub(super) fn string(&mut self, k: Keyword<'_, 'd>, text: &str) -> bool {
+        match k.name {
+            "minLength" | "maxLength" if !self.spend(text.len() / 64) => self.too_long(k.at),
+            "minLength" | "maxLength" => self.count(k, text.chars().count()),
             "pattern" => {
-                let Some(pattern) = argument.as_str() else {
-                    return self.undecided(at, keyword, "is not a string");
+                let Some(pattern) = k.argument.as_str() else {
+                    return self.undecided(k, "is not a string");
                 };
                 match self.matches(pattern, text) {
                     Ok(true) => true,
-                    Ok(false) => self.violation(at, keyword, "it does not match"),
-                    Err(reason) => self.undecided(at, keyword, reason),
+                    Ok(false) => self.violation(k, "it does not match"),
+                    Err(reason) => self.undecided(k, reason),
                 }
             }
             _ => true,

@@ -50,7 +50,7 @@ impl Composed {
                     let message = "an assistant's turn does not begin with the generation prompt, so that the next request renders the reply differently";
                     warnings.push(Diagnostic::at(
                         "generation_prompt_not_prefix",
-                        &format!("{path}.generation_prompt"),
+                        format!("{path}.generation_prompt"),
                         message,
                     ));
                 }

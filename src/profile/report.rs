@@ -92,16 +92,17 @@ impl ModelProfile {
 }
 
 /// The evidence of all flags. Four names occur in both views. Their entry describes
-/// `template_caps`, with the evidence of `caps` as a member if it differs.
-fn evidence(nine: &LlamaCppCapsReport, ours: &TraitsReport) -> Map<String, Value> {
-    let flags = ours.traits.caps.to_json();
-    let mut members: Map<String, Value> = ours
+/// `template_caps`, with the evidence of `caps` (those of llama.cpp) as a member if it differs.
+fn evidence(llama_cpp: &LlamaCppCapsReport, template: &TraitsReport) -> Map<String, Value> {
+    let flags = template.traits.caps.to_json();
+    let mut members: Map<String, Value> = template
         .evidence
         .iter()
         .map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json()))
         .collect();
-    for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
-        match ours.evidence.iter().find(|(name, _)| *name == flag) {
+    for ((flag, set), (_, evidence)) in llama_cpp.caps.flags().into_iter().zip(&llama_cpp.evidence)
+    {
+        match template.evidence.iter().find(|(name, _)| *name == flag) {
             Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
                 let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
                 members.insert(flag.to_owned(), both.to_json());

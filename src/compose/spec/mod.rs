@@ -168,7 +168,7 @@ impl ComponentSpec {
     /// Warns about messages, tools and skills that do not reach the prompt.
     fn review(&self, path: &str, warnings: &mut Vec<Diagnostic>) {
         let mut warn = |code, field: &str, message| {
-            warnings.push(Diagnostic::at(code, &format!("{path}.{field}"), message))
+            warnings.push(Diagnostic::at(code, format!("{path}.{field}"), message))
         };
         if self.chat_template.is_some() {
             return;

@@ -1,20 +1,20 @@
-//! The shared conformance data, for tests: `../shared/conformance` or `LLB_CONFORMANCE`.
+//! Access to the shared conformance data, in `LLB_CONFORMANCE` or `../shared/conformance`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// For bounds on work: what else the machine does is no part of it.
+/// CPU time of the thread, for limits on work. Other load on the machine does not count.
 pub(crate) use crate::jinja::thread_time;
 use crate::template::Sources;
 
-/// A line for who runs the tests. The lint against printing is for the library.
+/// Prints a line for the person who runs the tests. The lint against printing concerns the library.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The folder, if it is there; a line says that `what` was skipped if not.
+/// The folder, if it exists. Otherwise prints that `what` is skipped.
 pub(crate) fn folder(what: &str) -> Option<PathBuf> {
     let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
@@ -27,12 +27,12 @@ pub(crate) fn folder(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// Whether every difference is to be printed.
+/// Whether all differences are printed.
 pub(crate) fn shows() -> bool {
     std::env::var_os("LLB_CONFORMANCE_SHOW").is_some()
 }
 
-/// The corpus of chat templates by name, with the tokens they print.
+/// The corpus of chat templates by name, with their tokens.
 pub(crate) fn templates(root: &Path) -> BTreeMap<String, Sources> {
     let table = fs::read_to_string(root.join("templates.tsv")).unwrap_or_default();
     let mut lines = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());

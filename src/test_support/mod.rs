@@ -1,4 +1,5 @@
-//! What tests of several modules share.
+//! Code that the tests of several modules share.
 
 pub(crate) mod conformance;
+pub(crate) mod random;
 pub(crate) mod replies;

@@ -1,19 +1,20 @@
-//! What every test of the reply parser shares: feeding a reply in pieces, and the checks that hold
-//! for any reply.
+//! Runs the reply parser for tests: feeds a reply in pieces and checks what must be true of every
+//! reply.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
+use super::random::Random;
 use crate::output::families;
 use crate::output::*;
 
-/// What the reply parser is told besides the text.
+/// The options of the reply parser.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     pub(crate) calls_allowed: bool,
     pub(crate) parallel: bool,
-    /// The prompt's part of the reply.
+    /// The part of the reply that the prompt contains.
     pub(crate) prompt: &'static str,
 }
 
@@ -26,7 +27,7 @@ pub(crate) fn family(name: &str) -> Format {
         .unwrap_or_else(|| panic!("no family {name}"))
 }
 
-/// Reads a reply to its end. The deltas must be the message, piece by piece, whatever the reply.
+/// Parses a reply to its end. Checks that the deltas form the message.
 #[track_caller]
 pub(crate) fn drive<'a>(
     mut parser: ReplyParser,
@@ -50,11 +51,7 @@ pub(crate) fn drive<'a>(
                 }
                 Delta::Arguments { index, fragment } => {
                     assert!(!fragment.is_empty());
-                    assert_eq!(
-                        index + 1,
-                        calls.len(),
-                        "a call that is over gets no more arguments"
-                    );
+                    assert_eq!(index + 1, calls.len(), "only the last call gets arguments");
                     calls[index].arguments += &fragment;
                 }
             }
@@ -70,7 +67,7 @@ pub(crate) fn drive<'a>(
     }
     let (last, parsed) = parser.finish();
     take(last, true);
-    // The prompt may hold the beginning of the message.
+    // The prompt may contain the start of the message.
     assert!(parsed.content.ends_with(&content), "{content:?} {:?}", parsed.content);
     assert!(
         parsed.reasoning.as_deref().unwrap_or_default().ends_with(&reasoning),
@@ -93,7 +90,7 @@ pub(crate) fn drive<'a>(
     parsed
 }
 
-/// Whether JSON text ends inside an escape, or between the halves of a surrogate pair.
+/// Whether JSON text ends inside an escape or a surrogate pair.
 fn ends_in_escape(json: &str) -> bool {
     let (mut in_string, mut escape, mut half) = (false, String::new(), false);
     for c in json.chars() {
@@ -118,7 +115,7 @@ fn ends_in_escape(json: &str) -> bool {
     in_string && (!escape.is_empty() || half)
 }
 
-/// A reply parser whose ids are counted.
+/// A reply parser that numbers the ids of calls.
 pub(crate) fn reply_parser(format: &Format, tools: &[Value], setting: Setting) -> ReplyParser {
     let mut ids = 0;
     let mut parser = ReplyParser::new(ReplyParserInput {
@@ -139,7 +136,7 @@ pub(crate) fn reply_parser(format: &Format, tools: &[Value], setting: Setting) -
     parser
 }
 
-/// Feeds the pieces of one reply.
+/// Parses the pieces of one reply.
 #[track_caller]
 pub(crate) fn feed<'a>(
     format: &Format,
@@ -150,8 +147,8 @@ pub(crate) fn feed<'a>(
     drive(reply_parser(format, tools, setting), pieces)
 }
 
-/// Parses a text whole, one character at a time, at every two-part split and at random; all must
-/// agree.
+/// Parses a text as a whole, one character at a time, split in two at every position, and cut at
+/// random. All results must be equal.
 #[track_caller]
 pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &str) -> ParsedReply {
     let whole = feed(format, tools, setting, [text]);
@@ -171,7 +168,7 @@ pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &s
             );
         }
     }
-    let mut random = Random::new();
+    let mut random = Random::new(1);
     for _ in 0..4 {
         assert_eq!(
             whole,
@@ -182,7 +179,7 @@ pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &s
     whole
 }
 
-/// Words of the reply that are in no part of the message and in no marker: text that was lost.
+/// The words of the reply that are lost: in no part of the message and in no marker.
 pub(crate) fn lost(format: &Format, text: &str, parsed: &ParsedReply) -> Vec<String> {
     const MARKUP: &str = "name arguments parameters parameter function functions type id json tool call code index string \
         true false null True False None assistant content object calls commentary analysis final constrain all to self user message atem number";
@@ -199,7 +196,7 @@ pub(crate) fn lost(format: &Format, text: &str, parsed: &ParsedReply) -> Vec<Str
             .map(|d| d.message.clone()),
     );
     for call in &parsed.tool_calls {
-        // A name may also stand in the call's id, or in a header before it.
+        // The name may also be in the call's id or in a header.
         shown.extend([
             call.name.clone(),
             call.name.clone(),
@@ -252,36 +249,5 @@ fn strings(value: &Value, out: &mut Vec<String>) {
             strings(value, out);
         }),
         other => out.push(other.to_string()),
-    }
-}
-
-/// Marsaglia's xorshift: the same texts in every run.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new() -> Random {
-        Random(0x9E37_79B9_7F4A_7C15)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % n as u64).unwrap()
-    }
-
-    /// The text in pieces of up to nine bytes or a character more.
-    pub(crate) fn pieces<'a>(&mut self, text: &'a str) -> Vec<&'a str> {
-        let (mut pieces, mut rest) = (Vec::new(), text);
-        while !rest.is_empty() {
-            let mut at = 1 + self.below(rest.len().min(9));
-            while !rest.is_char_boundary(at) {
-                at += 1;
-            }
-            let (head, tail) = rest.split_at(at);
-            pieces.push(head);
-            rest = tail;
-        }
-        pieces
     }
 }

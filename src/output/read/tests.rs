@@ -1,4 +1,4 @@
-//! Every reader under the same rules: whole, cut anywhere, and there and back again.
+//! Tests of all readers: whole texts, texts cut at every position, and round trips.
 
 use serde_json::{Value, json};
 
@@ -9,18 +9,19 @@ use super::python::PythonReader;
 use super::tagged::TaggedReader;
 use super::{ArgumentsReader, ReadStep};
 use crate::test_support::conformance::thread_time;
+use crate::test_support::random::Random;
 
-/// What came of a text.
+/// The result of reading a text.
 #[derive(Debug, Clone, PartialEq)]
-struct Read {
+struct ReadResult {
     text: String,
-    /// How it ended: `done`, `ended` and the text given back, `broken`, `open`.
+    /// The end: `done`, `ended` with the rejected text, `broken`, or `open`.
     end: String,
     notes: Vec<&'static str>,
     certain: bool,
 }
 
-fn feed(reader: &mut dyn ArgumentsReader, input: &str) -> (Read, Vec<String>) {
+fn feed(reader: &mut dyn ArgumentsReader, input: &str) -> (ReadResult, Vec<String>) {
     let mut out = String::new();
     let mut end = "open".to_owned();
     let mut cuts = Vec::new();
@@ -38,12 +39,12 @@ fn feed(reader: &mut dyn ArgumentsReader, input: &str) -> (Read, Vec<String>) {
     }
     let rest: String = chars.collect();
     let notes = reader.take_notes().into_iter().map(|(code, _)| code).collect();
-    (Read { text: out, end: end + &rest, notes, certain: reader.is_certain() }, cuts)
+    (ReadResult { text: out, end: end + &rest, notes, certain: reader.is_certain() }, cuts)
 }
 
-/// Reads `input`, and every beginning of it.
+/// Reads `input` and every prefix of it.
 #[track_caller]
-fn read(new: &dyn Fn() -> Box<dyn ArgumentsReader>, input: &str) -> Read {
+fn read(new: &dyn Fn() -> Box<dyn ArgumentsReader>, input: &str) -> ReadResult {
     let (whole, cuts) = feed(new().as_mut(), input);
     let mut before = "";
     for cut in &cuts {
@@ -88,7 +89,7 @@ fn check(
     assert_eq!((value, got.end.as_str(), got.notes.as_slice()), (want, end, notes), "{input}");
 }
 
-/// A text that ends with the output.
+/// Checks a text that ends before the arguments do.
 #[track_caller]
 fn check_cut(new: &dyn Fn() -> Box<dyn ArgumentsReader>, input: &str, want: &str, complete: bool) {
     read(new, input);
@@ -152,7 +153,7 @@ fn dsml(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
 }
 
 #[test]
-fn tagged_as_the_templates_write_it() {
+fn tagged_arguments_as_templates_write_them() {
     let qwen = qwen(Some(schema()));
     let end = "ended \n</function>\n</tool_call>";
     check(
@@ -200,7 +201,7 @@ fn tagged_as_the_templates_write_it() {
 }
 
 #[test]
-fn tagged_as_models_write_it() {
+fn tagged_arguments_as_models_write_them() {
     let q = qwen(Some(schema()));
     let end = "ended </function>";
     check(
@@ -228,7 +229,12 @@ fn tagged_as_models_write_it() {
     check(&q, "<parameter=x>\n1\n</parameter></function>", json!({"x": 1}), end, &["arg_unknown"]);
     let text = "<parameter=n>1</parameter><parameter=n>2</parameter><parameter=s>a</parameter><parameter=s>b</parameter></function>";
     check(&q, text, json!({"n": 1, "s": "a"}), end, &["arg_duplicate", "arg_duplicate"]);
-    // End tags that are missing.
+}
+
+#[test]
+fn tagged_arguments_without_end_tags() {
+    let q = qwen(Some(schema()));
+    let end = "ended </function>";
     check(&q, "<parameter=n>\n1\n</function>", json!({"n": 1}), "ended </function>", &[]);
     check(
         &q,
@@ -266,7 +272,10 @@ fn tagged_as_models_write_it() {
         "<arg_key>s</arg_key><arg_value>x<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>";
     check(&g, text, json!({"s": "x", "n": 1}), "ended </tool_call>", &[]);
     check_cut(&g, "<arg_key>s</arg_key><arg_value>x</tool_call>", "{\"s\": \"x\"}", true);
-    // Attributes.
+}
+
+#[test]
+fn attributes_and_cdata() {
     let d = dsml(Some(schema()));
     let end = "ended </｜DSML｜invoke>";
     let text =
@@ -274,7 +283,7 @@ fn tagged_as_models_write_it() {
     check(&d, text, json!({"n": 1}), end, &["arg_coerced"]);
     let text = "<｜DSML｜parameter name=\"n\">1</｜DSML｜parameter></｜DSML｜invoke>";
     check(&d, text, json!({"n": 1}), end, &[]);
-    // CDATA.
+    let q = qwen(Some(schema()));
     let cdata = "<![CDATA[</parameter>\n</function>]]></parameter></function>";
     let want = json!({"s": "</parameter>\n</function>"});
     check(&q, &format!("<parameter=s>{cdata}"), want.clone(), "ended </function>", &[]);
@@ -299,7 +308,7 @@ fn tagged_as_models_write_it() {
 }
 
 #[test]
-fn tagged_that_is_cut_off() {
+fn truncated_tagged_arguments() {
     let q = qwen(Some(schema()));
     check_cut(&q, "", "{}", true);
     check_cut(&q, "<parameter=n", "{}", false);
@@ -312,7 +321,7 @@ fn tagged_that_is_cut_off() {
 }
 
 #[test]
-fn text_streams_as_it_comes() {
+fn strings_are_emitted_as_they_come() {
     let (got, cuts) = feed(qwen(Some(schema()))().as_mut(), "<parameter=s>\nhello wor");
     assert_eq!(got.text, "{\"s\": \"hello wor");
     assert_eq!(cuts[18], "{\"s\": \"hello");
@@ -332,7 +341,7 @@ fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
 }
 
 #[test]
-fn pairs_as_the_template_and_models_write_them() {
+fn pairs_as_templates_and_models_write_them() {
     for (text, want) in [
         ("{}", "{}"),
         (" {city:<|\"|>San Francisco<|\"|>}", r#"{"city": "San Francisco"}"#),
@@ -371,7 +380,7 @@ fn pairs_as_the_template_and_models_write_them() {
 }
 
 #[test]
-fn python_as_models_write_it() {
+fn python_arguments_as_models_write_them() {
     let one = || {
         Some(
             json!({"type": "object", "properties": {"city": {"type": "string"}, "n": {}}, "required": ["city"]}),
@@ -433,7 +442,7 @@ fn python_as_models_write_it() {
     check_cut(&python(None), "a='x\\u00", r#"{"a": "x"}"#, false);
 }
 
-/// Writes `P` for the prefix.
+/// Replaces `P` by the prefix.
 fn minimax(text: &str) -> String {
     text.replace("P<", "]<]minimax[>[<")
 }
@@ -443,7 +452,7 @@ fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
 }
 
 #[test]
-fn elements_as_the_template_and_models_write_them() {
+fn elements_as_templates_and_models_write_them() {
     let schema = json!({"type": "object", "properties": {
         "n": {"type": "integer"}, "s": {"type": "string"}, "l": {"type": "array", "items": {"type": "string"}},
         "o": {"type": "object", "properties": {"x": {"type": "number"}, "y": {"type": "string"}}},
@@ -484,7 +493,7 @@ fn elements_as_the_template_and_models_write_them() {
         ),
         ("P<n>1P</n>P<n>2P</n>", json!({"n": 1}), &["arg_duplicate"]),
         ("P<s>a P<b>x P</b> P</s> bP</s>", json!({"s": minimax("a P<b>x P</b> P</s> b")}), &[]),
-        // End tags that are missing.
+        // Missing end tags.
         ("P<s>xP<n>1P</n>", json!({"s": "x", "n": 1}), &[]),
         ("P<l>P<item>aP<item>bP</item>P</l>", json!({"l": ["a", "b"]}), &[]),
         ("P<o>P<y>aP</o>P<n>1P</n>", json!({"o": {"y": "a"}, "n": 1}), &[]),
@@ -511,40 +520,28 @@ fn elements_as_the_template_and_models_write_them() {
     check_cut(&e, &minimax("P<o>P<y>heP</y>"), "{\"o\": {\"y\": \"he\"}}", false);
 }
 
-/// A small generator of random numbers, so that a failure can be repeated.
-struct Random(u64);
+fn random_text(random: &mut Random) -> String {
+    (0..random.below(7)).map(|_| random.pick(WORDS)).collect()
+}
 
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-
-    fn text(&mut self, words: &[&str]) -> String {
-        (0..self.below(7)).map(|_| words[self.below(words.len() as u64) as usize]).collect()
-    }
-
-    fn value(&mut self, depth: u64) -> Value {
-        match self.below(if depth == 0 { 5 } else { 7 }) {
-            0 => json!(self.below(2) == 0),
-            1 => json!(self.below(100_000) as i64 - 50_000),
-            2 => json!(self.below(1000) as f64 / 8.0),
-            3 | 4 => json!(self.text(WORDS)),
-            5 => (0..self.below(4)).map(|_| self.value(depth - 1)).collect(),
-            _ => self.object(depth - 1),
-        }
-    }
-
-    fn object(&mut self, depth: u64) -> Value {
-        let names = ["a", "b_1", "city", "ключ", "x-y"];
-        let count = self.below(5) as usize;
-        Value::Object((0..count).map(|at| (names[at].to_owned(), self.value(depth))).collect())
+fn random_value(random: &mut Random, depth: usize) -> Value {
+    match random.below(if depth == 0 { 5 } else { 7 }) {
+        0 => json!(random.below(2) == 0),
+        1 => json!(random.below(100_000) as i64 - 50_000),
+        2 => json!(random.below(1000) as f64 / 8.0),
+        3 | 4 => json!(random_text(random)),
+        5 => (0..random.below(4)).map(|_| random_value(random, depth - 1)).collect(),
+        _ => random_object(random, depth - 1),
     }
 }
 
-/// A schema that says exactly what a value is.
+fn random_object(random: &mut Random, depth: usize) -> Value {
+    let names = ["a", "b_1", "city", "ключ", "x-y"];
+    let members = names.into_iter().take(random.below(5));
+    Value::Object(members.map(|name| (name.to_owned(), random_value(random, depth))).collect())
+}
+
+/// The exact schema of a value.
 fn schema_of(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -609,13 +606,13 @@ fn check_round(new: &dyn Fn() -> Box<dyn ArgumentsReader>, text: &str, want: &Va
 }
 
 #[test]
-fn random_objects_come_back_from_tags() {
-    let mut random = Random(7);
+fn random_objects_survive_tags() {
+    let mut random = Random::new(7);
     let mut rounds = 0;
     for _ in 0..250 {
-        let want = random.object(2);
+        let want = random_object(&mut random, 2);
         let members = want.as_object().unwrap();
-        // What the layout itself cannot tell from an end is left out.
+        // Skip values that look like the end of a value in this layout.
         let carries = |marks: &[&str]| {
             members
                 .values()
@@ -656,7 +653,7 @@ fn random_objects_come_back_from_tags() {
     assert!(rounds > 30, "{rounds}");
 }
 
-/// As the template of Gemma 4 writes a value.
+/// Writes a value like the template of Gemma 4.
 fn write_pairs(value: &Value, top: bool) -> String {
     match value {
         Value::String(text) => format!("<|\"|>{text}<|\"|>"),
@@ -705,7 +702,7 @@ fn write_python(value: &Value) -> String {
     }
 }
 
-/// As the template of MiniMax-M3 writes a value.
+/// Writes a value like the template of MiniMax-M3.
 fn write_elements(value: &Value) -> String {
     match value {
         Value::Object(map) => map
@@ -723,23 +720,23 @@ fn write_elements(value: &Value) -> String {
     }
 }
 
-/// Whether arrays hold values of one schema each: one schema cannot say more about them.
-fn is_even(value: &Value) -> bool {
+/// Whether the values of every array have the same schema.
+fn is_uniform(value: &Value) -> bool {
     match value {
         Value::Array(list) => {
-            list.iter().all(|value| is_even(value) && schema_of(value) == schema_of(&list[0]))
+            list.iter().all(|value| is_uniform(value) && schema_of(value) == schema_of(&list[0]))
         }
-        Value::Object(map) => map.values().all(is_even),
+        Value::Object(map) => map.values().all(is_uniform),
         _ => true,
     }
 }
 
 #[test]
-fn random_objects_come_back_from_pairs_python_and_elements() {
-    let mut random = Random(11);
+fn random_objects_survive_pairs_python_and_elements() {
+    let mut random = Random::new(11);
     let mut rounds = 0;
     for _ in 0..400 {
-        let want = random.object(3);
+        let want = random_object(&mut random, 3);
         check_round(&pairs, &write_pairs(&want, true), &want);
         let members = want
             .as_object()
@@ -747,7 +744,8 @@ fn random_objects_come_back_from_pairs_python_and_elements() {
             .iter()
             .map(|(key, value)| format!("{key}={}", write_python(value)));
         check_round(&python(None), &(members.collect::<Vec<_>>().join(", ") + ")"), &want);
-        if is_even(&want) {
+        // An end tag with another name ends the arguments, even in a string.
+        if is_uniform(&want) && !want.to_string().contains(&minimax("P</")) {
             rounds += 1;
             check_round(
                 &elements(Some(schema_of(&want))),
@@ -760,7 +758,7 @@ fn random_objects_come_back_from_pairs_python_and_elements() {
 }
 
 #[test]
-fn noise_never_panics_and_stays_json() {
+fn random_input_yields_json() {
     let marks = [
         "<parameter=",
         "n>",
@@ -808,11 +806,9 @@ fn noise_never_panics_and_stays_json() {
         &pairs,
         &python(Some(schema())),
     ];
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for turn in 0..6000 {
-        let text: String = (0..random.below(30))
-            .map(|_| marks[random.below(marks.len() as u64) as usize])
-            .collect();
+        let text: String = (0..random.below(30)).map(|_| random.pick(&marks)).collect();
         read(readers[turn % 6], &(starts[turn % 6].to_owned() + &text));
     }
 }

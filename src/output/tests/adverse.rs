@@ -1,7 +1,6 @@
-//! Replies of every family as models write them: as their templates show, and as they should not
-//! be.
+//! Replies of every family, as templates write them and as models deviate from that.
 //!
-//! What must become of each is written by hand.
+//! The expected messages are written by hand.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,8 +8,10 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::family_replies::TABLE;
 use crate::output::*;
-use crate::test_support::replies::{PLAIN, Random, Setting, family, feed, lost, parse};
+use crate::test_support::random::Random;
+use crate::test_support::replies::{PLAIN, Setting, family, feed, lost, parse};
 
 const A1: &str = "{\"a\": 1}";
 const F1: (&str, &str) = ("f", "{\"a\": 1}");
@@ -33,8 +34,8 @@ fn tools() -> Vec<Value> {
     ]
 }
 
-/// A reply, and what must become of it.
-struct Row {
+/// A reply and the expected result.
+struct ReplyCase {
     format: Format,
     setting: Setting,
     tools: Vec<Value>,
@@ -48,9 +49,9 @@ struct Row {
     incomplete: bool,
 }
 
-/// A reply of a family.
-fn row(name: &str, text: impl Into<String>) -> Row {
-    Row {
+/// A case of a family. The expected message is empty.
+fn row(name: &str, text: impl Into<String>) -> ReplyCase {
+    ReplyCase {
         format: family(name),
         setting: PLAIN,
         tools: tools(),
@@ -65,23 +66,23 @@ fn row(name: &str, text: impl Into<String>) -> Row {
     }
 }
 
-/// A reply that is text and nothing else.
-fn plain(name: &str, text: &str) -> Row {
+/// A reply that is text only.
+fn plain(name: &str, text: &str) -> ReplyCase {
     row(name, text).content(text)
 }
 
-impl Row {
-    fn content(mut self, text: &str) -> Row {
+impl ReplyCase {
+    fn content(mut self, text: &str) -> ReplyCase {
         self.content = text.to_owned();
         self
     }
 
-    fn reasoning(mut self, text: &str) -> Row {
+    fn reasoning(mut self, text: &str) -> ReplyCase {
         self.reasoning = Some(text.to_owned());
         self
     }
 
-    fn calls(mut self, calls: &[(&str, &str)]) -> Row {
+    fn calls(mut self, calls: &[(&str, &str)]) -> ReplyCase {
         self.calls = calls
             .iter()
             .map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned()))
@@ -89,36 +90,33 @@ impl Row {
         self
     }
 
-    fn ids(mut self, ids: &[&str]) -> Row {
+    fn ids(mut self, ids: &[&str]) -> ReplyCase {
         self.ids = Some(ids.iter().map(|id| (*id).to_owned()).collect());
         self
     }
 
-    fn codes(mut self, codes: &[&'static str]) -> Row {
+    fn codes(mut self, codes: &[&'static str]) -> ReplyCase {
         self.codes = codes.to_vec();
         self
     }
 
-    fn prompt(mut self, prompt: &'static str) -> Row {
+    fn prompt(mut self, prompt: &'static str) -> ReplyCase {
         self.setting.prompt = prompt;
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Row)) -> Row {
+    fn with(mut self, change: impl FnOnce(&mut ReplyCase)) -> ReplyCase {
         change(&mut self);
         self
     }
 
-    /// What is wrong with the answer.
+    /// Describes how the result differs.
     fn check(&self) -> Option<String> {
         let parsed = catch_unwind(AssertUnwindSafe(|| {
             parse(&self.format, &self.tools, self.setting, &self.text)
         }));
         let Ok(parsed) = parsed else {
-            return Some(format!(
-                "{} {:?}: a property does not hold",
-                self.format.family, self.text
-            ));
+            return Some(format!("{} {:?}: a property is violated", self.format.family, self.text));
         };
         let calls: Vec<_> = parsed
             .tool_calls
@@ -159,531 +157,104 @@ impl Row {
     }
 }
 
-/// All rows are tried before any is reported.
+/// Checks all cases before it reports the failed ones.
 #[track_caller]
-fn check(rows: impl IntoIterator<Item = Row>) {
+fn check(rows: impl IntoIterator<Item = ReplyCase>) {
     let wrong: Vec<String> = rows.into_iter().filter_map(|row| row.check()).collect();
-    assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-/// The shapes of one family: a call of `f` with 1, and one of `g` with 2.
-struct Shapes {
-    family: &'static str,
-    one: String,
-    two: String,
-    /// The ids of the two calls, where the model gives them before the arguments.
-    ids: Option<[&'static str; 2]>,
-    /// Reasoning "R" and the call of `f`, behind the prompt.
-    thinks: Option<(&'static str, String)>,
-    /// Text "T" and the call.
-    says: String,
-    /// The call and the text "Done."
-    after: String,
-    /// What the prompt ends with.
-    prompt: &'static str,
-    /// The codes of every call whose ids stand behind the arguments, and of turns that end in the
-    /// middle.
-    codes: &'static [&'static str],
-    /// Whether a call needs no tag: then only given names are calls.
-    bare: bool,
-}
-
-#[allow(clippy::too_many_lines, reason = "a table")]
-fn shapes() -> Vec<Shapes> {
-    let new = |family, one: &str, two: &str| Shapes {
-        family,
-        one: one.to_owned(),
-        two: two.to_owned(),
-        ids: None,
-        thinks: None,
-        says: format!("T\n{one}"),
-        after: format!("{one}\nDone."),
-        prompt: "",
-        codes: &[],
-        bare: false,
-    };
-    let thinks = |mut shapes: Shapes, prompt: &'static str, reasoning: &str| {
-        shapes.thinks = Some((prompt, format!("{reasoning}{}", shapes.one)));
-        shapes
-    };
-    let hermes = |family| {
-        new(
-            family,
-            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
-            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": 2}}\n</tool_call>",
-        )
-    };
-    let listed = |family, open: &str, close: &str| {
-        new(
-            family,
-            &format!("{open}[{{\"name\": \"f\", \"arguments\": {{\"a\": 1}}}}]{close}"),
-            &format!(
-                "{open}[{{\"name\": \"f\", \"arguments\": {{\"a\": 1}}}}, {{\"name\": \"g\", \"arguments\": {{\"a\": 2}}}}]{close}"
-            ),
-        )
-    };
-    let dsml = |family, section: &str| {
-        let k = |name: &str, value: &str| {
-            format!(
-                "<｜DSML｜invoke name=\"{name}\">\n<｜DSML｜parameter name=\"a\" string=\"false\">{value}</｜DSML｜parameter>\n</｜DSML｜invoke>\n"
-            )
-        };
-        let (k, k2) = (k("f", "1"), k("g", "2"));
-        let shapes = new(
-            family,
-            &format!("<｜DSML｜{section}>\n{k}</｜DSML｜{section}>"),
-            &format!("<｜DSML｜{section}>\n{k}{k2}</｜DSML｜{section}>"),
-        );
-        thinks(shapes, "<think>", "R</think>\n\n")
-    };
-    let m = "]<]minimax[>[";
-    let m3 = |name: &str, value: &str| {
-        format!("{m}<invoke name=\"{name}\">{m}<a>{value}{m}</a>{m}</invoke>\n")
-    };
-    let glm = |name: &str, value: &str| {
-        format!(
-            "<tool_call>{name}\n<arg_key>a</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>"
-        )
-    };
-    let compact = |name: &str, value: &str| {
-        format!("<tool_call>{name}<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>")
-    };
-    let hy = |name: &str, value: &str| {
-        format!(
-            "<tool_call:opensource>{name}<tool_sep:opensource>\n<arg_key:opensource>a</arg_key:opensource>\n<arg_value:opensource>{value}</arg_value:opensource>\n</tool_call:opensource>\n"
-        )
-    };
-    let k3 = |name: &str, index: u8, value: &str| {
-        format!(
-            "<|open|>call tool=\"{name}\" index=\"{index}\"<|sep|><|open|>argument key=\"a\" type=\"number\"<|sep|>{value}<|close|>argument<|sep|><|close|>call<|sep|>"
-        )
-    };
-    let muse = |name: &str, value: &str| {
-        format!(
-            " to={name}<|message|><atem:function_calls>\n<atem:invoke name=\"{name}\">\n<atem:parameter name=\"a\">{value}</atem:parameter>\n</atem:invoke>\n</atem:function_calls>"
-        )
-    };
-    let r1 = |name: &str, value: u8| {
-        format!(
-            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{{\"a\": {value}}}\n```<｜tool▁call▁end｜>"
-        )
-    };
-    let v31 = |name: &str, value: u8| {
-        format!("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{{\"a\": {value}}}<｜tool▁call▁end｜>")
-    };
-    let v3 = |name: &str, value: u8| {
-        format!(
-            "<｜tool▁call▁begin｜>{{\"name\": \"{name}\", \"parameters\": {{\"a\": {value}}}}}<｜tool▁call▁end｜>"
-        )
-    };
-    let deepseek = |family, k: String, between: &str, k2: String| {
-        let shapes = new(
-            family,
-            &format!("<｜tool▁calls▁begin｜>{k}<｜tool▁calls▁end｜>"),
-            &format!("<｜tool▁calls▁begin｜>{k}{between}{k2}<｜tool▁calls▁end｜>"),
-        );
-        thinks(shapes, "<think>\n", "R</think>")
-    };
-    let qwen = |name: &str, value: &str| {
-        format!(
-            "<tool_call>\n<function={name}>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>"
-        )
-    };
-    let seed = |name: &str, value: &str| {
-        format!(
-            "<seed:tool_call>\n<function={name}>\n<parameter=a>{value}</parameter>\n</function>\n</seed:tool_call>"
-        )
-    };
-    let m2 = |name: &str, value: &str| {
-        format!("<invoke name=\"{name}\">\n<parameter name=\"a\">{value}</parameter>\n</invoke>\n")
-    };
-    let llama = |family| Shapes {
-        says: "T {\"name\": \"f\", \"parameters\": {\"a\": 1}}".to_owned(),
-        bare: true,
-        ..new(
-            family,
-            "{\"name\": \"f\", \"parameters\": {\"a\": 1}}",
-            "{\"name\": \"f\", \"parameters\": {\"a\": 1}}; {\"name\": \"g\", \"parameters\": {\"a\": 2}}",
-        )
-    };
-    vec![
-        thinks(hermes("hermes"), "", "<think>\nR\n</think>\n\n"),
-        thinks(hermes("polyfilled"), "", "<think>\nR\n</think>\n\n"),
-        thinks(
-            new(
-                "exaone4",
-                "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>",
-                "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>\n<tool_call>{\"name\": \"g\", \"arguments\": {\"a\": 2}}</tool_call>",
-            ),
-            "<think>\n",
-            "R\n</think>\n\n",
-        ),
-        new(
-            "hermes-reversed",
-            "<tool_call>\n{ \"arguments\": {\"a\": 1}, \"name\": \"f\"}\n</tool_call>",
-            "<tool_call>\n{ \"arguments\": {\"a\": 1}, \"name\": \"f\"}\n</tool_call>\n<tool_call>\n{ \"arguments\": {\"a\": 2}, \"name\": \"g\"}\n</tool_call>",
-        ),
-        llama("llama3"),
-        llama("llama4"),
-        Shapes { codes: &["id_generated"], ..new(
-            "mistral-array",
-            "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"123456789\"}]",
-            "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"000000001\"}, {\"name\": \"g\", \"arguments\": {\"a\": 2}, \"id\": \"000000002\"}]",
-        )},
-        Shapes {
-            ids: Some(["123456789", "123456780"]),
-            ..new(
-                "mistral-id",
-                "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": 1}",
-                "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]123456780[ARGS]{\"a\": 2}",
-            )
-        },
-        thinks(
-            new("mistral-args", "[TOOL_CALLS]f[ARGS]{\"a\": 1}", "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{\"a\": 2}"),
-            "",
-            "[THINK]R[/THINK]",
-        ),
-        deepseek("deepseek-r1", r1("f", 1), "\n", r1("g", 2)),
-        deepseek("deepseek-v3.1", v31("f", 1), "", v31("g", 2)),
-        deepseek("deepseek-v3", v3("f", 1), "", v3("g", 2)),
-        dsml("dsml", "function_calls"),
-        dsml("dsml-v4", "tool_calls"),
-        thinks(
-            Shapes {
-                ids: Some(["0", "1"]),
-                ..new(
-                    "cohere-action",
-                    "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": 1}}\n]<|END_ACTION|>",
-                    "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"g\", \"parameters\": {\"a\": 2}}\n]<|END_ACTION|>",
-                )
-            },
-            "",
-            "<|START_THINKING|>R<|END_THINKING|>",
-        ),
-        new(
-            "command-r-plus",
-            "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"a\": 1}\n    }\n]```",
-            "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"a\": 1}\n    },\n    {\n        \"tool_name\": \"g\",\n        \"parameters\": {\"a\": 2}\n    }\n]```",
-        ),
-        new(
-            "functionary-3.1",
-            "<function=f>{\"a\": 1}</function>",
-            "<function=f>{\"a\": 1}</function><function=g>{\"a\": 2}</function>",
-        ),
-        Shapes {
-            says: "all\nT>>>f\n{\"a\": 1}".to_owned(),
-            after: "f\n{\"a\": 1}>>>all\nDone.".to_owned(),
-            prompt: ">>>",
-            bare: true,
-            ..new("functionary-3.2", "f\n{\"a\": 1}", "f\n{\"a\": 1}>>>g\n{\"a\": 2}")
-        },
-        Shapes {
-            says: "<|from|>assistant\n<|recipient|>all\n<|content|>T\n<|from|>assistant\n<|recipient|>f\n<|content|>{\"a\": 1}".to_owned(),
-            after: "<|from|>assistant\n<|recipient|>f\n<|content|>{\"a\": 1}\n<|from|>assistant\n<|recipient|>all\n<|content|>Done.".to_owned(),
-            bare: true,
-            ..new(
-                "functionary-2.2",
-                "<|from|>assistant\n<|recipient|>f\n<|content|>{\"a\": 1}",
-                "<|from|>assistant\n<|recipient|>f\n<|content|>{\"a\": 1}\n<|from|>assistant\n<|recipient|>g\n<|content|>{\"a\": 2}",
-            )
-        },
-        listed("firefunction", " functools", ""),
-        Shapes {
-            thinks: Some((
-                "",
-                "<|channel|>analysis<|message|>R<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}"
-                    .to_owned(),
-            )),
-            says: "<|channel|>commentary<|message|>T<|end|><|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{\"a\": 1}<|call|>"
-                .to_owned(),
-            after: "<|channel|>commentary to=functions.f<|message|>{\"a\": 1}<|end|><|start|>assistant<|channel|>final<|message|>Done.<|return|>"
-                .to_owned(),
-            ..new(
-                "harmony",
-                "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}",
-                "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|end|><|start|>assistant<|channel|>commentary to=functions.g <|constrain|>json<|message|>{\"a\": 2}",
-            )
-        },
-        Shapes {
-            thinks: Some((
-                "",
-                "<|channel|> analysis<|message|> R<|end|><|start|> assistant to=functions.f<|channel|> commentary <|constrain|>  json<|message|> {\"a\": 1}"
-                    .to_owned(),
-            )),
-            says: "<|channel|> commentary<|message|> T<|end|><|start|> assistant to=functions.f<|channel|> commentary<|message|> {\"a\": 1}".to_owned(),
-            after: "<|channel|> commentary to=functions.f<|message|> {\"a\": 1}<|end|><|start|> assistant<|channel|> final<|message|> Done.".to_owned(),
-            ..new(
-                "harmony-spaced",
-                "<|channel|> commentary to=functions.f<|message|> {\"a\": 1}",
-                "<|channel|> commentary to=functions.f<|message|> {\"a\": 1}<|end|><|start|> assistant to=functions.g<|channel|> commentary <|constrain|>  json<|message|> {\"a\": 2}",
-            )
-        },
-        thinks(
-            Shapes {
-                ids: Some(["functions.f:0", "functions.g:1"]),
-                ..new(
-                    "kimi-k2",
-                    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>",
-                    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{\"a\": 2}<|tool_call_end|><|tool_calls_section_end|>",
-                )
-            },
-            "",
-            "<think>R</think>",
-        ),
-        {
-            let one = format!("<|open|>tools<|sep|>{}<|close|>tools<|sep|>", k3("f", 1, "1"));
-            let two = format!("<|open|>tools<|sep|>{}{}<|close|>tools<|sep|>", k3("f", 1, "1"), k3("g", 2, "2"));
-            Shapes {
-                says: format!("<|open|>response<|sep|>T<|close|>response<|sep|>{one}<|close|>message<|sep|>"),
-                thinks: Some((
-                    "<|open|>think<|sep|>",
-                    format!("R<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|>{one}"),
-                )),
-                ids: Some(["1", "2"]),
-                ..new("kimi-k3", &one, &two)
-            }
-        },
-        new(
-            "minimax-m1",
-            &format!("<tool_calls>\n{O1}\n</tool_calls>"),
-            &format!("<tool_calls>\n{O1}\n{O2}\n</tool_calls>"),
-        ),
-        thinks(
-            new(
-                "minimax-m2",
-                &format!("<minimax:tool_call>\n{}</minimax:tool_call>", m2("f", "1")),
-                &format!("<minimax:tool_call>\n{}{}</minimax:tool_call>", m2("f", "1"), m2("g", "2")),
-            ),
-            "<think>\n",
-            "R\n</think>\n\n",
-        ),
-        thinks(
-            new(
-                "minimax-m3",
-                &format!("{m}<tool_call>\n{}{m}</tool_call>", m3("f", "1")),
-                &format!("{m}<tool_call>\n{}{}{m}</tool_call>", m3("f", "1"), m3("g", "2")),
-            ),
-            "",
-            "<mm:think>R</mm:think>",
-        ),
-        thinks(
-            new("qwen-xml", &qwen("f", "1"), &format!("{}\n{}", qwen("f", "1"), qwen("g", "2"))),
-            "<think>\n",
-            "R\n</think>\n\n",
-        ),
-        thinks(
-            new("seed-oss", &seed("f", "1"), &format!("{}\n{}", seed("f", "1"), seed("g", "2"))),
-            "",
-            "<seed:think>R</seed:think>\n",
-        ),
-        thinks(new("glm-kv", &glm("f", "1"), &format!("{}\n{}", glm("f", "1"), glm("g", "2"))), "", "<think>R</think>\n"),
-        thinks(
-            new("glm-kv-compact", &compact("f", "1"), &format!("{}{}", compact("f", "1"), compact("g", "2"))),
-            "<think>",
-            "R</think>",
-        ),
-        thinks(new("ling", &glm("f", "1"), &format!("{}\n{}", glm("f", "1"), glm("g", "2"))), "<think>", "R"),
-        thinks(
-            new(
-                "hy3",
-                &format!("<tool_calls:opensource>\n{}</tool_calls:opensource>", hy("f", "1")),
-                &format!("<tool_calls:opensource>\n{}{}</tool_calls:opensource>", hy("f", "1"), hy("g", "2")),
-            ),
-            "",
-            "<think:opensource>R</think:opensource>",
-        ),
-        thinks(
-            Shapes {
-                says: format!("<answer>T</answer><tool_calls>[{O1}]</tool_calls>"),
-                ..listed("hunyuan-a13b", "<tool_calls>", "</tool_calls>")
-            },
-            "",
-            "<think>\nR\n</think>\n",
-        ),
-        thinks(
-            new(
-                "gemma4",
-                "<|tool_call>call:f{a:1}<tool_call|>",
-                "<|tool_call>call:f{a:1}<tool_call|><|tool_call>call:g{a:2}<tool_call|>",
-            ),
-            "",
-            "<|channel>thought\nR\n<channel|>",
-        ),
-        thinks(listed("toolcall-array", "<TOOLCALL>", "</TOOLCALL>"), "<think>\n", "R\n</think>\n"),
-        thinks(
-            new(
-                "apertus",
-                "<|tools_prefix|>[{\"f\": {\"a\": 1}}]<|tools_suffix|>",
-                "<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {\"a\": 2}}]<|tools_suffix|>",
-            ),
-            "",
-            "<|inner_prefix|>R<|inner_suffix|>",
-        ),
-        thinks(
-            new("lfm2", "<|tool_call_start|>[f(a=1)]<|tool_call_end|>", "<|tool_call_start|>[f(a=1), g(a=2)]<|tool_call_end|>"),
-            "",
-            "<think>R</think>",
-        ),
-        thinks(
-            new("olmo", "<function_calls>f(a=1)</function_calls>", "<function_calls>f(a=1)\ng(a=2)</function_calls>"),
-            "",
-            "<think>R</think>",
-        ),
-        Shapes { bare: true, says: "T [f(a=1)]".to_owned(), ..new("pythonic", "[f(a=1)]", "[f(a=1), g(a=2)]") },
-        Shapes {
-            thinks: Some((
-                "Here are my reasoning steps:\n",
-                format!("R\n[BEGIN FINAL RESPONSE]\n<tool_calls>[{O1}]</tool_calls>"),
-            )),
-            ..listed("apriel", "<tool_calls>", "</tool_calls>")
-        },
-        new(
-            "gigachat3",
-            &format!("<|message_sep|>\n\nfunction call<|role_sep|>\n{O1}"),
-            &format!("<|message_sep|>\n\nfunction call<|role_sep|>\n{O1}<|message_sep|>\n\nfunction call<|role_sep|>\n{O2}"),
-        ),
-        new("gigachat3.1", &format!("<|function_call|>{O1}"), &format!("<|function_call|>{O1}<|function_call|>{O2}")),
-        thinks(
-            new(
-                "minicpm5",
-                "<function name=\"f\"><param name=\"a\">1</param></function>",
-                "<function name=\"f\"><param name=\"a\">1</param></function>\n<function name=\"g\"><param name=\"a\">2</param></function>",
-            ),
-            "<think>\n",
-            "R\n</think>\n\n",
-        ),
-        {
-            let turn = "<|eom|><|start|>assistant";
-            Shapes {
-                thinks: Some(("", format!(" to=self<|message|>R{turn}{}", muse("f", "1")))),
-                says: format!(" to=user<|message|>T{turn}{}", muse("f", "1")),
-                after: format!("{}{turn} to=user<|message|>Done.<|eot|>", muse("f", "1")),
-                prompt: "<|start|>assistant",
-                ..new("muse", &muse("f", "1"), &format!("{}{turn}{}", muse("f", "1"), muse("g", "2")))
-            }
-        },
-        {
-            let one = "<|tool_calls|><|tool_call:begin|>x-1<|tool_call:name|>f<|tool_call:args|>{\"a\": 1}<|tool_call:end|><|calls|>";
-            Shapes {
-                ids: Some(["x-1", "x-2"]),
-                thinks: Some(("", format!("<|think|>R<|end|><|begin|>assistant{one}"))),
-                says: format!("<|content|>T<|end|><|begin|>assistant{one}"),
-                ..new(
-                    "solar",
-                    one,
-                    "<|tool_calls|><|tool_call:begin|>x-1<|tool_call:name|>f<|tool_call:args|>{\"a\": 1}<|tool_call:end|><|tool_call:begin|>x-2<|tool_call:name|>g<|tool_call:args|>{\"a\": 2}<|tool_call:end|><|calls|>",
-                )
-            }
-        },
-        thinks(listed("granite-3.3", "<|tool_call|>", ""), "", "<think>R</think>"),
-        listed("phi4-mini", "<|tool_call|>", "<|/tool_call|>"),
-        new(
-            "internlm2",
-            &format!("<|action_start|><|plugin|>\n{O1}<|action_end|>"),
-            &format!("<|action_start|><|plugin|>\n{O1}<|action_end|><|action_start|><|plugin|>\n{O2}<|action_end|>"),
-        ),
-        Shapes {
-            bare: true,
-            codes: &["id_generated"],
-            says: "T [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"x\"}]".to_owned(),
-            ..new(
-                "bare-array-id",
-                "[{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"x\"}]",
-                "[{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"x\"}, {\"name\": \"g\", \"arguments\": {\"a\": 2}, \"id\": \"y\"}]",
-            )
-        },
-        Shapes { bare: true, says: format!("T [{O1}]"), ..listed("bare-array", "", "") },
-    ]
+    assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
-fn every_family_has_its_shapes() {
-    let named: BTreeSet<_> = shapes().iter().map(|shapes| shapes.family.to_owned()).collect();
+fn the_table_contains_every_family() {
+    let named: BTreeSet<_> = TABLE.iter().map(|replies| replies.family.to_owned()).collect();
     let all = families::all().into_iter().chain([families::polyfilled()]);
     assert_eq!(named, all.map(|format| format.family.into_owned()).collect());
 }
 
 #[test]
 fn calls_as_templates_write_them() {
-    check(shapes().into_iter().flat_map(|shapes| {
-        let Shapes { family, one, two, ids, thinks, says, after, prompt, codes, .. } = shapes;
-        let with_ids = move |mut row: Row| {
-            row.ids =
-                ids.map(|ids| ids[..row.calls.len()].iter().map(|id| (*id).to_owned()).collect());
-            row.codes.extend(row.calls.iter().flat_map(|_| codes));
-            if row.setting.prompt.is_empty() {
-                row.setting.prompt = prompt;
+    check(TABLE.iter().flat_map(|replies| {
+        let family = replies.family;
+        let with_ids = move |mut row: ReplyCase| {
+            row.ids = replies
+                .ids()
+                .map(|ids| ids[..row.calls.len()].iter().map(|id| (*id).to_owned()).collect());
+            if replies.late_ids {
+                row.codes.extend(row.calls.iter().map(|_| "id_generated"));
             }
-            // A message that ends within the turn.
+            if row.setting.prompt.is_empty() {
+                row.setting.prompt = replies.prompt;
+            }
+            // A message ends within the turn.
             if row.text.contains("<|begin|>") || row.text.contains("<|close|>message") {
                 row.codes.push("eog_text_removed");
             }
             row
         };
-        let thinks = thinks
+        let reasoning = replies
+            .reasoning()
             .map(|(prompt, text)| row(family, text).prompt(prompt).reasoning("R").calls(&[F1]));
         let rows = [
-            row(family, one).calls(&[F1]),
-            row(family, two).calls(&[F1, G2]),
-            row(family, says).content("T").calls(&[F1]),
-            row(family, after).content("Done.").calls(&[F1]),
+            row(family, replies.one()).calls(&[F1]),
+            row(family, replies.two()).calls(&[F1, G2]),
+            row(family, replies.text_before()).content("T").calls(&[F1]),
+            row(family, replies.text_after()).content("Done.").calls(&[F1]),
         ];
-        rows.into_iter().chain(thinks).map(with_ids)
+        rows.into_iter().chain(reasoning).map(with_ids)
     }));
 }
 
 #[test]
 fn calls_of_unknown_tools() {
-    check(shapes().into_iter().map(|shapes| {
-        let text = shapes.one.clone();
-        let row = row(shapes.family, text)
-            .prompt(shapes.prompt)
+    check(TABLE.iter().map(|replies| {
+        let one = replies.one();
+        let row = row(replies.family, &*one)
+            .prompt(replies.prompt)
             .with(|row| row.tools = vec![tool("other", json!({}))]);
-        match (shapes.bare, shapes.family) {
-            (true, "functionary-3.2" | "pythonic") => row.content(&shapes.one),
-            (true, "functionary-2.2") => row.content(&shapes.one),
-            (true, _) if shapes.one.starts_with('{') => {
-                row.content(&shapes.one).codes(&["call_like_content"])
-            }
-            (true, _) => row.content(&shapes.one),
-            (false, _) => row.calls(&[F1]).codes(&[&["unknown_tool"], shapes.codes].concat()),
+        match replies.untagged {
+            true if one.starts_with('{') => row.content(&one).codes(&["call_like_content"]),
+            true => row.content(&one),
+            false if replies.late_ids => row.calls(&[F1]).codes(&["unknown_tool", "id_generated"]),
+            false => row.calls(&[F1]).codes(&["unknown_tool"]),
         }
     }));
 }
 
 #[test]
-fn calls_that_nobody_asked_for_are_text() {
-    for shapes in shapes() {
-        let format = family(shapes.family);
+fn calls_are_text_if_the_request_allows_none() {
+    for replies in TABLE {
+        let format = family(replies.family);
         if format.channels.is_some() {
             continue;
         }
-        let parsed = parse(&format, &[], Setting { calls_allowed: false, ..PLAIN }, &shapes.one);
+        let one = replies.one();
+        let parsed = parse(&format, &[], Setting { calls_allowed: false, ..PLAIN }, &one);
         let ends = |text: &str| {
             format.ends.iter().fold(text.to_owned(), |text, end| text.replace(&**end, ""))
         };
-        assert_eq!(ends(&parsed.content).trim(), ends(&shapes.one).trim(), "{}", shapes.family);
+        assert_eq!(ends(&parsed.content).trim(), ends(&one).trim(), "{}", replies.family);
         assert!(parsed.tool_calls.is_empty());
     }
 }
 
-/// Wherever a call is cut off, its text is somewhere, and what was certain stays.
+/// A call may be cut off anywhere. No text is lost, and emitted calls stay.
 #[test]
-fn calls_that_are_cut_off_lose_nothing() {
-    for shapes in shapes() {
-        let format = family(shapes.family);
-        let setting = Setting { prompt: shapes.prompt, ..PLAIN };
-        let whole = parse(&format, &tools(), setting, &shapes.two);
-        for (at, _) in shapes.two.char_indices() {
-            let text = &shapes.two[..at];
+fn truncated_calls_lose_nothing() {
+    for replies in TABLE {
+        let format = family(replies.family);
+        let setting = Setting { prompt: replies.prompt, ..PLAIN };
+        let two = replies.two();
+        let whole = parse(&format, &tools(), setting, &two);
+        for (at, _) in two.char_indices() {
+            let text = &two[..at];
             let parsed = feed(&format, &tools(), setting, [text]);
             let lost = lost(&format, text, &parsed);
-            // The beginning of a word of the markup is no word.
+            // The last word may be an incomplete word of the markup.
             let cut = text.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
             assert!(
                 lost.iter().all(|word| word == cut),
                 "{}: {text:?} lost {lost:?}\n{parsed:?}",
-                shapes.family
+                replies.family
             );
             assert!(parsed.tool_calls.len() <= whole.tool_calls.len());
             for (part, all) in parsed.tool_calls.iter().zip(&whole.tool_calls) {
@@ -691,7 +262,7 @@ fn calls_that_are_cut_off_lose_nothing() {
                     (&part.id, &part.name),
                     (&all.id, &all.name),
                     "{}: {text:?}",
-                    shapes.family
+                    replies.family
                 );
             }
         }
@@ -718,9 +289,9 @@ fn prose_is_text_in_every_family() {
     }));
 }
 
-/// The beginning of a marker at the end of the text is text.
+/// The start of a marker at the end of the text is text.
 #[test]
-fn half_markers_are_given_out() {
+fn incomplete_markers_are_text() {
     let mut wrong = Vec::new();
     for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
         for marker in format.texts() {
@@ -750,7 +321,7 @@ fn half_markers_are_given_out() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// Outputs that are not as the template shows them.
+// Replies that deviate from the template.
 
 fn tagged(object: &str) -> String {
     format!("<tool_call>\n{object}\n</tool_call>")
@@ -827,7 +398,7 @@ fn tagged_objects() {
         plain("hermes", "The tag <tool_call> is used…"),
         plain("hermes", "Text </tool_call> more").codes(&["stray_end_marker"]),
         plain("hermes", O1).codes(&["call_like_content"]),
-        // The table wants content here too, but for an opt-in: this family's format opts in.
+        // This family accepts fenced calls.
         row("hermes", format!("```json\n{O1}\n```")).calls(&[F1]).codes(&["fenced_call"]),
         plain("hermes", &c)
             .codes(&["call_without_tools"])
@@ -917,7 +488,7 @@ fn parameters_in_any_order() {
             "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"b\">x</parameter>\n<parameter name=\"a\">1</parameter>\n</invoke>\n</minimax:tool_call>",
         )
         .calls(&ba),
-        // The other GLM's newlines, and none at all.
+        // With the newlines of the other GLM families, and without newlines.
         row("glm-kv", "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>").calls(&[F1]),
         row("glm-kv-compact", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>").calls(&[F1]),
         row("glm-kv", "<tool_call>zz\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>")
@@ -986,7 +557,7 @@ fn names_and_ids() {
         row("lfm2", "<|tool_call_start|>[f(a=1, b='it\\'s', c=None)]<|tool_call_end|>")
             .calls(&[("f", "{\"a\": 1, \"b\": \"it's\", \"c\": null}")])
             .codes(&["arg_unknown"]),
-        // LFM2.5 may leave the markers out: given names only.
+        // LFM2.5 may omit the markers. Then only names of given tools make calls.
         row("lfm2", "[f(a=1)]").calls(&[F1]),
         plain("lfm2", "[zz(a=1)]"),
         plain("lfm2", "See [f(a=1)] above"),
@@ -1018,12 +589,12 @@ fn messages_with_headers() {
     ]);
 }
 
-/// The template prints no calls, but its source or its vocabulary names a family's markers.
+/// The template writes no calls, but its source or the vocabulary contains a family's markers.
 #[test]
-fn calls_of_evident_families() {
+fn calls_of_families_with_known_markers() {
     let r1 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
     let evident = |markers: &'static [&'static str]| {
-        move |row: &mut Row| {
+        move |row: &mut ReplyCase| {
             row.format.accepted_families = families::evident(&|marker| markers.contains(&marker))
         }
     };
@@ -1046,7 +617,7 @@ fn calls_of_evident_families() {
             .codes(&["malformed_call"]),
         plain("polyfilled", r1),
         row("polyfilled", tagged(O1)).with(evident(&["<|tool_call|>"])).calls(&[F1]),
-        // Without any tag, as the only text.
+        // Without a tag, as the whole reply.
         row("polyfilled", O1).calls(&[F1]),
         row("polyfilled", format!("[{O1}, {O2}]")).calls(&[F1, G2]),
         row("granite-3.3", format!("[{O1}]")).calls(&[F1]),
@@ -1065,20 +636,21 @@ fn hostile_replies_take_linear_time() {
         let start = Instant::now();
         feed(format, &tools(), PLAIN, [text.as_str()]);
         let elapsed = start.elapsed();
-        // A megabyte takes some tenths of a second; other tests run at the same time. Quadratic
-        // would be minutes.
+        // Linear work on a megabyte takes less than a second, even next to other tests. Quadratic
+        // work would take minutes.
         if elapsed.as_secs() > 30 {
             slow.push(format!("{}: {what} takes {elapsed:?}", format.family));
         }
     };
-    for shapes in shapes() {
-        let format = family(shapes.family);
-        let one = shapes.one.trim();
+    for replies in TABLE {
+        let format = family(replies.family);
+        let one = replies.one();
+        let one = one.trim();
         let name = one.find("f\"").or_else(|| one.find('f')).unwrap();
         let value = one.rfind('1').unwrap();
         time(&format, "brackets", "[".repeat(SIZE / 10));
         time(&format, "braces", "{".repeat(SIZE / 10));
-        time(&format, "another's tag", "<tool_call>".repeat(SIZE / 11));
+        time(&format, "another family's tag", "<tool_call>".repeat(SIZE / 11));
         time(&format, "an open name", one[..name].to_owned() + &"f".repeat(SIZE));
         time(&format, "an open value", one[..value].to_owned() + &"[".repeat(SIZE / 10));
         for at in [1, 3, name / 2, name, value] {
@@ -1093,24 +665,24 @@ fn hostile_replies_take_linear_time() {
 }
 
 #[test]
-fn odd_characters() {
-    for shapes in shapes() {
-        let format = family(shapes.family);
-        let mut random = Random::new();
+fn unusual_characters_anywhere() {
+    for replies in TABLE {
+        let format = family(replies.family);
+        let mut random = Random::new(1);
         for _ in 0..60 {
-            // A character in the middle of a reply, or one that is missing.
-            let mut text = format!("T {}", shapes.two);
+            // Characters are inserted or removed.
+            let mut text = format!("T {}", replies.two());
             for _ in 0..=random.below(3) {
                 let mut at = random.below(text.len());
                 while !text.is_char_boundary(at) {
                     at -= 1;
                 }
-                let odd = ["\0", "\u{FFFD}", "\\ud83e", "\"", "{", "<", "é", "\u{E000}", "\n"]
+                let inserted = ["\0", "\u{FFFD}", "\\ud83e", "\"", "{", "<", "é", "\u{E000}", "\n"]
                     [random.below(9)];
                 if random.below(3) == 0 {
                     text.remove(at);
                 } else {
-                    text.insert_str(at, odd);
+                    text.insert_str(at, inserted);
                 }
             }
             let whole = feed(&format, &tools(), PLAIN, [text.as_str()]);

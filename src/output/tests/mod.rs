@@ -1,9 +1,8 @@
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+//! Tests of the reply parser and of detection with the public types of this module.
+
 mod adverse;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod conformance;
+mod family_replies;
 
 use serde_json::{Value, json};
 
@@ -11,7 +10,8 @@ use super::detect::round_trip::RoundTrip;
 use super::*;
 use crate::probing::{Probe, ProbeRenderer};
 use crate::test_support::conformance::thread_time;
-use crate::test_support::replies::{PLAIN, Random, Setting, family, feed, parse, reply_parser};
+use crate::test_support::random::Random;
+use crate::test_support::replies::{PLAIN, Setting, family, feed, parse, reply_parser};
 
 const NO_CALLS: Setting = Setting { calls_allowed: false, ..PLAIN };
 const THINKING: Setting = Setting { prompt: "<think>\n", ..PLAIN };
@@ -26,7 +26,7 @@ fn tools() -> Vec<Value> {
         .to_vec()
 }
 
-/// One text and the message it must become. Calls are `(name, arguments)`.
+/// Checks one text and its message. Calls are `(name, arguments)`.
 #[track_caller]
 fn check(
     setting: Setting,
@@ -50,7 +50,7 @@ fn check(
     parsed
 }
 
-/// A case without reasoning.
+/// Checks a text without reasoning.
 #[track_caller]
 fn text_case(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) {
     check(PLAIN, text, content, None, calls, diagnostics);
@@ -111,112 +111,107 @@ fn calls_as_the_templates_write_them() {
     );
 }
 
-#[test]
-fn calls_as_models_write_them() {
-    let unknown = C.replace("\"f\"", "\"zz\"");
-    text_case(&unknown, "", &[("zz", F1.1)], &["unknown_tool"]);
-    text_case(
-        "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
-        "",
-        &[F1],
-        &[],
-    );
-    text_case(
-        "<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>",
-        "",
-        &[F1],
-        &[],
-    );
-    text_case(
+/// Text, content, calls, codes of diagnostics.
+type TextCase =
+    (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
+
+const CALLS_OF_MODELS: &[TextCase] = &[
+    ("<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>", "", &[F1], &[]),
+    ("<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>", "", &[F1], &[]),
+    (
         "<tool_call>{\"id\": 7, \"name\": \"f\", \"arguments\": {\"a\": 1}, \"x\": [1]}</tool_call>",
         "",
         &[F1],
         &[],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}</tool_call>",
         "",
         &[F1],
         &[],
-    );
-    text_case(
-        "<tool_call>{\"name\": \"f\"}</tool_call>",
-        "",
-        &[("f", "{}")],
-        &["arguments_missing"],
-    );
-    text_case(
+    ),
+    ("<tool_call>{\"name\": \"f\"}</tool_call>", "", &[("f", "{}")], &["arguments_missing"]),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>",
         "",
         &[("f", "{}")],
         &["arguments_null"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
         "",
         &[F1],
         &["arguments_string_unwrapped"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\"}</tool_call>",
         "",
         &[F1],
         &["arguments_string_unwrapped"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": \"\"}</tool_call>",
         "",
         &[("f", "{}")],
         &["arguments_string_unwrapped"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
         "",
         &[("f", "[1]")],
         &["arguments_invalid_json"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>\n{'name': 'f', 'arguments': {'a': True, 'b': [None, False], 'c': 'say \"hi\"', 'd': 'it\\'s'}}\n</tool_call>",
         "",
         &[("f", "{\"a\": true, \"b\": [null, false], \"c\": \"say \\\"hi\\\"\", \"d\": \"it's\"}")],
         &["python_literals"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>",
         "",
         &[F1],
         &["unbalanced_wrapper"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}}\n</tool_call> x",
         "x",
         &[F1],
         &["unbalanced_wrapper"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}\nDone.",
         "Done.",
         &[F1],
         &["unbalanced_wrapper"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1,}}</tool_call>",
         "",
         &[("f", "{\"a\": 1,}")],
         &["arguments_invalid_json"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}</tool_call>",
         "",
         &[("f", "{\"a\": \"x\ny\"}")],
         &["arguments_invalid_json"],
-    );
-    text_case(
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": oops}}</tool_call>.",
         ".",
         &[("f", "{\"a\": oops}")],
         &["arguments_invalid_json"],
-    );
+    ),
+];
+
+#[test]
+fn calls_as_models_write_them() {
+    for (text, content, calls, codes) in CALLS_OF_MODELS {
+        text_case(text, content, calls, codes);
+    }
+    let unknown = C.replace("\"f\"", "\"zz\"");
+    text_case(&unknown, "", &[("zz", F1.1)], &["unknown_tool"]);
     let two = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {\"a\": 2}}";
     text_case(&format!("<tool_call>[{two}]</tool_call>"), "", &[F1, G2], &[]);
     text_case(
@@ -228,7 +223,7 @@ fn calls_as_models_write_them() {
 }
 
 #[test]
-fn tags_that_are_missing_or_too_many() {
+fn missing_and_surplus_tags() {
     text_case(C.trim_end_matches("</tool_call>"), "", &[F1], &["missing_end_marker"]);
     let open = C.trim_end_matches("\n</tool_call>");
     text_case(
@@ -271,7 +266,7 @@ fn tags_that_are_missing_or_too_many() {
 }
 
 #[test]
-fn calls_that_were_cut_off() {
+fn truncated_calls() {
     let cut = |text: &str, calls: &[(&str, &str)], leftover: &[&str]| {
         let parsed = check(PLAIN, text, "", None, calls, &["truncated_call"]);
         assert!(!parsed.complete);
@@ -318,7 +313,7 @@ fn fenced_calls() {
 }
 
 #[test]
-fn calls_that_were_not_asked_for_are_text() {
+fn calls_are_text_if_the_request_allows_none() {
     check(NO_CALLS, C, C, None, &[], &["call_without_tools"]);
     check(NO_CALLS, "The tag <tool_call> is", "The tag <tool_call> is", None, &[], &[]);
 }
@@ -368,7 +363,7 @@ fn calls_inside_reasoning() {
 }
 
 #[test]
-fn a_prompt_calls_nothing() {
+fn calls_in_the_prompt_are_text() {
     for reasoning in [true, false] {
         let tools = tools();
         let mut parser = ReplyParser::new(ReplyParserInput {
@@ -387,17 +382,17 @@ fn a_prompt_calls_nothing() {
         assert_eq!(
             (parsed.content, names),
             (format!("{C} so"), vec!["g"]),
-            "told apart: {reasoning}"
+            "reasoning is separated: {reasoning}"
         );
         assert!(deltas.is_empty() && parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
     }
 }
 
 #[test]
-fn a_header_that_names_nothing_is_text_at_once() {
+fn a_header_without_a_known_name_is_text_at_once() {
     let mut parser =
         reply_parser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
-    // Held as a header, thousands of these would be read again from every one of them on.
+    // If it were held, the work on a long run of these markers would be quadratic.
     let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| parser.push(text));
     let shown = deltas.map(|delta| match delta {
         Delta::Content(text) => text,
@@ -407,7 +402,7 @@ fn a_header_that_names_nothing_is_text_at_once() {
 }
 
 #[test]
-fn an_id_of_an_earlier_call_is_not_used_again() {
+fn the_id_of_an_earlier_call_is_replaced() {
     for (id, codes) in [("abcdefgh1", vec!["id_generated"]), ("abcdefgh2", vec![])] {
         let mut parser = reply_parser(&family("mistral-id"), &tools(), PLAIN);
         parser.reserve_ids(["abcdefgh1".to_owned()].into_iter());
@@ -421,8 +416,8 @@ fn an_id_of_an_earlier_call_is_not_used_again() {
 }
 
 #[test]
-fn calls_that_no_grammar_held_are_judged() {
-    let judged_as = |format: &str, text: &str| {
+fn unconstrained_calls_are_validated() {
+    let validated_as = |format: &str, text: &str| {
         let mut parser = reply_parser(&family(format), &tools(), PLAIN);
         parser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
         parser.push(text);
@@ -432,7 +427,7 @@ fn calls_that_no_grammar_held_are_judged() {
             parsed.tool_calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>(),
         )
     };
-    let judged = |text: &str| judged_as("hermes", text);
+    let validated = |text: &str| validated_as("hermes", text);
     let own = |value: &str| {
         format!(
             "<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n</tool_call>"
@@ -447,23 +442,23 @@ fn calls_that_no_grammar_held_are_judged() {
         )
     };
     let call = |value: &str| (String::new(), vec![format!("{{\"a\": \"{value}\"}}")]);
-    assert_eq!(judged(&own("bad")), call("bad"), "the grammar's affair");
+    assert_eq!(validated(&own("bad")), call("bad"), "the grammar constrains this call");
     for way in [fenced, foreign] {
-        assert_eq!(judged(&way("good")), call("good"));
+        assert_eq!(validated(&way("good")), call("good"));
         let bad = way("bad");
-        assert_eq!(judged(&bad), (bad, vec![]));
+        assert_eq!(validated(&bad), (bad, vec![]));
     }
     let bare = |value: &str| format!("{{\"name\":\"f\",\"parameters\":{{\"a\": \"{value}\"}}}}");
-    assert_eq!(judged_as("llama3", &bare("good")), call("good"));
-    assert_eq!(judged_as("llama3", &bare("bad")), (bare("bad"), vec![]));
+    assert_eq!(validated_as("llama3", &bare("good")), call("good"));
+    assert_eq!(validated_as("llama3", &bare("bad")), (bare("bad"), vec![]));
     let reasoned = format!("<think>{}", own("bad"));
-    assert_eq!(judged(&reasoned), (String::new(), vec![]));
+    assert_eq!(validated(&reasoned), (String::new(), vec![]));
 }
 
-/// What is certain goes out at once: the pieces pushed, and what each push shows (`>` before
-/// reasoning, `#` before a call).
+/// Each case lists the pushed pieces and the deltas of each push (`>` before reasoning, `#` before a
+/// call).
 #[test]
-fn what_is_certain_is_not_held() {
+fn certain_text_is_emitted_at_once() {
     type Pushes = &'static [(&'static str, &'static str)];
     let cases: &[(&str, Setting, Pushes)] = &[
         ("content", PLAIN, &[("Hello", "Hello"), (" ", ""), ("you <", " you"), ("b", " <b")]),
@@ -539,79 +534,82 @@ fn hostile_texts_take_linear_time() {
         let text = unit.repeat(300_000 / unit.len());
         let start = thread_time();
         feed(&hermes(), &tools(), PLAIN, [text.as_str()]);
-        // Linear is well under two seconds unoptimised; quadratic would be hours.
+        // Linear work takes less than two seconds without optimization. Quadratic work would take
+        // hours.
         let took = thread_time().saturating_sub(start);
         assert!(took.as_secs() < 30, "{unit:?} takes {took:?}");
     }
 }
 
+/// Pieces of markup, complete or not.
+const PIECES: &[&str] = &[
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    "```",
+    "```json\n",
+    "\n",
+    " ",
+    "\n\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "'",
+    "\\",
+    "<",
+    "</",
+    "<tool",
+    "{\"name\": \"f\", \"arguments\": {",
+    "{\"name\": \"g\", ",
+    "\"name\": \"f\"",
+    "\"arguments\": ",
+    "\"arguments\": \"{}\"",
+    "null",
+    "True",
+    "1.5",
+    "\\ud83e",
+    "\\udd99",
+    "é",
+    "🦙",
+    C,
+    "}}\n</tool_call>",
+    "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+    "\"x\"",
+    "\"function\": {",
+];
+const FENCED: &str = "\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```";
+/// Pieces with complete calls only. Words next to them cannot be part of a call.
+const WHOLE: &[&str] = &[
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    "\n",
+    " ",
+    "\n\n",
+    "<",
+    "</too",
+    "}",
+    "]",
+    ",",
+    "é",
+    "{1}",
+    C,
+    C2,
+    FENCED,
+];
+
 #[test]
 fn random_mixes_lose_nothing() {
-    const PIECES: [&str; 38] = [
-        "<tool_call>",
-        "</tool_call>",
-        "<think>",
-        "</think>",
-        "```",
-        "```json\n",
-        "\n",
-        " ",
-        "\n\n",
-        "{",
-        "}",
-        "[",
-        "]",
-        ",",
-        ":",
-        "\"",
-        "'",
-        "\\",
-        "<",
-        "</",
-        "<tool",
-        "{\"name\": \"f\", \"arguments\": {",
-        "{\"name\": \"g\", ",
-        "\"name\": \"f\"",
-        "\"arguments\": ",
-        "\"arguments\": \"{}\"",
-        "null",
-        "True",
-        "1.5",
-        "\\ud83e",
-        "\\udd99",
-        "é",
-        "🦙",
-        C,
-        "}}\n</tool_call>",
-        "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
-        "\"x\"",
-        "\"function\": {",
-    ];
-    const FENCED: &str = "\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```";
-    const WHOLE: [&str; 17] = [
-        "<tool_call>",
-        "</tool_call>",
-        "<think>",
-        "</think>",
-        "\n",
-        " ",
-        "\n\n",
-        "<",
-        "</too",
-        "}",
-        "]",
-        ",",
-        "é",
-        "{1}",
-        C,
-        C2,
-        FENCED,
-    ];
     let (format, tools) = (hermes(), tools());
-    let mut random = Random::new();
+    let mut random = Random::new(1);
     for round in 0..4000 {
-        // Every other text has whole calls only: then no prose can belong to a call.
-        let pieces: &[&str] = if round % 2 == 0 { &PIECES } else { &WHOLE };
+        let pieces = if round % 2 == 0 { PIECES } else { WHOLE };
         let (mut text, mut words) = (String::new(), Vec::new());
         for _ in 0..random.below(24) {
             if random.below(3) == 0 {
@@ -619,7 +617,7 @@ fn random_mixes_lose_nothing() {
                 text += &word;
                 words.push(word);
             } else {
-                text += pieces[random.below(pieces.len())];
+                text += random.pick(pieces);
             }
         }
         let setting = Setting {
@@ -642,7 +640,7 @@ fn random_mixes_lose_nothing() {
         }
         shown += &parsed.leftover.concat();
         for word in &words {
-            // Only other members of a call's object, which are part of its markup, are not shown.
+            // Only unknown members of a call's object are removed. They are part of the markup.
             let lost = !shown.contains(word.as_str());
             assert!(
                 !lost || round % 2 == 0 && !parsed.tool_calls.is_empty(),
@@ -650,14 +648,14 @@ fn random_mixes_lose_nothing() {
             );
         }
         if !setting.calls_allowed {
-            let inked = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
+            let visible = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
             let tags = text.matches("<think>").count() * 7 + text.matches("</think>").count() * 8;
             assert!(parsed.tool_calls.is_empty());
             assert!(
-                inked(&parsed.content)
-                    + inked(parsed.reasoning.as_deref().unwrap_or_default())
+                visible(&parsed.content)
+                    + visible(parsed.reasoning.as_deref().unwrap_or_default())
                     + tags
-                    >= inked(&text)
+                    >= visible(&text)
             );
         }
     }
@@ -737,7 +735,7 @@ fn a_template_that_writes_another_format_is_inferred_or_unverified() {
     assert!(report.failed().all(|row| row.reason.contains("no")));
 }
 
-/// One text under the polyfilled format.
+/// Checks one text in the polyfilled format.
 #[track_caller]
 fn polyfilled(
     text: &str,
@@ -794,7 +792,7 @@ fn calls_as_the_polyfill_writes_them() {
 }
 
 #[test]
-fn other_objects_are_text_under_the_polyfilled_format() {
+fn other_objects_are_text_in_the_polyfilled_format() {
     for text in [
         "{\"a\": 1}",
         "{}",

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::profile::ModelProfile;
 use crate::requests::parse::parse_by;
 use crate::test_support::conformance;
-use crate::test_support::replies::{Random, drive, lost};
+use crate::test_support::random::Random;
+use crate::test_support::replies::{drive, lost};
 
 fn arguments(call: &Value) -> Value {
     let text = call["arguments"].as_str().unwrap().trim();
@@ -30,7 +31,7 @@ fn outputs_become_the_expected_messages() {
     let Some(folder) = conformance::folder("outputs") else { return };
     let templates = conformance::templates(&folder);
     let cases = fs::read_to_string(folder.join("outputs/parse-cases.jsonl")).unwrap();
-    let (mut right, mut wrong, mut random) = (0, Vec::new(), Random::new());
+    let (mut right, mut wrong, mut random) = (0, Vec::new(), Random::new(1));
     for case in cases.lines() {
         let case: Value = serde_json::from_str(case).unwrap();
         let name = case["template"].as_str().unwrap();

@@ -1,11 +1,10 @@
-//! Templates that the corpus does not have: shapes of the table, and shapes that a vendor could
-//! invent.
+//! Templates that the corpus does not contain: formats of the family table, and invented formats.
 
 use super::{profile, round_trips};
 
-/// A template whose assistant's turns hold this. `EACH` … `DONE` is a loop over the calls `c` with
-/// the functions `f`, `JSON` the arguments, `PAIRS` … `DONE` a loop over keys `k` and values `v`,
-/// `THOUGHT` the reasoning, `RAW` a value whose strings have no quotes.
+/// A template with this text in the assistant's turns. `EACH` … `DONE` is a loop over the calls `c`
+/// with the functions `f`. `PAIRS` … `DONE` is a loop over keys `k` and values `v`. `JSON` is the
+/// arguments, `THOUGHT` the reasoning, and `RAW` a value whose strings have no quotes.
 fn template(turn: &str) -> String {
     framed("<|assistant|>", turn, "<|end|>")
 }
@@ -168,7 +167,7 @@ fn harmony_spaced() {
 }
 
 #[test]
-fn invented_by_nobody_yet() {
+fn invented_formats() {
     check(
         "brackets",
         &thinking("EACH{{- '<<call ' ~ f.name ~ '>>' -}}JSON{{- '<<end>>' -}}DONE"),

@@ -1,5 +1,5 @@
-//! The round trip of random replies through every template that writes calls: what is rendered
-//! parses back equal.
+//! Random replies through every template that writes calls: a rendered reply must parse to the same
+//! reply.
 
 mod held_out;
 mod sets;
@@ -17,36 +17,36 @@ use crate::probing::ProbeRenderer;
 use crate::profile::ModelProfile;
 use crate::template::Sources;
 use crate::test_support::conformance;
-use sets::{Call, Random, Reply};
+use crate::test_support::random::Random;
+use sets::{SampleCall, SampleReply};
 
-/// Templates that lose what they are given, so that no reader can get it back, with the reason.
+/// Templates that lose information, so that no parser can restore it, and the reason.
 const BROKEN: [(&str, &str); 5] = [
     (
         "vllm.tool_chat_template_gemma3_pythonic",
-        "parameters stand next to each other without a comma: `f(a=1  b=2)`",
+        "parameters are not separated by commas: `f(a=1  b=2)`",
     ),
     (
         "vllm.tool_chat_template_llama4_pythonic",
-        "every value stands between quotes and none is escaped: `f(a=\"say \"x\"\")`",
+        "all values have quotes and no escapes: `f(a=\"say \"x\"\")`",
     ),
-    ("vllm085.tool_chat_template_llama4_pythonic", "strings stand without quotes: `f(a=x, b=y)`"),
-    ("vllm.tool_chat_template_llama3.2_pythonic", "strings stand without quotes: `f(a=x, b=y)`"),
-    ("vllm.tool_chat_template_toolace", "strings stand without quotes: `f(a=x, b=y)`"),
+    ("vllm085.tool_chat_template_llama4_pythonic", "strings have no quotes: `f(a=x, b=y)`"),
+    ("vllm.tool_chat_template_llama3.2_pythonic", "strings have no quotes: `f(a=x, b=y)`"),
+    ("vllm.tool_chat_template_toolace", "strings have no quotes: `f(a=x, b=y)`"),
 ];
 
-/// Replies tried for the first template of each format, and for the others; without optimisation a
-/// few.
+/// The number of replies for the first template of each format, and for the others. A build without
+/// optimization uses fewer.
 const MANY: usize = if cfg!(debug_assertions) { 10 } else { 200 };
 const FEW: usize = if cfg!(debug_assertions) { 1 } else { MANY };
 
-/// Which format is found for each template, how long that takes, and what of a random reply comes
-/// back.
+/// Checks the detected format of each template with random replies, and prints the times.
 #[test]
-fn random_replies_come_back() {
+fn random_replies_survive_the_round_trip() {
     let Some(folder) = conformance::folder("output formats") else { return };
     let mut found = BTreeMap::<String, Vec<String>>::new();
     let mut times = Vec::new();
-    let mut all = Tally::default();
+    let mut all = RoundTripTally::default();
     let mut tried = BTreeMap::<String, usize>::new();
     let (mut total, mut verified, mut failed) = (0, 0, Vec::new());
     let begin = Instant::now();
@@ -105,24 +105,24 @@ fn random_replies_come_back() {
     assert!(failed.is_empty(), "{} templates:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// What became of the replies of one template, or of all.
+/// The results of one template, or of all.
 #[derive(Default)]
-struct Tally {
+struct RoundTripTally {
     sets: usize,
-    /// The template raised an error.
+    /// The number of replies for which the template raised an error.
     refused: usize,
-    /// The template renders what was read as it rendered what was given: by what differs, with the
-    /// templates.
+    /// Replies that the template renders like the parsed ones, although they differ. By difference,
+    /// with the templates.
     lost: BTreeMap<&'static str, (usize, Vec<String>)>,
-    /// Where the template shows text in another place: as content, as reasoning, or not at all.
+    /// Text that the template writes in another place, by kind, with the templates.
     moved: BTreeMap<&'static str, Vec<String>>,
     failures: Vec<String>,
     rendering: Duration,
     reading: Duration,
 }
 
-impl Tally {
-    fn add(&mut self, other: Tally, name: &str) {
+impl RoundTripTally {
+    fn add(&mut self, other: RoundTripTally, name: &str) {
         self.sets += other.sets;
         self.refused += other.refused;
         self.rendering += other.rendering;
@@ -158,7 +158,7 @@ impl Tally {
     }
 }
 
-/// Where the text of a reply comes back.
+/// The part of the parsed reply that a text is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Content,
@@ -166,7 +166,7 @@ enum Shown {
     Nowhere,
 }
 
-fn round_trips(profile: &ModelProfile, format: &Format, sets: usize) -> Tally {
+fn round_trips(profile: &ModelProfile, format: &Format, sets: usize) -> RoundTripTally {
     let renderer = ProbeRenderer::new(|probe| profile.templates.render_probe(probe));
     let tools = sets::tools();
     let trip = Trip {
@@ -179,7 +179,7 @@ fn round_trips(profile: &ModelProfile, format: &Format, sets: usize) -> Tally {
     trip.run(sets)
 }
 
-/// Replies through one template and back.
+/// The round trip of replies through one template.
 struct Trip<'a> {
     form: HistoryForm,
     boundaries: TurnBoundaries,
@@ -189,8 +189,8 @@ struct Trip<'a> {
 }
 
 impl Trip<'_> {
-    fn run(&self, sets: usize) -> Tally {
-        let mut tally = Tally::default();
+    fn run(&self, sets: usize) -> RoundTripTally {
+        let mut tally = RoundTripTally::default();
         let parallel = self.format.calls.as_ref().unwrap().parallel;
         let mut random = Random::new(20_260_727);
         let mut controls = BTreeMap::new();
@@ -210,7 +210,7 @@ impl Trip<'_> {
                 (reply.content.is_empty(), reply.reasoning.is_empty(), reply.calls.len().min(2));
             let (calls, shown) = *controls.entry(kind).or_insert_with(|| self.control(&reply));
             if !calls {
-                tally.moved.entry("calls are left out beside text").or_default();
+                tally.moved.entry("with text, calls are left out").or_default();
                 continue;
             }
             for (text, own, place, moved) in [
@@ -218,19 +218,13 @@ impl Trip<'_> {
                     &reply.content,
                     Shown::Content,
                     shown.0,
-                    [
-                        "content is left out beside calls",
-                        "content beside calls is shown as reasoning",
-                    ],
+                    ["with calls, content is left out", "with calls, content becomes reasoning"],
                 ),
                 (
                     &reply.reasoning,
                     Shown::Reasoning,
                     shown.1,
-                    [
-                        "reasoning is left out beside calls",
-                        "reasoning beside calls is shown as content",
-                    ],
+                    ["with calls, reasoning is left out", "with calls, reasoning becomes content"],
                 ),
             ] {
                 if !text.is_empty() && place != own {
@@ -260,26 +254,30 @@ impl Trip<'_> {
         tally
     }
 
-    /// A history that ends with this reply; None where the template raises an error.
-    fn rendered(&self, reply: &Reply) -> Option<String> {
-        let calls = reply.calls.iter().enumerate().map(|(i, Call { name, arguments, id })| {
-            self.form.call(&self.form.id(i, name, id), name, arguments)
-        });
+    /// Renders a history that ends with this reply. None if the template raises an error.
+    fn rendered(&self, reply: &SampleReply) -> Option<String> {
+        let calls =
+            reply.calls.iter().enumerate().map(|(i, SampleCall { name, arguments, id })| {
+                self.form.call(&self.form.id(i, name, id), name, arguments)
+            });
         let reasoning = Some(&*reply.reasoning).filter(|text| !text.is_empty());
         let reasoning = reasoning.map(|text| ("reasoning_content", text));
         let answer = self.form.answer(&reply.content, reasoning, calls.collect());
         self.renderer.prompt(&TurnBoundaries::history(&self.tools).message(answer))
     }
 
-    /// Whether the template shows the calls of replies like this one, and where their text, by one
-    /// that is easy to read.
-    fn control(&self, like: &Reply) -> (bool, (Shown, Shown)) {
+    /// Whether the template writes the calls of replies like this one, and where it writes their
+    /// text. Found with a reply that is easy to parse.
+    fn control(&self, like: &SampleReply) -> (bool, (Shown, Shown)) {
         let (content, reasoning) = ("Zarvox quillem.", "Brindle first, then quorv.");
         let or_empty =
             |text: &str, rare: &str| if text.is_empty() { String::new() } else { rare.to_owned() };
-        let calls =
-            like.calls.iter().take(2).map(|call| Call { arguments: json!({}), ..call.clone() });
-        let control = Reply {
+        let calls = like
+            .calls
+            .iter()
+            .take(2)
+            .map(|call| SampleCall { arguments: json!({}), ..call.clone() });
+        let control = SampleReply {
             content: or_empty(&like.content, content),
             reasoning: or_empty(&like.reasoning, reasoning),
             calls: calls.collect(),
@@ -289,7 +287,7 @@ impl Trip<'_> {
         };
         let (parsed, _) = self.read(&rendered);
         let place = |text: &str, own: Shown| {
-            // What is shown and does not come back is for the comparison to find.
+            // If written text is not parsed, the comparison reports it.
             if !rendered.contains(text) {
                 Shown::Nowhere
             } else if parsed.content.contains(text) {
@@ -307,7 +305,7 @@ impl Trip<'_> {
         (calls, (place(content, Shown::Content), place(reasoning, Shown::Reasoning)))
     }
 
-    /// Reads the reply at the end of a history, whole and one character at a time.
+    /// Parses the reply at the end of a history, as a whole and one character at a time.
     fn read(&self, rendered: &str) -> (ParsedReply, ParsedReply) {
         let reply = self.boundaries.reply(self.format, rendered);
         let parse = |pieces: &mut dyn Iterator<Item = &str>| {
@@ -323,7 +321,7 @@ impl Trip<'_> {
 
     fn compare(
         &self,
-        reply: &Reply,
+        reply: &SampleReply,
         parsed: &ParsedReply,
         shown: (Shown, Shown),
     ) -> Result<(), String> {
@@ -368,15 +366,20 @@ impl Trip<'_> {
         Ok(())
     }
 
-    /// What the template itself does not tell apart: it renders the reply that was read as it did
-    /// the one given, and both keep the schema. Any other difference is the reader's.
-    fn lost(&self, reply: &Reply, parsed: &ParsedReply, rendered: &str) -> Option<&'static str> {
+    /// The rule by which the template itself loses a difference: it renders the parsed reply like the
+    /// given one, and both obey the schema. Other differences are faults of the parser.
+    fn lost(
+        &self,
+        reply: &SampleReply,
+        parsed: &ParsedReply,
+        rendered: &str,
+    ) -> Option<&'static str> {
         let calls = reply.calls.iter().zip(&parsed.tool_calls).map(|(call, got)| {
             let arguments = serde_json::from_str(&got.arguments).ok()?;
-            Some(Call { name: got.name.clone(), arguments, id: call.id.clone() })
+            Some(SampleCall { name: got.name.clone(), arguments, id: call.id.clone() })
         });
-        let calls: Vec<Call> = calls.collect::<Option<_>>()?;
-        let read = Reply {
+        let calls: Vec<SampleCall> = calls.collect::<Option<_>>()?;
+        let read = SampleReply {
             content: parsed.content.clone(),
             reasoning: parsed.reasoning.clone().unwrap_or_default(),
             calls,
@@ -401,8 +404,8 @@ impl Trip<'_> {
     }
 }
 
-/// Whether a value of no known type says what it is: in elements a string has no quotes, and `12`
-/// may be either.
+/// Whether the type of a value is visible in the text. Strings in elements have no quotes, so `12`
+/// may be a string or a number.
 fn tells_types(format: &Format) -> bool {
     let mut parts = format.calls.iter().flat_map(|calls| &calls.call);
     !parts.any(|part| match part {
@@ -412,7 +415,7 @@ fn tells_types(format: &Format) -> bool {
     })
 }
 
-/// Whether two values are the same JSON; numbers by what they mean.
+/// Whether two values are equal. Numbers are compared by value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
@@ -447,9 +450,9 @@ fn keeps(value: &Value, schema: &Value) -> bool {
     }
 }
 
-/// The rule by which a template loses what differs here. Nested elements (minimax-m3) leave out
-/// members that are null, write a null item as nothing, and empty objects and lists like empty
-/// strings; some templates trim strings.
+/// Names the rule by which a template loses a difference. Nested elements (minimax-m3) leave out null
+/// members, write null items as nothing, and write empty objects and lists like empty strings. Some
+/// templates trim strings.
 fn difference(got: &Value, want: &Value) -> &'static str {
     match (got, want) {
         (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
@@ -463,18 +466,18 @@ fn difference(got: &Value, want: &Value) -> &'static str {
         (Value::Object(_), Value::Object(_)) => "members that are null or empty are left out",
         (Value::Array(_), Value::Array(_)) => "empty items are left out",
         (Value::String(a), Value::String(b)) if a.trim() == b.trim() => {
-            "blanks around a string are left out"
+            "whitespace around a string is left out"
         }
         (Value::String(_), Value::String(_)) => "strings are changed",
         (_, Value::Null) => "null is written as nothing",
         (Value::String(_), _) | (_, Value::String(_)) => {
-            "strings without quotes where the schema names no type"
+            "strings without quotes and without a type in the schema"
         }
-        _ => "nothing tells empty values apart",
+        _ => "empty values look the same",
     }
 }
 
-/// A template of our own.
+/// The profile of a template in this test.
 fn profile(text: &str) -> std::sync::Arc<ModelProfile> {
     ModelProfile::of(&Sources { default: Some(text.to_owned()), ..Sources::default() }).unwrap()
 }

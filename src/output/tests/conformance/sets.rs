@@ -1,49 +1,27 @@
-//! Random replies with calls, and the tools they call: typed, so that a format without types can be
-//! read.
+//! Random replies with calls, and the tools they call. All parameters have types, so that formats
+//! without types can be parsed.
 
 use serde_json::{Map, Value, json};
 
-/// Replies of a seed are the same on every machine.
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() >> 33).unwrap() % n
-    }
-
-    fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len())]
-    }
-}
+use crate::test_support::random::Random;
 
 /// An assistant's message with calls.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Reply {
+pub(super) struct SampleReply {
     pub(super) content: String,
     pub(super) reasoning: String,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<SampleCall>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Call {
+pub(super) struct SampleCall {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: Value,
 }
 
-/// What strings are made of: letters, quotes, brackets and blanks, but no markers of any format.
-const PIECES: [&str; 44] = [
+/// Pieces of strings: letters, quotes, brackets and whitespace, but no markers of any format.
+const PIECES: &[&str] = &[
     "alpha",
     "Zug",
     "Übergröße",
@@ -89,12 +67,12 @@ const PIECES: [&str; 44] = [
     ")",
     "(",
 ];
-/// Strings that look like something else.
-const LIKE: [&str; 14] = [
+/// Strings that look like other values.
+const AMBIGUOUS: &[&str] = &[
     "", " ", "None", "null", "true", "False", "12", "-0", "1.5e10", "[1]", "{}", "\"q\"", "'q'",
     "\n",
 ];
-const INTEGERS: [&str; 9] = [
+const INTEGERS: &[&str] = &[
     "0",
     "-0",
     "-1",
@@ -105,7 +83,7 @@ const INTEGERS: [&str; 9] = [
     "-9876543210987654321098765",
     "1000000",
 ];
-const NUMBERS: [&str; 10] = [
+const NUMBERS: &[&str] = &[
     "1.5e10",
     "0.1",
     "-2.5",
@@ -117,7 +95,7 @@ const NUMBERS: [&str; 10] = [
     "123456789.125",
     "0.30000000000000004",
 ];
-const PROSE: [&str; 16] = [
+const PROSE: &[&str] = &[
     "Zarvox",
     "quillem",
     "Ünder",
@@ -136,16 +114,15 @@ const PROSE: [&str; 16] = [
     "C:\\dir",
 ];
 
-/// A reply with so many calls, one at least. Where nothing `tells_types`, strings that the schema
-/// does not name are words.
+/// A reply with at least one call. Without `tells_types`, strings whose schema has no type are words.
 pub(super) fn reply(
     random: &mut Random,
     calls: usize,
     tools: &[Value],
     tells_types: bool,
-) -> Reply {
+) -> SampleReply {
     let prose = |random: &mut Random| {
-        let words = (0..1 + random.below(8)).map(|_| random.pick(&PROSE)).collect::<Vec<_>>();
+        let words = (0..1 + random.below(8)).map(|_| random.pick(PROSE)).collect::<Vec<_>>();
         words.join(" ")
     };
     let content = if random.below(2) == 0 { prose(random) } else { String::new() };
@@ -160,13 +137,13 @@ pub(super) fn reply(
         let id = (0..9)
             .map(|_| char::from(b"abcdefghijkLMNOPQRSTUVW0123456789"[random.below(33)]))
             .collect();
-        Call { id, name: function["name"].as_str().unwrap().to_owned(), arguments }
+        SampleCall { id, name: function["name"].as_str().unwrap().to_owned(), arguments }
     });
     let calls = calls.collect();
-    Reply { content, reasoning, calls }
+    SampleReply { content, reasoning, calls }
 }
 
-/// A value that the schema allows.
+/// A value that obeys the schema.
 fn value(random: &mut Random, schema: &Value, tells_types: bool, depth: usize) -> Value {
     let kind = schema["type"]
         .as_str()
@@ -198,8 +175,8 @@ fn value(random: &mut Random, schema: &Value, tells_types: bool, depth: usize) -
             None => string(random).into(),
         },
         "integer" if random.below(2) == 0 => random.below(100_000).into(),
-        "integer" => serde_json::from_str(random.pick(&INTEGERS)).unwrap(),
-        "number" => serde_json::from_str(random.pick(&NUMBERS)).unwrap(),
+        "integer" => serde_json::from_str(random.pick(INTEGERS)).unwrap(),
+        "number" => serde_json::from_str(random.pick(NUMBERS)).unwrap(),
         "boolean" => (random.below(2) == 0).into(),
         _ => Value::Null,
     }
@@ -207,9 +184,9 @@ fn value(random: &mut Random, schema: &Value, tells_types: bool, depth: usize) -
 
 fn string(random: &mut Random) -> String {
     match random.below(6) {
-        0 => random.pick(&LIKE).to_owned(),
+        0 => random.pick(AMBIGUOUS).to_owned(),
         1 => format!("{} {}", random.pick(&PIECES[..7]), random.pick(&PIECES[..7])),
-        _ => (0..1 + random.below(8)).map(|_| random.pick(&PIECES)).collect(),
+        _ => (0..1 + random.below(8)).map(|_| random.pick(PIECES)).collect(),
     }
 }
 

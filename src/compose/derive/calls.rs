@@ -7,7 +7,7 @@ use super::Compose;
 use super::call_form::{self, SingleCallForm};
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
-use super::wrapping::{Wrapping, escape};
+use super::wrapping::{Wrapping, escape, with_slot};
 use crate::probing::diff::text_between;
 use crate::probing::{Probe, ProbeRenderer, call};
 
@@ -30,7 +30,7 @@ pub(super) struct CallsForm {
     pub(super) empty: Option<String>,
     /// The template rejects arguments that are not text.
     pub(super) text_arguments: bool,
-    pub(super) residual: Vec<String>,
+    pub(super) residual: Vec<&'static str>,
 }
 
 /// The calls of the probes, with arguments as text or as an object.
@@ -86,18 +86,17 @@ pub(super) fn derive(
     let mut found = CallsForm { text_arguments: renders.text_arguments, ..CallsForm::default() };
     let Some(form) = renders.call_form(compose) else {
         found.residual.push(
-            "a call is not printed as JSON or as text around its name, its id and its arguments"
-                .to_owned(),
+            "a call is not printed as JSON or as text around its name, its id and its arguments",
         );
         return Some(found);
     };
     let turn = CallTurn { chat, first: &form.texts[0] };
     let Some((before, after)) = turn.wrapper(&renders, &mut found) else {
-        found.residual.push("the turn around calls differs from that of a plain answer".to_owned());
+        found.residual.push("the turn around calls differs from that of a plain answer");
         return Some(found);
     };
     if [&before, &after].into_iter().any(|text| contains_needle(text)) {
-        found.residual.push("parts of a call are printed outside the text of the call".to_owned());
+        found.residual.push("parts of a call are printed outside the text of the call");
         return Some(found);
     }
     found.wrapping = Some(renders.wrapping(&form, &before, &after, &mut found.residual));
@@ -145,7 +144,7 @@ impl<'a> CallRenders<'a> {
             };
             return if shown.iter().any(shows_call) { Ok(renders) } else { Err(None) };
         }
-        let residual = vec!["the template rejects tool calls".to_owned()];
+        let residual = vec!["the template rejects tool calls"];
         Err(Some(CallsForm { text_arguments: true, residual, ..CallsForm::default() }))
     }
 
@@ -166,7 +165,7 @@ impl<'a> CallRenders<'a> {
         form: &SingleCallForm,
         before: &str,
         after: &str,
-        residual: &mut Vec<String>,
+        residual: &mut Vec<&'static str>,
     ) -> Wrapping {
         let two = self.render("", &self.calls).or_else(|| self.render(ANSWER, &self.calls));
         let between =
@@ -175,7 +174,7 @@ impl<'a> CallRenders<'a> {
             Some(between) => Wrapping::joined(before, between, after),
             None => {
                 if two.is_some() {
-                    residual.push("several calls are not printed as one is".to_owned());
+                    residual.push("several calls are not printed as one is");
                 }
                 Wrapping::single(before, after)
             }
@@ -237,15 +236,15 @@ impl CallTurn<'_> {
         match (alone, with_text) {
             (Some(alone), Some(text)) => Some(self.combine(&alone, text, found)),
             (Some(alone), None) => {
-                found.residual.push(
-                    "an answer with calls and text is not printed as its parts are".to_owned(),
-                );
+                found
+                    .residual
+                    .push("an answer with calls and text is not printed as its parts are");
                 Some(self.strip(&alone))
             }
             (None, Some(text)) => {
-                found.residual.push(
-                    "an answer with calls and no text is not printed as its parts are".to_owned(),
-                );
+                found
+                    .residual
+                    .push("an answer with calls and no text is not printed as its parts are");
                 found.before_text = text.calls_first;
                 Some((text.before, text.after))
             }
@@ -275,9 +274,7 @@ impl CallTurn<'_> {
             (Some(_), None) if !text.calls_first => (text.before, text.after),
             (lacking, None) => {
                 if lacking.is_none() {
-                    found
-                        .residual
-                        .push("the text before calls depends on the answer's text".to_owned());
+                    found.residual.push("the text before calls depends on the answer's text");
                 }
                 self.strip(alone)
             }
@@ -392,7 +389,7 @@ impl CallsForm {
         let call = &self.form.as_ref()?.template;
         Some([
             format!("{}{call}{}", escape(each_before), escape(each_after)),
-            format!("{}{{tool_calls}}{}", escape(before), escape(after)),
+            with_slot(before, "tool_calls", after),
         ])
     }
 }

@@ -45,14 +45,14 @@ pub(super) struct ChatForm {
     /// Whitespace at both ends of answers is removed.
     pub(super) strips: bool,
     /// What the blocks do not express, in words.
-    pub(super) residual: Vec<String>,
+    pub(super) residual: Vec<&'static str>,
 }
 
 const NOT_PRINTED_ONCE: &str = "the text of a user message is not printed once";
 const NOT_PRINTED_AS_IS: &str = "an earlier answer is not printed as it is";
 
 /// Finds the form of plain chat, or the reason why there is none.
-pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, &'static str> {
     let mut residual = Vec::new();
     let user = Probe::from_user(USER);
     let exchange = user.clone().assistant(ANSWER);
@@ -84,7 +84,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
     let pieces = split_at_needles(&two, [USER, ANSWER, USER_2]).ok_or(NOT_PRINTED_AS_IS)?;
     let (to_answer, to_user) = (pieces[1], pieces[2]);
     if !to_answer.starts_with(&after_user) {
-        residual.push("the last user turn differs from earlier ones".to_owned());
+        residual.push("the last user turn differs from earlier ones");
         after_user = match to_answer.strip_suffix(&generation_prompt) {
             Some(end) if !generation_prompt.is_empty() => end.to_owned(),
             _ => to_answer[..common_prefix(to_answer, &after_user)].to_owned(),
@@ -105,7 +105,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
     let assistant = TurnWrapper { before: before_answer, after: after_answer };
     let own = last.as_deref().and_then(|last| answer_wrapper(last, &after_user));
     if own.is_none() && last.is_some() {
-        residual.push("the last answer is printed differently from earlier ones".to_owned());
+        residual.push("the last answer is printed differently from earlier ones");
     }
     let mut chat = ChatForm {
         opening,
@@ -132,7 +132,7 @@ fn split_opening(
     first: &str,
     before_user: &str,
     before_answer: &str,
-    residual: &mut Vec<String>,
+    residual: &mut Vec<&'static str>,
 ) -> (String, String) {
     if let Some(opening) = first.strip_suffix(before_user) {
         return (opening.to_owned(), String::new());
@@ -143,7 +143,7 @@ fn split_opening(
     if before_answer.starts_with(lacking) {
         return (opening, lacking.to_owned());
     }
-    residual.push(FIRST_DIFFERS.to_owned());
+    residual.push(FIRST_DIFFERS);
     (opening, String::new())
 }
 
@@ -167,7 +167,7 @@ struct AnswerToUser<'a> {
 impl AnswerToUser<'_> {
     /// Splits it into the end of one turn and the start of the other. `last` is the prompt that ends
     /// with an answer.
-    fn split(&self, last: Option<&str>, residual: &mut Vec<String>) -> (String, String) {
+    fn split(&self, last: Option<&str>, residual: &mut Vec<&'static str>) -> (String, String) {
         let AnswerToUser { first, between, users, generation_prompt } = *self;
         let owned = |end: &str, begin: &str| (end.to_owned(), begin.to_owned());
         let ended = last.and_then(|last| last.split_once(ANSWER)).map(|(_, end)| end);
@@ -182,9 +182,7 @@ impl AnswerToUser<'_> {
                 unasked.and_then(|end| Some((end, between.strip_prefix(end)?)))
                 && first.ends_with(begin)
             {
-                residual.push(
-                    "a generation prompt follows the last answer even if not requested".to_owned(),
-                );
+                residual.push("a generation prompt follows the last answer even if not requested");
                 return owned(end, begin);
             }
         }
@@ -197,7 +195,7 @@ impl AnswerToUser<'_> {
         if let Some((end, begin)) = ended.and_then(|end| Some((end, between.strip_prefix(end)?))) {
             return owned(end, begin);
         }
-        residual.push("the last answer ends differently from earlier ones".to_owned());
+        residual.push("the last answer ends differently from earlier ones");
         let (end, begin) = between.split_at(between.len() - common_suffix(first, between));
         owned(end, begin)
     }
@@ -305,7 +303,7 @@ struct EndParts {
 
 impl UserTurnEnd<'_> {
     /// Splits the text after the user message. `users` is the text between two user messages.
-    fn split(&self, users: Option<&str>, residual: &mut Vec<String>) -> EndParts {
+    fn split(&self, users: Option<&str>, residual: &mut Vec<&'static str>) -> EndParts {
         let parts = |at: usize, ending: &str| EndParts {
             after_user: self.tail[..at].to_owned(),
             generation_prompt: self.prompted[at..].to_owned(),
@@ -317,7 +315,7 @@ impl UserTurnEnd<'_> {
         if self.is_appended {
             return parts(self.tail.len(), "");
         }
-        residual.push("the generation prompt is not appended at the end".to_owned());
+        residual.push("the generation prompt is not appended at the end");
         parts(common_prefix(self.tail, self.prompted), "")
     }
 

@@ -12,7 +12,7 @@ use super::roles::RolesForm;
 use super::skills::SkillsForm;
 use super::system::{SystemForm, TurnShape};
 use super::tools::ToolsForm;
-use super::wrapping::escape;
+use super::wrapping::{escape, with_slot};
 
 /// Everything that was found.
 #[derive(Debug, Clone, Default)]
@@ -94,11 +94,7 @@ impl SpecDraft {
 
     fn write_turns(&self, spec: &mut SpecMembers) {
         let ChatForm { user, assistant, generation_prompt, last, .. } = &self.chat;
-        spec.text(
-            "user_template",
-            &format!("{}{{content}}{}", escape(&user.before), escape(&user.after)),
-            "",
-        );
+        spec.text("user_template", &with_slot(&user.before, "content", &user.after), "");
         let calls = self.calls.as_ref().filter(|calls| calls.templates().is_some());
         let own_turn = calls.and_then(|calls| calls.turn.as_deref());
         spec.text("assistant_template_with_calls", own_turn.unwrap_or_default(), "");

@@ -118,7 +118,7 @@ fn derive_with(
         DerivedPart::ALL.map(|part| {
             // A part depends on those before it.
             let below = found.iter().filter(|(other, _)| *other <= part);
-            let known: Vec<String> = below.flat_map(|(_, words)| words.iter().cloned()).collect();
+            let known: Vec<&str> = below.flat_map(|(_, words)| words.iter().copied()).collect();
             parts::compare(part, &expected, derived, &known)
         })
     };
@@ -130,10 +130,10 @@ fn derive_with(
             best = Some((spec, parts, derived));
         }
     }
-    let mut residual: Vec<String> = Vec::new();
+    let mut residual: Vec<&str> = Vec::new();
     for words in found.iter().flat_map(|(_, words)| words) {
         if !residual.contains(words) {
-            residual.push(words.clone());
+            residual.push(words);
         }
     }
     let (spec, parts) = match best {
@@ -143,6 +143,7 @@ fn derive_with(
         }
         None => (None, compare(None)),
     };
+    let residual = residual.into_iter().map(str::to_owned).collect();
     Derivation { spec, parts: parts.into(), residual, renders: foreign.count() }
 }
 
@@ -157,7 +158,7 @@ fn draft(
     if system.inside.is_some() {
         // The start of the first user turn belongs to the system turn.
         system.prefix.clone_into(&mut chat.opening);
-        chat.residual.retain(|words| words != chat::FIRST_DIFFERS);
+        chat.residual.retain(|words| *words != chat::FIRST_DIFFERS);
     }
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
@@ -181,7 +182,7 @@ fn draft(
 }
 
 /// The residuals of each part.
-fn residuals(draft: &SpecDraft) -> Vec<(DerivedPart, Vec<String>)> {
+fn residuals(draft: &SpecDraft) -> Vec<(DerivedPart, Vec<&'static str>)> {
     let tools = draft.tools.as_ref().map(|tools| &tools.residual);
     let calls = draft.calls.as_ref().map(|calls| &calls.residual);
     let results = draft.results.as_ref().map(|results| &results.residual);

@@ -125,7 +125,7 @@ pub(super) fn compare(
     part: DerivedPart,
     expected: &[ExpectedRender],
     derived: Option<&ProbeRenderer<'_>>,
-    residual: &[String],
+    residual: &[&str],
 ) -> PartResult {
     let mut result = PartResult {
         part,

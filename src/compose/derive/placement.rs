@@ -93,9 +93,10 @@ pub(super) fn place(
                     .clone_into(&mut system.after_tools);
                 Some(position)
             } else {
-                system.residual.push(format!(
-                    "{slot} change the system turn differently without a system message"
-                ));
+                system.residual.push(match slot {
+                    "tools" => "tools change the system turn differently without a system message",
+                    _ => "skills change the system turn differently without a system message",
+                });
                 None
             }
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
 use super::results::ResultsForm;
-use super::wrapping::escape;
+use super::wrapping::{escape, with_slot};
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 
@@ -136,10 +136,8 @@ impl ReasoningForm {
 
     /// The fields of a spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
-        let template = self
-            .around
-            .as_ref()
-            .map(|[before, after]| format!("{}{{reasoning}}{}", escape(before), escape(after)));
+        let template =
+            self.around.as_ref().map(|[before, after]| with_slot(before, "reasoning", after));
         let prompt = self.no_thinking_prompt.as_deref().map(escape);
         let fields = [("reasoning_template", template), ("no_thinking_prompt", prompt)];
         fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()

@@ -3,7 +3,7 @@
 use super::calls;
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
-use super::wrapping::{Wrapping, escape};
+use super::wrapping::{Wrapping, escape, with_slot};
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 
@@ -31,7 +31,7 @@ pub(super) struct ResultsForm {
     pub(super) dropped: bool,
     /// An answer after results continues the turn before them.
     pub(super) continued: bool,
-    pub(super) residual: Vec<String>,
+    pub(super) residual: Vec<&'static str>,
 }
 
 impl ResultsForm {
@@ -40,7 +40,7 @@ impl ResultsForm {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
         Some([
             format!("{}{}{}", escape(each_before), self.template, escape(each_after)),
-            format!("{}{{observations}}{}", escape(before), escape(after)),
+            with_slot(before, "observations", after),
         ])
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn derive(
         found.processor = quoted.then_some("json");
         let mark = |result: &str| if quoted { format!("\"{result}\"") } else { result.to_owned() };
         let Some([before, after]) = text_around(foreign, chat, &one, &single, &mark(RESULT)) else {
-            found.residual.push("tool results do not follow the turn before them".to_owned());
+            found.residual.push("tool results do not follow the turn before them");
             return Some(found);
         };
         let after = after.strip_suffix(&*chat.ending).unwrap_or(&after);
@@ -104,7 +104,7 @@ pub(super) fn derive(
         let whole = format!("{after}{}{}", found.end, chat.ending);
         found.template = template;
         if [&before, &after].into_iter().any(|text| contains_needle(text)) {
-            found.residual.push("the text around a tool result is unknown".to_owned());
+            found.residual.push("the text around a tool result is unknown");
             return Some(found);
         }
         let double = foreign.prompt(&first(&two).result("qcalltwox", RESULT_2));
@@ -117,7 +117,7 @@ pub(super) fn derive(
                 Wrapping::joined(&before, between, &after)
             }
             _ => {
-                found.residual.push("several tool results are not printed as one is".to_owned());
+                found.residual.push("several tool results are not printed as one is");
                 Wrapping::single(&before, &after)
             }
         });
@@ -132,7 +132,7 @@ pub(super) fn derive(
         return Some(found);
     }
     refused.then(|| {
-        found.residual.push("the template rejects tool results".to_owned());
+        found.residual.push("the template rejects tool results");
         found
     })
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2};
-use super::wrapping::escape;
+use super::wrapping::with_slot;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 
@@ -58,10 +58,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> RolesForm 
 impl RolesForm {
     /// The fields of a spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
-        let late = self
-            .late
-            .as_ref()
-            .map(|[before, after]| format!("{}{{content}}{}", escape(before), escape(after)));
+        let late = self.late.as_ref().map(|[before, after]| with_slot(before, "content", after));
         let late = late.map(|late| ("late_system_template", late.into()));
         late.into_iter()
             .chain(self.unknown.map(|unknown| ("unknown_roles", unknown.into())))

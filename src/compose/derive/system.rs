@@ -100,7 +100,7 @@ pub(super) struct SystemForm {
     pub(super) empty_is_none: bool,
     /// The format of today's date in the turn.
     pub(super) date_format: Option<&'static str>,
-    pub(super) residual: Vec<String>,
+    pub(super) residual: Vec<&'static str>,
 }
 
 impl SystemForm {
@@ -155,14 +155,14 @@ pub(super) fn date_header(cutoff: &str) -> String {
 /// Finds the form of system messages.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &str) -> SystemForm {
     let base = SystemForm { always: true, with_tools: true, ..SystemForm::default() };
-    let without = |residual: Vec<String>| SystemForm {
+    let without = |residual: Vec<&'static str>| SystemForm {
         prefix: chat.opening.clone(),
         residual,
         ..base.clone()
     };
     let user_only = foreign.prompt(&Probe::from_user(USER)).unwrap_or_default();
     let Some(with_system) = foreign.prompt(&Probe::from_system(SYSTEM).user(USER)) else {
-        return without(vec!["the template rejects system messages".to_owned()]);
+        return without(vec!["the template rejects system messages"]);
     };
     let Some([head, between, _]) = split_at_needles(&with_system, [SYSTEM, USER])
         .as_deref()
@@ -174,15 +174,13 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
         } else {
             "the system text is not before the first user message"
         };
-        return without(vec![words.to_owned()]);
+        return without(vec![words]);
     };
     let mut residual = Vec::new();
     let place = match between.strip_suffix(&*chat.user.before) {
         Some(end) => SystemPlace { prefix: "", opening: &chat.opening, head, end, inside: None },
         None => find_inside(foreign, chat, &user_only, head, between).unwrap_or_else(|| {
-            residual.push(
-                "the system text is inside the first user turn, but not before its text".to_owned(),
-            );
+            residual.push("the system text is inside the first user turn, but not before its text");
             SystemPlace { prefix: "", opening: &chat.opening, head, end: between, inside: None }
         }),
     };
@@ -205,7 +203,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
         };
         date_format = DATES.into_iter().find(later);
         if date_format.is_none() {
-            residual.push("the format of the date is unknown".to_owned());
+            residual.push("the format of the date is unknown");
         }
     }
     let header = cutoff.as_deref().map(date_header).unwrap_or_default();

@@ -10,7 +10,7 @@ use super::chat::ChatForm;
 use super::needles::{ANSWER, SYSTEM, USER, USER_2, contains_needle};
 use super::placement::{self, FilledTurn};
 use super::system::SystemForm;
-use super::wrapping::escape;
+use super::wrapping::{escape, with_slot};
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer, tool};
 
@@ -29,7 +29,7 @@ pub(super) struct ToolsForm {
     pub(super) user: Option<(&'static str, String)>,
     /// An empty list is written like a list of tools.
     pub(super) empty_list: bool,
-    pub(super) residual: Vec<String>,
+    pub(super) residual: Vec<&'static str>,
 }
 
 /// The tools of the probes: unsorted keys, non-ASCII text, an empty object, lists.
@@ -76,7 +76,7 @@ pub(super) fn derive(
             *system = unchanged;
             found = ToolsForm {
                 empty_list: found.empty_list,
-                residual: vec![UNKNOWN_FORM.to_owned()],
+                residual: vec![UNKNOWN_FORM],
                 ..ToolsForm::default()
             };
         }
@@ -153,7 +153,7 @@ fn find_catalogue(
         } else {
             "tools change the prompt without being listed"
         };
-        found.residual.push(words.to_owned());
+        found.residual.push(words);
         return Some((found, ToolJoins::default()));
     };
     let written = &full[catalogue.range.clone()];
@@ -222,8 +222,7 @@ impl CataloguePosition<'_> {
         self.find_also_empty(system, explicit.as_ref());
         let Some((block, items)) = placed.filter(|_| !lacks) else {
             found.residual.push(
-                "the text around the catalogue is not an addition to the prompt without tools"
-                    .to_owned(),
+                "the text around the catalogue is not an addition to the prompt without tools",
             );
             return;
         };
@@ -232,8 +231,7 @@ impl CataloguePosition<'_> {
             found.template = Some("{tools}".to_owned());
             found.residual.push(
                 "the text around the catalogue contains names of tools, which building blocks \
-                 cannot express"
-                    .to_owned(),
+                 cannot express",
             );
         }
     }
@@ -271,9 +269,9 @@ impl CataloguePosition<'_> {
         }
         match placement::place(system, "tools", explicit.as_ref(), default.as_ref()) {
             Some((block, _)) => found.template = Some(escape(&block)),
-            None => found
-                .residual
-                .push("tools change the system turn in a way that is not an addition".to_owned()),
+            None => {
+                found.residual.push("tools change the system turn in a way that is not an addition")
+            }
         }
     }
 
@@ -298,7 +296,7 @@ pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> O
     if items == (0..block.len()) {
         return None;
     }
-    Some(format!("{}{{{slot}}}{}", escape(&block[..items.start]), escape(&block[items.end..])))
+    Some(with_slot(&block[..items.start], slot, &block[items.end..]))
 }
 
 /// The placement and the template of the user turn with tools, if tools change a user turn.

@@ -64,7 +64,10 @@ fn cases() -> Vec<(Probe, &'static str)> {
 
 /// The residuals of conversations that render differently. Those that the template rejects do not
 /// count.
-pub(super) fn differences(foreign: &ProbeRenderer<'_>, derived: &ProbeRenderer<'_>) -> Vec<String> {
+pub(super) fn differences(
+    foreign: &ProbeRenderer<'_>,
+    derived: &ProbeRenderer<'_>,
+) -> Vec<&'static str> {
     let differs = |conversation: &Probe| {
         foreign
             .prompt(conversation)
@@ -73,6 +76,6 @@ pub(super) fn differences(foreign: &ProbeRenderer<'_>, derived: &ProbeRenderer<'
     cases()
         .into_iter()
         .filter(|(conversation, _)| differs(conversation))
-        .map(|(_, words)| words.to_owned())
+        .map(|(_, words)| words)
         .collect()
 }

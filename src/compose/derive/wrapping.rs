@@ -74,6 +74,11 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }
 
+/// A template of a slot between two texts.
+pub(super) fn with_slot(before: &str, slot: &str, after: &str) -> String {
+    format!("{}{{{slot}}}{}", escape(before), escape(after))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

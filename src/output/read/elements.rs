@@ -5,7 +5,8 @@
 //! object. The tag of an item, or a schema that requires it, makes it an array. Text makes it a
 //! value of the schema's type. A string may contain tags. Only an end tag with the element's own
 //! name closes it, and only if another tag follows. An element without an end tag ends where its
-//! parent ends, or where text is followed by an element that is known to be a sibling.
+//! parent ends, or where text is followed by an element that is known to be a sibling. An end tag
+//! that matches no open element ends the arguments.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Tests of all readers: whole texts, texts cut at every position, and round trips.
+//! Tests of all readers: whole texts, texts cut at every position, and round trips. The readers
+//! share the checks, so the tests are in one file.
 
 use serde_json::{Value, json};
 

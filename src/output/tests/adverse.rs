@@ -1,6 +1,7 @@
 //! Replies of every family, as templates write them and as models deviate from that.
 //!
-//! The expected messages are written by hand.
+//! The expected messages are written by hand. The cases are in one file so that they can be
+//! compared.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,5 @@
-//! Tests of the reply parser and of detection with the public types of this module.
+//! Tests of the reply parser and of detection with the public types of this module. The cases are
+//! in one file so that they can be compared.
 
 mod adverse;
 mod conformance;

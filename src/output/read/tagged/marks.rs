@@ -217,7 +217,7 @@ impl ParameterMarks {
 
     /// Matches the end of a value without an end tag. `at_start` says whether the value is empty so
     /// far.
-    pub(super) fn cut(&self, text: &str, at_start: bool) -> MarkMatch {
+    pub(super) fn missing_end_tag(&self, text: &str, at_start: bool) -> MarkMatch {
         if text.len() > MAX_SPREAD {
             return MarkMatch::No;
         }

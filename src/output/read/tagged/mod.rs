@@ -195,8 +195,11 @@ impl TaggedReader {
             && !self.held.is_empty()
         {
             let end = self.marks.end_tag(&self.held, open.cdata);
-            let end =
-                if open.cdata { end } else { end.or(self.marks.cut(&self.held, open.at_start)) };
+            let end = if open.cdata {
+                end
+            } else {
+                end.or(self.marks.missing_end_tag(&self.held, open.at_start))
+            };
             match end {
                 MarkMatch::Part => return,
                 MarkMatch::Full(used) => {

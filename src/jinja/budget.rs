@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::error::{Result, TemplateError};
-use super::value::Value;
 
 /// Bounds of one render.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,11 +134,6 @@ impl Budget {
     pub(crate) fn charge_unchecked(self: &Rc<Budget>, bytes: usize) -> Charge {
         self.live.set(self.live.get().saturating_add(bytes));
         Charge { budget: Some(Rc::clone(self)), bytes }
-    }
-
-    /// Accounts for a number of values, until the charge is dropped.
-    pub(crate) fn charge_values(self: &Rc<Budget>, count: usize) -> Result<Charge> {
-        self.charge(count.saturating_mul(size_of::<Value>()))
     }
 
     /// The longest result.

@@ -8,6 +8,7 @@
 mod budget;
 mod builtins;
 mod error;
+mod quote;
 mod syntax;
 mod unicode;
 mod value;
@@ -18,7 +19,7 @@ mod vm;
 mod tests;
 
 use std::ops::Range;
-use syntax::parser;
+use syntax::{inspect, parser};
 
 pub(crate) use budget::{Bounds, Budget, thread_time};
 pub(crate) use error::TemplateError;
@@ -51,7 +52,12 @@ pub(crate) struct Rendered {
 impl Template {
     /// Compiles a source.
     pub(crate) fn compile(source: &str) -> Result<Template, TemplateError> {
-        parser::parse(source).map(|parsed| Template { parsed })
+        parser::parse(source, &builtins::NAMES).map(|parsed| Template { parsed })
+    }
+
+    /// Reads the source without rendering it.
+    pub(crate) fn inspect(&self) -> Inspection {
+        inspect::inspect(&self.parsed, &builtins::NAMES)
     }
 
     /// Renders within bounds.

@@ -7,30 +7,47 @@ use crate::jinja::error::{ErrorKind, Result, TemplateError};
 use crate::jinja::value::iterate;
 use crate::jinja::value::iterate::MAX_RANGE;
 use crate::jinja::value::print;
-use crate::jinja::value::runtime::{Builtin, Object};
+use crate::jinja::value::runtime::{GlobalFunction, Object};
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Namespace, Range, Value};
 use crate::jinja::vm::arguments::{Args, integer, string};
+use crate::jinja::vm::attribute;
 use crate::jinja::vm::interpreter::Interpreter;
 
-const GLOBALS: [(&str, Builtin); 8] = [
-    ("lipsum", |_, _| {
-        Err(TemplateError::unsupported(
-            "the function 'lipsum' is not supported: renders are reproducible",
-        ))
-    }),
-    ("range", range),
-    ("dict", dict),
-    ("namespace", namespace),
-    ("raise_exception", raise_exception),
-    ("strftime_now", strftime_now),
-    ("cycler", cycler),
-    ("joiner", joiner),
+const FUNCTIONS: [GlobalFunction; 8] = [
+    GlobalFunction::Lipsum,
+    GlobalFunction::Range,
+    GlobalFunction::Dict,
+    GlobalFunction::Namespace,
+    GlobalFunction::RaiseException,
+    GlobalFunction::StrftimeNow,
+    GlobalFunction::Cycler,
+    GlobalFunction::Joiner,
 ];
 
 /// The function of this name.
-pub(crate) fn find(name: &str) -> Option<(&'static str, Builtin)> {
-    GLOBALS.into_iter().find(|(known, _)| *known == name)
+pub(crate) fn find(name: &str) -> Option<GlobalFunction> {
+    FUNCTIONS.into_iter().find(|function| function.name() == name)
+}
+
+/// Calls a function.
+pub(crate) fn call(
+    function: GlobalFunction,
+    interpreter: &mut Interpreter<'_>,
+    args: Args,
+) -> Result<Value> {
+    match function {
+        GlobalFunction::Lipsum => Err(TemplateError::unsupported(
+            "the function 'lipsum' is not supported: renders are reproducible",
+        )),
+        GlobalFunction::Range => range(args),
+        GlobalFunction::Dict => dict(interpreter, args),
+        GlobalFunction::Namespace => namespace(interpreter, args),
+        GlobalFunction::RaiseException => raise_exception(interpreter, args),
+        GlobalFunction::StrftimeNow => strftime_now(interpreter, args),
+        GlobalFunction::Cycler => cycler(args),
+        GlobalFunction::Joiner => joiner(args),
+    }
 }
 
 fn raise_exception(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
@@ -49,7 +66,7 @@ fn strftime_now(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> 
     Value::text(&interpreter.budget, text)
 }
 
-fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn range(args: Args) -> Result<Value> {
     if !args.named.is_empty() {
         return Err(TemplateError::value("range() takes no keyword arguments"));
     }
@@ -126,31 +143,20 @@ fn namespace(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let mut attributes = Vec::with_capacity(dict.len());
     for (key, value) in dict.entries() {
         let name = print::text(&budget, key)?;
-        refuse_underscore(&name)?;
+        attribute::refuse_underscore(&name)?;
         attributes.push((name, value.clone()));
     }
     Ok(Value::Namespace(Rc::new(Namespace::new(&budget, attributes)?)))
 }
 
-/// transformers' sandbox keeps such names from templates.
-pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
-    if !name.starts_with('_') {
-        return Ok(());
-    }
-    Err(TemplateError::unsupported(format!(
-        "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
-        print::quoted_string(name)
-    )))
-}
-
-fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn cycler(args: Args) -> Result<Value> {
     if args.positional.is_empty() {
         return Err(TemplateError::value("at least one item has to be provided"));
     }
     Ok(Value::object(Object::Cycler { items: args.positional, at: Cell::new(0) }))
 }
 
-fn joiner(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn joiner(args: Args) -> Result<Value> {
     let [separator] = args.bind("joiner", ["sep"], 0)?;
     let separator = separator.unwrap_or_else(|| Value::Text(Text::uncharged(", ", Vec::new())));
     Ok(Value::object(Object::Joiner { separator, used: Cell::new(false) }))

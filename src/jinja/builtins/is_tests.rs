@@ -2,115 +2,126 @@
 
 use super::filters;
 use crate::jinja::error::Result;
-use crate::jinja::syntax::ast::Comparison;
+use crate::jinja::syntax::ast::{Arithmetic, BuiltinId, Comparison};
 use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
-use crate::jinja::value::number;
-use crate::jinja::value::number::Arithmetic;
+use crate::jinja::value::{number, print};
 use crate::jinja::value::runtime::Object;
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
+use crate::jinja::vm::operators;
 
 /// A test.
 pub(crate) type Test = fn(&mut Interpreter<'_>, &Value, Args) -> Result<bool>;
 
+/// Every test by name.
+static TESTS: [(&str, Test); 39] = [
+    ("defined", |_, value, args| args.expect_none("defined").map(|()| !value.is_undefined())),
+    ("undefined", |_, value, args| args.expect_none("undefined").map(|()| value.is_undefined())),
+    ("none", |_, value, args| args.expect_none("none").map(|()| value.is_none())),
+    ("boolean", |_, value, args| {
+        args.expect_none("boolean").map(|()| matches!(value, Value::Bool(_)))
+    }),
+    ("true", |_, value, args| {
+        args.expect_none("true").map(|()| matches!(value, Value::Bool(true)))
+    }),
+    ("false", |_, value, args| {
+        args.expect_none("false").map(|()| matches!(value, Value::Bool(false)))
+    }),
+    ("integer", |_, value, args| {
+        args.expect_none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_)))
+    }),
+    ("float", |_, value, args| {
+        args.expect_none("float").map(|()| matches!(value, Value::Float(_)))
+    }),
+    ("number", |_, value, args| args.expect_none("number").map(|()| number::is_number(value))),
+    ("string", |_, value, args| {
+        args.expect_none("string").map(|()| matches!(value, Value::Text(_)))
+    }),
+    ("mapping", |_, value, args| {
+        args.expect_none("mapping").map(|()| matches!(value, Value::Dict(_)))
+    }),
+    ("sequence", |_, value, args| args.expect_none("sequence").map(|()| is_sequence(value))),
+    ("iterable", |_, value, args| args.expect_none("iterable").map(|()| is_iterable(value))),
+    ("callable", |_, value, args| args.expect_none("callable").map(|()| is_callable(value))),
+    ("escaped", |_, value, args| {
+        args.expect_none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe()))
+    }),
+    ("lower", |interpreter, value, args| {
+        args.expect_none("lower")?;
+        let text = print::text(&interpreter.budget, value)?;
+        Ok(is_case(&text, char::is_lowercase))
+    }),
+    ("upper", |interpreter, value, args| {
+        args.expect_none("upper")?;
+        let text = print::text(&interpreter.budget, value)?;
+        Ok(is_case(&text, char::is_uppercase))
+    }),
+    ("even", |interpreter, value, args| {
+        args.expect_none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2)))
+    }),
+    ("odd", |interpreter, value, args| {
+        args.expect_none("odd")?;
+        let rest = remainder(interpreter, value, &Value::Int(2))?;
+        compare::equal(&interpreter.budget, &rest, &Value::Int(1))
+    }),
+    ("divisibleby", |interpreter, value, args| {
+        let [number] = args.bind("test_divisibleby", ["num"], 1)?;
+        is_multiple(interpreter, value, &number.unwrap_or(Value::None))
+    }),
+    ("sameas", |interpreter, value, args| {
+        let [other] = args.bind("test_sameas", ["other"], 1)?;
+        is_same(interpreter, value, &other.unwrap_or(Value::None))
+    }),
+    ("filter", |interpreter, value, args| {
+        args.expect_none("test_filter")?;
+        compare::hash(&interpreter.budget, value)?;
+        Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
+    }),
+    ("test", |interpreter, value, args| {
+        args.expect_none("test_test")?;
+        compare::hash(&interpreter.budget, value)?;
+        Ok(value.as_str().is_some_and(|name| find(name).is_some()))
+    }),
+    ("in", |interpreter, value, args| {
+        let [container] = args.bind("test_in", ["seq"], 1)?;
+        interpreter.compare(Comparison::In, value, &container.unwrap_or(Value::None))
+    }),
+    ("eq", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
+    ("equalto", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
+    ("==", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
+    ("ne", |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)),
+    ("!=", |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)),
+    ("lt", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
+    ("lessthan", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
+    ("<", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
+    ("le", |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)),
+    ("<=", |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)),
+    ("gt", |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)),
+    ("greaterthan", |interpreter, value, args| {
+        compared(interpreter, Comparison::Greater, value, args)
+    }),
+    (">", |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)),
+    ("ge", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
+    (">=", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
+];
+
 /// The test of this name.
+pub(crate) fn id(name: &str) -> Option<BuiltinId> {
+    let index = TESTS.iter().position(|(known, _)| *known == name)?;
+    u8::try_from(index).ok().map(BuiltinId)
+}
+
+/// The function of a test.
+#[inline]
+pub(crate) fn function(id: BuiltinId) -> Test {
+    TESTS[usize::from(id.0)].1
+}
+
+/// The function of the test of this name.
 pub(crate) fn find(name: &str) -> Option<Test> {
-    Some(match name {
-        "defined" => |_, value, args| args.expect_none("defined").map(|()| !value.is_undefined()),
-        "undefined" => {
-            |_, value, args| args.expect_none("undefined").map(|()| value.is_undefined())
-        }
-        "none" => |_, value, args| args.expect_none("none").map(|()| value.is_none()),
-        "boolean" => {
-            |_, value, args| args.expect_none("boolean").map(|()| matches!(value, Value::Bool(_)))
-        }
-        "true" => {
-            |_, value, args| args.expect_none("true").map(|()| matches!(value, Value::Bool(true)))
-        }
-        "false" => {
-            |_, value, args| args.expect_none("false").map(|()| matches!(value, Value::Bool(false)))
-        }
-        "integer" => |_, value, args| {
-            args.expect_none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_)))
-        },
-        "float" => {
-            |_, value, args| args.expect_none("float").map(|()| matches!(value, Value::Float(_)))
-        }
-        "number" => |_, value, args| args.expect_none("number").map(|()| number::is_number(value)),
-        "string" => {
-            |_, value, args| args.expect_none("string").map(|()| matches!(value, Value::Text(_)))
-        }
-        "mapping" => {
-            |_, value, args| args.expect_none("mapping").map(|()| matches!(value, Value::Dict(_)))
-        }
-        "sequence" => |_, value, args| args.expect_none("sequence").map(|()| is_sequence(value)),
-        "iterable" => |_, value, args| args.expect_none("iterable").map(|()| is_iterable(value)),
-        "callable" => |_, value, args| args.expect_none("callable").map(|()| is_callable(value)),
-        "escaped" => |_, value, args| {
-            args.expect_none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe()))
-        },
-        "lower" => |interpreter, value, args| {
-            args.expect_none("lower")?;
-            let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
-            Ok(is_case(&text, char::is_lowercase))
-        },
-        "upper" => |interpreter, value, args| {
-            args.expect_none("upper")?;
-            let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
-            Ok(is_case(&text, char::is_uppercase))
-        },
-        "even" => |interpreter, value, args| {
-            args.expect_none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2)))
-        },
-        "odd" => |interpreter, value, args| {
-            args.expect_none("odd")?;
-            let rest = remainder(interpreter, value, &Value::Int(2))?;
-            compare::equal(&interpreter.budget, &rest, &Value::Int(1))
-        },
-        "divisibleby" => |interpreter, value, args| {
-            let [number] = args.bind("test_divisibleby", ["num"], 1)?;
-            is_multiple(interpreter, value, &number.unwrap_or(Value::None))
-        },
-        "sameas" => |interpreter, value, args| {
-            let [other] = args.bind("test_sameas", ["other"], 1)?;
-            is_same(interpreter, value, &other.unwrap_or(Value::None))
-        },
-        "filter" => |interpreter, value, args| {
-            args.expect_none("test_filter")?;
-            compare::hash(&interpreter.budget, value)?;
-            Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
-        },
-        "test" => |interpreter, value, args| {
-            args.expect_none("test_test")?;
-            compare::hash(&interpreter.budget, value)?;
-            Ok(value.as_str().is_some_and(|name| find(name).is_some()))
-        },
-        "in" => |interpreter, value, args| {
-            let [container] = args.bind("test_in", ["seq"], 1)?;
-            interpreter.compare(Comparison::In, value, &container.unwrap_or(Value::None))
-        },
-        "eq" | "equalto" | "==" => {
-            |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)
-        }
-        "ne" | "!=" => {
-            |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)
-        }
-        "lt" | "lessthan" | "<" => {
-            |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)
-        }
-        "le" | "<=" => {
-            |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)
-        }
-        "gt" | "greaterthan" | ">" => {
-            |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)
-        }
-        "ge" | ">=" => {
-            |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)
-        }
-        _ => return None,
-    })
+    id(name).map(function)
 }
 
 fn compared(
@@ -167,7 +178,7 @@ pub(crate) fn is_case(text: &str, wanted: fn(char) -> bool) -> bool {
 }
 
 fn remainder(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<Value> {
-    crate::jinja::vm::operators::arithmetic(interpreter, Arithmetic::Mod, value, divisor)
+    operators::arithmetic(interpreter, Arithmetic::Mod, value, divisor)
 }
 
 fn is_multiple(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {

@@ -7,3 +7,13 @@ pub(crate) mod is_tests;
 pub(crate) mod methods;
 mod pprint;
 mod tojson;
+
+use crate::jinja::syntax::ast::BuiltinNames;
+
+/// The names that `syntax` asks for.
+pub(crate) const NAMES: BuiltinNames = BuiltinNames {
+    filter: filters::id,
+    test: is_tests::id,
+    is_global: |name| globals::find(name).is_some(),
+    is_member: methods::is_member,
+};

@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::quote::QuotedPart;
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
 use crate::jinja::value::number;
-use crate::jinja::value::print::{QuotedPart, push_part};
+use crate::jinja::value::print::push_part;
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::vm::arguments::Args;

@@ -4,13 +4,23 @@ use std::sync::Arc;
 
 use num_bigint::BigInt;
 
-use crate::jinja::builtins::filters::Filter;
-use crate::jinja::builtins::is_tests::Test;
-use crate::jinja::value::number::Arithmetic;
-
 /// A name or string of the source, by its place in the template's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(pub(crate) u32);
+
+/// A filter or test: its index in a table of `builtins`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BuiltinId(pub(crate) u8);
+
+/// What the parser asks about the names of builtins. `syntax` imports none of them.
+#[derive(Debug)]
+pub(crate) struct BuiltinNames {
+    pub(crate) filter: fn(&str) -> Option<BuiltinId>,
+    pub(crate) test: fn(&str) -> Option<BuiltinId>,
+    pub(crate) is_global: fn(&str) -> bool,
+    /// Whether a dict's attribute of this name can only be a member.
+    pub(crate) is_member: fn(&str) -> bool,
+}
 
 #[derive(Debug)]
 pub(crate) struct Stmt {
@@ -135,8 +145,8 @@ pub(crate) enum ExprKind {
     Slice(Box<Expr>, Box<[Option<Expr>; 3]>),
     Call(Box<Expr>, Arguments),
     /// The filter is None if there is none of this name: an error only when it is reached.
-    Filter(Box<Expr>, Name, Option<Filter>, Arguments),
-    Test(Box<Expr>, Name, Option<Test>, Arguments),
+    Filter(Box<Expr>, Name, Option<BuiltinId>, Arguments),
+    Test(Box<Expr>, Name, Option<BuiltinId>, Arguments),
     Not(Box<Expr>),
     Negative(Box<Expr>),
     Positive(Box<Expr>),
@@ -155,6 +165,32 @@ pub(crate) enum ExprKind {
     },
     /// The text that a block statement captured.
     Captured,
+}
+
+/// An arithmetic operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arithmetic {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+    Pow,
+}
+
+impl Arithmetic {
+    pub(crate) fn symbol(self) -> &'static str {
+        match self {
+            Arithmetic::Add => "+",
+            Arithmetic::Sub => "-",
+            Arithmetic::Mul => "*",
+            Arithmetic::Div => "/",
+            Arithmetic::FloorDiv => "//",
+            Arithmetic::Mod => "%",
+            Arithmetic::Pow => "** or pow()",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

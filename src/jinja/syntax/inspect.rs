@@ -7,10 +7,10 @@
 
 use std::collections::HashSet;
 
-use super::ast::{Arguments, Comparison, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
+use super::ast::{
+    Arguments, BuiltinNames, Comparison, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target,
+};
 use super::parser::ParsedTemplate;
-use crate::jinja::Template;
-use crate::jinja::builtins::globals;
 
 /// Something in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,22 +57,21 @@ const CUTTING: [&str; 8] = [
 /// Names that a loop, a macro or a call block has of its own.
 const SPECIAL: [&str; 6] = ["loop", "caller", "varargs", "kwargs", "self", "super"];
 
-impl Template {
-    /// Reads the source.
-    pub(crate) fn inspect(&self) -> Inspection {
-        let ParsedTemplate { body, names, .. } = &self.parsed;
-        let mut inspector = Inspector {
-            names,
-            scopes: vec![HashSet::new()],
-            at_top: HashSet::new(),
-            macros: 0,
-            seen: HashSet::new(),
-            found: Inspection::default(),
-        };
-        collect_assigned(body, &mut inspector.at_top);
-        inspector.statements(body);
-        inspector.found
-    }
+/// Reads a source.
+pub(crate) fn inspect(parsed: &ParsedTemplate, builtins: &BuiltinNames) -> Inspection {
+    let ParsedTemplate { body, names, .. } = parsed;
+    let mut inspector = Inspector {
+        builtins,
+        names,
+        scopes: vec![HashSet::new()],
+        at_top: HashSet::new(),
+        macros: 0,
+        seen: HashSet::new(),
+        found: Inspection::default(),
+    };
+    collect_assigned(body, &mut inspector.at_top);
+    inspector.statements(body);
+    inspector.found
 }
 
 /// Names that statements set in their own scope.
@@ -105,6 +104,7 @@ fn target_names(target: &Target, names: &mut HashSet<u32>) {
 }
 
 struct Inspector<'a> {
+    builtins: &'a BuiltinNames,
     names: &'a [Box<str>],
     scopes: Vec<HashSet<u32>>,
     /// What the outermost scope sets anywhere: a macro may be called when all of it is set.
@@ -238,7 +238,7 @@ impl<'a> Inspector<'a> {
         if is_set {
             return;
         }
-        let is_global = globals::find(self.text(name)).is_some();
+        let is_global = (self.builtins.is_global)(self.text(name));
         let Some(site) = self.first(0, name, line) else { return };
         if is_global { self.found.globals.push(site) } else { self.found.variables.push(site) }
     }
@@ -381,6 +381,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
+    use crate::jinja::Template;
 
     fn inspect(source: &str) -> Inspection {
         Template::compile(source).unwrap().inspect()

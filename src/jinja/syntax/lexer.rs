@@ -3,6 +3,7 @@
 use num_bigint::BigInt;
 
 use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::quote::quoted_string;
 use crate::jinja::unicode;
 
 /// A token and its line, from 1.
@@ -279,7 +280,7 @@ impl<'s> Lexer<'s> {
                 let Some(op) = OPERATORS.into_iter().find(|op| rest.starts_with(op)) else {
                     return self.fail(format!(
                         "unexpected char {} at {}",
-                        crate::jinja::value::print::quoted_string(&first.to_string()),
+                        quoted_string(&first.to_string()),
                         self.at
                     ));
                 };
@@ -338,7 +339,7 @@ impl<'s> Lexer<'s> {
         let Some((end, _)) = end else {
             return self.fail(format!(
                 "unexpected char {} at {}",
-                crate::jinja::value::print::quoted_string(&quote.to_string()),
+                quoted_string(&quote.to_string()),
                 self.at
             ));
         };

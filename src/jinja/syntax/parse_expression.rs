@@ -5,12 +5,10 @@ use std::collections::HashSet;
 
 use num_traits::ToPrimitive;
 
-use super::ast::{Arguments, Comparison, Expr, ExprKind};
+use super::ast::{Arguments, Arithmetic, Comparison, Expr, ExprKind};
 use super::lexer::TokenKind;
 use super::parser::{TemplateParser, deepest, deepest_argument};
-use crate::jinja::builtins::{filters, is_tests};
 use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::value::number::Arithmetic;
 
 impl TemplateParser {
     pub(crate) fn parse_expression(&mut self) -> Result<Expr> {
@@ -476,7 +474,7 @@ impl TemplateParser {
             let name = self.parse_dotted_name()?;
             let arguments =
                 if self.is_op("(") { self.parse_arguments()? } else { Arguments::default() };
-            let filter = filters::find(&name);
+            let filter = (self.builtins.filter)(&name);
             if filter.is_none() {
                 self.unknown.get_or_insert(
                     TemplateError::unsupported(format!("No filter named '{name}'.")).at(line),
@@ -530,7 +528,7 @@ impl TemplateParser {
             }
             _ => Arguments::default(),
         };
-        let test = is_tests::find(&name);
+        let test = (self.builtins.test)(&name);
         if test.is_none() {
             self.unknown.get_or_insert(
                 TemplateError::unsupported(format!("No test named '{name}'.")).at(line),

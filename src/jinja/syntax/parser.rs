@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ast::{Arguments, Block, Expr, ExprKind, Name, Stmt};
+use super::ast::{Arguments, Block, BuiltinNames, Expr, ExprKind, Name, Stmt};
 use super::lexer::{LexerToken, TokenKind, tokens};
-use crate::jinja::builtins::methods;
 use crate::jinja::error::{Result, TemplateError};
 
 /// How deep statements, and how deep expressions may nest.
@@ -35,8 +34,9 @@ pub(crate) struct ParsedTemplate {
 }
 
 /// Parses a source.
-pub(crate) fn parse(source: &str) -> Result<ParsedTemplate> {
+pub(crate) fn parse(source: &str, builtins: &'static BuiltinNames) -> Result<ParsedTemplate> {
     let mut parser = TemplateParser {
+        builtins,
         tokens: tokens(source)?,
         at: 0,
         names: Vec::new(),
@@ -57,7 +57,7 @@ pub(crate) fn parse(source: &str) -> Result<ParsedTemplate> {
     match parser.missing.or(parser.unknown) {
         Some(error) => Err(error),
         None => {
-            let members = parser.names.iter().map(|name| methods::is_member(name)).collect();
+            let members = parser.names.iter().map(|name| (builtins.is_member)(name)).collect();
             Ok(ParsedTemplate { body, blocks: parser.blocks, names: parser.names, members })
         }
     }
@@ -84,6 +84,7 @@ impl Uses {
 }
 
 pub(crate) struct TemplateParser {
+    pub(crate) builtins: &'static BuiltinNames,
     tokens: Vec<LexerToken>,
     pub(crate) at: usize,
     names: Vec<Box<str>>,

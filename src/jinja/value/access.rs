@@ -7,8 +7,6 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::Value;
-
 /// The notes of one render.
 #[derive(Debug, Default)]
 pub(crate) struct AccessLog {
@@ -54,10 +52,8 @@ impl Watch {
         Watch { log: Rc::clone(log), path: path.into() }
     }
 
-    pub(crate) fn record_member(&self, key: &Value) {
-        if let Some(name) = key.as_str() {
-            self.log.record(&format!("{}.{name}", self.path));
-        }
+    pub(crate) fn record_member(&self, name: &str) {
+        self.log.record(&format!("{}.{name}", self.path));
     }
 
     pub(crate) fn record_item(&self, index: usize) {

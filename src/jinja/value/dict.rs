@@ -91,8 +91,8 @@ impl Dict {
     pub(crate) fn entries(&self) -> &[(Value, Value)] {
         if let Some(watch) = &self.watch {
             watch.record_iteration();
-            for (key, _) in &self.entries {
-                watch.record_member(key);
+            for name in self.entries.iter().filter_map(|(key, _)| key.as_str()) {
+                watch.record_member(name);
             }
         }
         &self.entries
@@ -135,9 +135,9 @@ impl Dict {
                 .map(|place| &self.entries[place])
                 .find(|(key, _)| key.is_text(name))
         };
-        let (key, value) = found?;
+        let (_, value) = found?;
         if let Some(watch) = &self.watch {
-            watch.record_member(key);
+            watch.record_member(name);
         }
         Some(value)
     }

@@ -24,6 +24,7 @@ use num_bigint::BigInt;
 
 use super::budget::{Budget, Charge};
 use super::error::{Result, TemplateError};
+use crate::jinja::quote::quoted_string;
 use access::Watch;
 use dict::Dict;
 use runtime::Object;
@@ -289,6 +290,13 @@ impl Value {
     }
 }
 
+impl Budget {
+    /// Accounts for a number of values, until the charge is dropped.
+    pub(crate) fn charge_values(self: &Rc<Budget>, count: usize) -> Result<Charge> {
+        self.charge(count.saturating_mul(size_of::<Value>()))
+    }
+}
+
 impl Undefined {
     /// What using it raises.
     pub(crate) fn error(&self) -> TemplateError {
@@ -481,7 +489,7 @@ impl fmt::Debug for Value {
         match self {
             Value::Int(number) => write!(f, "{number}"),
             Value::Text(text) => {
-                f.write_str(&self::print::quoted_string(&text.chars().take(60).collect::<String>()))
+                f.write_str(&quoted_string(&text.chars().take(60).collect::<String>()))
             }
             Value::None => f.write_str("None"),
             Value::Bool(true) => f.write_str("True"),

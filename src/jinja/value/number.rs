@@ -9,6 +9,7 @@ use num_traits::{FromPrimitive, One, Signed, ToPrimitive, Zero};
 use super::Value;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::syntax::ast::Arithmetic;
 use crate::jinja::unicode;
 
 /// The longest integer that arithmetic makes, in bits: enough for anything but an attack.
@@ -178,32 +179,6 @@ pub(crate) fn quotient(a: &BigInt, b: &BigInt) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "rounds half to even, as Python does")]
     let number = whole as f64 * 2f64.powi(power / 2) * 2f64.powi(power - power / 2);
     number.is_finite().then_some(if a.is_negative() == b.is_negative() { number } else { -number })
-}
-
-/// An arithmetic operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arithmetic {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    FloorDiv,
-    Mod,
-    Pow,
-}
-
-impl Arithmetic {
-    pub(crate) fn symbol(self) -> &'static str {
-        match self {
-            Arithmetic::Add => "+",
-            Arithmetic::Sub => "-",
-            Arithmetic::Mul => "*",
-            Arithmetic::Div => "/",
-            Arithmetic::FloorDiv => "//",
-            Arithmetic::Mod => "%",
-            Arithmetic::Pow => "** or pow()",
-        }
-    }
 }
 
 /// The result for two numbers; None when one is not a number.

@@ -9,17 +9,43 @@ use super::Value;
 use super::text::Text;
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::quote::quoted_string;
 use crate::jinja::syntax::ast::{Block, For, Macro};
-use crate::jinja::vm::arguments::Args;
-use crate::jinja::vm::interpreter::Interpreter;
-use crate::jinja::vm::scope::ScopeId;
 
-/// A function that the environment defines.
-pub(crate) type Builtin = fn(&mut Interpreter<'_>, Args) -> Result<Value>;
+/// A global function, which `builtins` implements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GlobalFunction {
+    Lipsum,
+    Range,
+    Dict,
+    Namespace,
+    RaiseException,
+    StrftimeNow,
+    Cycler,
+    Joiner,
+}
+
+impl GlobalFunction {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            GlobalFunction::Lipsum => "lipsum",
+            GlobalFunction::Range => "range",
+            GlobalFunction::Dict => "dict",
+            GlobalFunction::Namespace => "namespace",
+            GlobalFunction::RaiseException => "raise_exception",
+            GlobalFunction::StrftimeNow => "strftime_now",
+            GlobalFunction::Cycler => "cycler",
+            GlobalFunction::Joiner => "joiner",
+        }
+    }
+}
+
+/// A scope of the interpreter: an index into its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScopeId(pub(crate) usize);
 
 pub(crate) enum Object {
-    /// A global function of this name.
-    Builtin(&'static str, Builtin),
+    Function(GlobalFunction),
     /// A method and what it belongs to.
     Method {
         receiver: Value,
@@ -179,10 +205,10 @@ impl Generator {
 impl Object {
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
-            Object::Builtin("range", _)
-            | Object::Builtin("dict", _)
-            | Object::Builtin("namespace", _) => "type",
-            Object::Builtin(..) => "function",
+            Object::Function(
+                GlobalFunction::Range | GlobalFunction::Dict | GlobalFunction::Namespace,
+            ) => "type",
+            Object::Function(_) => "function",
             Object::Method { .. } => "builtin_function_or_method",
             Object::Macro(_) => "Macro",
             Object::Loop(_) => "LoopContext",
@@ -197,7 +223,7 @@ impl Object {
 
     pub(crate) fn owner_name(&self) -> &'static str {
         match self {
-            Object::Builtin(..) => "function object",
+            Object::Function(_) => "function object",
             Object::Method { .. } => "builtin_function_or_method object",
             Object::Macro(_) => "jinja2.runtime.Macro object",
             Object::Loop(_) => "jinja2.runtime.LoopContext object",
@@ -226,12 +252,12 @@ impl Object {
     /// `repr`, without the addresses that Python prints.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Object::Builtin(name, _) => format!("<function {name}>"),
+            Object::Function(function) => format!("<function {}>", function.name()),
             Object::Method { receiver, name } => {
                 format!("<built-in method {} of {} object>", name.as_str(), receiver.type_name())
             }
             Object::Macro(MacroObject { name: Some(name), .. }) => {
-                format!("<Macro {}>", super::print::quoted_string(name))
+                format!("<Macro {}>", quoted_string(name))
             }
             Object::Macro(_) => "<Macro anonymous>".to_owned(),
             Object::Loop(of) => match of.known_length() {
@@ -250,7 +276,7 @@ impl Object {
     /// Whether two objects that are not one are equal all the same.
     pub(crate) fn is_same(&self, other: &Object) -> bool {
         match (self, other) {
-            (Object::Builtin(a, _), Object::Builtin(b, _)) => a == b,
+            (Object::Function(a), Object::Function(b)) => a == b,
             _ => false,
         }
     }
@@ -279,7 +305,7 @@ impl Object {
             Object::Joiner { separator, .. } => {
                 values.push(std::mem::replace(separator, Value::None))
             }
-            Object::Builtin(..) | Object::Macro(_) | Object::Template | Object::Block(_) => {}
+            Object::Function(_) | Object::Macro(_) | Object::Template | Object::Block(_) => {}
         }
     }
 }

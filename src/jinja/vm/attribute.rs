@@ -3,7 +3,8 @@
 use super::interpreter::Interpreter;
 use super::operators;
 use crate::jinja::builtins::methods;
-use crate::jinja::error::{ErrorKind, Result};
+use crate::jinja::error::{ErrorKind, Result, TemplateError};
+use crate::jinja::quote::quoted_string;
 use crate::jinja::value::runtime::{LoopObject, Object};
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Undefined, Value};
@@ -174,4 +175,15 @@ pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value)
         return Ok(own_attribute(interpreter, of, name)?.unwrap_or_else(|| missing(of, name)));
     }
     Ok(Value::undefined(Undefined::Element(of.owner_name(), index.clone())))
+}
+
+/// transformers' sandbox keeps such names from templates.
+pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
+    if !name.starts_with('_') {
+        return Ok(());
+    }
+    Err(TemplateError::unsupported(format!(
+        "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
+        quoted_string(name)
+    )))
 }

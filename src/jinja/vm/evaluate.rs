@@ -7,10 +7,9 @@ use super::arguments::Args;
 use super::borrowed::Borrowed;
 use super::interpreter::Interpreter;
 use super::{attribute, operators};
-use crate::jinja::builtins::methods;
+use crate::jinja::builtins::{filters, globals, is_tests, methods};
 use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::syntax::ast::{Arguments, Comparison, Expr, ExprKind};
-use crate::jinja::value::number::Arithmetic;
+use crate::jinja::syntax::ast::{Arguments, Arithmetic, Comparison, Expr, ExprKind};
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
@@ -94,7 +93,7 @@ impl<'t> Interpreter<'t> {
                 let operand = self.eval(operand)?;
                 let args = self.arguments(arguments)?;
                 match filter {
-                    Some(filter) => filter(self, operand, args),
+                    Some(filter) => filters::function(*filter)(self, operand, args),
                     None => Err(TemplateError::unsupported(format!(
                         "No filter named '{}' found.",
                         self.name(*name)
@@ -105,7 +104,7 @@ impl<'t> Interpreter<'t> {
                 let operand = self.eval(operand)?;
                 let args = self.arguments(arguments)?;
                 match test {
-                    Some(test) => Ok(Value::Bool(test(self, &operand, args)?)),
+                    Some(test) => Ok(Value::Bool(is_tests::function(*test)(self, &operand, args)?)),
                     None => Err(TemplateError::unsupported(format!(
                         "No test named '{}' found.",
                         self.name(*name)
@@ -336,7 +335,7 @@ impl<'t> Interpreter<'t> {
             )));
         };
         match &**object {
-            Object::Builtin(_, function) => function(self, args),
+            Object::Function(function) => globals::call(*function, self, args),
             Object::Method { receiver, name } => methods::call(self, receiver, name, args),
             Object::Macro(called) => self.call_macro(called, args),
             Object::Loop(of) => self.call_loop(of, args),

@@ -7,17 +7,19 @@ use std::sync::Arc;
 
 use super::arguments::Args;
 use super::borrowed::Borrowed;
-use super::operators;
-use super::scope::{ScopeId, Scopes};
+use super::scope::Scopes;
+use super::{attribute, operators};
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::globals;
 use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::syntax::ast::{Block, Expr, ExprKind, Macro, Name, Stmt, StmtKind, Target};
+use crate::jinja::quote::quoted_string;
+use crate::jinja::syntax::ast::{
+    Arithmetic, Block, Expr, ExprKind, Macro, Name, Stmt, StmtKind, Target,
+};
 use crate::jinja::syntax::parser::{CALLER, KWARGS, ParsedTemplate, VARARGS};
 use crate::jinja::value;
 use crate::jinja::value::access::AccessLog;
-use crate::jinja::value::number::Arithmetic;
-use crate::jinja::value::runtime::{MacroObject, Object};
+use crate::jinja::value::runtime::{GlobalFunction, MacroObject, Object, ScopeId};
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{iterate, print};
@@ -148,10 +150,10 @@ impl<'t> Interpreter<'t> {
             return value.clone();
         }
         let text = self.name(name);
-        if let Some((name, function)) = globals::find(text)
-            && (name != "strftime_now" || self.context.strftime_now.is_some())
+        if let Some(function) = globals::find(text)
+            && (function != GlobalFunction::StrftimeNow || self.context.strftime_now.is_some())
         {
-            return Value::object(Object::Builtin(name, function));
+            return Value::object(Object::Function(function));
         }
         if text == "self" {
             return Value::object(Object::Template);
@@ -443,7 +445,7 @@ impl<'t> Interpreter<'t> {
                     ));
                 };
                 let attribute = self.text(*attribute);
-                globals::refuse_underscore(&attribute)?;
+                attribute::refuse_underscore(&attribute)?;
                 self.budget.step(namespace.len() as u64 / 16)?;
                 self.track_cycle(&holder, &value)?;
                 namespace.set(&attribute, value);
@@ -530,10 +532,8 @@ impl<'t> Interpreter<'t> {
     /// Sets the parameters of a macro in the current scope.
     fn bind(&mut self, called: &MacroObject, args: Args) -> Result<()> {
         let code = &called.code;
-        let title = called.name.as_ref().map_or_else(
-            || "None".to_owned(),
-            |name| crate::jinja::value::print::quoted_string(name),
-        );
+        let title =
+            called.name.as_ref().map_or_else(|| "None".to_owned(), |name| quoted_string(name));
         let Args { positional, mut named } = args;
         let count = code.parameters.len();
         let mut rest = positional.into_iter();
@@ -575,10 +575,7 @@ impl<'t> Interpreter<'t> {
                 "caller" => format!(
                     "macro {title} was invoked with two values for the special caller argument. This is most likely a bug."
                 ),
-                name => format!(
-                    "macro {title} takes no keyword argument {}",
-                    crate::jinja::value::print::quoted_string(name)
-                ),
+                name => format!("macro {title} takes no keyword argument {}", quoted_string(name)),
             };
             return Err(TemplateError::value(message));
         }

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use super::arguments::Args;
 use super::interpreter::{Flow, Interpreter};
-use super::scope::ScopeId;
 use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::syntax::ast::For;
 use crate::jinja::syntax::parser::LOOP;
 use crate::jinja::value::Value;
 use crate::jinja::value::iterate;
-use crate::jinja::value::runtime::{LoopObject, LoopSource, Object};
+use crate::jinja::value::runtime::{LoopObject, LoopSource, Object, ScopeId};
 
 impl Interpreter<'_> {
     /// Runs a loop over a value within a scope; `depth` counts the calls of a recursive loop.

@@ -5,9 +5,7 @@
 
 use crate::jinja::syntax::ast::Name;
 use crate::jinja::value::Value;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ScopeId(usize);
+use crate::jinja::value::runtime::ScopeId;
 
 #[derive(Default)]
 struct Scope {

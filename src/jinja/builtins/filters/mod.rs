@@ -7,6 +7,7 @@ mod wordwrap;
 
 use super::tojson;
 use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::syntax::ast::BuiltinId;
 use crate::jinja::value::Value;
 use crate::jinja::value::iterate;
 use crate::jinja::vm::arguments::Args;
@@ -15,70 +16,87 @@ use crate::jinja::vm::interpreter::Interpreter;
 /// A filter: what is left of the bar, and the arguments.
 pub(crate) type Filter = fn(&mut Interpreter<'_>, Value, Args) -> Result<Value>;
 
+/// Every filter by name.
+static FILTERS: [(&str, Filter); 54] = [
+    ("abs", numbers::abs),
+    ("attr", sequences::attr),
+    ("batch", sequences::batch),
+    ("capitalize", text::capitalize),
+    ("center", text::center),
+    ("count", length),
+    ("d", default),
+    ("default", default),
+    ("dictsort", sequences::dictsort),
+    ("e", text::escape),
+    ("escape", text::escape),
+    ("filesizeformat", numbers::filesizeformat),
+    ("first", sequences::first),
+    ("float", numbers::float),
+    ("forceescape", text::forceescape),
+    ("format", text::format),
+    ("groupby", sequences::groupby),
+    ("indent", text::indent),
+    ("int", numbers::int),
+    ("items", sequences::items),
+    ("join", text::join),
+    ("last", sequences::last),
+    ("length", length),
+    ("list", sequences::list),
+    ("lower", text::lower),
+    ("map", sequences::map),
+    ("max", sequences::max),
+    ("min", sequences::min),
+    ("pprint", text::pprint),
+    ("random", |_, _, _| {
+        Err(TemplateError::unsupported(
+            "the filter 'random' is not supported: renders are reproducible",
+        ))
+    }),
+    ("reject", sequences::reject),
+    ("rejectattr", sequences::rejectattr),
+    ("replace", text::replace),
+    ("reverse", sequences::reverse),
+    ("round", numbers::round),
+    ("safe", text::safe),
+    ("select", sequences::select),
+    ("selectattr", sequences::selectattr),
+    ("slice", sequences::slice),
+    ("sort", sequences::sort),
+    ("string", text::string),
+    ("striptags", text::striptags),
+    ("sum", sequences::sum),
+    ("title", text::title),
+    ("tojson", |interpreter, value, args| tojson::filter(&interpreter.budget, &value, args)),
+    ("trim", text::trim),
+    ("truncate", text::truncate),
+    ("unique", sequences::unique),
+    ("upper", text::upper),
+    ("urlencode", text::urlencode),
+    ("urlize", |_, _, _| {
+        Err(TemplateError::unsupported(
+            "the filter 'urlize' is not supported: prompts have no links",
+        ))
+    }),
+    ("wordcount", text::wordcount),
+    ("wordwrap", wordwrap::wordwrap),
+    ("xmlattr", text::xmlattr),
+];
+
 /// The filter of this name.
+pub(crate) fn id(name: &str) -> Option<BuiltinId> {
+    let index = FILTERS.iter().position(|(known, _)| *known == name)?;
+    u8::try_from(index).ok().map(BuiltinId)
+}
+
+/// The function of a filter.
+#[inline]
+pub(crate) fn function(id: BuiltinId) -> Filter {
+    FILTERS[usize::from(id.0)].1
+}
+
+/// The function of the filter of this name.
 pub(crate) fn find(name: &str) -> Option<Filter> {
-    Some(match name {
-        "abs" => numbers::abs,
-        "attr" => sequences::attr,
-        "batch" => sequences::batch,
-        "capitalize" => text::capitalize,
-        "center" => text::center,
-        "count" | "length" => length,
-        "d" | "default" => default,
-        "dictsort" => sequences::dictsort,
-        "e" | "escape" => text::escape,
-        "filesizeformat" => numbers::filesizeformat,
-        "first" => sequences::first,
-        "float" => numbers::float,
-        "forceescape" => text::forceescape,
-        "format" => text::format,
-        "groupby" => sequences::groupby,
-        "indent" => text::indent,
-        "int" => numbers::int,
-        "items" => sequences::items,
-        "join" => text::join,
-        "last" => sequences::last,
-        "list" => sequences::list,
-        "lower" => text::lower,
-        "map" => sequences::map,
-        "max" => sequences::max,
-        "min" => sequences::min,
-        "pprint" => text::pprint,
-        "random" => |_, _, _| {
-            Err(TemplateError::unsupported(
-                "the filter 'random' is not supported: renders are reproducible",
-            ))
-        },
-        "reject" => sequences::reject,
-        "rejectattr" => sequences::rejectattr,
-        "replace" => text::replace,
-        "reverse" => sequences::reverse,
-        "round" => numbers::round,
-        "safe" => text::safe,
-        "select" => sequences::select,
-        "selectattr" => sequences::selectattr,
-        "slice" => sequences::slice,
-        "sort" => sequences::sort,
-        "string" => text::string,
-        "striptags" => text::striptags,
-        "sum" => sequences::sum,
-        "title" => text::title,
-        "tojson" => |interpreter, value, args| tojson::filter(&interpreter.budget, &value, args),
-        "trim" => text::trim,
-        "truncate" => text::truncate,
-        "unique" => sequences::unique,
-        "upper" => text::upper,
-        "urlencode" => text::urlencode,
-        "urlize" => |_, _, _| {
-            Err(TemplateError::unsupported(
-                "the filter 'urlize' is not supported: prompts have no links",
-            ))
-        },
-        "wordcount" => text::wordcount,
-        "wordwrap" => wordwrap::wordwrap,
-        "xmlattr" => text::xmlattr,
-        _ => return None,
-    })
+    id(name).map(function)
 }
 
 fn length(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {

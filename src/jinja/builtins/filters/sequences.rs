@@ -11,7 +11,7 @@ use crate::jinja::builtins::methods;
 use crate::jinja::builtins::methods::pairs;
 use crate::jinja::builtins::{filters, is_tests};
 use crate::jinja::error::{ErrorKind, Result, TemplateError};
-use crate::jinja::value::number::Arithmetic;
+use crate::jinja::syntax::ast::Arithmetic;
 use crate::jinja::value::runtime::{Generator, Object};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{compare, iterate};

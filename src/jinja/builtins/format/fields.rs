@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::repr;
 use super::spec::write_value;
 use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::quote::quoted_string;
 use crate::jinja::value::Value;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{markup, print};
@@ -191,7 +192,7 @@ fn lookup(
                 Value::Dict(dict) => dict.get_name(first).cloned(),
                 _ => None,
             };
-            found.ok_or_else(|| TemplateError::value(print::quoted_string(first)))?
+            found.ok_or_else(|| TemplateError::value(quoted_string(first)))?
         }
     };
     while !rest.is_empty() {

@@ -7,6 +7,7 @@ use num_traits::Signed;
 use super::{FormatSpec, float_digits, pad_number, pad_text, repr};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::quote::quoted_string;
 use crate::jinja::value::Value;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{iterate, markup, number, print};
@@ -57,7 +58,7 @@ pub(crate) fn percent(
             let key = &rest[1..end];
             budget.step_bytes(key.len())?;
             let Some(value) = mapping.get_name(key) else {
-                return Err(TemplateError::value(print::quoted_string(key)));
+                return Err(TemplateError::value(quoted_string(key)));
             };
             given = Some(value.clone());
             rest = &rest[end + 1..];

@@ -19,7 +19,7 @@ use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::iterate;
 use crate::jinja::value::number;
-use crate::jinja::value::runtime::Object;
+use crate::jinja::value::runtime::{GlobalFunction, Object};
 use crate::jinja::value::text::Text;
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
@@ -44,7 +44,7 @@ pub(crate) fn has(of: &Value, name: &str) -> bool {
         Value::Object(object) => match &**object {
             Object::Loop(_) => matches!(name, "cycle" | "changed"),
             Object::Cycler { .. } => matches!(name, "next" | "reset"),
-            Object::Builtin("dict", _) => name == "fromkeys",
+            Object::Function(GlobalFunction::Dict) => name == "fromkeys",
             _ => false,
         },
         _ => false,
@@ -224,7 +224,7 @@ pub(crate) fn call(
                 at.set(0);
                 Ok(Value::None)
             }
-            (Object::Builtin(..), _) => containers::from_keys(&budget, args),
+            (Object::Function(_), _) => containers::from_keys(&budget, args),
             _ => Err(TemplateError::value(format!("'{}' object is not callable", of.type_name()))),
         },
         other => {

@@ -3,17 +3,21 @@
 mod case;
 mod containers;
 mod html;
+mod search;
+mod split;
 mod text;
 
 pub(crate) use case::changed_case;
 pub(crate) use containers::pairs;
 pub(crate) use html::strip_tags;
-pub(crate) use text::{line_parts, pad, replace, trim};
+pub(crate) use split::line_parts;
+pub(crate) use text::{pad, replace, trim};
 
 use std::rc::Rc;
 
 use num_traits::Signed;
 
+use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
@@ -27,10 +31,7 @@ use crate::jinja::vm::interpreter::Interpreter;
 /// Whether a value has a method of this name.
 pub(crate) fn has(of: &Value, name: &str) -> bool {
     match of {
-        Value::Text(text) => {
-            self::text::NAMES.contains(&name)
-                || text.is_safe() && self::text::MARKUP_NAMES.contains(&name)
-        }
+        Value::Text(text) => self::text::has(text, name),
         Value::List(list) => {
             matches!(name, "count" | "index" | "copy")
                 || list.is_growable() && matches!(name, "append" | "extend" | "insert" | "pop")
@@ -167,24 +168,7 @@ pub(crate) fn call(
             let wanted = wanted.unwrap_or(Value::None);
             containers::find(&budget, &items, name, &wanted, 0, items.len())
         }
-        Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
-            args.expect_none(name)?;
-            let number = number::big(of).unwrap_or_default();
-            match name.as_str() {
-                "bit_length" => {
-                    Ok(Value::count(usize::try_from(number.bits()).unwrap_or(usize::MAX)))
-                }
-                "bit_count" => {
-                    let digits = number.abs().to_str_radix(2);
-                    Ok(Value::count(digits.bytes().filter(|digit| *digit == b'1').count()))
-                }
-                "as_integer_ratio" => Value::tuple(
-                    &budget,
-                    vec![Value::charged_integer(&budget, number), Value::Int(1)],
-                ),
-                _ => Ok(Value::charged_integer(&budget, number)),
-            }
-        }
+        Value::Int(_) | Value::Big(_) | Value::Bool(_) => call_integer(&budget, of, name, args),
         Value::Float(number) => {
             args.expect_none(name)?;
             match name.as_str() {
@@ -193,43 +177,63 @@ pub(crate) fn call(
                 _ => Ok(of.clone()),
             }
         }
-        Value::Object(object) => match (&**object, name.as_str()) {
-            (Object::Loop(of), "cycle") => {
-                if args.positional.is_empty() {
-                    return Err(TemplateError::value("no items for cycling given"));
-                }
-                let at = of.index() % args.positional.len();
-                Ok(args.positional[at].clone())
-            }
-            (Object::Loop(of), _) => {
-                let now = Value::tuple(&budget, args.positional)?;
-                let before = of.last_changed.borrow().clone();
-                let changed = match before {
-                    Some(before) => !compare::equal(&budget, &before, &now)?,
-                    None => true,
-                };
-                if changed {
-                    of.last_changed.replace(Some(now));
-                }
-                Ok(Value::Bool(changed))
-            }
-            (Object::Cycler { items, at }, "next") => {
-                args.expect_none("next")?;
-                let item = items[at.get()].clone();
-                at.set((at.get() + 1) % items.len());
-                Ok(item)
-            }
-            (Object::Cycler { at, .. }, _) => {
-                args.expect_none("reset")?;
-                at.set(0);
-                Ok(Value::None)
-            }
-            (Object::Function(_), _) => containers::from_keys(&budget, args),
-            _ => Err(TemplateError::value(format!("'{}' object is not callable", of.type_name()))),
-        },
+        Value::Object(object) => call_object(&budget, object, name, args),
         other => {
             Err(TemplateError::value(format!("'{}' object is not callable", other.type_name())))
         }
+    }
+}
+
+fn call_integer(budget: &Rc<Budget>, of: &Value, name: &Text, args: Args) -> Result<Value> {
+    args.expect_none(name)?;
+    let number = number::big(of).unwrap_or_default();
+    match name.as_str() {
+        "bit_length" => Ok(Value::count(usize::try_from(number.bits()).unwrap_or(usize::MAX))),
+        "bit_count" => {
+            let digits = number.abs().to_str_radix(2);
+            Ok(Value::count(digits.bytes().filter(|digit| *digit == b'1').count()))
+        }
+        "as_integer_ratio" => {
+            Value::tuple(budget, vec![Value::charged_integer(budget, number), Value::Int(1)])
+        }
+        _ => Ok(Value::charged_integer(budget, number)),
+    }
+}
+
+fn call_object(budget: &Rc<Budget>, object: &Object, name: &Text, args: Args) -> Result<Value> {
+    match (object, name.as_str()) {
+        (Object::Loop(of), "cycle") => {
+            if args.positional.is_empty() {
+                return Err(TemplateError::value("no items for cycling given"));
+            }
+            let at = of.index() % args.positional.len();
+            Ok(args.positional[at].clone())
+        }
+        (Object::Loop(of), _) => {
+            let now = Value::tuple(budget, args.positional)?;
+            let before = of.last_changed.borrow().clone();
+            let changed = match before {
+                Some(before) => !compare::equal(budget, &before, &now)?,
+                None => true,
+            };
+            if changed {
+                of.last_changed.replace(Some(now));
+            }
+            Ok(Value::Bool(changed))
+        }
+        (Object::Cycler { items, at }, "next") => {
+            args.expect_none("next")?;
+            let item = items[at.get()].clone();
+            at.set((at.get() + 1) % items.len());
+            Ok(item)
+        }
+        (Object::Cycler { at, .. }, _) => {
+            args.expect_none("reset")?;
+            at.set(0);
+            Ok(Value::None)
+        }
+        (Object::Function(_), _) => containers::from_keys(budget, args),
+        _ => Err(TemplateError::value(format!("'{}' object is not callable", object.type_name()))),
     }
 }
 

@@ -1,0 +1,123 @@
+//! Methods of strings that look for another string.
+
+use std::ops::Range;
+
+use num_bigint::Sign;
+
+use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::value::Value;
+use crate::jinja::value::text::Text;
+use crate::jinja::vm::arguments::{Args, integer, string};
+use crate::jinja::vm::interpreter::Interpreter;
+
+/// `startswith` and `endswith`.
+pub(super) fn has_affix(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    name: &str,
+    args: Args,
+) -> Result<Value> {
+    let [affix, start, end] = args.bind(name, ["prefix", "start", "end"], 1)?;
+    let part = window(text, start, end)?.map(|window| text.slice(window));
+    let matches = |affix: &Value| -> Result<bool> {
+        interpreter.budget.step(1)?;
+        let affix = string(affix, &format!("{name} first arg"))?.as_str();
+        let Some(part) = &part else { return Ok(false) };
+        Ok(if name == "startswith" { part.starts_with(affix) } else { part.ends_with(affix) })
+    };
+    let found = match affix.unwrap_or(Value::None) {
+        Value::Tuple(affixes) => {
+            let mut found = false;
+            for affix in affixes.items().iter() {
+                found = found || matches(affix)?;
+            }
+            found
+        }
+        affix @ Value::Text(_) => matches(&affix)?,
+        other => {
+            other.defined()?;
+            return Err(TemplateError::value(format!(
+                "{name} first arg must be str or a tuple of str, not {}",
+                other.type_name()
+            )));
+        }
+    };
+    Ok(Value::Bool(found))
+}
+
+/// `removeprefix` and `removesuffix`.
+pub(super) fn remove_affix(
+    _: &mut Interpreter<'_>,
+    text: &Text,
+    name: &str,
+    args: Args,
+) -> Result<Value> {
+    let [affix] = args.bind(name, ["affix"], 1)?;
+    let affix = affix.unwrap_or(Value::None);
+    let affix = string(&affix, "argument")?.as_str();
+    let rest =
+        if name == "removeprefix" { text.strip_prefix(affix) } else { text.strip_suffix(affix) };
+    Ok(Value::Text(rest.map_or_else(|| text.clone(), |rest| text.part(rest))))
+}
+
+/// The bytes between two indices that count characters; None where the start lies behind the end.
+fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Option<Range<usize>>> {
+    if start.is_none() && end.is_none() {
+        return Ok(Some(0..text.len()));
+    }
+    let count = i64::try_from(text.char_count()).unwrap_or(i64::MAX);
+    let bound = |value: Option<Value>, default: i64| -> Result<i64> {
+        match value.filter(|value| !value.is_none()) {
+            None => Ok(default),
+            Some(Value::Big(number)) => Ok(if number.sign() == Sign::Minus { 0 } else { i64::MAX }),
+            Some(value) => {
+                let at = integer(&value)?;
+                Ok(if at < 0 { at.saturating_add(count).max(0) } else { at })
+            }
+        }
+    };
+    let (start, end) = (bound(start, 0)?, bound(end, count)?.min(count));
+    if start > end {
+        return Ok(None);
+    }
+    let byte = |at: i64| text.byte_of_char(usize::try_from(at).unwrap_or(usize::MAX));
+    Ok(Some(byte(start)..byte(end)))
+}
+
+/// `find`, `rfind`, `index`, `rindex` and `count`.
+pub(super) fn locate(
+    _: &mut Interpreter<'_>,
+    text: &Text,
+    name: &str,
+    args: Args,
+) -> Result<Value> {
+    let [part, start, end] = args.bind(name, ["sub", "start", "end"], 1)?;
+    let part = part.unwrap_or(Value::None);
+    let part = string(&part, "argument")?;
+    let Some(range) = window(text, start, end)? else {
+        return match name {
+            "count" => Ok(Value::Int(0)),
+            "find" | "rfind" => Ok(Value::Int(-1)),
+            _ => Err(TemplateError::value("substring not found")),
+        };
+    };
+    let searched = &text.as_str()[range.clone()];
+    if name == "count" {
+        let count = if part.is_empty() {
+            searched.chars().count() + 1
+        } else {
+            searched.matches(part.as_str()).count()
+        };
+        return Ok(Value::count(count));
+    }
+    let found = if name.starts_with('r') {
+        searched.rfind(part.as_str())
+    } else {
+        searched.find(part.as_str())
+    };
+    match found {
+        Some(at) => Ok(Value::count(text.as_str()[..range.start + at].chars().count())),
+        None if name.ends_with("find") => Ok(Value::Int(-1)),
+        None => Err(TemplateError::value("substring not found")),
+    }
+}

@@ -292,19 +292,7 @@ impl<'a> Inspector<'a> {
             }
             ExprKind::Call(callee, arguments) => self.call(callee, arguments),
             ExprKind::Filter(value, name, filter, arguments) => {
-                if filter.is_none() {
-                    let site = self.first(2, *name, expression.line);
-                    self.found.unknown_filters.extend(site);
-                }
-                match self.text(*name) {
-                    "replace" => {
-                        arguments.positional.iter().take(1).for_each(|argument| self.cut(argument))
-                    }
-                    "trim" => self.trim(value, expression.line),
-                    _ => {}
-                }
-                self.expression(value);
-                self.arguments(arguments);
+                self.filter(value, *name, filter.is_some(), arguments, expression.line)
             }
             ExprKind::Test(value, name, test, arguments) => {
                 if test.is_none() {
@@ -331,6 +319,29 @@ impl<'a> Inspector<'a> {
                 otherwise.iter().for_each(|otherwise| self.expression(otherwise));
             }
         }
+    }
+
+    fn filter(
+        &mut self,
+        value: &Expr,
+        name: Name,
+        is_known: bool,
+        arguments: &Arguments,
+        line: u32,
+    ) {
+        if !is_known {
+            let site = self.first(2, name, line);
+            self.found.unknown_filters.extend(site);
+        }
+        match self.text(name) {
+            "replace" => {
+                arguments.positional.iter().take(1).for_each(|argument| self.cut(argument))
+            }
+            "trim" => self.trim(value, line),
+            _ => {}
+        }
+        self.expression(value);
+        self.arguments(arguments);
     }
 
     fn expressions(&mut self, expressions: &[Expr]) {

@@ -3,6 +3,8 @@
 pub(crate) mod ast;
 pub(crate) mod inspect;
 mod lexer;
+mod literals;
 mod parse_expression;
+mod parse_postfix;
 mod parse_statement;
 pub(crate) mod parser;

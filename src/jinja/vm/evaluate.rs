@@ -9,7 +9,9 @@ use super::interpreter::Interpreter;
 use super::{attribute, operators};
 use crate::jinja::builtins::{filters, globals, is_tests, methods};
 use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::syntax::ast::{Arguments, Arithmetic, Comparison, Expr, ExprKind};
+use crate::jinja::syntax::ast::{
+    Arguments, Arithmetic, BuiltinId, Comparison, Expr, ExprKind, Name,
+};
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
@@ -17,6 +19,10 @@ use crate::jinja::value::{compare, iterate, print};
 
 /// How deep an expression may be that is evaluated without a look at the stack.
 pub(crate) const SHALLOW: u16 = 16;
+
+/// The message of a condition without an `else`.
+const NO_ELSE: &str =
+    "the inline if-expression evaluated to false and no else section was defined.";
 
 impl<'t> Interpreter<'t> {
     pub(crate) fn eval(&mut self, expr: &Expr) -> Result<Value> {
@@ -81,35 +87,18 @@ impl<'t> Interpreter<'t> {
             ExprKind::Condition { test, then, otherwise } => {
                 if self.truth(test)? {
                     self.eval(then)
-                } else if let Some(otherwise) = otherwise {
-                    self.eval(otherwise)
                 } else {
-                    Ok(Value::undefined(Undefined::Other(
-                        "the inline if-expression evaluated to false and no else section was defined.",
-                    )))
+                    otherwise.as_ref().map_or_else(
+                        || Ok(Value::undefined(Undefined::Other(NO_ELSE))),
+                        |otherwise| self.eval(otherwise),
+                    )
                 }
             }
             ExprKind::Filter(operand, name, filter, arguments) => {
-                let operand = self.eval(operand)?;
-                let args = self.arguments(arguments)?;
-                match filter {
-                    Some(filter) => filters::function(*filter)(self, operand, args),
-                    None => Err(TemplateError::unsupported(format!(
-                        "No filter named '{}' found.",
-                        self.name(*name)
-                    ))),
-                }
+                self.apply_filter(operand, *name, *filter, arguments)
             }
             ExprKind::Test(operand, name, test, arguments) => {
-                let operand = self.eval(operand)?;
-                let args = self.arguments(arguments)?;
-                match test {
-                    Some(test) => Ok(Value::Bool(is_tests::function(*test)(self, &operand, args)?)),
-                    None => Err(TemplateError::unsupported(format!(
-                        "No test named '{}' found.",
-                        self.name(*name)
-                    ))),
-                }
+                self.apply_test(operand, *name, *test, arguments)
             }
             ExprKind::Sum(operands) => self.sum(operands),
             ExprKind::Arithmetic(op, sides) => {
@@ -118,16 +107,7 @@ impl<'t> Interpreter<'t> {
                 operators::arithmetic(self, *op, &left, &right)
             }
             ExprKind::Concat(parts) => self.concat(parts),
-            ExprKind::Slice(of, bounds) => {
-                let of = self.eval(of)?;
-                let mut values = [Value::None, Value::None, Value::None];
-                for (value, bound) in values.iter_mut().zip(bounds.iter()) {
-                    if let Some(bound) = bound {
-                        *value = self.eval(bound)?;
-                    }
-                }
-                operators::slice(&self.budget, &of, &values)
-            }
+            ExprKind::Slice(of, bounds) => self.slice(of, bounds),
             ExprKind::List(items) => {
                 let items = self.values(items)?;
                 Value::list(&self.budget, items)
@@ -136,13 +116,7 @@ impl<'t> Interpreter<'t> {
                 let items = self.values(items)?;
                 Value::tuple(&self.budget, items)
             }
-            ExprKind::Dict(entries) => {
-                let mut values = Vec::with_capacity(entries.len());
-                for (key, value) in entries {
-                    values.push((self.eval(key)?, self.eval(value)?));
-                }
-                Value::dict(&self.budget, values)
-            }
+            ExprKind::Dict(entries) => self.dict(entries),
             ExprKind::Negative(operand) => {
                 let value = self.eval(operand)?;
                 operators::negative(&self.budget, &value)
@@ -153,6 +127,61 @@ impl<'t> Interpreter<'t> {
             }
             _ => self.eval(expr),
         }
+    }
+
+    fn apply_filter(
+        &mut self,
+        operand: &Expr,
+        name: Name,
+        filter: Option<BuiltinId>,
+        arguments: &Arguments,
+    ) -> Result<Value> {
+        let operand = self.eval(operand)?;
+        let args = self.arguments(arguments)?;
+        match filter {
+            Some(filter) => filters::function(filter)(self, operand, args),
+            None => Err(TemplateError::unsupported(format!(
+                "No filter named '{}' found.",
+                self.name(name)
+            ))),
+        }
+    }
+
+    fn apply_test(
+        &mut self,
+        operand: &Expr,
+        name: Name,
+        test: Option<BuiltinId>,
+        arguments: &Arguments,
+    ) -> Result<Value> {
+        let operand = self.eval(operand)?;
+        let args = self.arguments(arguments)?;
+        match test {
+            Some(test) => Ok(Value::Bool(is_tests::function(test)(self, &operand, args)?)),
+            None => Err(TemplateError::unsupported(format!(
+                "No test named '{}' found.",
+                self.name(name)
+            ))),
+        }
+    }
+
+    fn slice(&mut self, of: &Expr, bounds: &[Option<Expr>; 3]) -> Result<Value> {
+        let of = self.eval(of)?;
+        let mut values = [Value::None, Value::None, Value::None];
+        for (value, bound) in values.iter_mut().zip(bounds.iter()) {
+            if let Some(bound) = bound {
+                *value = self.eval(bound)?;
+            }
+        }
+        operators::slice(&self.budget, &of, &values)
+    }
+
+    fn dict(&mut self, entries: &[(Expr, Expr)]) -> Result<Value> {
+        let mut values = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            values.push((self.eval(key)?, self.eval(value)?));
+        }
+        Value::dict(&self.budget, values)
     }
 
     /// The text of a string of the source, for what needs no value of it.

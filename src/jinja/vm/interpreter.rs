@@ -5,24 +5,19 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::arguments::Args;
-use super::borrowed::Borrowed;
+use super::attribute;
 use super::scope::Scopes;
-use super::{attribute, operators};
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::globals;
 use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::quote::quoted_string;
-use crate::jinja::syntax::ast::{
-    Arithmetic, Block, Expr, ExprKind, Macro, Name, Stmt, StmtKind, Target,
-};
-use crate::jinja::syntax::parser::{CALLER, KWARGS, ParsedTemplate, VARARGS};
+use crate::jinja::syntax::ast::{Block, Expr, Name, Stmt, StmtKind, Target};
+use crate::jinja::syntax::parser::ParsedTemplate;
 use crate::jinja::value;
 use crate::jinja::value::access::AccessLog;
-use crate::jinja::value::runtime::{GlobalFunction, MacroObject, Object, ScopeId};
+use crate::jinja::value::iterate;
+use crate::jinja::value::runtime::{GlobalFunction, Object, ScopeId};
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
-use crate::jinja::value::{iterate, print};
 
 /// The time in a format of strftime.
 type Strftime = dyn Fn(&str) -> String;
@@ -54,12 +49,12 @@ pub(crate) struct Interpreter<'t> {
     context: Context,
     pub(crate) scopes: Scopes,
     /// The texts under construction: the result, and what blocks capture.
-    out: Vec<TextBuilder>,
+    pub(super) out: Vec<TextBuilder>,
     /// What the innermost block statement captured.
     pub(crate) captured: Vec<Value>,
     pub(crate) autoescape: bool,
     /// Where bodies of `{% generation %}` are in the result.
-    generation: Vec<Range<usize>>,
+    pub(super) generation: Vec<Range<usize>>,
     /// Lists and namespaces that may hold themselves.
     mutable: Vec<Value>,
 }
@@ -192,31 +187,6 @@ impl<'t> Interpreter<'t> {
         drop(self.scopes.set(name, value));
     }
 
-    pub(crate) fn write(&mut self, value: &Value) -> Result<()> {
-        let budget = Rc::clone(&self.budget);
-        let Some(out) = self.out.last_mut() else { return Ok(()) };
-        if self.autoescape {
-            let text = crate::jinja::value::markup::escape(&budget, value)?;
-            return out.push_text(&text);
-        }
-        print::write(out, &budget, value)
-    }
-
-    /// What statements print.
-    pub(crate) fn capture(
-        &mut self,
-        run: impl FnOnce(&mut Self) -> Result<Flow>,
-    ) -> Result<(Text, Flow)> {
-        self.out.push(TextBuilder::new(&self.budget));
-        let flow = run(self)?;
-        let text = self
-            .out
-            .pop()
-            .ok_or_else(|| TemplateError::value("the captured text is missing"))?
-            .finish()?;
-        Ok((text.with_safe(self.autoescape), flow))
-    }
-
     /// Runs something in a scope of its own.
     pub(crate) fn in_scope<T>(
         &mut self,
@@ -232,7 +202,10 @@ impl<'t> Interpreter<'t> {
         result
     }
 
-    fn in_new_scope<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn in_new_scope<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         let around = self.scopes.current();
         self.in_scope(around, run)
     }
@@ -362,78 +335,6 @@ impl<'t> Interpreter<'t> {
         Err(TemplateError::unsupported("no loader for this environment specified"))
     }
 
-    /// Prints a value. A sum of strings goes into the text piece by piece, without being joined
-    /// first.
-    fn print(&mut self, expr: &Expr) -> Result<()> {
-        let operands = match &expr.kind {
-            ExprKind::Sum(operands) if !self.autoescape => operands,
-            ExprKind::Str(_) if !self.autoescape => std::slice::from_ref(expr),
-            _ => {
-                let value = self.eval(expr)?;
-                return self.write(&value);
-            }
-        };
-        let start = self.out.last().map_or(0, TextBuilder::len);
-        let mut rest = operands.iter().enumerate();
-        while let Some((place, operand)) = rest.next() {
-            let Some(value) = self.print_text(operand)? else { continue };
-            let total = if place == 0 {
-                value
-            } else {
-                // What was printed so far is an operand after all.
-                let printed = self.out.last_mut().map(|out| out.split_off(start));
-                let printed = printed
-                    .ok_or_else(|| TemplateError::value("the printed text is missing"))??;
-                operators::arithmetic(self, Arithmetic::Add, &Value::Text(printed), &value)?
-            };
-            let total = self.add(total, rest.map(|(_, operand)| operand))?;
-            return self.write(&total);
-        }
-        Ok(())
-    }
-
-    /// Prints a value that is plain text; what is not is returned.
-    fn print_text(&mut self, expr: &Expr) -> Result<Option<Value>> {
-        if let Some(text) = self.constant(expr)? {
-            return self.out.last_mut().map_or(Ok(()), |out| out.push(text)).map(|()| None);
-        }
-        if let Some(Borrowed::Value(Value::Text(text))) = self.eval_borrowed(expr)?
-            && !text.is_safe()
-        {
-            let text = text.clone();
-            return self.out.last_mut().map_or(Ok(()), |out| out.push_text(&text)).map(|()| None);
-        }
-        match self.eval(expr)? {
-            Value::Text(text) if !text.is_safe() => {
-                self.out.last_mut().map_or(Ok(()), |out| out.push_text(&text)).map(|()| None)
-            }
-            other => Ok(Some(other)),
-        }
-    }
-
-    fn generation(&mut self, body: &[Stmt]) -> Result<Flow> {
-        let length = |interpreter: &Self| interpreter.out.last().map_or(0, TextBuilder::len);
-        let start = length(self);
-        let flow = self.in_new_scope(|inner| inner.statements(body))?;
-        if self.out.len() == 1 {
-            let end = length(self);
-            self.generation.push(start..end);
-        }
-        Ok(flow)
-    }
-
-    fn capture_inner(&mut self, body: &[Stmt]) -> Result<(Text, Flow)> {
-        self.capture(|interpreter| interpreter.in_new_scope(|inner| inner.statements(body)))
-    }
-
-    /// The value of a filter whose innermost operand is a captured text.
-    fn filtered(&mut self, filter: &Expr, text: Text) -> Result<Value> {
-        self.captured.push(Value::Text(text));
-        let value = self.eval(filter);
-        self.captured.pop();
-        value
-    }
-
     pub(crate) fn assign(&mut self, target: &Target, value: Value) -> Result<()> {
         match target {
             Target::Name(name) => self.set(*name, value),
@@ -479,113 +380,6 @@ impl<'t> Interpreter<'t> {
                     self.assign(target, item)?;
                 }
             }
-        }
-        Ok(())
-    }
-
-    fn define(&mut self, code: &Arc<Macro>) {
-        let scope = self.scopes.keep();
-        let name = code.name.map(|name| self.text(name));
-        let value = Value::object(Object::Macro(MacroObject {
-            code: Arc::clone(code),
-            name,
-            scope,
-            autoescape: self.autoescape,
-        }));
-        if let Some(name) = code.name {
-            self.set(name, value);
-        }
-    }
-
-    fn call_block(&mut self, caller: &Arc<Macro>, call: &Expr) -> Result<()> {
-        let scope = self.scopes.keep();
-        let autoescape = self.autoescape;
-        let caller = Value::object(Object::Macro(MacroObject {
-            code: Arc::clone(caller),
-            name: None,
-            scope,
-            autoescape,
-        }));
-        let caller_name = Text::uncharged("caller", Vec::new());
-        let value = self.eval_call(call, Some((caller_name, caller)))?;
-        self.write(&value)
-    }
-
-    /// Calls a macro.
-    pub(crate) fn call_macro(&mut self, called: &MacroObject, args: Args) -> Result<Value> {
-        let budget = Rc::clone(&self.budget);
-        // The body escapes where the macro was defined, its text is markup where it is called.
-        let around = std::mem::replace(&mut self.autoescape, called.autoescape);
-        let captured = budget.in_call(|| {
-            self.capture(|interpreter| {
-                interpreter.in_scope(called.scope, |inner| {
-                    inner.bind(called, args)?;
-                    inner.statements(&called.code.body)
-                })
-            })
-        });
-        self.autoescape = around;
-        let (text, _) = captured?;
-        Ok(Value::Text(text.with_safe(around)))
-    }
-
-    /// Sets the parameters of a macro in the current scope.
-    fn bind(&mut self, called: &MacroObject, args: Args) -> Result<()> {
-        let code = &called.code;
-        let title =
-            called.name.as_ref().map_or_else(|| "None".to_owned(), |name| quoted_string(name));
-        let Args { positional, mut named } = args;
-        let count = code.parameters.len();
-        let mut rest = positional.into_iter();
-        for (parameter, default) in &code.parameters {
-            self.budget.step(1 + named.len() as u64 / 16)?;
-            let name = self.text(*parameter);
-            let given = named.iter().position(|(known, _)| known.as_str() == name.as_str());
-            let value = match (rest.next(), given) {
-                (Some(_), Some(_)) => {
-                    return Err(TemplateError::value(format!(
-                        "macro {title} got multiple values for argument '{}'",
-                        name.as_str()
-                    )));
-                }
-                (Some(value), None) => value,
-                (None, Some(at)) => named.remove(at).1,
-                (None, None) => match default {
-                    Some(default) => self.eval(default)?,
-                    None => Value::undefined(Undefined::Parameter(name)),
-                },
-            };
-            self.set(*parameter, value);
-        }
-        let caller = named.iter().position(|(name, _)| name.as_str() == "caller");
-        if code.uses_caller {
-            let value = match caller {
-                Some(at) => named.remove(at).1,
-                None => Value::undefined(Undefined::Other("No caller defined")),
-            };
-            self.set(CALLER, value);
-        }
-        let rest: Vec<Value> = rest.collect();
-        if code.uses_kwargs {
-            let entries = named.drain(..).map(|(name, value)| (Value::Text(name), value)).collect();
-            let kwargs = Value::dict(&self.budget, entries)?;
-            self.set(KWARGS, kwargs);
-        } else if let Some((name, _)) = named.first() {
-            let message = match name.as_str() {
-                "caller" => format!(
-                    "macro {title} was invoked with two values for the special caller argument. This is most likely a bug."
-                ),
-                name => format!("macro {title} takes no keyword argument {}", quoted_string(name)),
-            };
-            return Err(TemplateError::value(message));
-        }
-        if code.uses_varargs {
-            let varargs = Value::tuple(&self.budget, rest)?;
-            self.set(VARARGS, varargs);
-        } else if !rest.is_empty() {
-            return Err(TemplateError::value(format!(
-                "macro {title} takes not more than {count} argument(s)"
-            )));
         }
         Ok(())
     }

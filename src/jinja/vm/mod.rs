@@ -6,5 +6,7 @@ mod borrowed;
 mod evaluate;
 pub(crate) mod interpreter;
 mod loops;
+mod macros;
 pub(crate) mod operators;
+mod output;
 pub(crate) mod scope;

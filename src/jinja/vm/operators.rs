@@ -11,7 +11,7 @@ use crate::jinja::value::markup;
 use crate::jinja::value::number;
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Range, Value};
+use crate::jinja::value::{Range, Value, ValueList};
 
 /// `left op right`.
 pub(crate) fn arithmetic(
@@ -29,91 +29,101 @@ pub(crate) fn arithmetic(
         return format::percent(interpreter, template, right);
     }
     let budget = &interpreter.budget;
-    match (op, left, right) {
-        (_, Value::Undefined(why), _) => Err(why.error()),
-        (Arithmetic::Add, Value::Text(a), Value::Text(b)) => {
-            let safe = a.is_safe() || b.is_safe();
-            if safe && !(a.is_safe() && b.is_safe()) {
-                let a = markup::escape_text(budget, a)?;
-                let b = markup::escape_text(budget, b)?;
-                return Ok(Value::Text(join(budget, &a, &b)?.with_safe(true)));
+    match op {
+        _ if left.is_undefined() => {}
+        Arithmetic::Add => {
+            if let Some(sum) = add(budget, left, right) {
+                return sum;
             }
-            Ok(Value::Text(join(budget, a, b)?.with_safe(safe)))
         }
-        (Arithmetic::Add, Value::List(a), Value::List(b)) => {
-            let mut items = Vec::with_capacity(sum(budget, a.len(), b.len())?);
-            items.extend(a.items().iter().cloned());
-            items.extend(b.items().iter().cloned());
-            budget.step(items.len() as u64)?;
-            Value::list(budget, items)
+        Arithmetic::Mul => {
+            if let Some(product) = multiply(budget, left, right) {
+                return product;
+            }
         }
-        (Arithmetic::Add, Value::Tuple(a), Value::Tuple(b)) => {
-            let mut items = Vec::with_capacity(sum(budget, a.len(), b.len())?);
-            items.extend(a.items().iter().cloned());
-            items.extend(b.items().iter().cloned());
-            budget.step(items.len() as u64)?;
-            Value::tuple(budget, items)
+        _ => {}
+    }
+    left.defined()?;
+    right.defined()?;
+    Err(TemplateError::value(format!(
+        "unsupported operand type(s) for {}: '{}' and '{}'",
+        op.symbol(),
+        left.type_name(),
+        right.type_name()
+    )))
+}
+
+/// `left + right` of sequences; None where the left operand is none.
+fn add(budget: &Rc<Budget>, left: &Value, right: &Value) -> Option<Result<Value>> {
+    Some(match (left, right) {
+        (Value::Text(a), Value::Text(b)) => add_texts(budget, a, b),
+        (Value::List(a), Value::List(b)) => {
+            join_items(budget, a, b).and_then(|items| Value::list(budget, items))
         }
-        (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), times)
-            if times.as_int().is_some() =>
-        {
-            repeat(budget, left, times.as_int().unwrap_or(0))
+        (Value::Tuple(a), Value::Tuple(b)) => {
+            join_items(budget, a, b).and_then(|items| Value::tuple(budget, items))
         }
-        (Arithmetic::Mul, times, Value::Text(_) | Value::List(_) | Value::Tuple(_))
-            if times.as_int().is_some() =>
-        {
-            repeat(budget, right, times.as_int().unwrap_or(0))
-        }
-        (Arithmetic::Add, Value::Text(_), other) => {
-            other.defined()?;
-            Err(TemplateError::value(format!(
-                "can only concatenate str (not \"{}\") to str",
-                other.type_name()
-            )))
-        }
-        (Arithmetic::Add, Value::List(_), other) => {
-            other.defined()?;
-            Err(TemplateError::value(format!(
-                "can only concatenate list (not \"{}\") to list",
-                other.type_name()
-            )))
-        }
-        (Arithmetic::Add, Value::Tuple(_), other) => {
-            other.defined()?;
-            Err(TemplateError::value(format!(
-                "can only concatenate tuple (not \"{}\") to tuple",
-                other.type_name()
-            )))
-        }
-        (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), other) => {
-            other.defined()?;
-            Err(TemplateError::value(format!(
-                "can't multiply sequence by non-int of type '{}'",
-                other.type_name()
-            )))
-        }
-        (Arithmetic::Mul, other, Value::Text(_) | Value::List(_) | Value::Tuple(_)) => {
-            Err(TemplateError::value(format!(
-                "can't multiply sequence by non-int of type '{}'",
-                other.type_name()
-            )))
-        }
-        (Arithmetic::Add, Value::Dict(_), _) | (_, _, _) => {
-            right.defined()?;
-            Err(TemplateError::value(format!(
-                "unsupported operand type(s) for {}: '{}' and '{}'",
-                op.symbol(),
-                left.type_name(),
-                right.type_name()
-            )))
-        }
+        (Value::Text(_), other) => Err(not_concatenable("str", other)),
+        (Value::List(_), other) => Err(not_concatenable("list", other)),
+        (Value::Tuple(_), other) => Err(not_concatenable("tuple", other)),
+        _ => return None,
+    })
+}
+
+fn not_concatenable(to: &str, other: &Value) -> TemplateError {
+    match other {
+        Value::Undefined(why) => why.error(),
+        other => TemplateError::value(format!(
+            "can only concatenate {to} (not \"{}\") to {to}",
+            other.type_name()
+        )),
     }
 }
 
-fn sum(budget: &Rc<Budget>, a: usize, b: usize) -> Result<usize> {
-    let sum = a.saturating_add(b);
-    budget.can_allocate(sum.saturating_mul(size_of::<Value>()))?;
-    Ok(sum)
+/// `left * right` where one operand is a sequence.
+fn multiply(budget: &Rc<Budget>, left: &Value, right: &Value) -> Option<Result<Value>> {
+    let is_sequence =
+        |value: &Value| matches!(value, Value::Text(_) | Value::List(_) | Value::Tuple(_));
+    if let Some(times) = right.as_int().filter(|_| is_sequence(left)) {
+        return Some(repeat(budget, left, times));
+    }
+    if let Some(times) = left.as_int().filter(|_| is_sequence(right)) {
+        return Some(repeat(budget, right, times));
+    }
+    let other = if is_sequence(left) {
+        right
+    } else if is_sequence(right) {
+        left
+    } else {
+        return None;
+    };
+    Some(Err(match other {
+        Value::Undefined(why) => why.error(),
+        other => TemplateError::value(format!(
+            "can't multiply sequence by non-int of type '{}'",
+            other.type_name()
+        )),
+    }))
+}
+
+fn add_texts(budget: &Rc<Budget>, a: &Text, b: &Text) -> Result<Value> {
+    let safe = a.is_safe() || b.is_safe();
+    if safe && !(a.is_safe() && b.is_safe()) {
+        let a = markup::escape_text(budget, a)?;
+        let b = markup::escape_text(budget, b)?;
+        return Ok(Value::Text(join(budget, &a, &b)?.with_safe(true)));
+    }
+    Ok(Value::Text(join(budget, a, b)?.with_safe(safe)))
+}
+
+fn join_items(budget: &Rc<Budget>, a: &ValueList, b: &ValueList) -> Result<Vec<Value>> {
+    let length = a.len().saturating_add(b.len());
+    budget.can_allocate(length.saturating_mul(size_of::<Value>()))?;
+    let mut items = Vec::with_capacity(length);
+    items.extend(a.items().iter().cloned());
+    items.extend(b.items().iter().cloned());
+    budget.step(items.len() as u64)?;
+    Ok(items)
 }
 
 fn join(budget: &Rc<Budget>, a: &Text, b: &Text) -> Result<Text> {

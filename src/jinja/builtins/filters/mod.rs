@@ -1,7 +1,9 @@
 //! The filters of Jinja2, with transformers' `tojson`.
 
 mod numbers;
+mod selection;
 mod sequences;
+mod sorting;
 mod text;
 mod wordwrap;
 
@@ -26,7 +28,7 @@ static FILTERS: [(&str, Filter); 54] = [
     ("count", length),
     ("d", default),
     ("default", default),
-    ("dictsort", sequences::dictsort),
+    ("dictsort", sorting::dictsort),
     ("e", text::escape),
     ("escape", text::escape),
     ("filesizeformat", numbers::filesizeformat),
@@ -34,7 +36,7 @@ static FILTERS: [(&str, Filter); 54] = [
     ("float", numbers::float),
     ("forceescape", text::forceescape),
     ("format", text::format),
-    ("groupby", sequences::groupby),
+    ("groupby", sorting::groupby),
     ("indent", text::indent),
     ("int", numbers::int),
     ("items", sequences::items),
@@ -43,7 +45,7 @@ static FILTERS: [(&str, Filter); 54] = [
     ("length", length),
     ("list", sequences::list),
     ("lower", text::lower),
-    ("map", sequences::map),
+    ("map", selection::map),
     ("max", sequences::max),
     ("min", sequences::min),
     ("pprint", text::pprint),
@@ -52,16 +54,16 @@ static FILTERS: [(&str, Filter); 54] = [
             "the filter 'random' is not supported: renders are reproducible",
         ))
     }),
-    ("reject", sequences::reject),
-    ("rejectattr", sequences::rejectattr),
+    ("reject", selection::reject),
+    ("rejectattr", selection::rejectattr),
     ("replace", text::replace),
     ("reverse", sequences::reverse),
     ("round", numbers::round),
     ("safe", text::safe),
-    ("select", sequences::select),
-    ("selectattr", sequences::selectattr),
+    ("select", selection::select),
+    ("selectattr", selection::selectattr),
     ("slice", sequences::slice),
-    ("sort", sequences::sort),
+    ("sort", sorting::sort),
     ("string", text::string),
     ("striptags", text::striptags),
     ("sum", sequences::sum),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::sequences::AttributePath;
+use super::sorting::AttributePath;
 use crate::jinja::builtins::{format as formatting, methods, pprint as pretty};
 use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::unicode;

@@ -149,7 +149,7 @@ fn lookup(
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let first_end = name.find(['.', '[']).unwrap_or(name.len());
-    let (first, mut rest) = name.split_at(first_end);
+    let (first, rest) = name.split_at(first_end);
     // Only a whole name counts as automatic or manual numbering.
     let index = if name.is_empty() {
         let Some(next) = arguments.next else {
@@ -176,7 +176,7 @@ fn lookup(
     } else {
         None
     };
-    let mut value = match index {
+    let value = match index {
         Some(index) => {
             let message =
                 || format!("Replacement index {index} out of range for positional args tuple");
@@ -195,6 +195,12 @@ fn lookup(
             found.ok_or_else(|| TemplateError::value(quoted_string(first)))?
         }
     };
+    follow(interpreter, value, rest)
+}
+
+/// The attributes and elements that a field names after its first name.
+fn follow(interpreter: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
             let end = after.find(['.', '[']).unwrap_or(after.len());

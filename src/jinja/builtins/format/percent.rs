@@ -9,10 +9,45 @@ use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::quote::quoted_string;
 use crate::jinja::value::Value;
+use crate::jinja::value::dict::Dict;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{iterate, markup, number, print};
 use crate::jinja::vm::arguments::integer;
 use crate::jinja::vm::interpreter::Interpreter;
+
+/// The right operand of `%`, and how much of it is used.
+struct PercentArguments {
+    values: Vec<Value>,
+    used: usize,
+    mapping: Option<Rc<Dict>>,
+}
+
+impl PercentArguments {
+    fn next(&mut self) -> Result<Value> {
+        let value = self
+            .values
+            .get(self.used)
+            .cloned()
+            .ok_or_else(|| TemplateError::value("not enough arguments for format string"))?;
+        self.used += 1;
+        Ok(value)
+    }
+
+    /// The number that a `*` takes from the arguments.
+    fn next_integer(&mut self) -> Result<i64> {
+        integer(&self.next()?).map_err(|_| TemplateError::value("* wants int"))
+    }
+}
+
+/// `%(key)-05.1f`: one conversion.
+struct Conversion {
+    /// The value of the key.
+    value: Option<Value>,
+    spec: FormatSpec,
+    kind: char,
+    /// Its bytes after the `%`.
+    length: usize,
+}
 
 /// `template % value`
 pub(crate) fn percent(
@@ -21,136 +56,136 @@ pub(crate) fn percent(
     value: &Value,
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
-    let arguments = match value {
-        Value::Tuple(_) => iterate::items(&budget, value)?,
-        other => vec![other.clone()],
-    };
-    let mapping = match value {
-        Value::Dict(dict) => Some(Rc::clone(dict)),
-        _ => None,
+    let mut arguments = PercentArguments {
+        values: match value {
+            Value::Tuple(_) => iterate::items(&budget, value)?,
+            other => vec![other.clone()],
+        },
+        used: 0,
+        mapping: match value {
+            Value::Dict(dict) => Some(Rc::clone(dict)),
+            _ => None,
+        },
     };
     let mut out = TextBuilder::new(&budget);
-    let mut used = 0;
     let source = template.as_str();
     let mut at = 0;
     while let Some(found) = source[at..].find('%') {
         out.push_text(&template.slice(at..at + found))?;
         at += found + 1;
-        let mut chars = source[at..].chars().peekable();
-        let mut given = None;
-        let mut rest = &source[at..];
-        if rest.starts_with('(') {
-            let mut depth = 0usize;
-            let end = rest.char_indices().find(|(_, c)| {
-                match c {
-                    '(' => depth += 1,
-                    ')' => depth -= 1,
-                    _ => {}
-                }
-                depth == 0
-            });
-            let Some((end, _)) = end else {
-                return Err(TemplateError::value("incomplete format key"));
-            };
-            let Some(mapping) = &mapping else {
-                return Err(TemplateError::value("format requires a mapping"));
-            };
-            let key = &rest[1..end];
-            budget.step_bytes(key.len())?;
-            let Some(value) = mapping.get_name(key) else {
-                return Err(TemplateError::value(quoted_string(key)));
-            };
-            given = Some(value.clone());
-            rest = &rest[end + 1..];
-            chars = rest.chars().peekable();
-        }
-        let mut next = || -> Result<Value> {
-            let value = arguments
-                .get(used)
-                .cloned()
-                .ok_or_else(|| TemplateError::value("not enough arguments for format string"))?;
-            used += 1;
-            Ok(value)
-        };
-        let mut spec = FormatSpec::default();
-        let mut zero = false;
-        let mut length = 0;
-        while let Some(flag) = chars.peek() {
-            match flag {
-                '-' => spec.align = Some('<'),
-                '+' => spec.sign = Some('+'),
-                ' ' => spec.sign = spec.sign.or(Some(' ')),
-                '#' => spec.alternate = true,
-                '0' => zero = true,
-                _ => break,
-            }
-            length += 1;
-            chars.next();
-        }
-        if chars.peek() == Some(&'*') {
-            chars.next();
-            length += 1;
-            let width = integer(&next()?).map_err(|_| TemplateError::value("* wants int"))?;
-            if width < 0 {
-                spec.align = Some('<');
-            }
-            spec.width = usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX);
-        } else {
-            while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
-                spec.width = spec.width.saturating_mul(10).saturating_add(digit as usize);
-                length += 1;
-                chars.next();
-            }
-        }
-        if chars.peek() == Some(&'.') {
-            chars.next();
-            length += 1;
-            let mut precision = 0usize;
-            if chars.peek() == Some(&'*') {
-                chars.next();
-                length += 1;
-                let given = integer(&next()?).map_err(|_| TemplateError::value("* wants int"))?;
-                precision = usize::try_from(given).unwrap_or(0);
-            }
-            while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
-                precision = precision.saturating_mul(10).saturating_add(digit as usize);
-                length += 1;
-                chars.next();
-            }
-            spec.precision = Some(precision);
-        }
-        if matches!(chars.peek(), Some('h' | 'l' | 'L')) {
-            length += 1;
-            chars.next();
-        }
-        let Some(kind) = chars.next() else {
-            return Err(TemplateError::value("incomplete format"));
-        };
-        at = source.len() - rest.len() + length + kind.len_utf8();
-        if kind == '%' {
+        let conversion = parse_conversion(&budget, &source[at..], &mut arguments)?;
+        at += conversion.length;
+        if conversion.kind == '%' {
             out.push("%")?;
             continue;
         }
-        let value = match given {
+        let value = match conversion.value {
             Some(value) => value,
-            None => next()?,
+            None => arguments.next()?,
         };
-        if zero && spec.align.is_none() && !matches!(kind, 's' | 'r' | 'a' | 'c') {
-            (spec.fill, spec.align) = (Some('0'), Some('='));
-        }
-        one_percent(&mut out, &budget, template, &value, kind, spec)?;
+        convert(&mut out, &budget, template, &value, conversion.kind, conversion.spec)?;
     }
     out.push_text(&template.slice(at..source.len()))?;
-    // What has elements by key may be left over.
+    // Values with elements by key may stay unused.
     let keyed =
         matches!(value, Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_));
-    if used < arguments.len() && !keyed {
+    if arguments.used < arguments.values.len() && !keyed {
         return Err(TemplateError::value("not all arguments converted during string formatting"));
     }
     Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
 }
 
-fn one_percent(
+fn parse_conversion(
+    budget: &Rc<Budget>,
+    source: &str,
+    arguments: &mut PercentArguments,
+) -> Result<Conversion> {
+    let (value, mut rest) = if source.starts_with('(') {
+        let (value, rest) = keyed_value(budget, source, arguments)?;
+        (Some(value), rest)
+    } else {
+        (None, source)
+    };
+    let mut spec = FormatSpec::default();
+    let mut zero = false;
+    while let Some(flag) = next_if(&mut rest, |c| matches!(c, '-' | '+' | ' ' | '#' | '0')) {
+        match flag {
+            '-' => spec.align = Some('<'),
+            '+' => spec.sign = Some('+'),
+            ' ' => spec.sign = spec.sign.or(Some(' ')),
+            '#' => spec.alternate = true,
+            _ => zero = true,
+        }
+    }
+    if next_if(&mut rest, |c| c == '*').is_some() {
+        let width = arguments.next_integer()?;
+        if width < 0 {
+            spec.align = Some('<');
+        }
+        spec.width = usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX);
+    } else {
+        spec.width = digits(&mut rest, 0);
+    }
+    if next_if(&mut rest, |c| c == '.').is_some() {
+        let mut precision = 0;
+        if next_if(&mut rest, |c| c == '*').is_some() {
+            precision = usize::try_from(arguments.next_integer()?).unwrap_or(0);
+        }
+        spec.precision = Some(digits(&mut rest, precision));
+    }
+    next_if(&mut rest, |c| matches!(c, 'h' | 'l' | 'L'));
+    let Some(kind) = next_if(&mut rest, |_| true) else {
+        return Err(TemplateError::value("incomplete format"));
+    };
+    if zero && spec.align.is_none() && !matches!(kind, 's' | 'r' | 'a' | 'c') {
+        (spec.fill, spec.align) = (Some('0'), Some('='));
+    }
+    Ok(Conversion { value, spec, kind, length: source.len() - rest.len() })
+}
+
+/// Takes the next character if it is accepted.
+fn next_if(rest: &mut &str, accepts: impl Fn(char) -> bool) -> Option<char> {
+    let c = rest.chars().next().filter(|c| accepts(*c))?;
+    *rest = &rest[c.len_utf8()..];
+    Some(c)
+}
+
+/// Takes decimal digits and appends them to a number.
+fn digits(rest: &mut &str, mut number: usize) -> usize {
+    while let Some(digit) = next_if(rest, |c| c.is_ascii_digit()).and_then(|c| c.to_digit(10)) {
+        number = number.saturating_mul(10).saturating_add(digit as usize);
+    }
+    number
+}
+
+/// The value of `(key)`, and the source after it.
+fn keyed_value<'s>(
+    budget: &Rc<Budget>,
+    source: &'s str,
+    arguments: &PercentArguments,
+) -> Result<(Value, &'s str)> {
+    let mut depth = 0usize;
+    let end = source.char_indices().find(|(_, c)| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    let Some((end, _)) = end else { return Err(TemplateError::value("incomplete format key")) };
+    let Some(mapping) = &arguments.mapping else {
+        return Err(TemplateError::value("format requires a mapping"));
+    };
+    let key = &source[1..end];
+    budget.step_bytes(key.len())?;
+    match mapping.get_name(key) {
+        Some(value) => Ok((value.clone(), &source[end + 1..])),
+        None => Err(TemplateError::value(quoted_string(key))),
+    }
+}
+
+fn convert(
     out: &mut TextBuilder,
     budget: &Rc<Budget>,
     template: &Text,
@@ -171,57 +206,9 @@ fn one_percent(
             }
             pad_text(out, &text, &spec)
         }
-        'c' => {
-            let text = match value {
-                Value::Text(text) if text.char_count() == 1 => text.clone(),
-                Value::Text(_) => return Err(TemplateError::value("%c requires int or char")),
-                other => {
-                    let code = integer(other)
-                        .map_err(|_| TemplateError::value("%c requires int or char"))?;
-                    let c = u32::try_from(code).ok().and_then(char::from_u32);
-                    let c =
-                        c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
-                    Text::plain(budget, c.to_string())?
-                }
-            };
-            pad_text(out, &text, &spec)
-        }
-        'd' | 'i' | 'u' => {
-            let number = match value.defined()? {
-                Value::Float(float) => Some(number::whole_part(*float)?),
-                other => number::big(other),
-            };
-            let Some(number) = number else {
-                return Err(TemplateError::value(format!(
-                    "%{kind} format: a real number is required, not {}",
-                    value.type_name()
-                )));
-            };
-            spec.kind = Some('d');
-            let digits = at_least(budget, number::digits(&number.abs())?, spec.precision)?;
-            pad_number(out, number.is_negative(), "", &digits, &spec)
-        }
-        'x' | 'X' | 'o' => {
-            let Some(number) = number::big(value) else {
-                return Err(TemplateError::value(format!(
-                    "%{kind} format: an integer is required, not {}",
-                    value.type_name()
-                )));
-            };
-            let digits = match kind {
-                'x' => number.abs().to_str_radix(16),
-                'X' => number.abs().to_str_radix(16).to_uppercase(),
-                _ => number.abs().to_str_radix(8),
-            };
-            let prefix = match kind {
-                _ if !spec.alternate => "",
-                'x' => "0x",
-                'X' => "0X",
-                _ => "0o",
-            };
-            let digits = at_least(budget, digits, spec.precision)?;
-            pad_number(out, number.is_negative(), prefix, &digits, &spec)
-        }
+        'c' => pad_text(out, &character(budget, value)?, &spec),
+        'd' | 'i' | 'u' => decimal_integer(out, budget, value, kind, spec),
+        'x' | 'X' | 'o' => radix_integer(out, budget, value, kind, &spec),
         'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
             let number = number::as_float(value.defined()?)?.ok_or_else(|| {
                 TemplateError::value(format!("must be real number, not {}", value.type_name()))
@@ -241,6 +228,71 @@ fn one_percent(
             template.len().saturating_sub(1)
         ))),
     }
+}
+
+/// The character of `%c`.
+fn character(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
+    match value {
+        Value::Text(text) if text.char_count() == 1 => Ok(text.clone()),
+        Value::Text(_) => Err(TemplateError::value("%c requires int or char")),
+        other => {
+            let code =
+                integer(other).map_err(|_| TemplateError::value("%c requires int or char"))?;
+            let c = u32::try_from(code).ok().and_then(char::from_u32);
+            let c = c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
+            Text::plain(budget, c.to_string())
+        }
+    }
+}
+
+fn decimal_integer(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    value: &Value,
+    kind: char,
+    mut spec: FormatSpec,
+) -> Result<()> {
+    let number = match value.defined()? {
+        Value::Float(float) => Some(number::whole_part(*float)?),
+        other => number::big(other),
+    };
+    let Some(number) = number else {
+        return Err(TemplateError::value(format!(
+            "%{kind} format: a real number is required, not {}",
+            value.type_name()
+        )));
+    };
+    spec.kind = Some('d');
+    let digits = at_least(budget, number::digits(&number.abs())?, spec.precision)?;
+    pad_number(out, number.is_negative(), "", &digits, &spec)
+}
+
+fn radix_integer(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    value: &Value,
+    kind: char,
+    spec: &FormatSpec,
+) -> Result<()> {
+    let Some(number) = number::big(value) else {
+        return Err(TemplateError::value(format!(
+            "%{kind} format: an integer is required, not {}",
+            value.type_name()
+        )));
+    };
+    let digits = match kind {
+        'x' => number.abs().to_str_radix(16),
+        'X' => number.abs().to_str_radix(16).to_uppercase(),
+        _ => number.abs().to_str_radix(8),
+    };
+    let prefix = match kind {
+        _ if !spec.alternate => "",
+        'x' => "0x",
+        'X' => "0X",
+        _ => "0o",
+    };
+    let digits = at_least(budget, digits, spec.precision)?;
+    pad_number(out, number.is_negative(), prefix, &digits, spec)
 }
 
 /// The digits with zeros before them.

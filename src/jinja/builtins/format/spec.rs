@@ -73,84 +73,87 @@ pub(super) fn write_value(
     budget.step_bytes(spec.len())?;
     let spec = parse_spec(spec, if number::is_number(value) { '>' } else { '<' })?;
     budget.can_allocate(spec.width)?;
-    let unknown = |kind: char| {
-        TemplateError::value(format!(
-            "Unknown format code '{kind}' for object of type '{}'",
-            value.type_name()
-        ))
-    };
     match value {
-        Value::Text(text) => {
-            if let Some(kind) = spec.kind.filter(|kind| *kind != 's') {
-                return Err(unknown(kind));
-            }
-            if let Some(separator) = spec.grouping {
-                return Err(TemplateError::value(format!(
-                    "Cannot specify '{separator}' with 's'."
-                )));
-            }
-            if spec.alternate {
-                return Err(TemplateError::value(
-                    "Alternate form (#) not allowed in string format specifier",
-                ));
-            }
-            if spec.plain_zero {
-                return Err(TemplateError::value(
-                    "Negative zero coercion (z) not allowed in format specifier with string",
-                ));
-            }
-            if spec.sign.is_some() {
-                return Err(TemplateError::value("Sign not allowed in string format specifier"));
-            }
-            if spec.align == Some('=') {
-                return Err(TemplateError::value(
-                    "'=' alignment not allowed in string format specifier",
-                ));
-            }
-            pad_text(out, text, &spec)
-        }
-        Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
-            let kind = spec.kind.unwrap_or('d');
-            let number = number::big(value).unwrap_or_default();
-            match (kind, spec.grouping) {
-                ('b' | 'o' | 'x' | 'X' | 'c', Some(',')) | ('c' | 'n', Some(_)) => {
-                    return Err(TemplateError::value(format!(
-                        "Cannot specify a separator with '{kind}'."
-                    )));
-                }
-                _ => {}
-            }
-            match kind {
-                'c' if spec.sign.is_some() || spec.alternate => Err(TemplateError::value(
-                    "Sign or alternate form not allowed with integer format specifier 'c'",
-                )),
-                'd' | 'n' => integer(out, &number, 10, "", spec),
-                'b' => integer(out, &number, 2, "0b", spec),
-                'o' => integer(out, &number, 8, "0o", spec),
-                'x' => integer(out, &number, 16, "0x", spec),
-                'X' => integer(out, &number, 16, "0X", spec),
-                'c' => {
-                    let c = number.to_u32().and_then(char::from_u32);
-                    let c =
-                        c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
-                    pad_text(out, &Text::plain(budget, c.to_string())?, &spec)
-                }
-                'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' => {
-                    float(out, budget, number::as_float(value)?.unwrap_or_default(), spec)
-                }
-                other => Err(unknown(other)),
-            }
-        }
+        Value::Text(text) => write_text(out, text, &spec),
+        Value::Int(_) | Value::Big(_) | Value::Bool(_) => write_integer(out, budget, value, spec),
         Value::Float(number) => match spec.kind {
             None | Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n' | '%') => {
                 float(out, budget, *number, spec)
             }
-            Some(other) => Err(unknown(other)),
+            Some(other) => Err(unknown_kind(value, other)),
         },
         other => Err(TemplateError::value(format!(
             "unsupported format string passed to {}.__format__",
             other.type_name()
         ))),
+    }
+}
+
+fn unknown_kind(value: &Value, kind: char) -> TemplateError {
+    TemplateError::value(format!(
+        "Unknown format code '{kind}' for object of type '{}'",
+        value.type_name()
+    ))
+}
+
+fn write_text(out: &mut TextBuilder, text: &Text, spec: &FormatSpec) -> Result<()> {
+    if let Some(kind) = spec.kind.filter(|kind| *kind != 's') {
+        return Err(unknown_kind(&Value::Text(text.clone()), kind));
+    }
+    if let Some(separator) = spec.grouping {
+        return Err(TemplateError::value(format!("Cannot specify '{separator}' with 's'.")));
+    }
+    if spec.alternate {
+        return Err(TemplateError::value(
+            "Alternate form (#) not allowed in string format specifier",
+        ));
+    }
+    if spec.plain_zero {
+        return Err(TemplateError::value(
+            "Negative zero coercion (z) not allowed in format specifier with string",
+        ));
+    }
+    if spec.sign.is_some() {
+        return Err(TemplateError::value("Sign not allowed in string format specifier"));
+    }
+    if spec.align == Some('=') {
+        return Err(TemplateError::value("'=' alignment not allowed in string format specifier"));
+    }
+    pad_text(out, text, spec)
+}
+
+fn write_integer(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    value: &Value,
+    spec: FormatSpec,
+) -> Result<()> {
+    let kind = spec.kind.unwrap_or('d');
+    let number = number::big(value).unwrap_or_default();
+    match (kind, spec.grouping) {
+        ('b' | 'o' | 'x' | 'X' | 'c', Some(',')) | ('c' | 'n', Some(_)) => {
+            return Err(TemplateError::value(format!("Cannot specify a separator with '{kind}'.")));
+        }
+        _ => {}
+    }
+    match kind {
+        'c' if spec.sign.is_some() || spec.alternate => Err(TemplateError::value(
+            "Sign or alternate form not allowed with integer format specifier 'c'",
+        )),
+        'd' | 'n' => integer(out, &number, 10, "", spec),
+        'b' => integer(out, &number, 2, "0b", spec),
+        'o' => integer(out, &number, 8, "0o", spec),
+        'x' => integer(out, &number, 16, "0x", spec),
+        'X' => integer(out, &number, 16, "0X", spec),
+        'c' => {
+            let c = number.to_u32().and_then(char::from_u32);
+            let c = c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
+            pad_text(out, &Text::plain(budget, c.to_string())?, &spec)
+        }
+        'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' => {
+            float(out, budget, number::as_float(value)?.unwrap_or_default(), spec)
+        }
+        other => Err(unknown_kind(value, other)),
     }
 }
 

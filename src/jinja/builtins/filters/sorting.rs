@@ -1,0 +1,217 @@
+//! Filters that order or group by an attribute.
+
+use std::rc::Rc;
+
+use crate::jinja::budget::{Budget, Charge};
+use crate::jinja::builtins::methods::pairs;
+use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::value::Value;
+use crate::jinja::value::{compare, iterate};
+use crate::jinja::vm::arguments::Args;
+use crate::jinja::vm::attribute;
+use crate::jinja::vm::interpreter::Interpreter;
+
+/// The steps from an item to what a filter looks at: `a.b.0`.
+pub(super) struct AttributePath {
+    parts: Vec<Value>,
+    default: Option<Value>,
+    /// Compare strings without their case.
+    fold: bool,
+}
+
+impl AttributePath {
+    pub(super) fn new(
+        budget: &Rc<Budget>,
+        attribute: Option<&Value>,
+        fold: bool,
+    ) -> Result<AttributePath> {
+        let parts = match attribute {
+            None | Some(Value::None) => Vec::new(),
+            Some(Value::Text(text)) => AttributePath::parts(budget, text)?,
+            Some(other) => vec![other.clone()],
+        };
+        Ok(AttributePath { parts, default: None, fold })
+    }
+
+    /// The value in place of an undefined one.
+    pub(super) fn with_default(self, default: Option<Value>) -> AttributePath {
+        AttributePath { default, ..self }
+    }
+
+    fn parts(budget: &Rc<Budget>, path: &str) -> Result<Vec<Value>> {
+        budget.step_bytes(path.len())?;
+        path.split('.')
+            .map(|part| match part.parse() {
+                Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    Ok(Value::Int(index))
+                }
+                _ => Value::text(budget, part),
+            })
+            .collect()
+    }
+
+    pub(super) fn of(&self, interpreter: &mut Interpreter<'_>, item: &Value) -> Result<Value> {
+        let mut value = item.clone();
+        for part in &self.parts {
+            value = attribute::item(interpreter, &value, part)?;
+            if let (true, Some(default)) = (value.is_undefined(), &self.default) {
+                value = default.clone();
+            }
+        }
+        if self.fold { folded(&interpreter.budget, value) } else { Ok(value) }
+    }
+}
+
+fn folded(budget: &Rc<Budget>, value: Value) -> Result<Value> {
+    match &value {
+        Value::Text(text) => {
+            let lower = crate::jinja::builtins::methods::changed_case(budget, text, "lower")?;
+            Ok(lower.map_or(value, Value::Text))
+        }
+        _ => Ok(value),
+    }
+}
+
+pub(super) fn is_set(value: Option<Value>) -> bool {
+    value.is_some_and(|value| value.is_true())
+}
+
+/// Sorts by keys, stable, in either direction as Python does. `as_items` compares the keys as lists
+/// do: equal ones first.
+fn sort_by_keys(
+    budget: &Rc<Budget>,
+    mut keyed: Vec<(Value, Value)>,
+    reverse: bool,
+    as_items: bool,
+) -> Result<Vec<(Value, Value)>> {
+    let less = |(a, _): &(Value, Value), (b, _): &(Value, Value)| {
+        if as_items && compare::equal(budget, a, b)? {
+            Ok(false)
+        } else {
+            compare::less(budget, a, b)
+        }
+    };
+    if !reverse {
+        return compare::sorted(keyed, less);
+    }
+    // Python reverses before and after, so that equals keep their order.
+    keyed.reverse();
+    let mut sorted = compare::sorted(keyed, less)?;
+    sorted.reverse();
+    Ok(sorted)
+}
+
+/// Room for what stands beside so many items while they are sorted or told apart.
+pub(super) fn charge_working_memory(budget: &Rc<Budget>, count: usize) -> Result<Charge> {
+    budget.charge_values(count.saturating_mul(4))
+}
+
+fn keyed(
+    interpreter: &mut Interpreter<'_>,
+    items: Vec<Value>,
+    path: &AttributePath,
+) -> Result<Vec<(Value, Value)>> {
+    let mut keyed = Vec::with_capacity(items.len());
+    for item in items {
+        interpreter.budget.step(1)?;
+        keyed.push((path.of(interpreter, &item)?, item));
+    }
+    Ok(keyed)
+}
+
+pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let [reverse, case_sensitive, attribute] =
+        args.bind("sort", ["reverse", "case_sensitive", "attribute"], 0)?;
+    let budget = Rc::clone(&interpreter.budget);
+    let fold = !is_set(case_sensitive);
+    let items = iterate::items(&budget, &value)?;
+    let _working_memory = charge_working_memory(&budget, items.len())?;
+    let sorted = match &attribute {
+        Some(Value::Text(names)) if names.contains(',') => {
+            let mut paths = Vec::new();
+            for name in names.split(',') {
+                paths.push(AttributePath {
+                    parts: AttributePath::parts(&budget, name)?,
+                    default: None,
+                    fold,
+                });
+            }
+            let mut sorted = Vec::with_capacity(items.len());
+            for item in items {
+                let keys = paths
+                    .iter()
+                    .map(|path| path.of(interpreter, &item))
+                    .collect::<Result<Vec<_>>>()?;
+                sorted.push((Value::list(&budget, keys)?, item));
+            }
+            sorted
+        }
+        attribute => {
+            let path = AttributePath::new(&budget, attribute.as_ref(), fold)?;
+            keyed(interpreter, items, &path)?
+        }
+    };
+    let sorted = sort_by_keys(&budget, sorted, is_set(reverse), true)?;
+    Value::list(&budget, sorted.into_iter().map(|(_, item)| item).collect())
+}
+
+pub(super) fn dictsort(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    let [case_sensitive, by, reverse] =
+        args.bind("dictsort", ["case_sensitive", "by", "reverse"], 0)?;
+    let budget = Rc::clone(&interpreter.budget);
+    let by_value = match by.as_ref().map_or(Some("key"), Value::as_str) {
+        Some("key") => false,
+        Some("value") => true,
+        _ => return Err(TemplateError::value("You can only sort by either \"key\" or \"value\"")),
+    };
+    let Value::Dict(dict) = value.defined()? else {
+        return Err(TemplateError::undefined(format!(
+            "'{}' has no attribute 'items'",
+            value.owner_name()
+        )));
+    };
+    let fold = !is_set(case_sensitive);
+    let _working_memory = charge_working_memory(&budget, dict.len())?;
+    let mut sorted = Vec::with_capacity(dict.len());
+    for ((key, member), pair) in dict.entries().iter().zip(pairs(&budget, dict)?) {
+        let by = if by_value { member.clone() } else { key.clone() };
+        sorted.push((if fold { folded(&budget, by)? } else { by }, pair));
+    }
+    let sorted = sort_by_keys(&budget, sorted, is_set(reverse), false)?;
+    Value::list(&budget, sorted.into_iter().map(|(_, pair)| pair).collect())
+}
+
+pub(super) fn groupby(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    let [attribute, default, case_sensitive] =
+        args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
+    let budget = Rc::clone(&interpreter.budget);
+    let default = default.filter(|default| !default.is_none());
+    let fold = !is_set(case_sensitive);
+    let path = AttributePath::new(&budget, attribute.as_ref(), fold)?.with_default(default.clone());
+    let plain = AttributePath::new(&budget, attribute.as_ref(), false)?.with_default(default);
+    let items = iterate::items(&budget, &value)?;
+    let _working_memory = charge_working_memory(&budget, items.len())?;
+    let sorted = sort_by_keys(&budget, keyed(interpreter, items, &path)?, false, false)?;
+    let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
+    for (key, item) in sorted {
+        match groups.last_mut() {
+            Some((last, items)) if compare::equal(&budget, last, &key)? => items.push(item),
+            _ => groups.push((key, vec![item])),
+        }
+    }
+    let mut out = Vec::with_capacity(groups.len());
+    for (_, items) in groups {
+        let key = plain.of(interpreter, &items[0])?;
+        let items = Value::list(&budget, items)?;
+        out.push(Value::group(&budget, key, items)?);
+    }
+    Value::list(&budget, out)
+}

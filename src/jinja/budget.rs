@@ -1,4 +1,4 @@
-//! What one render may use: steps, time, live memory, nesting. Everything that grows with its input
+//! Limits of one render: steps, time, live memory and nesting. Code whose cost grows with its input
 //! asks here first.
 
 use std::cell::Cell;
@@ -7,40 +7,41 @@ use std::time::Duration;
 
 use super::error::{Result, TemplateError};
 
-/// Bounds of one render.
+/// Limits of one render.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Steps: one for each expression, item or 256 bytes of text.
+    /// Maximum steps. An expression, an item and 256 bytes of text cost one step each.
     pub(crate) fuel: u64,
-    /// Bytes of the result.
+    /// Maximum bytes of the result.
     pub(crate) output_bytes: usize,
-    /// Calls of macros within each other.
+    /// Maximum depth of macro calls.
     pub(crate) recursion: usize,
-    /// Bytes of all values that the template made and that are still alive, the result among them.
+    /// Maximum bytes of live values that the template created, including the result.
     pub(crate) memory_bytes: usize,
-    /// Time.
+    /// Maximum processor time.
     pub(crate) time: Duration,
 }
 
-/// Statements, expressions and filters within each other, over all macro calls: bounds the stack.
+/// Maximum depth of statements, expressions and filters across all macro calls. It bounds the
+/// stack.
 const MAX_NESTING: usize = 12_000;
-/// Steps between two looks at the clock.
+/// Steps between two clock reads.
 const CLOCK_STEPS: u64 = 2_000;
 /// Bytes of text that cost one step.
 const BYTES_PER_STEP: usize = 256;
-/// Stack that must be left at each level of nesting, enough for what compares, prints and drops;
-/// and how much is taken then.
+/// Stack that must be free at each level of nesting, and the size of a new stack segment.
+/// Comparing, printing and dropping values fit into the red zone.
 const RED_ZONE: usize = 256 << 10;
 const MORE_STACK: usize = 2 << 20;
 
-/// What is left of the bounds.
+/// What is left of the [`Bounds`].
 #[derive(Debug)]
 pub(crate) struct Budget {
     bounds: Bounds,
     started: Duration,
-    /// Steps left until the clock is looked at.
+    /// Steps left until the next clock read.
     until_clock: Cell<u64>,
-    /// Steps left after those.
+    /// Steps left after `until_clock`.
     fuel: Cell<u64>,
     live: Cell<usize>,
     nesting: Cell<usize>,
@@ -49,7 +50,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(bounds: Bounds) -> Rc<Budget> {
-        // Most renders end before the clock is looked at once.
+        // Most renders end before the first clock read.
         let first = CLOCK_STEPS.min(bounds.fuel);
         Rc::new(Budget {
             bounds,
@@ -62,7 +63,7 @@ impl Budget {
         })
     }
 
-    /// Takes a number of steps.
+    /// Spends steps.
     #[inline]
     pub(crate) fn step(&self, steps: u64) -> Result<()> {
         match self.until_clock.get().checked_sub(steps) {
@@ -76,7 +77,7 @@ impl Budget {
 
     #[cold]
     fn refill(&self, steps: u64) -> Result<()> {
-        // What is accounted for without asking adds up.
+        // Checks the total of the unchecked charges.
         self.can_allocate(0)?;
         if thread_time().saturating_sub(self.started) > self.bounds.time {
             return Err(TemplateError::limit(format!(
@@ -100,7 +101,7 @@ impl Budget {
         }
     }
 
-    /// Takes the steps that going through so much text costs.
+    /// Spends the steps for reading or writing text of this length.
     #[inline]
     pub(crate) fn step_bytes(&self, bytes: usize) -> Result<()> {
         self.step(1 + (bytes / BYTES_PER_STEP) as u64)
@@ -111,7 +112,7 @@ impl Budget {
         self.bounds.memory_bytes.saturating_sub(self.live.get())
     }
 
-    /// Whether so many more bytes may be allocated.
+    /// Fails if this many more bytes exceed the memory limit.
     pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
         if bytes > self.memory_left() || self.live.get() > self.bounds.memory_bytes {
             return Err(TemplateError::limit(format!(
@@ -129,19 +130,18 @@ impl Budget {
         Ok(Charge { budget: Some(Rc::clone(self)), bytes })
     }
 
-    /// As [`Budget::charge`] for the little that one small value takes: too much of it fails at a
-    /// later step.
+    /// Like [`Budget::charge`], for one small value. Exceeding the limit fails at a later step.
     pub(crate) fn charge_unchecked(self: &Rc<Budget>, bytes: usize) -> Charge {
         self.live.set(self.live.get().saturating_add(bytes));
         Charge { budget: Some(Rc::clone(self)), bytes }
     }
 
-    /// The longest result.
+    /// The maximum length of the result.
     pub(crate) fn output_bytes(&self) -> usize {
         self.bounds.output_bytes
     }
 
-    /// Runs something one level deeper, on more stack if there is too little left.
+    /// Runs a closure one level deeper and grows the stack if needed.
     #[inline]
     pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let nesting = self.nesting.get();
@@ -156,7 +156,7 @@ impl Budget {
         result
     }
 
-    /// Runs the call of a macro.
+    /// Runs a macro call.
     pub(crate) fn in_call<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let calls = self.calls.get();
         if calls >= self.bounds.recursion {
@@ -172,14 +172,14 @@ impl Budget {
     }
 }
 
-/// The processor time of this thread: a render on a busy machine must not fail for having waited.
+/// The processor time of this thread. Waiting on a busy machine does not count.
 #[cfg(unix)]
 pub(crate) fn thread_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Elsewhere the time on the wall.
+/// The wall-clock time where no thread clock is available.
 #[cfg(not(unix))]
 pub(crate) fn thread_time() -> Duration {
     static START: std::sync::LazyLock<std::time::Instant> =
@@ -187,7 +187,7 @@ pub(crate) fn thread_time() -> Duration {
     START.elapsed()
 }
 
-/// Memory in use; given back when dropped.
+/// Accounted memory, released on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
     budget: Option<Rc<Budget>>,
@@ -195,7 +195,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// For what the caller brought: its size is the caller's business.
+    /// A charge for the caller's data, which is not accounted.
     pub(crate) fn none() -> Charge {
         Charge::default()
     }

@@ -1,26 +1,26 @@
-//! Why a template failed, in Python's words where Jinja2 would let Python speak.
+//! Errors of parsing and rendering, in Python's words where Python would raise them.
 
 use std::fmt;
 
-/// What kind of failure it is.
+/// The kind of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
-    /// The source is not a template.
+    /// The source is not a valid template.
     Syntax,
-    /// The template refused, by `raise_exception`.
+    /// The template called `raise_exception`.
     Raised,
-    /// Something undefined was used.
+    /// An undefined value was used.
     Undefined,
-    /// An operation does not take such a value.
+    /// The operation does not support the type or value.
     Type,
-    /// Jinja2 has it, or lets it fail, and so do we.
+    /// An unknown filter or test, an access that the sandbox rejects, or a missing feature.
     Unsupported,
     /// A limit was reached.
     Limit,
 }
 
 impl ErrorKind {
-    /// The word in error details.
+    /// The kind as error details spell it.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             ErrorKind::Syntax => "syntax",
@@ -33,7 +33,7 @@ impl ErrorKind {
     }
 }
 
-/// A failed parse or render.
+/// An error of parsing or rendering.
 #[derive(Debug, Clone)]
 pub(crate) struct TemplateError(Box<TemplateErrorInner>);
 
@@ -59,7 +59,7 @@ impl TemplateError {
         TemplateError::new(ErrorKind::Undefined, message)
     }
 
-    /// What is a TypeError, ValueError or the like in Python.
+    /// A TypeError, ValueError or similar error in Python.
     pub(crate) fn value(message: impl Into<String>) -> TemplateError {
         TemplateError::new(ErrorKind::Type, message)
     }
@@ -72,7 +72,7 @@ impl TemplateError {
         TemplateError::new(ErrorKind::Limit, message)
     }
 
-    /// Adds the line, unless an inner expression has said it already.
+    /// Sets the line unless an inner expression has set it.
     pub(crate) fn at(mut self, line: u32) -> TemplateError {
         self.0.line.get_or_insert(line);
         self

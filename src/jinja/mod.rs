@@ -1,9 +1,14 @@
-//! Jinja2 as transformers sets it up: templates to text, with Python's values and Python's errors.
+//! A Jinja2 interpreter with the settings of transformers, and Python's values and errors.
 //!
-//! In: a source, and a context of values. Out: the text, where each part of it came from, or an
-//! error with its kind and line. Never reads files, environment, network or clock, never panics on
-//! a template, and stays within a [`Bounds`]. Why this is an interpreter of our own:
-//! docs/templates.md.
+//! Input: a template source and a context of values. Output: the text with the origin of its bytes,
+//! or an error with its kind and line. The interpreter does not read files, environment variables,
+//! the network or the clock. No template makes it panic or exceed its [`Bounds`]. docs/templates.md
+//! states why it exists.
+//!
+//! A room imports only rooms before it: `error`, `budget`, `unicode` and `quote`; then `syntax`,
+//! which passes names of builtins to functions it receives; then `value`; then `vm` and `builtins`.
+//! The last two depend on each other: `vm` calls builtins, and builtins such as `map` call `vm` for
+//! attributes, arithmetic and other filters.
 
 mod budget;
 mod builtins;
@@ -33,34 +38,34 @@ pub(crate) use vm::interpreter::Context;
 use syntax::parser::ParsedTemplate;
 use vm::interpreter::Interpreter;
 
-/// A compiled template; may be shared between threads.
+/// A compiled template, which threads may share.
 #[derive(Debug)]
 pub(crate) struct Template {
     parsed: ParsedTemplate,
 }
 
-/// A finished text.
+/// The result of a render.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     pub(crate) text: String,
-    /// The bytes that came from marked strings of the context, in order.
+    /// The bytes that came from marked strings of the context, in text order.
     pub(crate) marks: Vec<Mark>,
-    /// The bytes that bodies of `{% generation %}` made.
+    /// The byte ranges that bodies of `{% generation %}` wrote.
     pub(crate) generation: Vec<Range<usize>>,
 }
 
 impl Template {
-    /// Compiles a source.
+    /// Compiles a template source.
     pub(crate) fn compile(source: &str) -> Result<Template, TemplateError> {
         parser::parse(source, &builtins::NAMES).map(|parsed| Template { parsed })
     }
 
-    /// Reads the source without rendering it.
+    /// Inspects the source without rendering it.
     pub(crate) fn inspect(&self) -> Inspection {
         inspect::inspect(&self.parsed, &builtins::NAMES)
     }
 
-    /// Renders within bounds.
+    /// Renders the template within limits.
     pub(crate) fn render(
         &self,
         context: Context,

@@ -5,17 +5,17 @@ use std::ops::Range;
 use super::error::Result;
 use super::unicode;
 
-/// A piece of an escaped string.
+/// A part of a quoted string.
 pub(crate) enum QuotedPart<'a> {
-    /// What the escaping adds.
+    /// Text that quoting adds.
     Added(&'a str),
-    /// Bytes of the string, unchanged.
+    /// A byte range of the original string, unchanged.
     Verbatim(Range<usize>),
-    /// What stands for the character at this byte.
+    /// The escape of the character at this byte.
     Escaped(&'a str, usize),
 }
 
-/// A string as Python's `repr` quotes it.
+/// Quotes a string like Python's `repr`.
 pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(QuotedPart<'_>) -> Result<()>) -> Result<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mark = if quote == '"' { "\"" } else { "'" };
@@ -43,7 +43,7 @@ pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(QuotedPart<'_>) -> Result<(
     emit(QuotedPart::Added(mark))
 }
 
-/// A string as Python's `repr` quotes it, for messages.
+/// Quotes a string like Python's `repr`, for messages.
 pub(crate) fn quoted_string(text: &str) -> String {
     let mut out = String::new();
     let written = quote(text, &mut |piece| {

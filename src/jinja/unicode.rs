@@ -1,11 +1,11 @@
-//! Python's view of characters, where it is not Rust's.
+//! Character properties where Python differs from Rust.
 
-/// `str.isspace` of one character: Unicode's white space and the four separators below U+0020.
+/// `str.isspace` of one character: Unicode whitespace and the four separators below U+0020.
 pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// Where `str.splitlines` breaks; `\r\n` is one break.
+/// Whether `str.splitlines` breaks at the character. `\r\n` is one break.
 pub(crate) fn is_line_break(c: char) -> bool {
     matches!(
         c,
@@ -13,11 +13,10 @@ pub(crate) fn is_line_break(c: char) -> bool {
     )
 }
 
-/// `str.isprintable` for one character: not a control, format, surrogate, private, unassigned or
+/// `str.isprintable` of one character: not a control, format, surrogate, private-use, unassigned or
 /// space character.
 ///
-/// Rust's own escaping follows the same categories; the letter before it keeps a combining mark
-/// bare.
+/// `escape_debug` follows the same categories. A preceding letter keeps a combining mark unescaped.
 pub(crate) fn is_printable(c: char) -> bool {
     if matches!(c, ' '..='~') {
         return true;
@@ -28,12 +27,12 @@ pub(crate) fn is_printable(c: char) -> bool {
     text.escape_debug().eq(text.chars())
 }
 
-/// The value of a digit of any script, or of a Latin letter, as `int(text, 36)` reads it.
+/// The value of a digit of any script or of a Latin letter, as in `int(text, 36)`.
 pub(crate) fn digit(c: char) -> Option<u32> {
     decimal(c).unwrap_or(c).to_digit(36)
 }
 
-/// The zeros of the scripts that have decimal digits; nine more follow each.
+/// The zeros of the scripts with decimal digits. Nine more digits follow each.
 #[rustfmt::skip]
 const ZEROS: [u32; 66] = [
     0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0, 0xf20,
@@ -43,14 +42,14 @@ const ZEROS: [u32; 66] = [
     0x1d7e2, 0x1d7ec, 0x1d7f6, 0x1e140, 0x1e2f0, 0x1e950, 0x1fbf0,
 ];
 
-/// The ASCII digit that a decimal digit of any script stands for.
+/// The ASCII digit for a decimal digit of any script.
 pub(crate) fn decimal(c: char) -> Option<char> {
     let code = u32::from(c);
     let zero = ZEROS[..ZEROS.partition_point(|zero| *zero <= code)].last()?;
     char::from_digit(code - zero, 10)
 }
 
-/// Superscripts, circled digits and their like: digits, but no decimals.
+/// Whether the character is a digit but not decimal, such as a superscript or circled digit.
 pub(crate) fn is_other_digit(c: char) -> bool {
     matches!(u32::from(c),
         0xb2..=0xb3 | 0xb9 | 0x1369..=0x1371 | 0x19da | 0x2070 | 0x2074..=0x2079 | 0x2080..=0x2089 | 0x2460..=0x2468
@@ -62,7 +61,7 @@ pub(crate) fn is_other_digit(c: char) -> bool {
 pub(crate) fn fold(c: char, out: &mut String) {
     let other = |code: u32| char::from_u32(code).unwrap_or(c);
     match u32::from(c) {
-        // Cherokee folds to its capitals; the letter without a dot to itself.
+        // Cherokee folds to upper case. The dotless i folds to itself.
         0x131 | 0x13a0..=0x13f5 => out.push(c),
         code @ 0x13f8..=0x13fd => out.push(other(code - 8)),
         code @ 0xab70..=0xabbf => out.push(other(code - 0x97d0)),
@@ -73,12 +72,12 @@ pub(crate) fn fold(c: char, out: &mut String) {
 /// The title case of a character.
 pub(crate) fn to_title(c: char) -> String {
     match c {
-        // The digraphs with a title case of their own.
+        // Digraphs have a separate title case.
         '\u{1c4}'..='\u{1c6}' => "\u{1c5}".to_owned(),
         '\u{1c7}'..='\u{1c9}' => "\u{1c8}".to_owned(),
         '\u{1ca}'..='\u{1cc}' => "\u{1cb}".to_owned(),
         '\u{1f1}'..='\u{1f3}' => "\u{1f2}".to_owned(),
-        // Georgian letters have no title case, and some Greek ones are theirs.
+        // Georgian letters have no title case. Some Greek letters are title case already.
         '\u{10d0}'..='\u{10ff}' | '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}' => c.to_string(),
         '\u{149}' => c.to_uppercase().collect(),
         '\u{1f80}'..='\u{1faf}' => char::from_u32(u32::from(c) | 8).into_iter().collect(),
@@ -88,7 +87,7 @@ pub(crate) fn to_title(c: char) -> String {
         _ => {
             let mut upper = c.to_uppercase();
             let mut title: String = upper.next().into_iter().collect();
-            // A Greek iota becomes the mark below its letter.
+            // A Greek iota becomes the subscript of its letter.
             let iota = ('\u{1f00}'..='\u{1fff}').contains(&c).then_some('\u{399}');
             for c in upper {
                 if Some(c) == iota { title.push('\u{345}') } else { title.extend(c.to_lowercase()) }
@@ -98,7 +97,7 @@ pub(crate) fn to_title(c: char) -> String {
     }
 }
 
-/// Whether a character has an upper and a lower case.
+/// Whether a character is upper, lower or title case.
 pub(crate) fn is_cased(c: char) -> bool {
     c.is_lowercase()
         || c.is_uppercase()

@@ -1,4 +1,4 @@
-//! The functions that every template sees.
+//! The global functions.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -60,7 +60,7 @@ fn strftime_now(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> 
     let [format] = args.bind("strftime_now", ["format"], 1)?;
     let format = format.unwrap_or(Value::None);
     let format = string(&format, "strftime() argument 1")?;
-    // A directive makes up to some twenty characters of two.
+    // A directive of two characters writes about twenty at most.
     interpreter.budget.can_allocate(format.len().saturating_mul(16))?;
     let text = interpreter.strftime_now(format)?;
     Value::text(&interpreter.budget, text)
@@ -91,7 +91,7 @@ fn range(args: Args) -> Result<Value> {
     Ok(Value::Range(Rc::new(range)))
 }
 
-/// The entries that `dict(…)` makes of its arguments.
+/// The entries of `dict(…)` or `namespace(…)`.
 fn entries(
     interpreter: &mut Interpreter<'_>,
     function: &str,

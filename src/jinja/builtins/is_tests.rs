@@ -1,4 +1,4 @@
-//! The tests of `is`.
+//! The tests of the operator `is`.
 
 use super::filters;
 use crate::jinja::error::Result;
@@ -12,10 +12,10 @@ use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 use crate::jinja::vm::operators;
 
-/// A test.
+/// A test: called with the value and the arguments.
 pub(crate) type Test = fn(&mut Interpreter<'_>, &Value, Args) -> Result<bool>;
 
-/// Every test by name.
+/// All tests by name.
 static TESTS: [(&str, Test); 39] = [
     ("defined", |_, value, args| args.expect_none("defined").map(|()| !value.is_undefined())),
     ("undefined", |_, value, args| args.expect_none("undefined").map(|()| value.is_undefined())),
@@ -107,7 +107,7 @@ static TESTS: [(&str, Test); 39] = [
     (">=", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
 ];
 
-/// The test of this name.
+/// The id of the test of this name.
 pub(crate) fn id(name: &str) -> Option<BuiltinId> {
     let index = TESTS.iter().position(|(known, _)| *known == name)?;
     u8::try_from(index).ok().map(BuiltinId)
@@ -134,7 +134,7 @@ fn compared(
     interpreter.compare(op, value, &other.unwrap_or(Value::None))
 }
 
-/// Has a length and elements.
+/// Whether the value has a length and elements.
 fn is_sequence(value: &Value) -> bool {
     matches!(
         value,
@@ -159,7 +159,7 @@ fn is_iterable(value: &Value) -> bool {
 fn is_callable(value: &Value) -> bool {
     match value {
         Value::Object(object) => object.is_callable(),
-        // Jinja2's undefined has a method that raises when it is called.
+        // Undefined has a method in Jinja2 that raises when called.
         Value::Undefined(_) => true,
         _ => false,
     }
@@ -186,14 +186,14 @@ fn is_multiple(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value
     compare::equal(&interpreter.budget, &rest, &Value::Int(0))
 }
 
-/// `is`: the same object. Small values are the same if they are equal.
+/// `is`: identity. Small values are identical if they are equal.
 fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<bool> {
     use std::rc::Rc;
     Ok(match (value, other) {
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => Rc::ptr_eq(a, b),
         (Value::Dict(a), Value::Dict(b)) => Rc::ptr_eq(a, b),
         (Value::Undefined(a), Value::Undefined(b)) => Rc::ptr_eq(a, b),
-        // Python keeps one of each short string.
+        // Python shares strings of up to one character.
         (Value::Text(a), Value::Text(b)) => {
             a.is_safe() == b.is_safe()
                 && (a.is_same(b) || !a.is_safe() && a.len() <= 1 && a.as_str() == b.as_str())

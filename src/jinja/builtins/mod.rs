@@ -1,4 +1,4 @@
-//! What a template can call: filters, tests, global functions, and the methods of Python's types.
+//! What a template can call: filters, tests, global functions and methods.
 
 pub(crate) mod filters;
 pub(crate) mod format;
@@ -10,7 +10,7 @@ mod tojson;
 
 use crate::jinja::syntax::ast::BuiltinNames;
 
-/// The names that `syntax` asks for.
+/// Recognizes builtins for the parser.
 pub(crate) const NAMES: BuiltinNames = BuiltinNames {
     filter: filters::id,
     test: is_tests::id,

@@ -1,4 +1,4 @@
-//! `pprint.pformat(value)`: a width of 80, sorted dicts.
+//! `pprint.pformat(value)` with a width of 80 and sorted dicts.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::jinja::value::text::{Text, TextBuilder};
 
 const WIDTH: usize = 80;
 
-/// The text of a value.
+/// Pretty-prints a value.
 pub(crate) fn pprint(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     let mut printer = Printer { budget, out: TextBuilder::new(budget) };
     printer
@@ -22,7 +22,7 @@ pub(crate) fn pprint(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     printer.out.finish()
 }
 
-/// The value with the entries of all dicts in order of their keys.
+/// A copy of the value with all dicts sorted by key.
 fn in_order(budget: &Rc<Budget>, value: &Value, depth: usize) -> Result<Value> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
@@ -45,7 +45,7 @@ fn in_order(budget: &Rc<Budget>, value: &Value, depth: usize) -> Result<Value> {
     }
 }
 
-/// Keys of types that have no order are in order of their types.
+/// Compares keys. Types without an order are sorted by type name.
 fn before(budget: &Rc<Budget>, a: &Value, b: &Value) -> Result<bool> {
     match compare::less(budget, a, b) {
         Err(error) if error.kind() != ErrorKind::Limit => Ok(a.type_name() < b.type_name()),
@@ -57,7 +57,7 @@ fn before(budget: &Rc<Budget>, a: &Value, b: &Value) -> Result<bool> {
 #[derive(Clone, Copy)]
 struct PrintPosition {
     indent: usize,
-    /// What follows on its last line.
+    /// Characters that follow on the last line of the value.
     allowance: usize,
     level: usize,
 }
@@ -136,8 +136,8 @@ impl Printer<'_> {
         self.out.push(close)
     }
 
-    /// A long string: its lines, and their words where they are too long, as literals below each
-    /// other.
+    /// Prints a long string as literals on separate lines: one for each line, and more where a line
+    /// is too long.
     fn string(&mut self, text: &Text, position: PrintPosition) -> Result<()> {
         let outermost = usize::from(position.level == 1);
         let (indent, allowance) = (position.indent + outermost, position.allowance + outermost);
@@ -167,7 +167,7 @@ impl Printer<'_> {
                 chunks.push(whole);
                 continue;
             }
-            // From the start of a chunk to the end of what fits.
+            // `start..end` is the current chunk.
             let (mut start, mut end) = (0, 0);
             while end < line.len() {
                 let next = end + word_length(&line[end..]);
@@ -185,7 +185,7 @@ impl Printer<'_> {
     }
 }
 
-/// The bytes of a word and the blanks after it.
+/// The length of a word and the whitespace after it.
 fn word_length(text: &str) -> usize {
     let word = text.find(unicode::is_space).unwrap_or(text.len());
     let blanks = text[word..].find(|c| !unicode::is_space(c)).unwrap_or(text.len() - word);

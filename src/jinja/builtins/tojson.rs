@@ -1,5 +1,5 @@
-//! The `tojson` filter as transformers defines it: `json.dumps` without HTML escapes and with its
-//! keywords.
+//! The filter `tojson` of transformers: `json.dumps` and its keyword arguments, without HTML
+//! escapes.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::vm::arguments::Args;
 
-/// How the text is laid out: `json.dumps`' keyword arguments of the same names.
+/// The layout, from keyword arguments of `json.dumps`.
 struct Layout {
     ensure_ascii: bool,
     indent: Option<Text>,
@@ -116,8 +116,7 @@ fn write(
             close(out, layout, depth, entries.is_empty())?;
             out.push("}")
         }
-        // Python has no JSON of a generator. Templates that were written for other engines count on
-        // a list.
+        // Python cannot serialize a generator. Templates written for other engines expect a list.
         Value::Object(object) if let Object::Generator(generator) = &**object => {
             let items = Value::list(budget, generator.left())?;
             write(out, budget, &items, layout, depth)
@@ -202,7 +201,7 @@ fn string(out: &mut TextBuilder, text: &Text, ensure_ascii: bool) -> Result<()> 
     out.push("\"")
 }
 
-/// The first character from a byte on that JSON text has another way to write.
+/// The next character from byte `from` on that JSON escapes.
 fn next_escaped(text: &str, from: usize, ensure_ascii: bool) -> Option<(usize, char)> {
     let last = if ensure_ascii { b'~' } else { u8::MAX };
     let is_escaped = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\' || *byte > last;

@@ -1,37 +1,37 @@
-//! A parsed template.
+//! The syntax tree.
 
 use std::sync::Arc;
 
 use num_bigint::BigInt;
 
-/// A name or string of the source, by its place in the template's table.
+/// A name or string literal: its index in [`ParsedTemplate::names`](super::parser::ParsedTemplate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(pub(crate) u32);
 
-/// A filter or test: its index in a table of `builtins`.
+/// A filter or test: its index in the table of `builtins`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BuiltinId(pub(crate) u8);
 
-/// What the parser asks about the names of builtins. `syntax` imports none of them.
+/// How the parser recognizes builtins, whose functions it does not know.
 #[derive(Debug)]
 pub(crate) struct BuiltinNames {
     pub(crate) filter: fn(&str) -> Option<BuiltinId>,
     pub(crate) test: fn(&str) -> Option<BuiltinId>,
     pub(crate) is_global: fn(&str) -> bool,
-    /// Whether a dict's attribute of this name can only be a member.
+    /// Whether an attribute of this name on a dict can only be a member.
     pub(crate) is_member: fn(&str) -> bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Stmt {
-    /// From 1.
+    /// 1-based.
     pub(crate) line: u32,
     pub(crate) kind: StmtKind,
 }
 
 #[derive(Debug)]
 pub(crate) enum StmtKind {
-    /// Text outside of tags.
+    /// Text outside tags.
     Text(Box<str>),
     Print(Expr),
     If {
@@ -73,8 +73,8 @@ pub(crate) enum StmtKind {
     Block(Arc<Block>),
     Break,
     Continue,
-    /// A tag that needs a template loader, which there is none of. `{% include x ignore missing %}`
-    /// of nothing at all is nothing.
+    /// A tag that needs a template loader. None exists, so only `{% include x ignore missing %}`
+    /// with an empty `x` succeeds.
     Loader(Option<Expr>),
 }
 
@@ -86,22 +86,22 @@ pub(crate) struct For {
     pub(crate) body: Vec<Stmt>,
     pub(crate) otherwise: Vec<Stmt>,
     pub(crate) recursive: bool,
-    /// Whether `loop` occurs in it.
+    /// Whether the body mentions `loop`.
     pub(crate) uses_loop: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) body: Vec<Stmt>,
-    /// Whether it sees the variables around it.
+    /// Whether the block sees the variables of its scope.
     pub(crate) scoped: bool,
-    /// The name of a block that another template should have filled.
+    /// The name, if another template must define the block.
     pub(crate) required: Option<Name>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Macro {
-    /// None for the body of a call block.
+    /// None for a call block.
     pub(crate) name: Option<Name>,
     pub(crate) parameters: Vec<(Name, Option<Expr>)>,
     pub(crate) body: Vec<Stmt>,
@@ -110,7 +110,7 @@ pub(crate) struct Macro {
     pub(crate) uses_kwargs: bool,
 }
 
-/// Where a value is stored.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(crate) enum Target {
     Name(Name),
@@ -121,9 +121,9 @@ pub(crate) enum Target {
 
 #[derive(Debug)]
 pub(crate) struct Expr {
-    /// From 1.
+    /// 1-based.
     pub(crate) line: u32,
-    /// How deep its operands nest.
+    /// The depth of the expression tree below this node.
     pub(crate) depth: u16,
     pub(crate) kind: ExprKind,
 }
@@ -144,15 +144,15 @@ pub(crate) enum ExprKind {
     Item(Box<Expr>, Box<Expr>),
     Slice(Box<Expr>, Box<[Option<Expr>; 3]>),
     Call(Box<Expr>, Arguments),
-    /// The filter is None if there is none of this name: an error only when it is reached.
+    /// The id is None for an unknown filter, which fails only when it is applied.
     Filter(Box<Expr>, Name, Option<BuiltinId>, Arguments),
     Test(Box<Expr>, Name, Option<BuiltinId>, Arguments),
     Not(Box<Expr>),
     Negative(Box<Expr>),
     Positive(Box<Expr>),
-    /// All but addition.
+    /// Any operator except `+`.
     Arithmetic(Arithmetic, Box<(Expr, Expr)>),
-    /// `a + b + c`: two operands or more.
+    /// `a + b + c`, with at least two operands.
     Sum(Vec<Expr>),
     Concat(Vec<Expr>),
     Compare(Box<Expr>, Vec<(Comparison, Expr)>),
@@ -163,7 +163,7 @@ pub(crate) enum ExprKind {
         then: Box<Expr>,
         otherwise: Option<Box<Expr>>,
     },
-    /// The text that a block statement captured.
+    /// The text that the enclosing block statement captured.
     Captured,
 }
 

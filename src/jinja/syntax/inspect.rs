@@ -1,9 +1,8 @@
-//! What a template's source says without being rendered: names, texts and tags, each with its first
-//! line.
+//! Static inspection of a template: names, texts and tags, each with its first line.
 //!
-//! In: a compiled template. Out: the variables it expects of its caller, filters and tests that
-//! there are none of, tags that want other templates, texts it may print, strings it may cut others
-//! at. Never evaluates anything.
+//! Reports the variables that a template expects, unknown filters and tests, tags that need a
+//! loader, texts that it may print, and strings at which it may cut other strings. Evaluates
+//! nothing.
 
 use std::collections::HashSet;
 
@@ -12,38 +11,38 @@ use super::ast::{
 };
 use super::parser::ParsedTemplate;
 
-/// Something in the source.
+/// A name or text and where it occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// A name, or a text.
+    /// The name or text.
     pub(crate) text: String,
-    /// From 1.
+    /// 1-based.
     pub(crate) line: usize,
 }
 
-/// What is in a source, each in the order of its first occurrence.
+/// The result of an inspection, in source order. `texts`, `trims` and `loaders` may repeat an item,
+/// the other lists may not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspection {
-    /// Variables that are read where nothing in the template has set them. Functions that every
-    /// template sees are not among them, but [`Inspection::globals`] are.
+    /// Variables that are read but never set. Global functions are in [`Inspection::globals`].
     pub(crate) variables: Vec<Site>,
-    /// Functions of every template that are used.
+    /// Global functions that are used.
     pub(crate) globals: Vec<Site>,
-    /// Filters that there are none of.
+    /// Names of unknown filters.
     pub(crate) unknown_filters: Vec<Site>,
-    /// Tests that there are none of.
+    /// Names of unknown tests.
     pub(crate) unknown_tests: Vec<Site>,
-    /// Tags that want another template.
+    /// Tags that load another template.
     pub(crate) loaders: Vec<Site>,
-    /// Text between tags and string literals, in the order of the source; not each once.
+    /// Text between tags, and string literals.
     pub(crate) texts: Vec<Site>,
-    /// String literals that texts are searched for, or cut or replaced at.
+    /// String literals that the template searches for, splits at or replaces.
     pub(crate) cuts: Vec<Site>,
-    /// Where something that is called content is stripped of white space at its ends.
+    /// Places where a value called content is stripped of whitespace.
     pub(crate) trims: Vec<Site>,
 }
 
-/// Methods of strings that take text away at their first argument.
+/// String methods that search for their first argument.
 const CUTTING: [&str; 8] = [
     "split",
     "rsplit",
@@ -54,10 +53,10 @@ const CUTTING: [&str; 8] = [
     "removesuffix",
     "find",
 ];
-/// Names that a loop, a macro or a call block has of its own.
+/// Names that loops, macros, call blocks and blocks define.
 const SPECIAL: [&str; 6] = ["loop", "caller", "varargs", "kwargs", "self", "super"];
 
-/// Reads a source.
+/// Inspects a template.
 pub(crate) fn inspect(parsed: &ParsedTemplate, builtins: &BuiltinNames) -> Inspection {
     let ParsedTemplate { body, names, .. } = parsed;
     let mut inspector = Inspector {
@@ -74,7 +73,7 @@ pub(crate) fn inspect(parsed: &ParsedTemplate, builtins: &BuiltinNames) -> Inspe
     inspector.found
 }
 
-/// Names that statements set in their own scope.
+/// Collects the names that statements set in their own scope.
 fn collect_assigned(body: &[Stmt], names: &mut HashSet<u32>) {
     for stmt in body {
         match &stmt.kind {
@@ -107,11 +106,12 @@ struct Inspector<'a> {
     builtins: &'a BuiltinNames,
     names: &'a [Box<str>],
     scopes: Vec<HashSet<u32>>,
-    /// What the outermost scope sets anywhere: a macro may be called when all of it is set.
+    /// Names that the outermost scope sets anywhere. A macro may be called after all of them are
+    /// set.
     at_top: HashSet<u32>,
-    /// How many macros this is inside of.
+    /// The number of enclosing macros.
     macros: usize,
-    /// Kinds and names that were noted.
+    /// The category and name of each reported site.
     seen: HashSet<(u8, u32)>,
     found: Inspection,
 }
@@ -121,7 +121,7 @@ impl<'a> Inspector<'a> {
         self.names.get(name.0 as usize).map_or("", |text| text)
     }
 
-    /// The site of this name, the first time.
+    /// The site of a name at its first occurrence.
     fn first(&mut self, kind: u8, name: Name, line: u32) -> Option<Site> {
         let site = Site { text: self.text(name).to_owned(), line: line as usize };
         self.seen.insert((kind, name.0)).then_some(site)
@@ -243,7 +243,7 @@ impl<'a> Inspector<'a> {
         if is_global { self.found.globals.push(site) } else { self.found.variables.push(site) }
     }
 
-    /// Notes a string that others may be cut at.
+    /// Reports a string literal at which text may be cut.
     fn cut(&mut self, value: &Expr) {
         if let ExprKind::Str(name) = value.kind {
             let site = self.first(1, name, value.line);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_nothing_sets() {
+    fn unset_variables() {
         variables("{{ a }}\n{{ b.c[d] }}{{ a }}", &[("a", 1), ("b", 2), ("d", 2)]);
         variables("{% set a = a or b %}{{ a }}", &[("a", 1), ("b", 1)]);
         variables("{% if x is defined %}{% set a = 1 %}{% endif %}{{ a }}", &[("x", 1)]);
@@ -432,7 +432,7 @@ mod tests {
             "{% set a %}{{ b }}{% endset %}{{ a }}{% call(p) m(q) %}{{ p }}{% endcall %}",
             &[("b", 1), ("m", 1), ("q", 1)],
         );
-        // What a loop sets is gone in its next round.
+        // A variable set in a loop body is undefined in the next iteration.
         variables(
             "{% for m in n %}{{ last }}{% set last = m %}{% endfor %}",
             &[("n", 1), ("last", 1)],
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work() {
+    fn unknown_builtins_and_loaders() {
         let found = inspect(
             "{% if a %}{{ b|nothing }}{{ b is nowhere }}{% endif %}\n{% if c %}{% include 'x' %}{% endif %}",
         );

@@ -1,4 +1,4 @@
-//! Source text to tokens, by the rules of Jinja2 with `trim_blocks` and `lstrip_blocks`.
+//! The lexer: source text to tokens, with `trim_blocks` and `lstrip_blocks`.
 
 use num_bigint::BigInt;
 
@@ -7,7 +7,7 @@ use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::quote::quoted_string;
 use crate::jinja::unicode;
 
-/// A token and its line, from 1.
+/// A token and its 1-based line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LexerToken {
     pub(crate) line: u32,
@@ -16,7 +16,7 @@ pub(crate) struct LexerToken {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TokenKind {
-    /// Text outside of tags.
+    /// Text outside tags.
     Data(String),
     VariableBegin,
     VariableEnd,
@@ -32,7 +32,7 @@ pub(crate) enum TokenKind {
 }
 
 impl TokenKind {
-    /// The token in a message.
+    /// The name of the token in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             TokenKind::Data(_) => "template data".to_owned(),
@@ -50,16 +50,16 @@ impl TokenKind {
     }
 }
 
-/// More tokens than any template has: bounds what parsing takes.
+/// A bound on the cost of parsing, far above the size of real templates.
 const MAX_TOKENS: usize = 250_000;
 
-/// Longest first.
+/// Longer operators come first.
 const OPERATORS: [&str; 25] = [
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
     ">", "<", "=", ".", ":", "|", ",",
 ];
 
-/// All tokens of a source, ending with [`TokenKind::End`].
+/// Tokenizes a source. The last token is [`TokenKind::End`].
 pub(crate) fn tokens(source: &str) -> Result<Vec<LexerToken>> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
@@ -76,7 +76,7 @@ struct Lexer<'s> {
     tokens: Vec<LexerToken>,
 }
 
-/// What a `-` or `+` beside a tag says about the text before it.
+/// Whitespace control of the text before a tag: none, `-` or `+`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strip {
     Default,
@@ -146,7 +146,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// Bytes until the next tag, and the second character of its opening.
+    /// The bytes before the next tag, and the second character of its opening.
     fn next_tag(&self) -> Option<(usize, u8)> {
         let bytes = self.rest().as_bytes();
         let mut from = 0;
@@ -160,7 +160,8 @@ impl<'s> Lexer<'s> {
         None
     }
 
-    /// Text before a tag, stripped as the tag and the environment say. Moves on to the tag.
+    /// Emits the text before a tag, stripped as the tag and the settings require, and advances to
+    /// the tag.
     fn data(&mut self, text: &str, sign: Strip, lstrip: bool) {
         let kept = match sign {
             Strip::All => text.trim_end_matches(unicode::is_space),
@@ -183,14 +184,13 @@ impl<'s> Lexer<'s> {
         let Some(end) = self.rest().find("#}") else {
             return self.fail("Missing end of comment tag");
         };
-        // The shortest match: a sign is part of the closing.
+        // The first match wins: a sign before it belongs to the closing tag.
         self.advance(end + 2);
         self.after_block(end > 0, self.source.as_bytes()[self.at - 3]);
         Ok(())
     }
 
-    /// What a closing tag takes of the text after it: all blanks after `-`, a newline without a
-    /// sign.
+    /// Skips whitespace after a closing tag: all of it after `-`, one newline without a sign.
     fn after_block(&mut self, signed: bool, before: u8) {
         match before {
             b'-' if signed => self.skip_blanks(),
@@ -205,10 +205,10 @@ impl<'s> Lexer<'s> {
         self.advance(rest.len() - rest.trim_start_matches(unicode::is_space).len());
     }
 
-    /// The text of a raw block, up to its end.
+    /// Emits the text of a raw block and skips its end tag.
     fn raw(&mut self) -> Result<()> {
         let rest = self.rest();
-        // At the very end of the source Jinja2 does not miss the end.
+        // Jinja2 does not report a missing end at the end of the source.
         if rest.is_empty() {
             return Ok(());
         }
@@ -231,7 +231,7 @@ impl<'s> Lexer<'s> {
         self.fail("Missing end of raw directive")
     }
 
-    /// The inside of a tag, with its end.
+    /// Tokenizes the inside of a tag and its closing.
     fn tag(&mut self, end: &str, end_token: TokenKind) -> Result<()> {
         let block = end == "%}";
         let mut brackets: Vec<&'static str> = Vec::new();
@@ -252,7 +252,7 @@ impl<'s> Lexer<'s> {
                 }
             }
             let Some(first) = rest.chars().next() else {
-                // The parser says what is missing.
+                // The parser reports what is missing.
                 return Ok(());
             };
             if self.tokens.len() > MAX_TOKENS {
@@ -306,7 +306,7 @@ impl<'s> Lexer<'s> {
 
     fn number(&mut self) -> Result<()> {
         let rest = self.rest();
-        // `a.1.2` is two subscripts, not a float.
+        // `a.1.2` has two subscripts, not a float.
         let after_dot = self.at > 0 && self.source.as_bytes()[self.at - 1] == b'.';
         if let Some(length) = float_length(rest).filter(|_| !after_dot) {
             let text = rest[..length].replace('_', "");
@@ -359,8 +359,8 @@ fn is_identifier(c: char, inside: bool) -> bool {
         || if inside { unicode_ident::is_xid_continue(c) } else { unicode_ident::is_xid_start(c) }
 }
 
-/// The length of `{% raw %}` or `{% endraw %}`, with what it takes of the text after it, if the
-/// source starts so.
+/// The length of a `{% raw %}` or `{% endraw %}` tag at the start of the source, including the
+/// whitespace it removes.
 fn raw_tag(source: &str, word: &str) -> Option<usize> {
     let inside = source.strip_prefix("{%")?;
     let inside =
@@ -369,7 +369,7 @@ fn raw_tag(source: &str, word: &str) -> Option<usize> {
     let end = if let Some(after) = after.strip_prefix("-%}") {
         after.trim_start_matches(unicode::is_space)
     } else if let Some(after) = after.strip_prefix("%}") {
-        // Only the end of a raw block takes a newline.
+        // Only `endraw` removes a newline.
         if word == "raw" { after } else { after.strip_prefix('\n').unwrap_or(after) }
     } else {
         after.strip_prefix("+%}").filter(|_| word == "endraw")?
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_beside_tags() {
+    fn whitespace_around_tags() {
         let print = ["begin of print statement", "x", "end of print statement"];
         check(" {{ x }}\n", &["data \" \"", print[0], print[1], print[2]]);
         check("a {{- x -}} b", &["data \"a\"", print[0], print[1], print[2], "data \"b\""]);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn syntax_errors() {
         for (source, message, line) in [
             ("a\n{{ ] }}", "unexpected ']'", 2),
             ("{{ (] }}", "unexpected ']', expected ')'", 1),

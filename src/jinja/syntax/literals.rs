@@ -1,6 +1,6 @@
-//! Number and string literals, as Python and Jinja2 write them.
+//! Number and string literals with the syntax of Jinja2 and Python.
 
-/// Digits with single underscores between them.
+/// The length of digits that single underscores may separate.
 fn digits_length(text: &str, is_digit: impl Fn(u8) -> bool) -> usize {
     let bytes = text.as_bytes();
     let mut length = 0;
@@ -37,7 +37,7 @@ pub(super) fn float_length(text: &str) -> Option<usize> {
     is_float.then_some(length)
 }
 
-/// Length, base and length of the prefix.
+/// The length, the base, and the length of the prefix.
 pub(super) fn integer_length(text: &str) -> (usize, u32, usize) {
     for (prefix, base) in [("0b", 2), ("0o", 8), ("0x", 16)] {
         if text.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
@@ -55,7 +55,7 @@ pub(super) fn integer_length(text: &str) -> (usize, u32, usize) {
     (digits_length(text, |byte| byte.is_ascii_digit()), 10, 0)
 }
 
-/// The text of a string literal, with Python's escapes.
+/// Resolves the Python escapes of a string literal.
 pub(super) fn unescape(text: &str) -> Result<String, &'static str> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

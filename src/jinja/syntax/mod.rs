@@ -1,4 +1,4 @@
-//! Source text to a syntax tree, and what the tree says without a render.
+//! Lexer, parser, syntax tree and static inspection. Nothing is evaluated.
 
 pub(crate) mod ast;
 pub(crate) mod inspect;

@@ -1,5 +1,7 @@
-//! Tokens to expressions, with the precedence of Jinja2: `or`, `and`, `not`, comparisons, `+ -`,
-//! `~`, `* / // %`, `**`, signs, subscripts and calls, filters and tests.
+//! Parses expressions. Precedence, lowest first: conditions, `or`, `and`, `not`, comparisons, `+
+//! -`, `~`, `* /
+//!
+//! %`, `**`, signs.
 
 use num_traits::ToPrimitive;
 
@@ -13,7 +15,7 @@ impl TemplateParser {
         self.nested(Self::parse_condition)
     }
 
-    /// An expression, or several with commas between them, which make a tuple.
+    /// An expression, or comma-separated expressions that form a tuple.
     pub(crate) fn parse_tuple(&mut self, conditions: bool) -> Result<Expr> {
         self.nested(|parser| parser.parse_tuple_items(conditions, false))
     }
@@ -58,7 +60,7 @@ impl TemplateParser {
         let around = self.unknown.take();
         let mut then = self.parse_or()?;
         while self.skip_word("if") {
-            // All of a condition is soft, what came before the `if` as well.
+            // The whole condition is lenient, including the part before `if`.
             self.unknown = None;
             let test = self.lenient(Self::parse_or)?;
             let otherwise = if self.skip_word("else") {
@@ -202,7 +204,7 @@ impl TemplateParser {
         Ok(left)
     }
 
-    /// A sum with one more operand.
+    /// Appends an operand to a sum.
     fn added(&self, line: u32, left: Expr, right: Expr) -> Result<Expr> {
         let Expr { kind, depth, .. } = left;
         match kind {

@@ -1,4 +1,4 @@
-//! What follows an operand: subscripts, calls, filters and tests.
+//! Parses what follows an operand: subscripts, calls, filters and tests.
 
 use std::collections::HashSet;
 
@@ -155,7 +155,7 @@ impl TemplateParser {
         Ok(arguments)
     }
 
-    /// `|filter` as often as it comes; at the start of a filter tag the first has no bar.
+    /// `|filter|filter…`. With `inline`, as in a filter tag, the first filter has no bar.
     pub(crate) fn parse_filter_chain(
         &mut self,
         mut operand: Expr,
@@ -242,7 +242,7 @@ impl TemplateParser {
     }
 }
 
-/// A part of a subscript.
+/// One index or slice of a subscript.
 enum SubscriptPart {
     Index(Expr),
     Slice(Box<[Option<Expr>; 3]>),

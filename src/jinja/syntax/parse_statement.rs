@@ -1,4 +1,4 @@
-//! Tags to statements: those of Jinja2 with loop controls and transformers' `generation`.
+//! Parses tags: those of Jinja2, loop controls, and `generation` of transformers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::parser::{CALLER, KWARGS, LOOP, TemplateParser, Uses, VARARGS, deepest
 use crate::jinja::error::{Result, TemplateError};
 
 impl TemplateParser {
-    /// Statements up to a tag of one of these names, which is next then; without names up to the
-    /// end.
+    /// Parses statements up to one of the tags `ends`, which it does not consume. Without `ends`,
+    /// parses to the end of the source.
     pub(crate) fn parse_statements(&mut self, ends: &[&str]) -> Result<Vec<Stmt>> {
         let mut body = Vec::new();
         loop {
@@ -138,13 +138,13 @@ impl TemplateParser {
         }
     }
 
-    /// The end of a tag that has a body; a colon before it is Python's.
+    /// The closing of a tag with a body. A Python-style colon may precede it.
     fn start_of_body(&mut self) -> Result<()> {
         self.skip_op(":");
         self.end_of_block()
     }
 
-    /// The body of a tag and its end tag.
+    /// The body of a tag, including the end tag.
     fn parse_block(&mut self, tag: &'static str, end: &str) -> Result<Vec<Stmt>> {
         self.start_of_body()?;
         self.open.push(tag);
@@ -238,7 +238,7 @@ impl TemplateParser {
         Ok(StmtKind::Macro(self.parse_macro_body("macro", "endmacro", Some(name), parameters)?))
     }
 
-    /// The rest of a macro. That it mentions `loop` goes on to the loop around it.
+    /// The body of a macro. A mention of `loop` in it also counts for the enclosing loop.
     fn parse_macro_body(
         &mut self,
         tag: &'static str,
@@ -249,7 +249,7 @@ impl TemplateParser {
         let around = std::mem::take(&mut self.uses);
         let body = self.function_body(|parser| parser.parse_block(tag, end))?;
         let inside = self.uses;
-        // A call block may hand on its own caller.
+        // A call block may pass on its own caller.
         let caller = name.is_none() && inside.caller;
         self.uses = around.or(Uses { loop_: inside.loop_, caller, ..Uses::default() });
         let is_parameter = |name: Name| parameters.iter().any(|(known, _)| *known == name);
@@ -315,7 +315,7 @@ impl TemplateParser {
             }
             let stores = self.loop_stores;
             let target = self.parse_target()?;
-            // Only loops and `set` may not use the name.
+            // Only `for` and `set` reject the name `loop`.
             self.loop_stores = stores;
             self.expect_op("=")?;
             bindings.push((target, self.parse_expression()?));
@@ -332,7 +332,7 @@ impl TemplateParser {
         let scoped = self.skip_word("scoped");
         let required = self.skip_word("required").then_some(name);
         let around = std::mem::take(&mut self.uses);
-        // Its name is taken while its body is parsed.
+        // Reserves the name while the body is parsed.
         let place = self.blocks.len();
         self.blocks.push((name, Arc::new(Block { body: Vec::new(), scoped, required })));
         let body = self.function_body(|parser| parser.parse_block("block", "endblock"))?;
@@ -376,7 +376,7 @@ impl TemplateParser {
         self.nested(|parser| parser.parse_targets(false))
     }
 
-    /// As [`TemplateParser::target`], also `ns.x`.
+    /// Like [`TemplateParser::parse_target`], and also `ns.x`.
     fn parse_namespace_target(&mut self) -> Result<Target> {
         self.nested(|parser| parser.parse_targets(true))
     }

@@ -1,5 +1,5 @@
-//! A parse: the tokens ahead, the table of names, and what an enclosed part may hold. Its grammar
-//! is in `parse_statement` and `parse_expression`.
+//! The parser's state: tokens, the table of names, and the rules of the enclosing scopes. The
+//! grammar is in `parse_statement`, `parse_expression` and `parse_postfix`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use super::ast::{Arguments, Block, BuiltinNames, Expr, ExprKind, Name, Stmt};
 use super::lexer::{LexerToken, TokenKind, tokens};
 use crate::jinja::error::{Result, TemplateError};
 
-/// How deep statements, and how deep expressions may nest.
+/// Maximum nesting of statements and of expressions.
 pub(crate) const MAX_DEPTH: u16 = 150;
-/// How many operands a chain of operators may have.
+/// Maximum number of operations in a chain of operators.
 const MAX_CHAIN: u16 = 400;
 
-/// The stack that one level of the source may take, and how much more is taken when less is left.
+/// Stack that must be free at each level of the source, and the size of a new stack segment.
 const RED_ZONE: usize = 128 << 10;
 const MORE_STACK: usize = 1 << 20;
-/// Names that mean something to the interpreter, always the first of the table.
+/// Names that the interpreter knows. They are the first in the table of names.
 pub(crate) const LOOP: Name = Name(0);
 pub(crate) const CALLER: Name = Name(1);
 pub(crate) const VARARGS: Name = Name(2);
 pub(crate) const KWARGS: Name = Name(3);
 
-/// What the source says.
+/// The result of parsing.
 #[derive(Debug)]
 pub(crate) struct ParsedTemplate {
     pub(crate) body: Vec<Stmt>,
     pub(crate) blocks: Vec<(Name, Arc<Block>)>,
-    /// What [`Name`] counts.
+    /// The texts that [`Name`] indexes.
     pub(crate) names: Vec<Box<str>>,
-    /// Whether a dict's attribute of this name can be nothing but a member of it.
+    /// For each name: whether an attribute of this name on a dict can only be a member.
     pub(crate) members: Vec<bool>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn parse(source: &str, builtins: &'static BuiltinNames) -> Result<Par
     }
 }
 
-/// Which special names an enclosed part mentions.
+/// The special names that a scope mentions.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Uses {
     pub(crate) loop_: bool,
@@ -90,19 +90,19 @@ pub(crate) struct TemplateParser {
     names: Vec<Box<str>>,
     places: HashMap<Box<str>, Name>,
     pub(crate) depth: u16,
-    /// The first unknown filter or test outside of conditions. Within them it fails only when it is
-    /// reached.
+    /// The first unknown filter or test outside conditions. Inside a condition it fails only when
+    /// applied.
     pub(crate) unknown: Option<TemplateError>,
-    /// The first one that no condition around can excuse: Jinja2 compiles scopes within conditions
-    /// strictly.
+    /// The first unknown filter or test that no enclosing condition excuses. Jinja2 compiles scopes
+    /// inside conditions strictly.
     missing: Option<TemplateError>,
-    /// Loops that `break` could leave.
+    /// The number of enclosing loops that `break` can leave.
     pub(crate) loops: usize,
-    /// How many targets so far are called `loop`.
+    /// The number of targets called `loop` so far.
     pub(crate) loop_stores: usize,
     pub(crate) blocks: Vec<(Name, Arc<Block>)>,
     pub(crate) uses: Uses,
-    /// The tags that are open, for messages.
+    /// The open tags, for messages.
     pub(crate) open: Vec<&'static str>,
 }
 
@@ -177,7 +177,7 @@ impl TemplateParser {
         }
     }
 
-    /// The place of a text in the table.
+    /// The index of a text in the table of names.
     pub(crate) fn name(&mut self, text: &str) -> Name {
         if let Some(known) = self.places.get(text) {
             return *known;
@@ -192,8 +192,8 @@ impl TemplateParser {
         &self.names[name.0 as usize]
     }
 
-    /// An expression node; chains of operators and subscripts nest to the left without end
-    /// otherwise.
+    /// Creates an expression node. Rejects long chains of operators and subscripts, which nest to
+    /// the left.
     pub(crate) fn node(&self, line: u32, deepest: u16, kind: ExprKind) -> Result<Expr> {
         if deepest >= MAX_CHAIN {
             return Err(TemplateError::limit(format!(
@@ -204,7 +204,7 @@ impl TemplateParser {
         Ok(Expr { line, depth: deepest + 1, kind })
     }
 
-    /// Parses something one level deeper.
+    /// Parses one level deeper.
     pub(crate) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
             return Err(TemplateError::limit(format!(
@@ -218,7 +218,7 @@ impl TemplateParser {
         parsed
     }
 
-    /// Parses what may mention unknown filters and tests, as long as they are not reached.
+    /// Parses a condition, where unknown filters and tests fail only when applied.
     pub(crate) fn lenient<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let unknown = self.unknown.take();
         let parsed = parse(self);
@@ -226,7 +226,7 @@ impl TemplateParser {
         parsed
     }
 
-    /// Parses a scope: no condition around excuses what is unknown in it.
+    /// Parses a scope, where unknown filters and tests fail even inside a condition.
     pub(crate) fn strict<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let around = self.unknown.take();
         let parsed = parse(self);
@@ -235,8 +235,8 @@ impl TemplateParser {
         parsed
     }
 
-    /// Parses what becomes a function of its own in Jinja2: loops around it cannot be left from
-    /// inside.
+    /// Parses a body that Jinja2 compiles to a function. `break` cannot leave an enclosing loop
+    /// from there.
     pub(crate) fn function_body<T>(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T>,
@@ -248,12 +248,12 @@ impl TemplateParser {
     }
 }
 
-/// The deepest of some expressions.
+/// The depth of the deepest expression.
 pub(crate) fn deepest<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> u16 {
     expressions.into_iter().map(|expression| expression.depth).max().unwrap_or(0)
 }
 
-/// The deepest of arguments.
+/// The depth of the deepest argument.
 pub(crate) fn deepest_argument(arguments: &Arguments) -> u16 {
     let named = arguments.named.iter().map(|(_, value)| value);
     let spread = arguments.spread.iter().chain(&arguments.spread_named).map(|value| &**value);

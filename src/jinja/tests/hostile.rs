@@ -1,4 +1,4 @@
-//! Templates that are out for time, memory or the stack.
+//! Templates that try to exhaust time, memory or the stack.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use crate::jinja::budget::thread_time;
 use crate::jinja::error::ErrorKind;
 use crate::jinja::{Bounds, Context, Template};
 
-/// What chat templates are given: `Limits::default()` of the layer above.
+/// The limits of chat templates: `Limits::default()` of `template`.
 fn bounds() -> Bounds {
     let time = Duration::from_millis(200);
     Bounds {
@@ -25,8 +25,8 @@ fn run(source: &str) -> Result<String, crate::jinja::TemplateError> {
     Template::compile(source)?.render(context, bounds()).map(|rendered| rendered.text)
 }
 
-/// Ends, whatever way, soon after the limit of time. Shows the time and the growth of memory with
-/// `LLB_HOSTILE_SHOW`.
+/// Renders a template, which must end soon after the time limit with any result. `LLB_HOSTILE_SHOW`
+/// prints the time and the memory growth.
 #[track_caller]
 fn check(source: &str) {
     let started = thread_time();
@@ -49,7 +49,7 @@ fn check(source: &str) {
     }
 }
 
-/// Ends in a limit.
+/// Renders a template, which must fail with a limit.
 #[track_caller]
 fn check_limit(source: &str) {
     assert_eq!(run(source).unwrap_err().kind(), ErrorKind::Limit, "{source}");
@@ -160,7 +160,7 @@ fn compiling_is_limited() {
     check(&format!("{{{{ {}[{}]{} }}}}", "(".repeat(140), "1,".repeat(100_000), ")".repeat(140)));
 }
 
-/// Runs on a stack of 256 KiB.
+/// Renders on a stack of 256 KiB.
 #[track_caller]
 fn on_a_small_stack(source: String) {
     let thread = std::thread::Builder::new().stack_size(256 << 10);
@@ -168,7 +168,7 @@ fn on_a_small_stack(source: String) {
 }
 
 #[test]
-fn nesting_does_not_take_the_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let ifs = |count: usize, inside: &str| {
         format!("{}{inside}{}", "{% if 1 %}".repeat(count), "{% endif %}".repeat(count))
     };
@@ -188,7 +188,7 @@ fn nesting_does_not_take_the_stack() {
         "{{% macro m(x) %}}{}{{% endmacro %}}{{{{ m(1) }}}}",
         ifs(140, "{{ m(1) }}")
     ));
-    // Filters that apply filters, on lists as deep.
+    // Nested filters on nested lists.
     let lists =
         "{% set n = namespace(x=[]) %}{% for i in range(30000) %}{% set n.x = [n.x] %}{% endfor %}";
     on_a_small_stack(format!("{lists}{{{{ n.x|map({})|list|length }}}}", "'map',".repeat(20_000)));
@@ -196,7 +196,7 @@ fn nesting_does_not_take_the_stack() {
 }
 
 #[test]
-fn numbers_at_the_end_of_their_range() {
+fn extreme_numbers() {
     for body in [
         "range(9)[::9223372036854775807]",
         "range(9)[::-9223372036854775808]",
@@ -241,7 +241,7 @@ fn numbers_at_the_end_of_their_range() {
 }
 
 #[test]
-fn lists_may_be_changed_while_they_are_gone_through() {
+fn lists_may_change_during_iteration() {
     for (source, expected) in [
         (
             "{% set l = [1, 2] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}{{ l }}",

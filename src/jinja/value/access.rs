@@ -1,13 +1,14 @@
-//! What a template reads of the caller's data, noted for probes.
+//! Records which of the caller's data a template reads, for probes.
 //!
-//! Containers that are watched note members, indices and iterations under paths such as
-//! `messages[1].tool_calls`. Printing notes nothing; `tojson` and `string` note everything below.
+//! Watched containers record members, indices and iterations under paths such as
+//! `messages[1].tool_calls`. Printing records nothing. `tojson` and `string` record everything
+//! inside the container.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// The notes of one render.
+/// The reads of one render.
 #[derive(Debug, Default)]
 pub(crate) struct AccessLog {
     read: RefCell<BTreeSet<String>>,
@@ -20,7 +21,7 @@ impl AccessLog {
         self.read.borrow().contains(path)
     }
 
-    /// Variables that were looked up and not found, in order of their first look-up.
+    /// Variables that were not found, in the order of their first lookup.
     pub(crate) fn missing(&self) -> Vec<String> {
         self.missing.borrow().clone()
     }
@@ -40,7 +41,7 @@ impl AccessLog {
     }
 }
 
-/// Where a watched container is.
+/// The log and path of a watched container.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     log: Rc<AccessLog>,

@@ -13,10 +13,10 @@ use super::{Value, ValueList};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError};
 
-/// How deep containers are compared, printed and hashed.
+/// Maximum depth at which containers are compared, printed and hashed.
 pub(crate) const MAX_DEPTH: usize = 200;
 
-/// Containers that nest deeper than [`MAX_DEPTH`].
+/// The error for containers deeper than [`MAX_DEPTH`].
 pub(crate) fn too_deep() -> TemplateError {
     TemplateError::limit(format!("values nest deeper than {MAX_DEPTH}"))
 }
@@ -83,7 +83,7 @@ fn equal_at(budget: &Rc<Budget>, left: &Value, right: &Value, depth: usize) -> R
     })
 }
 
-/// Whether two views of keys or of items hold the same: Python compares them as sets.
+/// Whether two views of keys or items are equal as sets.
 fn same_views(budget: &Rc<Budget>, a: &Object, b: &Object, depth: usize) -> Result<bool> {
     let (Object::View { kind: a_kind, items: a, .. }, Object::View { kind: b_kind, items: b, .. }) =
         (a, b)
@@ -105,7 +105,7 @@ fn same_views(budget: &Rc<Budget>, a: &Object, b: &Object, depth: usize) -> Resu
     Ok(true)
 }
 
-/// The order of two numbers (None: not numbers; Some(None): NaN).
+/// The order of two numbers. None if one is not a number, Some(None) for NaN.
 fn numeric_order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
     if let (Some(a), Some(b)) = (left.as_int(), right.as_int()) {
         return Some(Some(a.cmp(&b)));
@@ -119,7 +119,7 @@ fn numeric_order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
     Some(Some(number::big(left)?.cmp(&number::big(right)?)))
 }
 
-/// A float against an integer, exactly.
+/// Compares a float with an integer exactly.
 fn float_to_int(float: f64, integer: &Value) -> Option<Option<Ordering>> {
     let integer = number::big(integer)?;
     if float.is_nan() {
@@ -134,8 +134,8 @@ fn float_to_int(float: f64, integer: &Value) -> Option<Option<Ordering>> {
     Some(Some(order.then(fraction.partial_cmp(&0.0).unwrap_or(Ordering::Equal))))
 }
 
-/// The order of two values; None for NaN, an error where Python has no order. `symbol` is for its
-/// message.
+/// The order of two values, None for NaN. Fails for types without an order; the message names
+/// `symbol`.
 pub(crate) fn order(
     budget: &Rc<Budget>,
     left: &Value,
@@ -219,7 +219,7 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
             other => other.as_int().is_some_and(|number| range.contains(number)),
         }),
         Value::Undefined(_) => Ok(false),
-        // A generator is used up to the hit.
+        // Searching consumes the generator up to the match.
         Value::Object(object) if let Object::Generator(generator) = &**object => {
             while let Some(item) = generator.next()? {
                 if equal(budget, &item, needle)? {
@@ -245,8 +245,8 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
     }
 }
 
-/// Sorts as Python does: stable, by `<` alone, up to the first failure. An order that is none (NaN)
-/// gives some order.
+/// A stable sort that uses only `<`, as in Python, and stops at the first error. With NaN the order
+/// is unspecified.
 pub(crate) fn sorted<T>(
     items: Vec<T>,
     mut less: impl FnMut(&T, &T) -> Result<bool>,
@@ -287,12 +287,12 @@ pub(crate) fn hash_str(text: &str) -> u64 {
     hasher().hash_one(text)
 }
 
-/// `hash(value)`: equal values have equal hashes; lists and dicts have none.
+/// `hash(value)`: equal values have equal hashes. Lists and dicts are unhashable.
 pub(crate) fn hash(budget: &Rc<Budget>, value: &Value) -> Result<u64> {
     hash_at(Some(budget), value, 0)
 }
 
-/// The hash of a key that has one.
+/// The hash of a hashable key.
 pub(crate) fn known_hash(key: &Value) -> u64 {
     hash_at(None, key, 0).unwrap_or_default()
 }
@@ -310,7 +310,7 @@ fn hash_at(budget: Option<&Rc<Budget>>, value: &Value, depth: usize) -> Result<u
         Value::Undefined(_) => 2,
         Value::Bool(_) | Value::Int(_) => hasher().hash_one(value.as_int()),
         Value::Big(number) => hasher().hash_one(&***number),
-        // As the integer that it is equal to.
+        // A whole float hashes like the integer.
         Value::Float(number) => match number::whole_part(*number) {
             Ok(whole) if number.fract() == 0.0 => match whole.to_i64() {
                 Some(small) => hasher().hash_one(Some(small)),

@@ -1,4 +1,4 @@
-//! Mappings: what a template looks members up in.
+//! Dicts.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -9,27 +9,27 @@ use super::{ITEM, OVERHEAD, Value, drop_iteratively, may_nest};
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::Result;
 
-/// Dicts of this size and more get a hash index.
+/// The size from which a dict has a hash index.
 const INDEXED: usize = 12;
 
-/// An immutable mapping in order of insertion.
+/// An immutable mapping in insertion order.
 pub(crate) struct Dict {
     entries: Vec<(Value, Value)>,
-    /// Hashes of the keys and their places, in order.
+    /// Sorted hashes of the keys, with the positions of their entries.
     index: OnceCell<Vec<(u64, u32)>>,
     watch: Option<Watch>,
     _charge: Charge,
 }
 
 impl Dict {
-    /// The template's; later entries replace earlier ones of the same key.
+    /// Creates a dict of the template. A later entry replaces an earlier one with the same key.
     pub(crate) fn charged(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Dict> {
         let charge =
             budget.charge(entries.len() * (2 * ITEM + size_of::<(u64, u32)>()) + OVERHEAD)?;
         let index = index(budget, &entries)?;
         let mut entries: Vec<Option<(Value, Value)>> = entries.into_iter().map(Some).collect();
         let mut repeated = false;
-        // The places of the different keys that have one hash.
+        // Positions of the distinct keys with the current hash.
         let mut kept: Vec<usize> = Vec::new();
         let mut last_hash = None;
         for (hash, place) in &index {
@@ -46,7 +46,7 @@ impl Dict {
                     break;
                 }
             }
-            // The first key stays where it is and takes the last value.
+            // The first key keeps its position and takes the last value.
             match first {
                 Some((_, old)) => {
                     *old = value;
@@ -63,17 +63,17 @@ impl Dict {
         Ok(Dict { entries, index: known, watch: None, _charge: charge })
     }
 
-    /// The caller's; keys are distinct strings.
+    /// Creates a dict of the caller. Keys are distinct strings.
     pub(crate) fn from_caller(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Dict {
         Dict { entries, index: OnceCell::new(), watch, _charge: Charge::none() }
     }
 
-    /// Its keys and values; none are left.
+    /// Removes and returns all keys and values.
     pub(crate) fn take_values(&mut self) -> impl Iterator<Item = Value> + use<> {
         std::mem::take(&mut self.entries).into_iter().flat_map(|(key, value)| [key, value])
     }
 
-    /// Whether dropping it can lead to dropping other containers.
+    /// Whether dropping the dict may drop other containers.
     pub(crate) fn may_nest(&self) -> bool {
         self.entries.iter().any(|(key, value)| may_nest(key) || may_nest(value))
     }
@@ -82,12 +82,12 @@ impl Dict {
         self.entries.len()
     }
 
-    /// Whether reads of it are noted.
+    /// Whether reads are recorded.
     pub(crate) fn is_watched(&self) -> bool {
         self.watch.is_some()
     }
 
-    /// All entries, noted as read.
+    /// All entries, recorded as read.
     pub(crate) fn entries(&self) -> &[(Value, Value)] {
         if let Some(watch) = &self.watch {
             watch.record_iteration();
@@ -98,12 +98,12 @@ impl Dict {
         &self.entries
     }
 
-    /// All entries, without a note.
+    /// All entries, without a record.
     pub(crate) fn unlogged(&self) -> &[(Value, Value)] {
         &self.entries
     }
 
-    /// The keys, noted as an iteration.
+    /// The keys, recorded as an iteration.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Value> {
         if let Some(watch) = &self.watch {
             watch.record_iteration();
@@ -126,7 +126,7 @@ impl Dict {
         Ok(None)
     }
 
-    /// The value of a string key that is a name of the source, or else accounted for.
+    /// The value of a string key. The caller has accounted for the cost of reading `name`.
     pub(crate) fn get_name(&self, name: &str) -> Option<&Value> {
         let found = if self.entries.len() < INDEXED {
             self.entries.iter().find(|(key, _)| key.is_text(name))
@@ -142,10 +142,11 @@ impl Dict {
         Some(value)
     }
 
-    /// Where keys of this hash are.
+    /// The positions of keys with this hash.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
         let index = self.index.get_or_init(|| {
-            // Bounded: what is indexed late is the caller's, or has been hashed before.
+            // This cost is bounded: a dict without an index belongs to the caller, or its keys were
+            // hashed before.
             let hashes = self.entries.iter().map(|(key, _)| compare::known_hash(key));
             ordered(hashes)
         });
@@ -157,7 +158,7 @@ impl Dict {
     }
 }
 
-/// The hashes of keys with their places, in order.
+/// The sorted hashes of keys with their positions.
 fn index(budget: &Rc<Budget>, entries: &[(Value, Value)]) -> Result<Vec<(u64, u32)>> {
     let mut hashes = Vec::with_capacity(entries.len());
     for (key, _) in entries {

@@ -1,11 +1,10 @@
-//! How values are dropped: without recursion, however deep they nest.
+//! Drops nested values without recursion.
 
 use std::rc::Rc;
 
 use super::{Namespace, Undefined, Value, ValueList};
 
-/// Drops values one after another: nesting a million deep must not use a million frames of the
-/// stack.
+/// Drops values iteratively. A nesting depth of a million must not need a million stack frames.
 pub(in crate::jinja) fn drop_iteratively(mut values: Vec<Value>) {
     while let Some(value) = values.pop() {
         match value {
@@ -15,7 +14,7 @@ pub(in crate::jinja) fn drop_iteratively(mut values: Vec<Value>) {
                 }
             }
             Value::Dict(dict) => {
-                // One without others in it is dropped as it is.
+                // A dict without nested containers drops directly.
                 if let Some(mut dict) = Rc::into_inner(dict)
                     && dict.may_nest()
                 {
@@ -46,7 +45,7 @@ pub(in crate::jinja) fn drop_iteratively(mut values: Vec<Value>) {
     }
 }
 
-/// Whether dropping a value can lead to dropping others.
+/// Whether dropping a value may drop other values.
 pub(in crate::jinja) fn may_nest(value: &Value) -> bool {
     match value {
         Value::List(_)
@@ -60,7 +59,7 @@ pub(in crate::jinja) fn may_nest(value: &Value) -> bool {
 }
 
 impl Undefined {
-    /// The key that found nothing, if it nests.
+    /// The missing key, if it is a container.
     fn take_key(&mut self) -> Option<Value> {
         match self {
             Undefined::Element(_, key) if may_nest(key) => {

@@ -1,4 +1,4 @@
-//! What a loop goes over.
+//! Iteration and length.
 
 use std::rc::Rc;
 
@@ -7,12 +7,12 @@ use super::runtime::{LoopSource, Object};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError};
 
-/// The most numbers a range may have: the sandbox's bound.
+/// The maximum length of a range in Jinja2's sandbox.
 pub(crate) const MAX_RANGE: usize = 100_000;
 
-/// `list(value)`: everything that Python iterates over. A generator is used up by it.
+/// `list(value)` of any iterable. Consumes a generator.
 pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
-    // Each item is looked at, and its copies are alive beside it.
+    // Each item costs a step and is cloned.
     let ask = |count: usize| -> Result<()> {
         budget.step(count as u64)?;
         budget.can_allocate(count.saturating_mul(2 * size_of::<Value>()))
@@ -60,8 +60,8 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
     })
 }
 
-/// What a loop goes over, item by item. None is taken for nothing, which Jinja2 refuses: templates
-/// that loop over `tools` without asking whether there are any then work without tools.
+/// The items of a loop. Jinja2 rejects none; here it is empty, so that templates that loop over
+/// `tools` without a check work without tools.
 pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<LoopSource> {
     if let Value::Object(object) = value
         && matches!(**object, Object::Generator(_) | Object::Loop(_))
@@ -90,7 +90,7 @@ pub(crate) fn length(budget: &Rc<Budget>, value: &Value) -> Result<usize> {
         Value::Undefined(_) => 0,
         Value::Object(object) => match &**object {
             Object::View { items, .. } => items.len(),
-            // Python's generators have no length; ours are lists in waiting.
+            // A Python generator has no length, but here its items are already computed.
             Object::Generator(generator) => generator.len(),
             Object::Loop(of) => of.known_length().ok_or_else(|| no_length(object.type_name()))?,
             other => return Err(no_length(other.type_name())),

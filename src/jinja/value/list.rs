@@ -11,12 +11,12 @@ use crate::jinja::error::Result;
 /// The items of a list or tuple.
 pub(crate) struct ValueList {
     pub(super) items: RefCell<Vec<Value>>,
-    /// Lists that the template made may grow; the caller's data may not.
+    /// Lists of the template may grow. Lists of the caller may not.
     pub(super) growable: bool,
     pub(super) watch: Option<Watch>,
     /// Whether it is a group of `groupby`, whose items have names.
     pub(super) group: bool,
-    /// Whether the render remembers it, as something that may hold itself.
+    /// Whether the interpreter tracks it as a possible cycle.
     pub(super) tracked: Cell<bool>,
     pub(super) charge: Cell<Option<Charge>>,
 }
@@ -46,12 +46,12 @@ impl ValueList {
         self.items.borrow()
     }
 
-    /// Whether reads of it are noted.
+    /// Whether reads are recorded.
     pub(crate) fn is_watched(&self) -> bool {
         self.watch.is_some()
     }
 
-    /// The items, without a note that they were read.
+    /// The items, without a record.
     pub(crate) fn unlogged(&self) -> Ref<'_, Vec<Value>> {
         self.items.borrow()
     }
@@ -60,7 +60,7 @@ impl ValueList {
         self.items.borrow().len()
     }
 
-    /// The item at a place that exists.
+    /// The item at an index.
     pub(crate) fn get(&self, index: usize) -> Option<Value> {
         let item = self.items.borrow().get(index).cloned()?;
         if let Some(watch) = &self.watch {
@@ -69,12 +69,12 @@ impl ValueList {
         Some(item)
     }
 
-    /// Whether its items have the names of a group.
+    /// Whether it is a group of `groupby`.
     pub(crate) fn is_group(&self) -> bool {
         self.group
     }
 
-    /// Notes that the render remembers it; whether it did before.
+    /// Marks it as tracked. Returns whether it was tracked before.
     pub(crate) fn mark_tracked(&self) -> bool {
         self.tracked.replace(true)
     }
@@ -84,7 +84,7 @@ impl ValueList {
         self.growable
     }
 
-    /// Changes the items of a list that may grow.
+    /// Modifies the items of a list that may grow.
     pub(crate) fn change<T>(
         &self,
         budget: &Rc<Budget>,
@@ -101,7 +101,7 @@ impl ValueList {
         Ok(change(&mut items))
     }
 
-    /// Forgets the items; ends whatever circles there were.
+    /// Removes the items, which breaks reference cycles.
     pub(crate) fn clear(&self) {
         let items = std::mem::take(&mut *self.items.borrow_mut());
         drop_iteratively(items);

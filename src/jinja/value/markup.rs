@@ -1,4 +1,4 @@
-//! `Markup`: text that needs no HTML escaping, and the escaping of the rest.
+//! `Markup`, which is text that needs no HTML escaping, and HTML escaping.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ pub(crate) fn escape(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     escape_text(budget, &print::text(budget, value)?)
 }
 
-/// `escape(text)`: markup as it is, everything else with `& < > " '` replaced.
+/// `escape(text)`: replaces `& < > " '` unless the text is markup.
 pub(crate) fn escape_text(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     if text.is_safe() {
         return Ok(text.clone());
@@ -21,7 +21,7 @@ pub(crate) fn escape_text(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     force_escape(budget, text)
 }
 
-/// The escaped text, even of markup.
+/// Escapes the text even if it is markup.
 pub(crate) fn force_escape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     if !text.contains(['&', '<', '>', '"', '\'']) {
         return Ok(text.with_safe(true));
@@ -37,7 +37,7 @@ pub(crate) fn force_escape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     Ok(escaped.with_safe(true))
 }
 
-/// An argument of a method of `like`: escaped if that is markup.
+/// An argument of a method of `like`, escaped if `like` is markup.
 pub(crate) fn argument(budget: &Rc<Budget>, like: &Text, argument: &Text) -> Result<Text> {
     if like.is_safe() { escape_text(budget, argument) } else { Ok(argument.clone()) }
 }

@@ -1,8 +1,7 @@
 //! The values of a render, with Python's types.
 //!
-//! They live on one thread and for one render. Containers drop without recursion, however deep they
-//! nest, and what may refer to itself (lists that grow, namespaces) is emptied when the render
-//! ends.
+//! Values belong to one thread and one render. Containers drop without recursion. Lists and
+//! namespaces that may contain themselves are emptied when the render ends.
 
 pub(crate) mod access;
 pub(crate) mod compare;
@@ -41,7 +40,7 @@ pub(crate) enum Value {
     None,
     Bool(bool),
     Int(i64),
-    /// An integer that does not fit 64 bits.
+    /// An integer outside 64 bits.
     Big(Rc<Big>),
     Float(f64),
     Text(Text),
@@ -53,24 +52,24 @@ pub(crate) enum Value {
     Object(Rc<Object>),
 }
 
-/// Why there is no value, for the message when it is used.
+/// Why a value is undefined, for the message when it is used.
 #[derive(Debug, Clone)]
 pub(crate) enum Undefined {
-    /// No variable has this name.
+    /// There is no such variable.
     Variable(Text),
-    /// A value of this type has no such attribute.
+    /// The type has no such attribute.
     Attribute(&'static str, Text),
-    /// A value of this type has no such element.
+    /// The value has no such element.
     Element(&'static str, Value),
-    /// The sandbox does not give this attribute of this type.
+    /// The sandbox hides the attribute of this type.
     Unsafe(&'static str, Text),
-    /// An expression without an `else`, an empty sequence, a missing macro argument.
+    /// A condition without `else`, an empty sequence, or a missing neighbour or caller.
     Other(&'static str),
-    /// A parameter that a call did not fill.
+    /// The call did not pass this parameter.
     Parameter(Text),
 }
 
-/// An integer that does not fit 64 bits.
+/// An integer outside 64 bits.
 #[derive(Debug)]
 pub(crate) struct Big {
     number: BigInt,
@@ -93,26 +92,25 @@ pub(crate) struct Range {
     pub(crate) step: i64,
 }
 
-/// `namespace(...)`: attributes that can be set.
+/// `namespace(...)`, whose attributes can be set.
 pub(crate) struct Namespace {
     attributes: RefCell<Vec<(Text, Value)>>,
     tracked: Cell<bool>,
     _charge: Charge,
 }
 
-/// What the container of an item accounts for: the value, and what a small one (a range, a
-/// function) has outside of it.
+/// The accounted size of an item: the value, and the heap memory of a small one such as a range.
 pub(super) const ITEM: usize = size_of::<Value>() + 40;
-/// What a container takes beside its items.
+/// The accounted size of a container without items.
 pub(super) const OVERHEAD: usize = 128;
 
 impl Value {
-    /// A list of the template's.
+    /// Creates a list of the template.
     pub(crate) fn list(budget: &Rc<Budget>, items: Vec<Value>) -> Result<Value> {
         Ok(Value::List(Rc::new(ValueList::charged(budget, items)?)))
     }
 
-    /// A group of `groupby`: what it is grouped by, and its items.
+    /// Creates a group of `groupby`: the key and the items.
     pub(crate) fn group(budget: &Rc<Budget>, grouper: Value, items: Value) -> Result<Value> {
         let mut list = ValueList::charged(budget, vec![grouper, items])?;
         list.group = true;
@@ -123,19 +121,19 @@ impl Value {
         Ok(Value::Tuple(Rc::new(ValueList::charged(budget, items)?)))
     }
 
-    /// A dict of the template's; later entries replace earlier ones of the same key.
+    /// Creates a dict of the template. A later entry replaces an earlier one with the same key.
     pub(crate) fn dict(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Value> {
         Ok(Value::Dict(Rc::new(Dict::charged(budget, entries)?)))
     }
 
-    /// A list of the caller's data.
+    /// Creates a list of the caller's data.
     pub(crate) fn caller_list(items: Vec<Value>, watch: Option<Watch>) -> Value {
         let mut list = ValueList::new(items, None);
         (list.growable, list.watch) = (false, watch);
         Value::List(Rc::new(list))
     }
 
-    /// A dict of the caller's data; keys are distinct strings.
+    /// Creates a dict of the caller's data. Keys are distinct strings.
     pub(crate) fn caller_dict(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Value {
         Value::Dict(Rc::new(Dict::from_caller(entries, watch)))
     }
@@ -152,7 +150,7 @@ impl Value {
         Value::Undefined(Rc::new(why))
     }
 
-    /// An integer of the caller's, small where it fits.
+    /// Creates an integer of the caller's data.
     pub(crate) fn caller_integer(number: BigInt) -> Value {
         match i64::try_from(&number) {
             Ok(small) => Value::Int(small),
@@ -160,7 +158,7 @@ impl Value {
         }
     }
 
-    /// An integer of the template's.
+    /// Creates an integer of the template.
     pub(crate) fn charged_integer(budget: &Rc<Budget>, number: BigInt) -> Value {
         match i64::try_from(&number) {
             Ok(small) => Value::Int(small),
@@ -189,7 +187,7 @@ impl Value {
         self.as_text().map(Text::as_str)
     }
 
-    /// Whether it is a string of these characters.
+    /// Whether it is this string.
     pub(crate) fn is_text(&self, text: &str) -> bool {
         matches!(self, Value::Text(own) if own.eq_str(text))
     }
@@ -202,7 +200,7 @@ impl Value {
         matches!(self, Value::None)
     }
 
-    /// The number of an int or bool that fits.
+    /// The value of an int or bool that fits 64 bits.
     pub(crate) fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(number) => Some(*number),
@@ -211,7 +209,7 @@ impl Value {
         }
     }
 
-    /// Python's truth.
+    /// Python's truth value.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Value::Undefined(_) | Value::None => false,
@@ -251,7 +249,7 @@ impl Value {
         }
     }
 
-    /// How Jinja2 calls the owner of a missing attribute.
+    /// The name of the owner in Jinja2's message for a missing attribute.
     pub(crate) fn owner_name(&self) -> &'static str {
         match self {
             Value::None => "None",
@@ -270,7 +268,7 @@ impl Value {
         }
     }
 
-    /// An error where the value is undefined: what Jinja2 says when it is used.
+    /// The value, or Jinja2's error if it is undefined.
     pub(crate) fn defined(&self) -> Result<&Value> {
         match self {
             Value::Undefined(why) => Err(why.error()),
@@ -280,14 +278,14 @@ impl Value {
 }
 
 impl Budget {
-    /// Accounts for a number of values, until the charge is dropped.
+    /// Accounts for a number of values until the charge is dropped.
     pub(crate) fn charge_values(self: &Rc<Budget>, count: usize) -> Result<Charge> {
         self.charge(count.saturating_mul(size_of::<Value>()))
     }
 }
 
 impl Undefined {
-    /// What using it raises.
+    /// The error that using the value raises.
     pub(crate) fn error(&self) -> TemplateError {
         match self {
             Undefined::Variable(name) => {
@@ -339,14 +337,14 @@ impl Range {
 }
 
 impl Namespace {
-    /// With these attributes, which have different names.
+    /// Creates a namespace. Attribute names are distinct.
     pub(crate) fn new(budget: &Rc<Budget>, attributes: Vec<(Text, Value)>) -> Result<Namespace> {
         let charge = budget.charge(attributes.len() * 2 * ITEM + OVERHEAD)?;
         let tracked = Cell::new(false);
         Ok(Namespace { attributes: RefCell::new(attributes), tracked, _charge: charge })
     }
 
-    /// Notes that the render remembers it; whether it did before.
+    /// Marks it as tracked. Returns whether it was tracked before.
     pub(crate) fn mark_tracked(&self) -> bool {
         self.tracked.replace(true)
     }

@@ -1,4 +1,5 @@
-//! Python's numbers: printing, parsing, arithmetic. Integers have any size, within reason.
+//! Python's numbers: printing, parsing and arithmetic. The size of integers is limited by
+//! [`MAX_BITS`].
 
 use std::rc::Rc;
 
@@ -12,12 +13,12 @@ use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::syntax::ast::Arithmetic;
 use crate::jinja::unicode;
 
-/// The longest integer that arithmetic makes, in bits: enough for anything but an attack.
+/// The longest integer that arithmetic produces.
 const MAX_BITS: u64 = 1 << 16;
-/// The most digits of an integer that are read or printed: Python's bound.
+/// Python's limit for converting integers to and from text.
 const MAX_DIGITS: usize = 4300;
 
-/// A float as Python's `repr` prints it: shortest digits, exponent below 1e-4 and from 1e16.
+/// `repr` of a float: shortest digits, with an exponent below 1e-4 and from 1e16 on.
 pub(crate) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -38,7 +39,7 @@ pub(crate) fn float(number: f64) -> String {
 
 /// The decimal digits of an integer.
 pub(crate) fn digits(number: &BigInt) -> Result<String> {
-    // More bits than any number of so many digits has.
+    // Avoids converting numbers that certainly have too many digits.
     let text =
         if number.bits() < 4 * MAX_DIGITS as u64 { number.to_string() } else { String::new() };
     if text.is_empty() || text.trim_start_matches('-').len() > MAX_DIGITS {
@@ -49,7 +50,7 @@ pub(crate) fn digits(number: &BigInt) -> Result<String> {
     Ok(text)
 }
 
-/// `int(text, base)`; base 0 reads prefixes.
+/// `int(text, base)`. Base 0 reads a prefix.
 pub(crate) fn parse_int(text: &str, base: u32) -> Option<BigInt> {
     let text = text.trim_matches(unicode::is_space);
     let (negative, digits) = match text.as_bytes().first()? {
@@ -121,7 +122,7 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
     plain.parse().ok()
 }
 
-/// A number as an arbitrary integer: int and bool.
+/// An int or bool as a big integer.
 pub(crate) fn big(value: &Value) -> Option<BigInt> {
     match value {
         Value::Int(number) => Some(BigInt::from(*number)),
@@ -136,7 +137,7 @@ pub(crate) fn is_number(value: &Value) -> bool {
     matches!(value, Value::Int(_) | Value::Bool(_) | Value::Big(_) | Value::Float(_))
 }
 
-/// `float(value)` of a number; None of anything else.
+/// `float(value)` of a number, otherwise None.
 pub(crate) fn as_float(value: &Value) -> Result<Option<f64>> {
     Ok(Some(match value {
         Value::Float(number) => *number,
@@ -163,11 +164,11 @@ pub(crate) fn truncate(budget: &Rc<Budget>, number: f64) -> Result<Value> {
     Ok(Value::charged_integer(budget, whole_part(number)?))
 }
 
-/// `a / b`, rounded once; None where it is too large for a float.
+/// `a / b` with one rounding. None if the result does not fit a float.
 pub(crate) fn quotient(a: &BigInt, b: &BigInt) -> Option<f64> {
     let bits = |number: &BigInt| i64::try_from(number.bits()).unwrap_or(i64::MAX);
-    // At least 66 bits of the quotient, the last of which stands for all that follow. Below the
-    // smallest float there are none.
+    // At least 66 bits of the quotient. The last bit stands for all bits below it. The shift stops
+    // below the smallest float.
     let shift = (66 - (bits(a) - bits(b))).min(1_080);
     let (high, low) = (a.abs() << shift.max(0), b.abs() << (-shift).max(0));
     let (whole, rest) = high.div_rem(&low);
@@ -181,7 +182,7 @@ pub(crate) fn quotient(a: &BigInt, b: &BigInt) -> Option<f64> {
     number.is_finite().then_some(if a.is_negative() == b.is_negative() { number } else { -number })
 }
 
-/// The result for two numbers; None when one is not a number.
+/// The result for two numbers. None if an operand is not a number.
 pub(crate) fn arithmetic(
     budget: &Rc<Budget>,
     op: Arithmetic,
@@ -208,7 +209,7 @@ pub(crate) fn arithmetic(
     Some(both())
 }
 
-/// 64-bit integers, where the result is one.
+/// 64-bit arithmetic. None if the result does not fit.
 fn small(op: Arithmetic, a: i64, b: i64) -> Option<Value> {
     match op {
         Arithmetic::Add => a.checked_add(b).map(Value::Int),
@@ -224,7 +225,7 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
     if a.bits() > MAX_BITS || b.bits() > MAX_BITS {
         return Err(too_long());
     }
-    // Multiplication and division go through all pairs of digits.
+    // Multiplication and division visit all pairs of digits.
     budget.step(a.bits() * b.bits() / (1 << 18))?;
     let number = match op {
         Arithmetic::Add => a + b,
@@ -253,7 +254,7 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
                 budget.step(MAX_BITS / 64)?;
                 a.pow(exponent)
             }
-            // 0, 1 and -1 stay small.
+            // Powers of 0, 1 and -1 stay small.
             _ if a.bits() <= 1 => a.pow(if b.is_even() { 2 } else { 1 }),
             _ => return Err(too_long()),
         },
@@ -296,7 +297,7 @@ fn floats(op: Arithmetic, a: f64, b: f64) -> Result<Value> {
     Ok(Value::Float(number))
 }
 
-/// Python's `divmod` of floats: the remainder has the divisor's sign.
+/// Python's `divmod` of floats. The remainder has the sign of the divisor.
 fn floor_divmod(a: f64, b: f64) -> (f64, f64) {
     let mut remainder = a % b;
     let mut quotient = (a - remainder) / b;
@@ -315,7 +316,7 @@ fn floor_divmod(a: f64, b: f64) -> (f64, f64) {
     (floor, remainder)
 }
 
-/// Python's `round(number, digits)` of a float: half to even on the exact decimal value.
+/// `round(number, digits)` of a float: half to even on the exact decimal value.
 pub(crate) fn round(number: f64, digits: i64) -> f64 {
     if !number.is_finite() || digits > 300 {
         return number;

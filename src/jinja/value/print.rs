@@ -11,7 +11,7 @@ use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
 use crate::jinja::quote::{QuotedPart, quote};
 
-/// `str(value)`: strings as they are, undefined as nothing.
+/// `str(value)`. Undefined is empty.
 pub(crate) fn text(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     match value {
         Value::Text(text) => Ok(text.clone()),
@@ -127,7 +127,7 @@ fn members<'a>(
     out.push("}")
 }
 
-/// Appends a piece, so that each byte keeps its source.
+/// Appends a quoted part. Each byte keeps its origin.
 pub(crate) fn push_part(out: &mut TextBuilder, text: &Text, piece: QuotedPart<'_>) -> Result<()> {
     match piece {
         QuotedPart::Added(added) => out.push(added),

@@ -1,4 +1,4 @@
-//! Values that are neither data nor namespaces: functions, macros, loops, views and generators.
+//! Runtime objects of Jinja2 and Python: functions, macros, loops, views and generators.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::quote::quoted_string;
 use crate::jinja::syntax::ast::{Block, For, Macro};
 
-/// A global function, which `builtins` implements.
+/// A global function. `builtins` implements it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GlobalFunction {
     Lipsum,
@@ -40,20 +40,20 @@ impl GlobalFunction {
     }
 }
 
-/// A scope of the interpreter: an index into its list.
+/// A scope, by its index in the interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScopeId(pub(crate) usize);
 
 pub(crate) enum Object {
     Function(GlobalFunction),
-    /// A method and what it belongs to.
+    /// A bound method.
     Method {
         receiver: Value,
         name: Text,
     },
     Macro(MacroObject),
     Loop(LoopObject),
-    /// What `keys()`, `values()` and `items()` of a dict return.
+    /// A view that `keys()`, `values()` or `items()` of a dict returns.
     View {
         kind: ViewKind,
         items: Vec<Value>,
@@ -63,7 +63,7 @@ pub(crate) enum Object {
     Template,
     /// `self.name`: a block that can be called.
     Block(Arc<Block>),
-    /// What filters such as `map` return: goes once over its items.
+    /// The result of filters such as `map`, which can be iterated once.
     Generator(Generator),
     Cycler {
         items: Vec<Value>,
@@ -75,12 +75,12 @@ pub(crate) enum Object {
     },
 }
 
-/// A macro with the scope it was defined in.
+/// A macro and the scope of its definition.
 pub(crate) struct MacroObject {
     pub(crate) code: Arc<Macro>,
     pub(crate) name: Option<Text>,
     pub(crate) scope: ScopeId,
-    /// Whether it escapes what it prints.
+    /// Whether the body escapes what it prints.
     pub(crate) autoescape: bool,
 }
 
@@ -101,44 +101,43 @@ impl ViewKind {
     }
 }
 
-/// `loop`: where a loop is. What it goes over is asked for one item after another, as late as
-/// Jinja2 does.
+/// `loop`: the state of a loop. Items are pulled one by one, as late as in Jinja2.
 pub(crate) struct LoopObject {
     pub(crate) code: Arc<For>,
-    /// The scope around the loop.
+    /// The scope that contains the loop.
     pub(crate) scope: ScopeId,
     pub(crate) source: RefCell<LoopSource>,
-    /// Items that were looked at before their turn.
+    /// Items pulled before their turn.
     pub(crate) lookahead: RefCell<VecDeque<Value>>,
     pub(crate) previous: RefCell<Option<Value>>,
     pub(crate) current: RefCell<Option<Value>>,
-    /// How many items had their turn, the current one among them.
+    /// The number of items so far, including the current one.
     pub(crate) count: Cell<usize>,
-    /// How many calls of a recursive loop are around.
+    /// The number of enclosing calls of a recursive loop.
     pub(crate) depth: usize,
     /// The last arguments of `loop.changed`.
     pub(crate) last_changed: RefCell<Option<Value>>,
 }
 
-/// Where a loop has its items from.
+/// Where the items of a loop come from.
 pub(crate) enum LoopSource {
     Items {
         rest: std::vec::IntoIter<Value>,
         _charge: Charge,
     },
-    /// A generator, or another loop.
+    /// A generator or another loop.
     Shared(Rc<Object>),
     /// The loop has ended.
     Ended,
 }
 
 impl LoopObject {
-    /// The place of the current item.
+    /// The index of the current item.
     pub(crate) fn index(&self) -> usize {
         self.count.get().saturating_sub(1)
     }
 
-    /// How many items there are, as far as that is known without running the template.
+    /// The number of items, if it is known without running the template.
     pub(crate) fn known_length(&self) -> Option<usize> {
         let rest = match &*self.source.borrow() {
             _ if self.code.test.is_some() => return None,
@@ -153,9 +152,9 @@ impl LoopObject {
     }
 }
 
-/// Items that are handed out once, then perhaps an error.
+/// Items that are yielded once, optionally followed by an error.
 pub(crate) struct Generator {
-    /// Last first.
+    /// In reverse order.
     rest: RefCell<Vec<Value>>,
     failure: RefCell<Option<TemplateError>>,
     type_name: &'static str,
@@ -163,7 +162,7 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// A generator as an object.
+    /// Creates a generator object.
     pub(crate) fn object(
         budget: &Rc<Budget>,
         mut items: Vec<Value>,
@@ -177,7 +176,7 @@ impl Generator {
         Ok(Object::Generator(Generator { rest, failure, type_name, _charge: charge }))
     }
 
-    /// All that is left.
+    /// Removes and returns the remaining items.
     pub(crate) fn drain(&self) -> Result<Vec<Value>> {
         let mut items = std::mem::take(&mut *self.rest.borrow_mut());
         items.reverse();
@@ -196,7 +195,7 @@ impl Generator {
         self.rest.borrow().len()
     }
 
-    /// What is left, without using it up.
+    /// The remaining items, without consuming them.
     pub(crate) fn left(&self) -> Vec<Value> {
         self.rest.borrow().iter().rev().cloned().collect()
     }
@@ -249,7 +248,7 @@ impl Object {
         !matches!(self, Object::View { .. } | Object::Generator(_) | Object::Template)
     }
 
-    /// `repr`, without the addresses that Python prints.
+    /// `repr` without addresses.
     pub(crate) fn describe(&self) -> String {
         match self {
             Object::Function(function) => format!("<function {}>", function.name()),
@@ -273,7 +272,7 @@ impl Object {
         }
     }
 
-    /// Whether two objects that are not one are equal all the same.
+    /// Whether two distinct objects are equal.
     pub(crate) fn is_same(&self, other: &Object) -> bool {
         match (self, other) {
             (Object::Function(a), Object::Function(b)) => a == b,
@@ -281,7 +280,7 @@ impl Object {
         }
     }
 
-    /// Moves the values it holds to those that are to be dropped.
+    /// Moves the contained values to a list of values to drop.
     pub(crate) fn take_values(&mut self, values: &mut Vec<Value>) {
         match self {
             Object::Method { receiver, .. } => {

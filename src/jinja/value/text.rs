@@ -1,8 +1,8 @@
-//! Strings that know where their bytes came from.
+//! Strings that record the origin of their bytes.
 //!
-//! A text is a view of a shared buffer, so that slices of long contents copy nothing. Bytes that
-//! came from the caller's data carry marks; bytes without a mark are the template's own. Marks
-//! survive every operation that keeps characters.
+//! A text is a view of a shared buffer, so slicing does not copy. Bytes from the caller's data
+//! carry marks. Bytes without a mark belong to the template. Marks survive every operation that
+//! keeps characters.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -11,17 +11,18 @@ use std::rc::Rc;
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::{Result, TemplateError};
 
-/// What a text takes beside its bytes: the buffer, its counters, what the allocator adds.
+/// The accounted size of a text without its bytes: the buffer, its counters and the allocator's
+/// overhead.
 const OVERHEAD: usize = size_of::<Buffer>() + 48;
 
-/// Bytes of a text that came from one source.
+/// A byte range with one origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// First byte.
+    /// The first byte.
     pub(crate) start: u32,
-    /// One after the last byte.
+    /// The byte after the last one.
     pub(crate) end: u32,
-    /// Which source; the caller of the render knows what it is.
+    /// A number that the caller of the render maps to a request member.
     pub(crate) source: u32,
 }
 
@@ -39,13 +40,12 @@ pub(crate) struct Text {
     buffer: Rc<Buffer>,
     start: u32,
     end: u32,
-    /// `Markup`: needs no escaping.
+    /// Whether it is `Markup`, which needs no escaping.
     safe: bool,
 }
 
 impl Text {
-    /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it
-    /// is cut.
+    /// A text of the caller or of the template source, not accounted. Truncated at 4 GiB.
     pub(crate) fn uncharged(text: &str, marks: Vec<Mark>) -> Text {
         let mut end = text.len().min(u32::MAX as usize);
         while !text.is_char_boundary(end) {
@@ -54,7 +54,7 @@ impl Text {
         Text::whole(text[..end].to_owned(), marks, Charge::none())
     }
 
-    /// As [`outer`](Self::uncharged), of a string that is given away.
+    /// Like [`uncharged`](Self::uncharged), without a copy.
     pub(crate) fn uncharged_string(text: String, marks: Vec<Mark>) -> Text {
         if text.len() > u32::MAX as usize {
             Text::uncharged(&text, marks)
@@ -81,7 +81,7 @@ impl Text {
         Ok(Text::whole(text, Vec::new(), charge))
     }
 
-    /// A character so many times.
+    /// A repeated character.
     pub(crate) fn fill(budget: &Rc<Budget>, c: char, times: usize) -> Result<Text> {
         let mut out = TextBuilder::new(budget);
         out.push_fill(c, times)?;
@@ -92,8 +92,8 @@ impl Text {
         &self.buffer.text[self.start as usize..self.end as usize]
     }
 
-    /// Whether it has these characters; cheaper than comparing [`as_str`](Self::as_str), which
-    /// looks for their boundaries.
+    /// Whether it equals a string. Cheaper than comparing [`as_str`](Self::as_str), which checks
+    /// character boundaries.
     pub(crate) fn eq_str(&self, other: &str) -> bool {
         (self.end - self.start) as usize == other.len()
             && self.buffer.text.as_bytes()[self.start as usize..self.end as usize]
@@ -104,23 +104,23 @@ impl Text {
         self.safe
     }
 
-    /// The same characters, as `Markup` or not.
+    /// The same characters with or without `Markup`.
     pub(crate) fn with_safe(&self, safe: bool) -> Text {
         Text { safe, ..self.clone() }
     }
 
-    /// Whether every character is one byte.
+    /// Whether all characters are ASCII.
     pub(crate) fn is_ascii(&self) -> bool {
         self.buffer.ascii || self.as_str().is_ascii()
     }
 
-    /// Whether both are the same characters of the same buffer.
+    /// Whether both are the same range of the same buffer.
     pub(crate) fn is_same(&self, other: &Text) -> bool {
         Rc::ptr_eq(&self.buffer, &other.buffer)
             && (self.start, self.end) == (other.start, other.end)
     }
 
-    /// The byte where this character begins; the end if there are not so many.
+    /// The byte offset of a character, or the length if there are fewer characters.
     pub(crate) fn byte_of_char(&self, index: usize) -> usize {
         if self.buffer.ascii {
             return index.min(self.len());
@@ -128,12 +128,12 @@ impl Text {
         self.char_indices().nth(index).map_or(self.len(), |(at, _)| at)
     }
 
-    /// Python's `len`: code points.
+    /// Python's `len`: the number of code points.
     pub(crate) fn char_count(&self) -> usize {
         if self.buffer.ascii { self.len() } else { self.as_str().chars().count() }
     }
 
-    /// The bytes of a range; must lie on character boundaries.
+    /// A byte range, which must lie on character boundaries.
     pub(crate) fn slice(&self, range: Range<usize>) -> Text {
         debug_assert!(
             self.as_str().get(range.clone()).is_some(),
@@ -143,14 +143,14 @@ impl Text {
         Text { start: cut(range.start), end: cut(range.end), ..self.clone() }
     }
 
-    /// A part of this text, given as a slice of [`Text::as_str`].
+    /// The view of a subslice of [`Text::as_str`].
     pub(crate) fn part(&self, part: &str) -> Text {
         let start = (part.as_ptr() as usize).wrapping_sub(self.as_str().as_ptr() as usize);
         debug_assert!(start <= self.len(), "the part is of this text");
         self.slice(start..start + part.len())
     }
 
-    /// The marks within this view, relative to its start.
+    /// The marks in this view, relative to its start.
     pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> + '_ {
         let (start, end) = (self.start, self.end);
         let first = self.buffer.marks.partition_point(|mark| mark.end <= start);
@@ -163,7 +163,7 @@ impl Text {
         )
     }
 
-    /// The source of the byte at this place.
+    /// The origin of a byte.
     pub(crate) fn source_at(&self, at: usize) -> Option<u32> {
         if self.buffer.marks.is_empty() {
             return None;
@@ -174,12 +174,12 @@ impl Text {
         (mark.start <= at).then_some(mark.source)
     }
 
-    /// Whether any byte has a source.
+    /// Whether any byte has an origin.
     pub(crate) fn is_marked(&self) -> bool {
         !self.buffer.marks.is_empty() && self.marks().next().is_some()
     }
 
-    /// Each character replaced by a text; every replacement keeps the source of its character.
+    /// Replaces each character by a text. The replacement keeps the origin of the character.
     pub(crate) fn map_chars(
         &self,
         budget: &Rc<Budget>,
@@ -221,7 +221,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// A text under construction, within the memory that is left.
+/// A text under construction, limited by the memory that is left.
 pub(crate) struct TextBuilder {
     text: String,
     marks: Vec<Mark>,
@@ -230,14 +230,14 @@ pub(crate) struct TextBuilder {
     charge: Charge,
     marks_charge: Charge,
     limit: usize,
-    /// Bytes that it begins with.
+    /// The initial capacity.
     least: usize,
 }
 
-/// Bytes that most texts under construction fit into.
+/// The initial capacity of most texts.
 const SMALL: usize = 64;
 
-/// Bytes that short results fit into, and marks for as many.
+/// The initial capacity of a result, with a proportional number of marks.
 const RESULT: usize = 4096;
 
 impl TextBuilder {
@@ -245,7 +245,7 @@ impl TextBuilder {
         TextBuilder::sized(budget, u32::MAX as usize, SMALL)
     }
 
-    /// For the result of a render: refuses to become longer than `limit` bytes.
+    /// Builds the result of a render of at most `limit` bytes.
     pub(crate) fn limited(budget: &Rc<Budget>, limit: usize) -> TextBuilder {
         TextBuilder::sized(budget, limit.min(u32::MAX as usize), RESULT)
     }
@@ -262,7 +262,7 @@ impl TextBuilder {
         }
     }
 
-    /// Room for more bytes.
+    /// Grows the capacity for this many more bytes.
     fn grow(&mut self, bytes: usize) -> Result<()> {
         let needed = self.text.len().saturating_add(bytes);
         if needed > self.limit {
@@ -273,11 +273,11 @@ impl TextBuilder {
         }
         self.budget.step_bytes(bytes)?;
         if needed > self.text.capacity() {
-            // Twice the need, unless that is more than there is.
+            // Doubles the capacity if the memory allows it.
             let left = self.budget.memory_left();
             let wanted = needed.max(self.text.capacity() * 2).max(self.least);
             let capacity = if wanted > left && needed <= left { needed } else { wanted };
-            // The old and the new buffer are alive together while the bytes are moved.
+            // The old and the new buffer coexist while the bytes move.
             let charge = self.budget.charge(capacity)?;
             self.text.reserve_exact(capacity - self.text.len());
             self.charge = charge;
@@ -285,32 +285,32 @@ impl TextBuilder {
         Ok(())
     }
 
-    /// Makes room for so many bytes in all, so that the text is moved at most once.
+    /// Reserves capacity, so that the text moves at most once.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
         self.grow(bytes)
     }
 
-    /// Appends text of the template's.
+    /// Appends text of the template.
     pub(crate) fn push(&mut self, text: &str) -> Result<()> {
         self.grow(text.len())?;
         self.text.push_str(text);
         Ok(())
     }
 
-    /// Appends a character so many times.
+    /// Appends a character repeatedly.
     pub(crate) fn push_fill(&mut self, c: char, times: usize) -> Result<()> {
         self.grow(c.len_utf8().saturating_mul(times))?;
         self.text.extend(std::iter::repeat_n(c, times));
         Ok(())
     }
 
-    /// Appends a text so many times.
+    /// Appends a text repeatedly.
     pub(crate) fn push_repeated(&mut self, text: &Text, times: usize) -> Result<()> {
         self.grow(text.len().saturating_mul(times))?;
         if text.is_marked() {
             return (0..times).try_for_each(|_| self.push_text(text));
         }
-        // By doubling: one copy at a time takes long when the text is short.
+        // Doubles the copied range, because copying a short text many times is slow.
         let start = self.text.len();
         let end = start + text.len() * times;
         if times > 0 {
@@ -323,7 +323,7 @@ impl TextBuilder {
         Ok(())
     }
 
-    /// Appends characters that stand for some of a source.
+    /// Appends characters with an origin.
     pub(crate) fn push_from(&mut self, text: &str, source: Option<u32>) -> Result<()> {
         let start = self.text.len();
         self.push(text)?;
@@ -374,7 +374,7 @@ impl TextBuilder {
         &self.text
     }
 
-    /// Takes back what was appended from a byte on.
+    /// Removes and returns the text from a byte on.
     pub(crate) fn split_off(&mut self, at: usize) -> Result<Text> {
         let mut taken = TextBuilder::new(&self.budget);
         taken.push(&self.text[at..])?;
@@ -398,7 +398,7 @@ impl TextBuilder {
     pub(crate) fn finish(self) -> Result<Text> {
         drop((self.charge, self.marks_charge));
         let mut text = self.text;
-        // A little room too much is cheaper than moving the text.
+        // Some unused capacity is cheaper than moving the text.
         if text.capacity() > 2 * text.len() + 64 {
             text.shrink_to_fit();
         }
@@ -408,7 +408,7 @@ impl TextBuilder {
         Ok(Text::whole(text, self.marks, charge))
     }
 
-    /// The finished text as the caller's own.
+    /// The finished text and its marks.
     pub(crate) fn into_parts(self) -> (String, Vec<Mark>) {
         (self.text, self.marks)
     }

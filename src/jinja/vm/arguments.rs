@@ -1,10 +1,10 @@
-//! Arguments of a call.
+//! The arguments of a call.
 
 use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
 use crate::jinja::value::text::Text;
 
-/// Positional and keyword arguments, evaluated.
+/// Evaluated positional and keyword arguments.
 #[derive(Default, Clone)]
 pub(crate) struct Args {
     pub(crate) positional: Vec<Value>,
@@ -12,8 +12,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The arguments of a function with these parameters, of which the first `required` must be
-    /// given.
+    /// Binds the arguments to parameters, of which the first `required` are mandatory.
     pub(crate) fn bind<const N: usize>(
         self,
         function: &str,
@@ -56,13 +55,13 @@ impl Args {
         }
     }
 
-    /// Refuses arguments.
+    /// Fails if there are arguments.
     pub(crate) fn expect_none(self, function: &str) -> Result<()> {
         self.bind::<0>(function, [], 0).map(|_| ())
     }
 }
 
-/// A whole number where one is due.
+/// The integer that a parameter requires.
 pub(crate) fn integer(value: &Value) -> Result<i64> {
     match value {
         Value::Big(_) => Err(TemplateError::value("Python int too large to convert to C ssize_t")),
@@ -75,7 +74,7 @@ pub(crate) fn integer(value: &Value) -> Result<i64> {
     }
 }
 
-/// A string where one is due.
+/// The string that a parameter requires.
 pub(crate) fn string<'a>(value: &'a Value, what: &str) -> Result<&'a Text> {
     match value.defined()? {
         Value::Text(text) => Ok(text),

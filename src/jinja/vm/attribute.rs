@@ -1,4 +1,4 @@
-//! `value.name` and `value[index]`, within the sandbox.
+//! `value.name` and `value[index]`, subject to the sandbox.
 
 use super::interpreter::Interpreter;
 use super::operators;
@@ -9,8 +9,8 @@ use crate::jinja::value::runtime::{LoopObject, Object};
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Undefined, Value};
 
-/// `of.name`: the attribute, else the element of this name. `text` is the name once more, for whom
-/// a member of a dict, as most attributes are, is not enough.
+/// `of.name`: the attribute, or the element of this name. `text` returns the name as a value. A
+/// member of a dict, the common case, does not need it.
 pub(crate) fn attribute<'t>(
     interpreter: &mut Interpreter<'t>,
     of: &Value,
@@ -18,7 +18,7 @@ pub(crate) fn attribute<'t>(
     text: impl FnOnce(&mut Interpreter<'t>) -> Text,
 ) -> Result<Value> {
     match of {
-        // What every Python object has, the sandbox hides.
+        // The sandbox hides the attributes of every Python object.
         Value::Undefined(_) if methods::is_unsafe(of, name) => {}
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
@@ -40,7 +40,7 @@ fn missing(of: &Value, name: &Text) -> Value {
     Value::undefined(Undefined::Attribute(of.owner_name(), name.clone()))
 }
 
-/// The attribute itself; None if there is none.
+/// The attribute without the fallback to elements. None if it does not exist.
 pub(crate) fn own_attribute(
     interpreter: &mut Interpreter<'_>,
     of: &Value,
@@ -150,13 +150,13 @@ fn loop_attribute(
     }))
 }
 
-/// `of[index]`: the element, else, for a string, the attribute of this name.
+/// `of[index]`: the element. A string index falls back to the attribute of this name.
 pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value) -> Result<Value> {
     let budget = &interpreter.budget;
     match of {
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) => {
-            // A key that has no hash finds nothing.
+            // An unhashable key is not found.
             match dict.get(budget, index) {
                 Ok(Some(value)) => return Ok(value.clone()),
                 Err(error) if error.kind() == ErrorKind::Limit => return Err(error),
@@ -177,7 +177,7 @@ pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value)
     Ok(Value::undefined(Undefined::Element(of.owner_name(), index.clone())))
 }
 
-/// transformers' sandbox keeps such names from templates.
+/// Rejects names that the sandbox of transformers reserves.
 pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
     if !name.starts_with('_') {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Looks at what is there: a variable or member that is only compared, tested or printed needs no
-//! value of its own.
+//! Evaluates variables and members by reference. Comparing, testing and printing them needs no
+//! clone.
 
 use super::evaluate::SHALLOW;
 use super::interpreter::Interpreter;
@@ -7,7 +7,7 @@ use crate::jinja::error::Result;
 use crate::jinja::syntax::ast::{Comparison, Expr, ExprKind};
 use crate::jinja::value::Value;
 
-/// What an expression names.
+/// The value of an expression, by reference.
 pub(crate) enum Borrowed<'v> {
     Value(&'v Value),
     /// The dict has no such member.
@@ -24,14 +24,14 @@ impl Borrowed<'_> {
 }
 
 impl Interpreter<'_> {
-    /// The variable or member that an expression names; None for whatever must be evaluated.
+    /// The variable or member that an expression names. None if the expression must be evaluated.
     pub(crate) fn eval_borrowed(&self, expr: &Expr) -> Result<Option<Borrowed<'_>>> {
         if expr.depth >= SHALLOW {
             return Ok(None);
         }
         let found = self.find_borrowed(expr);
         if found.is_some() {
-            // One for each step of the way.
+            // One step for each level.
             self.budget.step(u64::from(expr.depth))?;
         }
         Ok(found)
@@ -46,7 +46,7 @@ impl Interpreter<'_> {
                 };
                 Some(dict.get_name(self.name(*name)).map_or(Borrowed::Missing, Borrowed::Value))
             }
-            // Where there is no such member, it may be an attribute.
+            // A missing member may be an attribute.
             ExprKind::Item(of, index) => {
                 let ExprKind::Str(name) = index.kind else { return None };
                 let Borrowed::Value(Value::Dict(dict)) = self.find_borrowed(of)? else {
@@ -77,7 +77,7 @@ impl Interpreter<'_> {
         Ok(self.eval(expr)?.is_true())
     }
 
-    /// `first == "x"` and `!=`, where `first` names a string.
+    /// `first == "x"` and `first != "x"`, where `first` names a string.
     pub(crate) fn compare_text(
         &self,
         first: &Expr,
@@ -115,9 +115,9 @@ mod tests {
         rendered.map(|rendered| rendered.text).map_err(|error| error.message().to_owned())
     }
 
-    /// Expected is what Jinja2 3.1's sandbox writes.
+    /// The expected output is that of the sandbox of Jinja2 3.1.
     #[test]
-    fn members_are_what_they_are_as_values() {
+    fn borrowed_members_behave_like_values() {
         let member = "{% set m = {'role': 'user', 'content': '', 'items': 1, 'keys': 0, '_x': 2, 'n': 0, 't': 'user'} %}";
         for (source, expected) in [
             (

@@ -17,7 +17,7 @@ use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{compare, iterate, print};
 
-/// How deep an expression may be that is evaluated without a look at the stack.
+/// The depth below which an expression is evaluated without a stack check.
 pub(crate) const SHALLOW: u16 = 16;
 
 /// The message of a condition without an `else`.
@@ -37,8 +37,7 @@ impl<'t> Interpreter<'t> {
             ExprKind::Name(name) => Ok(self.variable(*name)),
             ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
             _ => {
-                // What is shallow cannot use up the stack by itself, and whatever it calls looks
-                // after itself.
+                // A shallow expression cannot exhaust the stack. Calls check it themselves.
                 let value = if expr.depth < SHALLOW {
                     self.compound(expr)
                 } else {
@@ -184,7 +183,7 @@ impl<'t> Interpreter<'t> {
         Value::dict(&self.budget, values)
     }
 
-    /// The text of a string of the source, for what needs no value of it.
+    /// The text of a string literal, without creating a value.
     pub(crate) fn constant(&self, expr: &Expr) -> Result<Option<&'t str>> {
         let ExprKind::Str(name) = expr.kind else { return Ok(None) };
         let text = self.name(name);
@@ -192,14 +191,15 @@ impl<'t> Interpreter<'t> {
         Ok(Some(text))
     }
 
-    /// `a + b + c`, strings joined at once: prompts are mostly made of such sums.
+    /// `a + b + c`. Adjacent strings are joined in one pass, since prompts consist mostly of such
+    /// sums.
     fn sum(&mut self, operands: &[Expr]) -> Result<Value> {
         let mut operands = operands.iter();
         let total = operands.next().map_or(Ok(Value::None), |first| self.eval(first))?;
         self.add(total, operands)
     }
 
-    /// Adds the values of more operands to a first value.
+    /// Adds further operands to a value.
     pub(crate) fn add<'e>(
         &mut self,
         mut total: Value,
@@ -248,7 +248,7 @@ impl<'t> Interpreter<'t> {
                 print::text(&self.budget, value)?
             });
         }
-        // Escaped only if one of them is markup.
+        // The result is escaped only if an operand is markup.
         let markup = self.autoescape
             && values.iter().any(|value| value.as_text().is_some_and(Text::is_safe));
         if self.autoescape && !markup {
@@ -329,12 +329,12 @@ impl<'t> Interpreter<'t> {
         Ok(Args { positional, named })
     }
 
-    /// A call, with one more keyword argument for call blocks.
+    /// Evaluates a call. A call block passes one more keyword argument.
     pub(crate) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
         let ExprKind::Call(called, arguments) = &call.kind else {
             return Err(TemplateError::value("expected a call"));
         };
-        // Methods are called without making an object of them first.
+        // A method call creates no method object.
         if let ExprKind::Attr(of, name) = &called.kind {
             let of = self.eval(of)?;
             if extra.is_none() && methods::has(&of, self.name(*name)) {

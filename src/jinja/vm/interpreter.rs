@@ -1,4 +1,4 @@
-//! Runs the statements of a template.
+//! The interpreter: runs statements and resolves variables.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,16 +19,16 @@ use crate::jinja::value::runtime::{GlobalFunction, Object, ScopeId};
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
 
-/// The time in a format of strftime.
+/// Formats the time for a strftime format.
 type Strftime = dyn Fn(&str) -> String;
 
-/// What a template sees beside its own variables.
+/// What a template sees in addition to its own variables.
 pub(crate) struct Context {
     /// Variables by name.
     pub(crate) variables: Vec<(Cow<'static, str>, Value)>,
-    /// `strftime_now(format)`; None where a template may not know the time.
+    /// `strftime_now(format)`. None if the template must not know the time.
     pub(crate) strftime_now: Option<Box<Strftime>>,
-    /// Where look-ups of variables are noted.
+    /// Records lookups of variables.
     pub(crate) log: Option<Rc<AccessLog>>,
 }
 
@@ -43,19 +43,19 @@ pub(crate) enum Flow {
 /// A render in progress.
 pub(crate) struct Interpreter<'t> {
     parsed: &'t ParsedTemplate,
-    /// The texts of names and strings, made when first used.
+    /// The values of names and string literals, created on first use.
     texts: Vec<Option<Text>>,
     pub(crate) budget: Rc<Budget>,
     context: Context,
     pub(crate) scopes: Scopes,
-    /// The texts under construction: the result, and what blocks capture.
+    /// The texts under construction: the result and the captures of blocks.
     pub(super) out: Vec<TextBuilder>,
-    /// What the innermost block statement captured.
+    /// The captures of the enclosing block statements.
     pub(crate) captured: Vec<Value>,
     pub(crate) autoescape: bool,
-    /// Where bodies of `{% generation %}` are in the result.
+    /// The byte ranges of `{% generation %}` bodies in the result.
     pub(super) generation: Vec<Range<usize>>,
-    /// Lists and namespaces that may hold themselves.
+    /// Lists and namespaces that may contain themselves.
     mutable: Vec<Value>,
 }
 
@@ -79,7 +79,7 @@ impl<'t> Interpreter<'t> {
         }
     }
 
-    /// Runs the whole template; returns its text and where the bodies of generation blocks are.
+    /// Renders the template. Returns the text and the byte ranges of generation blocks.
     pub(crate) fn run(mut self) -> Result<(TextBuilder, Vec<Range<usize>>)> {
         let ended = self.statements(&self.parsed.body);
         for value in std::mem::take(&mut self.mutable) {
@@ -94,7 +94,7 @@ impl<'t> Interpreter<'t> {
         Ok((text, self.generation))
     }
 
-    /// The text of a name or string of the source.
+    /// The value of a name or string literal.
     pub(crate) fn text(&mut self, name: Name) -> Text {
         let place = name.0 as usize;
         match &self.texts[place] {
@@ -121,7 +121,7 @@ impl<'t> Interpreter<'t> {
             .map(|(_, block)| Arc::clone(block))
     }
 
-    /// Whether a dict's attribute of this name can be nothing but a member of it.
+    /// Whether an attribute of this name on a dict can only be a member.
     pub(crate) fn is_member(&self, name: Name) -> bool {
         self.parsed.members[name.0 as usize]
     }
@@ -139,7 +139,7 @@ impl<'t> Interpreter<'t> {
         Some(value)
     }
 
-    /// The value of a variable: of a scope, of the context, of the environment.
+    /// The value of a variable: of a scope, of the context, or a global.
     pub(crate) fn variable(&mut self, name: Name) -> Value {
         if let Some(value) = self.lookup(name) {
             return value.clone();
@@ -168,7 +168,7 @@ impl<'t> Interpreter<'t> {
         }
     }
 
-    /// Remembers a list or namespace that gets a value: it may come to hold itself.
+    /// Registers a list or namespace before it receives a value. It may then contain itself.
     pub(crate) fn track_cycle(&mut self, holder: &Value, held: &Value) -> Result<()> {
         let known = match holder {
             _ if !value::may_nest(held) => true,
@@ -187,7 +187,7 @@ impl<'t> Interpreter<'t> {
         drop(self.scopes.set(name, value));
     }
 
-    /// Runs something in a scope of its own.
+    /// Runs a closure in a new scope.
     pub(crate) fn in_scope<T>(
         &mut self,
         around: ScopeId,
@@ -304,7 +304,7 @@ impl<'t> Interpreter<'t> {
         Ok(Flow::Next)
     }
 
-    /// A block sees the outermost variables alone, unless it is scoped.
+    /// A block sees only the outermost variables unless it is scoped.
     fn run_block(&mut self, block: &Block) -> Result<Flow> {
         if let Some(name) = block.required {
             return Err(TemplateError::value(format!(
@@ -324,7 +324,7 @@ impl<'t> Interpreter<'t> {
         Ok(Value::Text(text))
     }
 
-    /// A tag that needs a loader; of nothing at all with `ignore missing` it is nothing.
+    /// A tag that needs a loader. An empty name with `ignore missing` does nothing.
     fn load(&mut self, ignoring: Option<&Expr>) -> Result<()> {
         if let Some(of) = ignoring {
             let of = self.eval(of)?;

@@ -1,4 +1,4 @@
-//! Runs loops.
+//! Runs `for` loops.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::jinja::value::iterate;
 use crate::jinja::value::runtime::{LoopObject, LoopSource, Object, ScopeId};
 
 impl Interpreter<'_> {
-    /// Runs a loop over a value within a scope; `depth` counts the calls of a recursive loop.
+    /// Runs a loop in the scope `around`. `depth` counts the calls of a recursive loop.
     pub(crate) fn run_loop(
         &mut self,
         code: &Arc<For>,
@@ -23,7 +23,7 @@ impl Interpreter<'_> {
         around: ScopeId,
         depth: usize,
     ) -> Result<Flow> {
-        // Most messages have no calls to go over.
+        // A fast path for empty lists: most messages have no tool calls.
         if matches!(iterable, Value::List(list) if list.items().is_empty()) {
             return self.in_scope(around, |inner| inner.statements(&code.otherwise));
         }
@@ -40,7 +40,7 @@ impl Interpreter<'_> {
         }));
         let Object::Loop(of) = &*state else { return Ok(Flow::Next) };
         let completed = self.run_iterations(code, &state, of);
-        // Its scope is gone soon, and what it has not handed out stays with the generator.
+        // The scope of the loop ends. A generator keeps the items that are left.
         of.source.replace(LoopSource::Ended);
         if completed? {
             Ok(Flow::Next)
@@ -49,8 +49,8 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Runs the body for each item. Whether it came to its end at least once: what breaks and
-    /// continues does not count.
+    /// Runs the body for each item. Returns whether an iteration completed without `break` or
+    /// `continue`.
     fn run_iterations(
         &mut self,
         code: &Arc<For>,
@@ -75,7 +75,7 @@ impl Interpreter<'_> {
         Ok(completed)
     }
 
-    /// Calls a recursive loop on other items.
+    /// Calls a recursive loop with other items.
     pub(crate) fn call_loop(&mut self, of: &LoopObject, args: Args) -> Result<Value> {
         let [iterable] = args.bind("loop", ["iterable"], 1)?;
         if !of.code.recursive {
@@ -96,7 +96,7 @@ impl Interpreter<'_> {
         Ok(Value::Text(text))
     }
 
-    /// The next item, which is the current one then.
+    /// Makes the next item the current one.
     fn advance(&mut self, of: &LoopObject) -> Result<Option<Value>> {
         let lookahead = of.lookahead.borrow_mut().pop_front();
         let next = match lookahead {
@@ -110,7 +110,7 @@ impl Interpreter<'_> {
         Ok(next)
     }
 
-    /// The next item that the condition of the loop lets through.
+    /// The next item that passes the condition of the loop.
     fn pull(&mut self, of: &LoopObject) -> Result<Option<Value>> {
         loop {
             self.budget.step(1)?;
@@ -134,7 +134,7 @@ impl Interpreter<'_> {
         };
         match &*shared {
             Object::Generator(generator) => generator.next(),
-            // A loop over a loop takes its items, and gives them with the loop.
+            // A loop over a `loop` object yields its items, each with the object.
             Object::Loop(outer) => match self.advance(outer)? {
                 Some(item) => {
                     Value::tuple(&self.budget, vec![item, Value::Object(Rc::clone(&shared))])
@@ -155,7 +155,7 @@ impl Interpreter<'_> {
         Ok(of.lookahead.borrow().front().cloned())
     }
 
-    /// How many items there are; goes through all of them where that is not known.
+    /// The number of items. Pulls all of them if it is unknown.
     pub(crate) fn loop_length(&mut self, of: &LoopObject) -> Result<usize> {
         if let Some(length) = of.known_length() {
             return Ok(length);

@@ -45,7 +45,7 @@ impl Interpreter<'_> {
     /// Calls a macro.
     pub(super) fn call_macro(&mut self, called: &MacroObject, args: Args) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
-        // The body escapes where the macro was defined, its text is markup where it is called.
+        // The body escapes as at the definition. The result is markup if the caller escapes.
         let around = std::mem::replace(&mut self.autoescape, called.autoescape);
         let captured = budget.in_call(|| {
             self.capture(|interpreter| {
@@ -60,7 +60,7 @@ impl Interpreter<'_> {
         Ok(Value::Text(text.with_safe(around)))
     }
 
-    /// Sets the parameters of a macro in the current scope.
+    /// Binds the parameters of a macro in the current scope.
     fn bind(&mut self, called: &MacroObject, args: Args) -> Result<()> {
         let code = &called.code;
         let title =

@@ -1,4 +1,4 @@
-//! Runs a syntax tree: statements, expressions, loops, and the variables in scope.
+//! Runs a syntax tree: statements, expressions, loops, macros and scopes.
 
 pub(crate) mod arguments;
 pub(crate) mod attribute;

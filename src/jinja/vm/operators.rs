@@ -1,4 +1,4 @@
-//! Arithmetic on anything that Python adds or multiplies, slices, elements.
+//! Arithmetic on numbers and sequences, slices and elements.
 
 use std::rc::Rc;
 
@@ -53,7 +53,7 @@ pub(crate) fn arithmetic(
     )))
 }
 
-/// `left + right` of sequences; None where the left operand is none.
+/// `left + right` for a sequence on the left, otherwise None.
 fn add(budget: &Rc<Budget>, left: &Value, right: &Value) -> Option<Result<Value>> {
     Some(match (left, right) {
         (Value::Text(a), Value::Text(b)) => add_texts(budget, a, b),
@@ -80,7 +80,7 @@ fn not_concatenable(to: &str, other: &Value) -> TemplateError {
     }
 }
 
-/// `left * right` where one operand is a sequence.
+/// `left * right` where one operand is a sequence, otherwise None.
 fn multiply(budget: &Rc<Budget>, left: &Value, right: &Value) -> Option<Result<Value>> {
     let is_sequence =
         |value: &Value| matches!(value, Value::Text(_) | Value::List(_) | Value::Tuple(_));
@@ -192,7 +192,7 @@ pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
     }
 }
 
-/// The place of an index, which counts from the end if negative.
+/// The position of an index. A negative index counts from the end.
 fn place(index: i64, length: usize) -> Option<usize> {
     match usize::try_from(index) {
         Ok(index) => (index < length).then_some(index),
@@ -200,7 +200,7 @@ fn place(index: i64, length: usize) -> Option<usize> {
     }
 }
 
-/// The element at an index; None if there is none, or if the value has none at all.
+/// The element at an index, or None if there is none.
 pub(crate) fn element(budget: &Rc<Budget>, of: &Value, index: i64) -> Result<Option<Value>> {
     if let Value::Text(text) = of {
         budget.step_bytes(text.len())?;
@@ -238,7 +238,7 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
         }
         Value::Dict(_) => return Err(TemplateError::value("unhashable type: 'slice'")),
         other => {
-            // Jinja2 looks for an attribute of this name, and finds none.
+            // Jinja2 looks for the attribute `slice` and does not find it.
             let slice = Value::text(budget, "slice")?;
             return match other {
                 Value::None | Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) => {
@@ -302,12 +302,12 @@ fn slice_range(range: &Range, indices: &SliceIndices) -> Result<Value> {
     }
 }
 
-/// The indices that a slice selects: from `start` on, `count` of them, before `stop`.
+/// The indices that a slice selects: `count` of them from `start`, before `stop`.
 struct SliceIndices {
     start: i64,
     stop: i64,
     step: i64,
-    /// Whether the step is the one that was given, and not the nearest that fits 64 bits.
+    /// Whether the step is exact. A step outside 64 bits is clamped.
     exact_step: bool,
     count: usize,
 }
@@ -341,7 +341,7 @@ impl SliceIndices {
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> {
-        // The products stay between start and stop.
+        // The products stay between `start` and `stop`.
         (0..self.count).filter_map(|index| {
             let offset = i64::try_from(index).ok()?.checked_mul(self.step)?;
             usize::try_from(self.start.checked_add(offset)?).ok()
@@ -349,7 +349,7 @@ impl SliceIndices {
     }
 }
 
-/// A bound of a slice; the nearest that fits 64 bits.
+/// A bound of a slice, clamped to 64 bits.
 fn bound(value: &Value) -> Result<Option<i64>> {
     match value {
         Value::None => Ok(None),

@@ -1,4 +1,4 @@
-//! Prints values and captures what blocks print.
+//! Prints values and captures the output of blocks.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ impl Interpreter<'_> {
         print::write(out, &budget, value)
     }
 
-    /// What statements print.
+    /// Runs a closure and returns the text that it prints.
     pub(super) fn capture(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<Flow>,
@@ -37,8 +37,7 @@ impl Interpreter<'_> {
         Ok((text.with_safe(self.autoescape), flow))
     }
 
-    /// Prints a value. A sum of strings goes into the text piece by piece, without being joined
-    /// first.
+    /// Prints a value. The operands of a sum of strings are printed one by one instead of joined.
     pub(super) fn print(&mut self, expr: &Expr) -> Result<()> {
         let operands = match &expr.kind {
             ExprKind::Sum(operands) if !self.autoescape => operands,
@@ -55,7 +54,7 @@ impl Interpreter<'_> {
             let total = if place == 0 {
                 value
             } else {
-                // What was printed so far is an operand after all.
+                // The text printed so far becomes the left operand.
                 let printed = self.out.last_mut().map(|out| out.split_off(start));
                 let printed = printed
                     .ok_or_else(|| TemplateError::value("the printed text is missing"))??;
@@ -67,7 +66,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Prints a value that is plain text; what is not is returned.
+    /// Prints a plain string. Returns any other value.
     fn print_text(&mut self, expr: &Expr) -> Result<Option<Value>> {
         if let Some(text) = self.constant(expr)? {
             return self.out.last_mut().map_or(Ok(()), |out| out.push(text)).map(|()| None);
@@ -101,7 +100,7 @@ impl Interpreter<'_> {
         self.capture(|interpreter| interpreter.in_new_scope(|inner| inner.statements(body)))
     }
 
-    /// The value of a filter whose innermost operand is a captured text.
+    /// Evaluates a filter whose innermost operand is a captured text.
     pub(super) fn filtered(&mut self, filter: &Expr, text: Text) -> Result<Value> {
         self.captured.push(Value::Text(text));
         let value = self.eval(filter);

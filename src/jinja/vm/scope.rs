@@ -1,7 +1,6 @@
-//! Variables and where they are visible.
+//! Variables and their scopes.
 //!
-//! Scopes are a stack, except that a macro keeps the scopes around its definition: those stay until
-//! the render ends.
+//! Scopes form a stack. The scopes around a macro definition are kept until the render ends.
 
 use crate::jinja::syntax::ast::Name;
 use crate::jinja::value::Value;
@@ -10,7 +9,7 @@ use crate::jinja::value::runtime::ScopeId;
 #[derive(Default)]
 struct Scope {
     around: Option<ScopeId>,
-    /// In order of their names.
+    /// Sorted by name.
     variables: Vec<(Name, Value)>,
     kept: bool,
 }
@@ -19,12 +18,12 @@ struct Scope {
 pub(crate) struct Scopes {
     all: Vec<Scope>,
     current: ScopeId,
-    /// Emptied lists of variables, to be used again: loops open a scope for every item.
+    /// Empty lists of variables for reuse, because a loop opens a scope for every item.
     spare: Vec<Vec<(Name, Value)>>,
 }
 
 impl Scopes {
-    /// The outermost scope alone.
+    /// Creates the outermost scope.
     pub(crate) fn new() -> Scopes {
         Scopes {
             all: vec![Scope { kept: true, ..Scope::default() }],
@@ -41,12 +40,12 @@ impl Scopes {
         ScopeId(0)
     }
 
-    /// How many there are.
+    /// The number of scopes.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Opens a scope within `around`; returns the one to go back to.
+    /// Opens a scope in `around`. Returns the previous scope.
     pub(crate) fn enter(&mut self, around: ScopeId) -> ScopeId {
         let back = self.current;
         self.current = ScopeId(self.all.len());
@@ -61,14 +60,14 @@ impl Scopes {
         self.current = back;
         if !self.all[left].kept {
             self.all[left].variables.clear();
-            // Those above it were left before.
+            // The scopes above it are already closed.
             while self.all.len() > left && self.all.last().is_some_and(|scope| !scope.kept) {
                 self.spare.extend(self.all.pop().map(|scope| scope.variables));
             }
         }
     }
 
-    /// Keeps the current scope and those around it until the end.
+    /// Keeps the current scope and its parents until the render ends.
     pub(crate) fn keep(&mut self) -> ScopeId {
         let mut scope = Some(self.current);
         while let Some(ScopeId(at)) = scope {
@@ -81,7 +80,7 @@ impl Scopes {
         self.current
     }
 
-    /// Sets a variable of the current scope; returns the value it had.
+    /// Sets a variable of the current scope. Returns its previous value.
     pub(crate) fn set(&mut self, name: Name, value: Value) -> Option<Value> {
         let variables = &mut self.all[self.current.0].variables;
         match variables.binary_search_by_key(&name, |(known, _)| *known) {

@@ -1,4 +1,4 @@
-//! The filters of Jinja2, with transformers' `tojson`.
+//! The filters of Jinja2, and `tojson` of transformers.
 
 mod numbers;
 mod selection;
@@ -15,10 +15,10 @@ use crate::jinja::value::iterate;
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
-/// A filter: what is left of the bar, and the arguments.
+/// A filter: called with the value to its left and the arguments.
 pub(crate) type Filter = fn(&mut Interpreter<'_>, Value, Args) -> Result<Value>;
 
-/// Every filter by name.
+/// All filters by name.
 static FILTERS: [(&str, Filter); 54] = [
     ("abs", numbers::abs),
     ("attr", sequences::attr),
@@ -84,7 +84,7 @@ static FILTERS: [(&str, Filter); 54] = [
     ("xmlattr", text::xmlattr),
 ];
 
-/// The filter of this name.
+/// The id of the filter of this name.
 pub(crate) fn id(name: &str) -> Option<BuiltinId> {
     let index = FILTERS.iter().position(|(known, _)| *known == name)?;
     u8::try_from(index).ok().map(BuiltinId)

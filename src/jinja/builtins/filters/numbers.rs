@@ -31,7 +31,7 @@ pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
     let whole = match value.defined()? {
         Value::Text(text) => {
             interpreter.budget.step_bytes(text.len())?;
-            // A base that is none leaves the number to float().
+            // An invalid base leaves the number to `float()`.
             let base = base.map_or(Some(10), |base| base.as_int());
             let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
             let float =
@@ -98,16 +98,16 @@ pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
             let scale = 10f64.powi(i32::try_from(precision).unwrap_or(0));
             let scaled = number * scale;
             let whole = if method == "ceil" { scaled.ceil() } else { scaled.floor() };
-            // An integer in between: it has no negative zero, and there is none of infinity.
+            // Python converts to an integer here: negative zero is lost, and infinity fails.
             number::whole_part(whole)?;
             Ok(Value::Float((whole + 0.0) / scale))
         }
     }
 }
 
-/// An integer to tens, hundreds and so on, half to even.
+/// Rounds an integer to a power of ten, half to even.
 fn to_tens(number: &BigInt, power: u64) -> BigInt {
-    // Every unit that is not larger than any number.
+    // A larger unit exceeds the number and rounds it to zero.
     let Some(power) = u32::try_from(power).ok().filter(|power| u64::from(*power) <= number.bits())
     else {
         return BigInt::ZERO;
@@ -147,7 +147,7 @@ pub(super) fn filesizeformat(
         let whole = number::whole_part(number)?;
         format!("{whole} Bytes")
     } else {
-        // Compared as integers, as Python does.
+        // Python compares integers here.
         let whole = number::whole_part(number)?;
         let mut unit = base * base;
         let mut place = 0;

@@ -11,8 +11,8 @@ use crate::jinja::value::iterate;
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
-/// Applies to each item, with copies of so many arguments; stops at the first failure. Filters that
-/// apply filters nest.
+/// Applies a function to each item and stops at the first error. `arguments` is the number of
+/// argument values that each call clones.
 fn apply_to_each(
     interpreter: &mut Interpreter<'_>,
     value: &Value,

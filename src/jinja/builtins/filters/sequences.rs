@@ -19,8 +19,8 @@ use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 use crate::jinja::vm::{attribute, operators};
 
-/// What a filter returns that Python makes a generator of. A failure is kept for the one who goes
-/// through it; a limit is not.
+/// The result of a filter that is a generator in Python. An error is raised on iteration, but a
+/// limit at once.
 pub(super) fn generator(
     budget: &Rc<Budget>,
     items: Vec<Value>,
@@ -157,7 +157,7 @@ pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
         .unwrap_or_else(|| Value::undefined(Undefined::Other("No last item, sequence was empty."))))
 }
 
-/// What has an end to start from.
+/// Fails for values that Python cannot reverse.
 fn reversible(value: &Value) -> Result<&Value> {
     match value {
         Value::Object(object) if matches!(**object, Object::Loop(_) | Object::Generator(_)) => {
@@ -211,7 +211,7 @@ pub(super) fn reverse(
         Err(_) => return Err(TemplateError::value("argument must be iterable")),
     };
     items.reverse();
-    // What has no end to start from becomes a list.
+    // A value without an end becomes a list.
     let is_generator =
         matches!(&value, Value::Object(object) if matches!(**object, Object::Generator(_)));
     if is_generator || value.is_undefined() {
@@ -223,7 +223,7 @@ pub(super) fn reverse(
 pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"], 1)?;
     let budget = Rc::clone(&interpreter.budget);
-    // No batch is as long as something that is not a whole number.
+    // No batch reaches a count that is not an integer.
     let count = match count {
         Some(Value::Float(number)) if number.fract() == 0.0 => number.to_i64(),
         count => count.and_then(|count| count.as_int()),

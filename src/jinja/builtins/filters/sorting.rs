@@ -11,11 +11,11 @@ use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::attribute;
 use crate::jinja::vm::interpreter::Interpreter;
 
-/// The steps from an item to what a filter looks at: `a.b.0`.
+/// The attributes and indices from an item to a key: `a.b.0`.
 pub(super) struct AttributePath {
     parts: Vec<Value>,
     default: Option<Value>,
-    /// Compare strings without their case.
+    /// Whether to compare strings without case.
     fold: bool,
 }
 
@@ -33,7 +33,7 @@ impl AttributePath {
         Ok(AttributePath { parts, default: None, fold })
     }
 
-    /// The value in place of an undefined one.
+    /// Replaces undefined values with a default.
     pub(super) fn with_default(self, default: Option<Value>) -> AttributePath {
         AttributePath { default, ..self }
     }
@@ -76,8 +76,8 @@ pub(super) fn is_set(value: Option<Value>) -> bool {
     value.is_some_and(|value| value.is_true())
 }
 
-/// Sorts by keys, stable, in either direction as Python does. `as_items` compares the keys as lists
-/// do: equal ones first.
+/// A stable sort by key, in either direction. With `as_items`, compares keys as elements of lists:
+/// equality first.
 fn sort_by_keys(
     budget: &Rc<Budget>,
     mut keyed: Vec<(Value, Value)>,
@@ -94,14 +94,14 @@ fn sort_by_keys(
     if !reverse {
         return compare::sorted(keyed, less);
     }
-    // Python reverses before and after, so that equals keep their order.
+    // Python reverses before and after sorting, which keeps the order of equal keys.
     keyed.reverse();
     let mut sorted = compare::sorted(keyed, less)?;
     sorted.reverse();
     Ok(sorted)
 }
 
-/// Room for what stands beside so many items while they are sorted or told apart.
+/// Memory for sorting or deduplicating this many items.
 pub(super) fn charge_working_memory(budget: &Rc<Budget>, count: usize) -> Result<Charge> {
     budget.charge_values(count.saturating_mul(4))
 }

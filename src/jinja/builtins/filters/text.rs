@@ -12,7 +12,7 @@ use crate::jinja::value::{iterate, markup, print};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
-/// `soft_str(value)`: a string, markup as it is.
+/// `soft_str(value)`: a string; markup stays markup.
 fn soft_str(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
     print::text(&interpreter.budget, value)
 }
@@ -45,7 +45,7 @@ pub(super) fn capitalize(
     cased(interpreter, &value, args, "capitalize")
 }
 
-/// Jinja2's own title case: words begin after blanks, hyphens and opening brackets.
+/// The title case of Jinja2: words start after whitespace, hyphens and opening brackets.
 pub(super) fn title(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("title")?;
     let text = soft_str(interpreter, &value)?;
@@ -66,7 +66,7 @@ pub(super) fn title(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
 
 pub(super) fn string(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("string")?;
-    // All of a container becomes text: a probe counts all of it as read.
+    // The whole container becomes text, so a probe counts all of it as read.
     note_all(&value, 0);
     Ok(Value::Text(soft_str(interpreter, &value)?))
 }
@@ -241,7 +241,8 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     if first {
         out.push_text(&indention)?;
     }
-    // The newline that Jinja2 adds makes a last empty line of one that ends the text.
+    // Jinja2 appends a newline before splitting, which turns a final line break into an empty last
+    // line.
     let last =
         (text.is_empty() || text.ends_with(unicode::is_line_break)).then_some(&text[text.len()..]);
     for (index, line) in methods::line_parts(&text, false).chain(last).enumerate() {

@@ -1,4 +1,4 @@
-//! The filter `wordwrap`: Python's `textwrap` without tab expansion and blank replacement.
+//! The filter `wordwrap`: Python's `textwrap` without tab expansion and whitespace replacement.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
-/// Where lines may be broken.
+/// Where lines may break.
 struct Breaks {
     width: usize,
     words: bool,
@@ -51,7 +51,7 @@ pub(super) fn wordwrap(
         if index > 0 {
             out.push_text(&separator)?;
         }
-        // Its characters, its chunks and its parts.
+        // Memory for the characters, chunks and parts.
         budget.step_bytes(line.len())?;
         let _working_memory = budget.charge(line.len().saturating_mul(48))?;
         for (number, wrapped) in wrap(&budget, line, &breaks)?.into_iter().enumerate() {
@@ -64,8 +64,8 @@ pub(super) fn wordwrap(
     Ok(Value::Text(out.finish()?.with_safe(false)))
 }
 
-/// The blanks and words of a line; words end after a hyphen between letters, if they may be broken
-/// there.
+/// Splits a line into whitespace and words. If hyphens may break words, a word ends after a hyphen
+/// between letters.
 fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
     let blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r');
     let chars: Vec<(usize, char)> = line.char_indices().collect();
@@ -91,13 +91,12 @@ fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
     chunks
 }
 
-/// `textwrap.wrap`: parts of the line.
+/// `textwrap.wrap`: the wrapped parts of a line.
 fn wrap<'l>(budget: &Rc<Budget>, line: &'l str, breaks: &Breaks) -> Result<Vec<&'l str>> {
     let place = |part: &str| part.as_ptr() as usize - line.as_ptr() as usize;
     let is_blank = |chunk: &str| chunk.chars().all(unicode::is_space);
     let mut lines: Vec<&str> = Vec::new();
-    // Each with its number of characters, so that what is left of a long word need not be counted
-    // again.
+    // Chunks with their character counts. The rest of a long word is not counted again.
     let mut rest: Vec<(&str, usize)> = chunks(line, breaks.hyphens)
         .into_iter()
         .rev()
@@ -117,7 +116,7 @@ fn wrap<'l>(budget: &Rc<Budget>, line: &'l str, breaks: &Breaks) -> Result<Vec<&
         if let Some((chunk, count)) = rest.pop_if(|(_, count)| *count > breaks.width) {
             if breaks.words {
                 let (cut, taken) = cut_word(chunk, breaks.width - length, breaks.hyphens);
-                // May be empty, and keeps the blanks before it then.
+                // An empty cut keeps the whitespace before it.
                 current.push(&chunk[..cut]);
                 rest.push((&chunk[cut..], count - taken));
             } else if current.is_empty() {
@@ -134,7 +133,7 @@ fn wrap<'l>(budget: &Rc<Budget>, line: &'l str, breaks: &Breaks) -> Result<Vec<&
     Ok(lines)
 }
 
-/// Where a word that is too long ends on a line with so much space: in bytes and in characters.
+/// The length of the part of a long word that fits into the space, in bytes and in characters.
 fn cut_word(word: &str, space: usize, break_hyphens: bool) -> (usize, usize) {
     let cut = word.char_indices().nth(space).map_or(word.len(), |(at, _)| at);
     if break_hyphens

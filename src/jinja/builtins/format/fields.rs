@@ -1,4 +1,4 @@
-//! `template.format(…)`: its fields and what they name.
+//! `template.format(…)`: replacement fields and the values they name.
 
 use std::rc::Rc;
 
@@ -27,12 +27,12 @@ pub(crate) fn format(
     Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
 }
 
-/// The arguments of a format, and how they were asked for so far.
+/// The arguments of a format call, and the state of field numbering.
 struct FormatArguments {
     positional: Vec<Value>,
     /// A dict.
     named: Value,
-    /// The next automatic number; None after a manual one.
+    /// The next automatic number. None after a manual number.
     next: Option<usize>,
     safe: bool,
 }
@@ -150,7 +150,7 @@ fn lookup(
     let budget = Rc::clone(&interpreter.budget);
     let first_end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, rest) = name.split_at(first_end);
-    // Only a whole name counts as automatic or manual numbering.
+    // Only a bare number switches to manual numbering.
     let index = if name.is_empty() {
         let Some(next) = arguments.next else {
             return Err(TemplateError::value(
@@ -198,7 +198,7 @@ fn lookup(
     follow(interpreter, value, rest)
 }
 
-/// The attributes and elements that a field names after its first name.
+/// Resolves the attributes and elements after the first name of a field.
 fn follow(interpreter: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! `'…' % value` and `'…'.format(…)`, and how both lay values out.
+//! `'…' % value` and `'…'.format(…)`, with a shared layout of values.
 
 mod fields;
 mod percent;
@@ -15,13 +15,13 @@ use crate::jinja::value::Value;
 use crate::jinja::value::print;
 use crate::jinja::value::text::{Text, TextBuilder};
 
-/// How one value is laid out: the flags of both styles.
+/// The layout of one value, with the flags of both styles.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FormatSpec {
     pub(crate) fill: Option<char>,
     pub(crate) align: Option<char>,
     pub(crate) sign: Option<char>,
-    /// No sign before a zero.
+    /// Prints negative zero without a sign.
     pub(crate) plain_zero: bool,
     pub(crate) alternate: bool,
     pub(crate) grouping: Option<char>,
@@ -46,7 +46,7 @@ pub(crate) fn repr(budget: &Rc<Budget>, value: &Value, ascii: bool) -> Result<Te
     })
 }
 
-/// The digits of a positive float, laid out as `e`, `f` or `g`.
+/// Formats a non-negative float as `e`, `f` or `g`.
 pub(crate) fn float_digits(
     budget: &Rc<Budget>,
     number: f64,
@@ -83,7 +83,7 @@ pub(crate) fn float_digits(
     Ok(if upper { text.to_uppercase() } else { text })
 }
 
-/// `1.5e7` as `1.5e+07`.
+/// Rewrites the exponent of `1.5e7` as `1.5e+07`.
 fn exponential(text: &str) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let power: i32 = exponent.parse().unwrap_or(0);
@@ -110,7 +110,7 @@ fn general(number: f64, precision: usize, alternate: bool) -> String {
     strip(&format!("{number:.decimals$}"))
 }
 
-/// Appends a text, cut and padded.
+/// Appends a text, truncated and padded.
 pub(crate) fn pad_text(out: &mut TextBuilder, text: &Text, spec: &FormatSpec) -> Result<()> {
     let mut text = text.clone();
     let mut count = text.char_count();
@@ -132,7 +132,7 @@ pub(crate) fn pad_text(out: &mut TextBuilder, text: &Text, spec: &FormatSpec) ->
     out.push_fill(fill, right)
 }
 
-/// Appends a number, given as its digits, with sign, prefix, separators and padding.
+/// Appends the digits of a number with sign, prefix, separators and padding.
 pub(crate) fn pad_number(
     out: &mut TextBuilder,
     negative: bool,
@@ -149,12 +149,12 @@ pub(crate) fn pad_number(
         _ => "",
     };
     let lead = sign.len() + prefix.len();
-    // Room for the zeros and separators that are put between.
+    // Reserves space for zeros and separators.
     out.reserve(spec.width.saturating_mul(2).saturating_add(lead + 2 * digits.len()))?;
     let digits = match spec.grouping {
         Some(separator) => {
             let every = if matches!(spec.kind, Some('b' | 'o' | 'x' | 'X')) { 4 } else { 3 };
-            // Zeros are grouped as well.
+            // Padding zeros are grouped too.
             let zeros = spec.fill == Some('0') && spec.align == Some('=');
             grouped(
                 digits,
@@ -181,13 +181,13 @@ pub(crate) fn pad_number(
     out.push_fill(fill, right)
 }
 
-/// Digits with separators, and with zeros before them up to a width.
+/// Groups digits, with zeros up to a width.
 fn grouped(digits: &str, separator: char, every: usize, width: usize) -> String {
     let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
     let (whole, rest) = digits.split_at(end);
     let wanted = width.saturating_sub(rest.len());
     let mut count = whole.len().max(wanted - wanted / (every + 1));
-    // A separator does not come first: it takes one more digit then.
+    // A separator cannot come first, so one more digit precedes it.
     if count > whole.len() && count + (count - 1) / every < wanted {
         count += 1;
     }

@@ -15,7 +15,7 @@ use crate::jinja::value::{iterate, markup, number, print};
 use crate::jinja::vm::arguments::integer;
 use crate::jinja::vm::interpreter::Interpreter;
 
-/// The right operand of `%`, and how much of it is used.
+/// The right operand of `%`.
 struct PercentArguments {
     values: Vec<Value>,
     used: usize,
@@ -33,19 +33,19 @@ impl PercentArguments {
         Ok(value)
     }
 
-    /// The number that a `*` takes from the arguments.
+    /// The integer argument of a `*`.
     fn next_integer(&mut self) -> Result<i64> {
         integer(&self.next()?).map_err(|_| TemplateError::value("* wants int"))
     }
 }
 
-/// `%(key)-05.1f`: one conversion.
+/// One conversion, such as `%(key)-05.1f`.
 struct Conversion {
-    /// The value of the key.
+    /// The value of the key, if there is one.
     value: Option<Value>,
     spec: FormatSpec,
     kind: char,
-    /// Its bytes after the `%`.
+    /// The length after the `%`, in bytes.
     length: usize,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn percent(
         convert(&mut out, &budget, template, &value, conversion.kind, conversion.spec)?;
     }
     out.push_text(&template.slice(at..source.len()))?;
-    // Values with elements by key may stay unused.
+    // Containers with elements may remain unused.
     let keyed =
         matches!(value, Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_));
     if arguments.used < arguments.values.len() && !keyed {
@@ -295,7 +295,7 @@ fn radix_integer(
     pad_number(out, number.is_negative(), prefix, &digits, spec)
 }
 
-/// The digits with zeros before them.
+/// Pads digits with zeros on the left.
 fn at_least(budget: &Rc<Budget>, digits: String, count: Option<usize>) -> Result<String> {
     let zeros = count.unwrap_or(0).saturating_sub(digits.len());
     budget.step_bytes(zeros)?;

@@ -1,4 +1,4 @@
-//! `format(value, spec)`: the language of format specifications.
+//! `format(value, spec)`: the format specification mini-language.
 
 use std::iter::Peekable;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::jinja::value::Value;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{number, print};
 
-/// A format specification; `default_align` is that of the value's type.
+/// Parses a format specification. `default_align` depends on the type of the value.
 fn parse_spec(text: &str, default_align: char) -> Result<FormatSpec> {
     let mut spec = FormatSpec::default();
     let mut chars = text.chars().peekable();
@@ -50,7 +50,7 @@ fn parse_spec(text: &str, default_align: char) -> Result<FormatSpec> {
     Ok(spec)
 }
 
-/// The decimal number that comes next, if one does.
+/// Parses a decimal number, if one follows.
 fn decimal(chars: &mut Peekable<Chars<'_>>) -> Option<usize> {
     let mut number = None;
     while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
@@ -193,7 +193,7 @@ fn float(
         (None, None) => number::float(positive),
         (None, Some(precision)) => {
             let digits = float_digits(budget, positive, 'g', precision, spec.alternate)?;
-            // Unlike `g`, at least one digit follows the point.
+            // Unlike `g`, this format has at least one digit after the point.
             if digits.contains(['.', 'e', 'n', 'i']) { digits } else { digits + ".0" }
         }
         (Some('%'), precision) => {

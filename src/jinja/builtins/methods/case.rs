@@ -1,4 +1,4 @@
-//! Methods of strings that look at each character: cases and classes.
+//! String methods for case and character classes.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use crate::jinja::error::Result;
 use crate::jinja::unicode;
 use crate::jinja::value::text::Text;
 
-/// `upper`, `lower` and their like.
+/// `upper`, `lower`, `casefold`, `swapcase`, `capitalize` and `title`. None for other names.
 pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Result<Option<Text>> {
     let mut previous_cased = false;
     let changed = match name {
@@ -54,7 +54,7 @@ pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Resu
     Ok(Some(changed))
 }
 
-/// A lower-case character; a sigma at the end of a word has a form of its own.
+/// Lower-cases a character. A sigma at the end of a word has its own form.
 fn lower(text: &str, at: usize, c: char, out: &mut String) {
     if c == 'Σ' {
         let ignorable =
@@ -68,7 +68,7 @@ fn lower(text: &str, at: usize, c: char, out: &mut String) {
     }
 }
 
-/// `isalpha` and their like.
+/// `isalpha`, `isdigit` and the other character classes.
 pub(super) fn is(text: &Text, name: &str) -> bool {
     let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
     match name {

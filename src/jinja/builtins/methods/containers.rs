@@ -33,7 +33,7 @@ pub(super) fn sequence(
     find(budget, &items, name, &wanted, start, stop)
 }
 
-/// How often, or where first, a value is among items.
+/// The number of occurrences of a value, or the index of the first.
 pub(super) fn find(
     budget: &Rc<Budget>,
     items: &[Value],
@@ -93,7 +93,7 @@ pub(super) fn list(
             let index = integer(&index.unwrap_or(Value::None))?;
             let item = item.unwrap_or(Value::None);
             interpreter.track_cycle(value, &item)?;
-            // All items behind it move.
+            // All later items move.
             budget.step_bytes(list.len() * size_of::<Value>())?;
             list.change(&budget, |items| {
                 let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -145,7 +145,7 @@ pub(super) fn dict(
         view => {
             args.expect_none(view)?;
             budget.step(dict.len() as u64)?;
-            // The view itself as well.
+            // Includes the view itself.
             let charge = budget.charge_values(dict.len() + 8)?;
             let (kind, items) = match view {
                 "keys" => (ViewKind::Keys, dict.keys().cloned().collect()),

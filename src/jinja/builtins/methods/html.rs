@@ -1,4 +1,4 @@
-//! HTML in strings: tags and entities.
+//! HTML in strings: tags and character references.
 
 use std::rc::Rc;
 
@@ -7,12 +7,13 @@ use crate::jinja::error::Result;
 use crate::jinja::unicode;
 use crate::jinja::value::text::{Text, TextBuilder};
 
-/// `Markup(text).striptags()`: without comments and tags, blanks joined, entities resolved.
+/// `Markup(text).striptags()`: removes comments and tags, joins whitespace and resolves character
+/// references.
 pub(crate) fn strip_tags(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     let source = text.as_str();
     let mut kept = TextBuilder::new(budget);
     let mut at = 0;
-    // Comments first: they may hold tags.
+    // Comments go first, because they may contain tags.
     let mut without_comments = TextBuilder::new(budget);
     while let Some(found) = source[at..].find("<!--") {
         let start = at + found;
@@ -42,8 +43,7 @@ pub(crate) fn strip_tags(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     unescape(budget, &joined.finish()?)
 }
 
-/// `html.unescape`, for numeric entities and the names of escaping. The other names of HTML stay as
-/// they are.
+/// `html.unescape` for numeric references and the names that escaping uses. Other names stay.
 pub(super) fn unescape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     let source = text.as_str();
     let mut out = TextBuilder::new(budget);
@@ -66,12 +66,12 @@ pub(super) fn unescape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     Ok(out.finish()?.with_safe(false))
 }
 
-/// What the text after an ampersand stands for, and its bytes.
+/// The character that the text after an ampersand refers to, and the length of the reference.
 fn entity(text: &str) -> Option<(char, usize)> {
     if let Some(number) = text.strip_prefix('#') {
         return numeric_entity(number).map(|(c, length)| (c, length + 1));
     }
-    // The first five do without a semicolon as well.
+    // The first five need no semicolon.
     let names = [
         ("amp", '&'),
         ("lt", '<'),
@@ -91,7 +91,7 @@ fn numeric_entity(text: &str) -> Option<(char, usize)> {
         return None;
     }
     let code = u32::from_str_radix(&digits[..length], radix).unwrap_or(u32::MAX);
-    // Numbers of Windows' characters, as HTML reads them.
+    // HTML reads these codes as Windows-1252.
     let windows = "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8d}Ž\u{8f}\u{90}‘’“”•–—˜™š›œ\u{9d}žŸ";
     let c = match code {
         0 => '\u{fffd}',

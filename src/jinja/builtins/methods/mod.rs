@@ -1,4 +1,4 @@
-//! The methods of Python's types, as far as the sandbox gives them.
+//! The methods of Python's types that the sandbox allows.
 
 mod case;
 mod containers;
@@ -52,7 +52,7 @@ pub(crate) fn has(of: &Value, name: &str) -> bool {
     }
 }
 
-/// Whether the sandbox hides the attribute of this name.
+/// Whether the sandbox hides an attribute.
 pub(crate) fn is_unsafe(of: &Value, name: &str) -> bool {
     let mutates = match of {
         Value::List(list) => {
@@ -73,18 +73,17 @@ fn dict_hides(name: &str) -> bool {
     matches!(name, "clear" | "pop" | "popitem" | "setdefault" | "update")
 }
 
-/// Whether a dict's attribute of this name can be nothing but a member of it.
+/// Whether an attribute of this name on a dict can only be a member.
 pub(crate) fn is_member(name: &str) -> bool {
     !name.starts_with('_') && !dict_has(name) && !dict_hides(name)
 }
 
-/// Whether this is the method of a list that may be called, but is not to be had otherwise: the
-/// sandbox hides it.
+/// Whether this is a list method that a template may call but not read as an attribute.
 pub(crate) fn changes_list(of: &Value, name: &str) -> bool {
     matches!(of, Value::List(_)) && matches!(name, "append" | "extend" | "insert" | "pop")
 }
 
-/// Attributes that Python has and we do not: better no text than a wrong one.
+/// Rejects attributes that Python has and this interpreter lacks. Wrong text would be worse.
 pub(crate) fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
     let lacks = match of {
         Value::Text(_) => matches!(name, "encode" | "translate" | "maketrans"),
@@ -106,7 +105,7 @@ pub(crate) fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Attributes that every Python object has.
+/// Whether every Python object has the attribute.
 fn is_dunder(of: &Value, name: &str) -> bool {
     let every = [
         "__class__",
@@ -133,7 +132,7 @@ fn is_dunder(of: &Value, name: &str) -> bool {
         "__subclasshook__",
         "__format__",
     ];
-    // The private ones of Jinja2's undefined.
+    // Private attributes of Jinja2's `Undefined`.
     let undefined =
         ["_undefined_hint", "_undefined_obj", "_undefined_name", "_undefined_exception"];
     every.contains(&name)
@@ -237,13 +236,13 @@ fn call_object(budget: &Rc<Budget>, object: &Object, name: &Text, args: Args) ->
     }
 }
 
-/// Whether a method takes keyword arguments; those of C take none but for these.
+/// Whether a method takes keyword arguments. Most methods implemented in C do not.
 fn takes_names(of: &Value, name: &str) -> bool {
     matches!(of, Value::Text(_))
         && matches!(name, "format" | "split" | "rsplit" | "splitlines" | "expandtabs")
 }
 
-/// A float as the exact fraction it is.
+/// `float.as_integer_ratio`.
 fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
     if number.is_nan() {
         return Err(TemplateError::value("cannot convert NaN to integer ratio"));

@@ -1,4 +1,4 @@
-//! Methods of strings that look for another string.
+//! String methods that search for another string.
 
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ pub(super) fn remove_affix(
     Ok(Value::Text(rest.map_or_else(|| text.clone(), |rest| text.part(rest))))
 }
 
-/// The bytes between two indices that count characters; None where the start lies behind the end.
+/// The byte range between two character indices. None if the start is after the end.
 fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Option<Range<usize>>> {
     if start.is_none() && end.is_none() {
         return Ok(Some(0..text.len()));

@@ -1,4 +1,4 @@
-//! Methods of strings that take them apart.
+//! String methods that split.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Methods of strings: the table, and those that build a new string.
+//! The table of string methods, and the methods that build a new string.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::interpreter::Interpreter;
 
-/// A method: the string, the name it was called by, and the arguments.
+/// A method: called with the string, the name of the method and the arguments.
 type StringMethod = fn(&mut Interpreter<'_>, &Text, &str, Args) -> Result<Value>;
 
 /// The methods of every string.
@@ -68,7 +68,7 @@ static METHODS: [(&str, StringMethod); 44] = [
     ("zfill", zfill),
 ];
 
-/// The methods of `Markup` only.
+/// The additional methods of `Markup`.
 static MARKUP_METHODS: [(&str, StringMethod); 3] = [
     ("escape", |interpreter, _, _, args| {
         let [value] = args.bind("escape", ["s"], 1)?;
@@ -186,7 +186,7 @@ fn strip_chars(
     Ok(Value::Text(text.part(rest)))
 }
 
-/// `text.strip(chars)`, for the filter.
+/// `text.strip(chars)`, for the filter `trim`.
 pub(crate) fn trim(budget: &Rc<Budget>, text: &Text, chars: Option<Value>) -> Result<Value> {
     strip_chars(budget, text, "strip", chars)
 }
@@ -310,7 +310,7 @@ pub(crate) fn pad(
     }
     let left = match name {
         "rjust" => padding,
-        // Python's rounding of the odd one.
+        // Python puts the odd character on this side.
         "center" => padding / 2 + (padding & width & 1),
         _ => 0,
     };

@@ -10,7 +10,7 @@ use serde_json::{Map, Number};
 use super::span::{PathList, Paths};
 use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 
-/// Which member of the request each marked byte of a prompt came from: what the `source` of a mark
+/// Which member of the request each marked byte of a prompt came from: what the `origin` of a mark
 /// counts.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
@@ -50,13 +50,13 @@ impl Origins {
     fn mark(&mut self, place: &str, text: &str, start: usize, marks: &mut Vec<Mark>) {
         let at = |at: usize| u32::try_from(start + at).unwrap_or(u32::MAX);
         if let Some(parts) = self.composed.get(place) {
-            marks.extend(parts.iter().map(|(from, to, source)| Mark {
+            marks.extend(parts.iter().map(|(from, to, origin)| Mark {
                 start: at(*from),
                 end: at(*to),
-                source: *source,
+                origin: *origin,
             }));
         } else if !text.is_empty() {
-            marks.push(Mark { start: at(0), end: at(text.len()), source: self.paths.push(place) });
+            marks.push(Mark { start: at(0), end: at(text.len()), origin: self.paths.push(place) });
         }
     }
 }

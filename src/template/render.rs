@@ -156,7 +156,7 @@ impl Templates {
             Some(Span {
                 start: mark.start as usize,
                 end: mark.end as usize,
-                path: paths.get(mark.source)?,
+                path: paths.get(mark.origin)?,
             })
         }));
         let mut prompt = Prompt { spans, text: rendered.text, generation: rendered.generation };

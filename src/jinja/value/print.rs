@@ -132,7 +132,7 @@ pub(crate) fn push_part(out: &mut TextBuilder, text: &Text, piece: QuotedPart<'_
     match piece {
         QuotedPart::Added(added) => out.push(added),
         QuotedPart::Verbatim(range) => out.push_text(&text.slice(range)),
-        QuotedPart::Escaped(escaped, at) => out.push_from(escaped, text.source_at(at)),
+        QuotedPart::Escaped(escaped, at) => out.push_from(escaped, text.origin_at(at)),
     }
 }
 

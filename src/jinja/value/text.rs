@@ -23,7 +23,7 @@ pub(crate) struct Mark {
     /// The byte after the last one.
     pub(crate) end: u32,
     /// A number that the caller of the render maps to a request member.
-    pub(crate) source: u32,
+    pub(crate) origin: u32,
 }
 
 #[derive(Debug)]
@@ -158,20 +158,20 @@ impl Text {
             move |mark| Mark {
                 start: mark.start.max(start) - start,
                 end: mark.end.min(end) - start,
-                source: mark.source,
+                origin: mark.origin,
             },
         )
     }
 
     /// The origin of a byte.
-    pub(crate) fn source_at(&self, at: usize) -> Option<u32> {
+    pub(crate) fn origin_at(&self, at: usize) -> Option<u32> {
         if self.buffer.marks.is_empty() {
             return None;
         }
         let at = self.start + u32::try_from(at).ok()?;
         let mark =
             self.buffer.marks.get(self.buffer.marks.partition_point(|mark| mark.end <= at))?;
-        (mark.start <= at).then_some(mark.source)
+        (mark.start <= at).then_some(mark.origin)
     }
 
     /// Whether any byte has an origin.
@@ -191,7 +191,7 @@ impl Text {
             for (at, c) in self.as_str().char_indices() {
                 mapped.clear();
                 map(at, c, &mut mapped);
-                out.push_from(&mapped, self.source_at(at))?;
+                out.push_from(&mapped, self.origin_at(at))?;
             }
         } else {
             for (at, c) in self.as_str().char_indices() {
@@ -324,11 +324,11 @@ impl TextBuilder {
     }
 
     /// Appends characters with an origin.
-    pub(crate) fn push_from(&mut self, text: &str, source: Option<u32>) -> Result<()> {
+    pub(crate) fn push_from(&mut self, text: &str, origin: Option<u32>) -> Result<()> {
         let start = self.text.len();
         self.push(text)?;
-        if let Some(source) = source {
-            self.mark(start, self.text.len(), source)?;
+        if let Some(origin) = origin {
+            self.mark(start, self.text.len(), origin)?;
         }
         Ok(())
     }
@@ -339,20 +339,20 @@ impl TextBuilder {
         self.push(text.as_str())?;
         if !text.buffer.marks.is_empty() {
             for mark in text.marks() {
-                self.mark(offset + mark.start as usize, offset + mark.end as usize, mark.source)?;
+                self.mark(offset + mark.start as usize, offset + mark.end as usize, mark.origin)?;
             }
         }
         Ok(())
     }
 
-    fn mark(&mut self, start: usize, end: usize, source: u32) -> Result<()> {
+    fn mark(&mut self, start: usize, end: usize, origin: u32) -> Result<()> {
         if start == end {
             return Ok(());
         }
         let at = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let (start, end) = (at(start), at(end));
         match self.marks.last_mut() {
-            Some(last) if last.end == start && last.source == source => last.end = end,
+            Some(last) if last.end == start && last.origin == origin => last.end = end,
             _ => {
                 if self.marks.len() == self.marks.capacity() {
                     let capacity = (self.marks.len() * 2).max(self.least / 16);
@@ -360,7 +360,7 @@ impl TextBuilder {
                     self.marks.reserve_exact(capacity - self.marks.len());
                     self.marks_charge = charge;
                 }
-                self.marks.push(Mark { start, end, source });
+                self.marks.push(Mark { start, end, origin });
             }
         }
         Ok(())
@@ -388,7 +388,7 @@ impl TextBuilder {
             taken.mark(
                 (mark.start.max(at) - at) as usize,
                 (mark.end - at) as usize,
-                mark.source,
+                mark.origin,
             )?;
         }
         taken.finish()

@@ -53,7 +53,7 @@ pub(super) fn unescape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
         out.push_text(&text.slice(at..start))?;
         match entity(&source[start + 1..]) {
             Some((c, length)) => {
-                out.push_from(c.encode_utf8(&mut [0; 4]), text.source_at(start))?;
+                out.push_from(c.encode_utf8(&mut [0; 4]), text.origin_at(start))?;
                 at = start + 1 + length;
             }
             None => {

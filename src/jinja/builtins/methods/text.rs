@@ -353,7 +353,7 @@ fn expandtabs(
                 let spaces = if size == 0 { 0 } else { size - column % size };
                 budget.step_bytes(spaces)?;
                 budget.can_allocate(spaces)?;
-                out.push_from(&" ".repeat(spaces), text.source_at(at))?;
+                out.push_from(&" ".repeat(spaces), text.origin_at(at))?;
                 column += spaces;
             }
             c => {

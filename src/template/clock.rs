@@ -1,4 +1,4 @@
-//! A local date and time, and Python's `strftime` over it. Reads the system clock only in
+//! A local date and time, and Python's `strftime` for it. Reads the system clock only in
 //! [`LocalTime::now`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,7 +22,7 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// A local date and time without a zone, to the second: what a template's `strftime_now` sees.
+/// A local date and time without a zone, to the second, as `strftime_now` prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalTime {
     year: i32,
@@ -34,9 +34,8 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// Reads `2026-01-31T09:30:00`; fractions of a second are dropped. A `Z` may stand behind it,
-    /// and changes nothing: these are the date and the time that templates are told. Any other zone
-    /// is refused.
+    /// Reads `2026-01-31T09:30:00`. Fractions of a second are dropped. A final `Z` is ignored,
+    /// since the template gets the date and time as they are; any other zone is an error.
     pub fn parse(text: &str) -> Result<LocalTime> {
         Self::fields(text).ok_or_else(|| {
             Error::invalid(
@@ -78,8 +77,8 @@ impl LocalTime {
         (whole && in_range).then_some(LocalTime { year, month, day, hour, minute, second })
     }
 
-    /// The date and time at a number of seconds since 1970-01-01T00:00:00, in a zone that is
-    /// `offset` seconds east of UTC.
+    /// The date and time `seconds` after 1970-01-01T00:00:00, in a zone that is `offset` seconds
+    /// east of UTC.
     pub fn from_unix_local(seconds: i64, offset: i32) -> LocalTime {
         let local = seconds.saturating_add(i64::from(offset));
         let (days, of_day) = (local.div_euclid(86_400), local.rem_euclid(86_400));
@@ -95,9 +94,9 @@ impl LocalTime {
         }
     }
 
-    /// The system clock's date and time, **in UTC**: the standard library does not know the local
-    /// zone, and this part of the crate makes no system calls of its own. A host that wants local
-    /// dates in prompts sends `now`.
+    /// The system clock's date and time, **in UTC**. The standard library does not know the local
+    /// zone, and this module makes no system calls. A host that wants local dates in prompts sends
+    /// `now`.
     pub fn now() -> LocalTime {
         let seconds =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
@@ -124,7 +123,7 @@ impl LocalTime {
         (year, u32::try_from(week).unwrap_or(0))
     }
 
-    /// Python's `strftime` with English names; an unknown directive is copied as it is.
+    /// Python's `strftime` with English names. An unknown directive is copied.
     pub fn strftime(&self, format: &str) -> String {
         let mut out = String::new();
         let mut chars = format.chars().peekable();
@@ -196,7 +195,7 @@ impl LocalTime {
                 let of_day = self.hour * 3600 + self.minute * 60 + self.second;
                 out.push_str(&(days * 86_400 + i64::from(of_day)).to_string());
             }
-            // A time without a zone has no zone to print.
+            // A time without a zone prints no zone.
             'Z' | 'z' => {}
             'n' => out.push('\n'),
             't' => out.push('\t'),
@@ -225,7 +224,7 @@ fn days_in_month(year: i32, month: u32) -> u32 {
     }
 }
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar.
+/// Days since 1970-01-01 of a date in the Gregorian calendar.
 fn days_from_civil(year: i32, month: u32, day: u32) -> i64 {
     let before = i64::from(year) - 1;
     let days_before_year =
@@ -234,7 +233,7 @@ fn days_from_civil(year: i32, month: u32, day: u32) -> i64 {
     days_before_year + i64::from(of_year) - 719_163
 }
 
-/// The date at a number of days since 1970-01-01.
+/// The date a number of days after 1970-01-01.
 fn civil(days: i64) -> (i32, u32, u32) {
     // 400 years have exactly 146,097 days; the estimate is at most one year off.
     let estimate = 1970 + days.clamp(-700_000, 3_000_000) * 400 / 146_097;

@@ -1,4 +1,4 @@
-//! One compiled template, and what is probed of it at the first use.
+//! One compiled template, and its capabilities, which are probed at the first use.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,32 +1,31 @@
-//! `continue_final_message`: a prompt that ends within the last message, for the model to go on
-//! from there.
+//! `continue_final_message`: a prompt that ends inside the last message, so that the model
+//! continues it.
 //!
-//! As transformers 5.23 does it: a tag is added to the text, and the prompt is cut where the tag
-//! comes out.
+//! As in transformers 5.23: a tag is appended to the text, and the prompt is cut at the tag.
 
 use serde_json::Value;
 
 use super::Prompt;
 use crate::error::{Code, Error, Result};
 
-/// transformers' own tag. It ends with a blank, so that a template that strips the text is noticed.
+/// transformers' tag. The final space shows whether a template strips the text.
 const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
-/// The names that reasoning goes by; transformers tags every copy.
+/// The names of reasoning; transformers tags every copy.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// A conversation whose last message is tagged.
-pub(crate) struct Continued {
+/// A conversation with a tag in its last message.
+pub(crate) struct TaggedConversation {
     pub(crate) messages: Vec<Value>,
-    /// The text that goes on.
+    /// The text to continue.
     text: String,
 }
 
-/// Tags a member of the last message; `source` is the template, which must know such a member.
-pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Continued> {
+/// Tags a member of the last message. `source` is the template, which must mention the member.
+pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<TaggedConversation> {
     let refuse = |problem: &str| Err(Error::invalid("continue_final_message", problem));
     let mut messages = messages.to_vec();
     let Some(last) = messages.last_mut() else { return refuse("the conversation is empty") };
-    // What the reasoning is called is settled before the tag is set.
+    // The reasoning is looked up before the tag is set.
     let given = |last: &Value, name: &str| last.get(name).filter(|value| !value.is_null()).cloned();
     let reasoning = REASONING.iter().find_map(|name| given(last, name));
     let value = if REASONING.contains(&member) { reasoning.clone() } else { given(last, member) };
@@ -47,7 +46,7 @@ pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Cont
                 _ => return refuse("there is no text to continue in the final message"),
             }
         }
-        _ => return refuse(&format!("{member:?} of the final message is no text")),
+        _ => return refuse(&format!("{member:?} of the final message is not text")),
     };
     let sent = text.clone();
     text.push_str(TAG);
@@ -62,11 +61,11 @@ pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Cont
     } else {
         last[member] = value;
     }
-    Ok(Continued { messages, text: sent })
+    Ok(TaggedConversation { messages, text: sent })
 }
 
-impl Continued {
-    /// Cuts the prompt where the tag is.
+impl TaggedConversation {
+    /// Cuts the prompt at the tag.
     pub(crate) fn cut(&self, prompt: &mut Prompt) -> Result<()> {
         let tag =
             prompt.text.rfind(TAG.trim_end()).filter(|_| prompt.text.contains(self.text.trim()));

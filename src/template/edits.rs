@@ -1,4 +1,4 @@
-//! What was replaced in a text, and where its bytes stand since.
+//! Replacements in a text, and the new offsets of its bytes.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Edits(Vec<Edit>);
 
-/// Bytes of the text before, and those that stand for them.
+/// Bytes of the old text, and the bytes that replace them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {
     before: Range<usize>,
@@ -14,22 +14,21 @@ struct Edit {
 }
 
 impl Edits {
-    /// Notes the next replacement.
+    /// Records the next replacement.
     pub(crate) fn push(&mut self, before: Range<usize>, after: Range<usize>) {
         self.0.push(Edit { before, after });
     }
 
-    /// The same bytes in the text after. A range that holds a replaced piece holds what stands for
-    /// it; a piece that is cut by the border of two ranges goes to the first of them whole; of a
-    /// range inside a piece nothing is left.
+    /// The range in the new text. A range that contains a replaced piece contains its replacement.
+    /// A piece cut by the border of two ranges belongs to the first of them. A range inside a piece
+    /// becomes empty.
     pub(crate) fn shift(&self, range: &Range<usize>) -> Range<usize> {
-        let start = self.place(range.start);
-        start..self.place(range.end).max(start)
+        let start = self.map_offset(range.start);
+        start..self.map_offset(range.end).max(start)
     }
 
-    fn place(&self, offset: usize) -> usize {
-        // The last piece that begins before this place; one of no bytes stands before its own
-        // place.
+    fn map_offset(&self, offset: usize) -> usize {
+        // The last piece that starts before the offset. An insertion is before its own offset.
         let begun =
             self.0.partition_point(|edit| edit.before.start < offset || edit.before.end <= offset);
         match self.0[..begun].last() {
@@ -46,7 +45,7 @@ mod tests {
 
     #[test]
     fn offsets_move_with_the_text() {
-        // "ab<>cd<>ef": an insertion at 0 of 2 bytes, and both marks become 5 bytes.
+        // "ab<>cd<>ef": an insertion of 2 bytes at 0, and both marks become 5 bytes.
         let mut edits = Edits::default();
         edits.push(0..0, 0..2);
         edits.push(2..4, 4..9);
@@ -57,7 +56,7 @@ mod tests {
             (2..4, 4..9),
             (4..6, 9..11),
             (2..8, 4..16),
-            // Cut through the first mark: the first part has all of it.
+            // Cut through the first mark: the first range gets all of it.
             (0..3, 2..9),
             (3..6, 9..11),
             // Inside a mark.

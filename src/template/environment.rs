@@ -1,4 +1,4 @@
-//! One compiled template: source in, prompts out, within limits.
+//! Compiles and renders one template, within limits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn render(
     guarded(|| template.render(context, bounds))
 }
 
-/// A panic would be a mistake of the engine's; it must not be the host's end.
+/// A panic is a bug of the engine and must not end the host process.
 fn guarded<T>(run: impl FnOnce() -> Result<T, crate::jinja::TemplateError>) -> Result<T, Failure> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result.map_err(|error| Failure::of(&error)),
@@ -126,7 +126,7 @@ mod tests {
         );
     }
 
-    /// What a hostile file could have in it; every one of these has ended a process somewhere.
+    /// Templates of a hostile file. Each of these has crashed some engine.
     #[test]
     fn hostile_templates_end_in_a_limit() {
         let limits = Limits::default();
@@ -167,14 +167,14 @@ mod tests {
 
     #[test]
     fn values_that_nest_deep_are_dropped_without_the_stack() {
-        // However slow the machine is: all of them come to their end, or use up their memory.
+        // With enough time, each of them finishes or exceeds the memory limit.
         let limits = Limits { ms: 60_000, ..Limits::default() };
         for source in [
             "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}",
             "{% set ns = namespace(x={}) %}{% for i in range(50000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}",
             "{% set ns = namespace(x=1) %}{% for i in range(50000) %}{% set ns.x = [ns.x].count %}{% endfor %}",
             "{% set ns = namespace(x=[]) %}{% for i in range(20000) %}{% set n = [] %}{% set _ = ns.x.append(n) %}{% set ns.x = n %}{% endfor %}",
-            // What is undefined keeps the key that was looked for.
+            // An undefined value keeps the key that was looked up.
             "{% set ns = namespace(x=1) %}{% for i in range(50000) %}{% set ns.x = [][(ns.x,)] %}{% endfor %}{% set y = (ns.x,) %}{% set ns.x = 1 %}",
             "{% set ns = namespace(x=1) %}{% for i in range(50000) %}{% set ns.x = [][(ns.x,)] %}{% endfor %}{% set y = ns.x %}{% set ns.x = 1 %}",
             "{% set ns = namespace(x=1) %}{% for i in range(20000) %}{% set ns.x = {'a': {}[(ns.x,)]} %}{% endfor %}{% set y = [ns.x] %}{% set ns.x = 1 %}",

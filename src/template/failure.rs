@@ -1,4 +1,4 @@
-//! Why a template failed: an error of the engine in, a kind, message and line out.
+//! Why a template failed: a kind, a message and a line.
 
 use std::any::Any;
 
@@ -11,12 +11,12 @@ pub struct Failure {
     pub kind: &'static str,
     /// For `raised` the template's own message, verbatim.
     pub message: String,
-    /// Line of the template, from 1, where known.
+    /// Line of the template, from 1, if known.
     pub line: Option<usize>,
 }
 
 impl Failure {
-    /// What the engine reported.
+    /// An error of the engine.
     pub(crate) fn of(error: &crate::jinja::TemplateError) -> Failure {
         Failure {
             kind: error.kind().as_str(),

@@ -1,4 +1,4 @@
-//! JSON to values of the template engine: plain, with the source of every string, or watched by a
+//! JSON to values of the template engine: plain, with the origin of every string, or watched by a
 //! probe.
 
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ use serde_json::{Map, Number};
 use super::span::{PathList, Paths};
 use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 
-/// Which member of the request each marked byte of a prompt came from: what the `origin` of a mark
-/// counts.
+/// The request members that marked bytes of a prompt come from; the `origin` of a mark is an index
+/// into them.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     paths: PathList,
     numbers: HashMap<Arc<str>, u32>,
-    /// Marks of strings that are not simply their member's text, by path of the string.
+    /// Marks of strings that are not exactly their member's text, by path of the string.
     composed: HashMap<String, Vec<(usize, usize, u32)>>,
 }
 
@@ -31,12 +31,13 @@ impl Origins {
         number
     }
 
-    /// Says where the bytes of the string at `place` came from; the bytes between are nobody's.
+    /// Sets the origins of the parts of the string at `place`; bytes outside the parts have no
+    /// origin.
     pub(crate) fn compose(&mut self, place: String, parts: Vec<(usize, usize, u32)>) {
         self.composed.insert(place, parts);
     }
 
-    /// Room for the paths of so many more strings.
+    /// Reserves space for the paths of more strings.
     fn reserve(&mut self, strings: usize) {
         self.paths.reserve(strings);
     }
@@ -46,7 +47,7 @@ impl Origins {
         self.paths.finish()
     }
 
-    /// Marks of the string at `place`, which begins at this byte.
+    /// Adds the marks of the string at `place`, which starts at byte `start`.
     fn mark(&mut self, place: &str, text: &str, start: usize, marks: &mut Vec<Mark>) {
         let at = |at: usize| u32::try_from(start + at).unwrap_or(u32::MAX);
         if let Some(parts) = self.composed.get(place) {
@@ -61,44 +62,44 @@ impl Origins {
     }
 }
 
-/// What is wanted beside the values.
+/// What is recorded besides the values.
 pub(crate) enum ImportMode<'a> {
     /// Nothing.
-    Values,
-    /// The source of every string.
-    Sources(&'a mut Origins),
-    /// A note of every read.
+    Plain,
+    /// The origin of every string.
+    Origins(&'a mut Origins),
+    /// Every read.
     Reads(&'a Rc<AccessLog>),
 }
 
 /// A value at this path.
-pub(crate) fn value(json: &serde_json::Value, path: &str, wanted: &mut ImportMode<'_>) -> Value {
-    let mut import = Import::new(path, std::slice::from_ref(json), wanted);
+pub(crate) fn value(json: &serde_json::Value, path: &str, mode: &mut ImportMode<'_>) -> Value {
+    let mut import = Import::new(path, std::slice::from_ref(json), mode);
     import.collect(json);
-    import.ready();
+    import.finish_gathering();
     import.value(json)
 }
 
 /// A list at this path.
-pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut ImportMode<'_>) -> Value {
-    let mut import = Import::new(path, items, wanted);
+pub(crate) fn list(items: &[serde_json::Value], path: &str, mode: &mut ImportMode<'_>) -> Value {
+    let mut import = Import::new(path, items, mode);
     import.collect_items(items);
-    import.ready();
+    import.finish_gathering();
     import.list(items)
 }
 
-/// The messages; `raw` leaves them as they are, else reasoning gets the names that transformers
-/// 5.23 gives it besides: the first of reasoning_content, thinking and reasoning that is not null
-/// becomes reasoning_content, and thinking where there is no such member. Members that are null
-/// stay: transformers' renders show them as None.
+/// The messages. Unless `raw`, reasoning also gets the names that transformers 5.23 gives it: the
+/// first of reasoning_content, thinking and reasoning that is not null becomes reasoning_content,
+/// and thinking if there is no such member. Members that are null stay, since transformers renders
+/// them as None.
 pub(crate) fn messages(
     messages: &[serde_json::Value],
     raw: bool,
-    wanted: &mut ImportMode<'_>,
+    mode: &mut ImportMode<'_>,
 ) -> Value {
-    let mut import = Import::new("messages", messages, wanted);
+    let mut import = Import::new("messages", messages, mode);
     import.collect_items(messages);
-    import.ready();
+    import.finish_gathering();
     import.items(messages, |import, message| match message {
         serde_json::Value::Object(members) if !raw => {
             let entries = with_reasoning(import.entries(members));
@@ -108,35 +109,35 @@ pub(crate) fn messages(
     })
 }
 
-/// Bytes that steps below a path take.
+/// Usual bytes of a path below the root.
 const STEPS: usize = 64;
 
-/// One tree of JSON on its way. Its strings are gathered in one buffer first, of which the values
-/// are then views: a conversation has thousands of strings, and an allocation for each would take
-/// longer than most renders.
+/// An import of one JSON tree. Its strings are gathered in one buffer first, and the values are
+/// views of it. A conversation has thousands of strings; an allocation for each would take longer
+/// than most renders.
 struct Import<'w, 'a> {
-    wanted: &'w mut ImportMode<'a>,
-    /// Where we are; only kept while somebody asks: sources are noted where strings are gathered,
-    /// reads where values are made.
+    mode: &'w mut ImportMode<'a>,
+    /// The current path, kept only if it is used: origins need it while strings are gathered, reads
+    /// while values are made.
     path: String,
     gathered: String,
     marks: Vec<Mark>,
     buffer: Text,
-    /// How much of the buffer has been handed out.
+    /// Bytes of the buffer that were handed out.
     taken: usize,
 }
 
 impl<'w, 'a> Import<'w, 'a> {
-    /// From this path on, with room for the strings of what is there.
+    /// An import at this path, with space for the strings of `items`.
     fn new(
         path: &str,
         items: &[serde_json::Value],
-        wanted: &'w mut ImportMode<'a>,
+        mode: &'w mut ImportMode<'a>,
     ) -> Import<'w, 'a> {
         let mut strings = Strings::default();
         items.iter().for_each(|item| strings.count(item));
         let mut marks = Vec::new();
-        if let ImportMode::Sources(origins) = &mut *wanted {
+        if let ImportMode::Origins(origins) = &mut *mode {
             marks.reserve_exact(strings.number);
             origins.reserve(strings.number);
         }
@@ -144,7 +145,7 @@ impl<'w, 'a> Import<'w, 'a> {
         from.push_str(path);
         let buffer = Text::uncharged("", Vec::new());
         Import {
-            wanted,
+            mode,
             path: from,
             gathered: String::with_capacity(strings.bytes),
             marks,
@@ -153,8 +154,8 @@ impl<'w, 'a> Import<'w, 'a> {
         }
     }
 
-    /// All strings are gathered.
-    fn ready(&mut self) {
+    /// Moves the gathered strings into the buffer.
+    fn finish_gathering(&mut self) {
         self.buffer = Text::uncharged_string(
             std::mem::take(&mut self.gathered),
             std::mem::take(&mut self.marks),
@@ -164,7 +165,7 @@ impl<'w, 'a> Import<'w, 'a> {
     fn collect(&mut self, json: &serde_json::Value) {
         match json {
             serde_json::Value::String(text) => {
-                if let ImportMode::Sources(origins) = &mut *self.wanted {
+                if let ImportMode::Origins(origins) = &mut *self.mode {
                     origins.mark(&self.path, text, self.gathered.len(), &mut self.marks);
                 }
                 self.gathered.push_str(text);
@@ -175,7 +176,7 @@ impl<'w, 'a> Import<'w, 'a> {
                     if known_key(name).is_none() {
                         self.gathered.push_str(name);
                     }
-                    self.deeper(self.has_sources(), PathStep::Member(name), |import| {
+                    self.deeper(self.records_origins(), PathStep::Member(name), |import| {
                         import.collect(json)
                     });
                 }
@@ -186,17 +187,17 @@ impl<'w, 'a> Import<'w, 'a> {
 
     fn collect_items(&mut self, items: &[serde_json::Value]) {
         for (index, item) in items.iter().enumerate() {
-            self.deeper(self.has_sources(), PathStep::Element(index), |import| {
+            self.deeper(self.records_origins(), PathStep::Element(index), |import| {
                 import.collect(item)
             });
         }
     }
 
-    /// The next text of this length; strings come out in the order they were gathered in.
+    /// The next text of this length. Strings are taken in the order they were gathered in.
     fn take(&mut self, text: &str) -> Text {
         let start = self.taken;
         self.taken = start + text.len();
-        // Beyond four gigabytes there is nothing.
+        // Texts beyond four gigabytes are empty.
         if self.taken <= self.buffer.len() {
             self.buffer.slice(start..self.taken)
         } else {
@@ -229,11 +230,9 @@ impl<'w, 'a> Import<'w, 'a> {
     ) -> Value {
         let mut values = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            values.push(
-                self.deeper(self.has_reads(), PathStep::Element(index), |import| {
-                    read(import, item)
-                }),
-            );
+            values.push(self.deeper(self.records_reads(), PathStep::Element(index), |import| {
+                read(import, item)
+            }));
         }
         Value::caller_list(values, self.watch())
     }
@@ -242,31 +241,36 @@ impl<'w, 'a> Import<'w, 'a> {
         let mut entries = Vec::with_capacity(members.len());
         for (name, json) in members {
             let key = known_key(name).unwrap_or_else(|| self.take(name));
-            let value =
-                self.deeper(self.has_reads(), PathStep::Member(name), |import| import.value(json));
+            let value = self
+                .deeper(self.records_reads(), PathStep::Member(name), |import| import.value(json));
             entries.push((Value::Text(key), value));
         }
         entries
     }
 
     fn watch(&self) -> Option<Watch> {
-        match &*self.wanted {
+        match &*self.mode {
             ImportMode::Reads(log) => Some(Watch::new(log, &self.path)),
             _ => None,
         }
     }
 
-    fn has_sources(&self) -> bool {
-        matches!(self.wanted, ImportMode::Sources(_))
+    fn records_origins(&self) -> bool {
+        matches!(self.mode, ImportMode::Origins(_))
     }
 
-    fn has_reads(&self) -> bool {
-        matches!(self.wanted, ImportMode::Reads(_))
+    fn records_reads(&self) -> bool {
+        matches!(self.mode, ImportMode::Reads(_))
     }
 
-    /// Runs something one step below; the path knows it where it is `told`.
-    fn deeper<T>(&mut self, told: bool, step: PathStep<'_>, run: impl FnOnce(&mut Self) -> T) -> T {
-        if !told {
+    /// Calls `run` one level deeper; `tracked` means that the path is kept.
+    fn deeper<T>(
+        &mut self,
+        tracked: bool,
+        step: PathStep<'_>,
+        run: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        if !tracked {
             return run(self);
         }
         let before = self.path.len();
@@ -283,7 +287,7 @@ impl<'w, 'a> Import<'w, 'a> {
     }
 }
 
-/// Appends `[index]`, without what formatting costs: every message has one.
+/// Appends `[index]` without the cost of formatting, since every message has an index.
 fn push_index(path: &mut String, index: usize) {
     let mut digits = [0; 20];
     let mut first = digits.len();
@@ -301,7 +305,7 @@ fn push_index(path: &mut String, index: usize) {
     path.push(']');
 }
 
-/// How many strings there are, and how long they are.
+/// The number of strings and their total length.
 #[derive(Default)]
 struct Strings {
     number: usize,
@@ -317,7 +321,7 @@ impl Strings {
             }
             serde_json::Value::Array(items) => items.iter().for_each(|item| self.count(item)),
             serde_json::Value::Object(members) => members.iter().for_each(|(name, json)| {
-                // Names that all have are not gathered; the room for them is little.
+                // Known keys are not gathered; the space reserved for them is small.
                 self.bytes += name.len();
                 self.count(json);
             }),
@@ -326,14 +330,14 @@ impl Strings {
     }
 }
 
-/// From a value to one in it.
+/// A step from a value to a value inside it.
 enum PathStep<'n> {
     Element(usize),
     Member(&'n str),
 }
 
 thread_local! {
-    /// The names that nearly every member has, made once a thread.
+    /// The most frequent keys, made once per thread.
     static KEYS: [(&'static str, Text); 12] = [
         "role", "content", "tool_calls", "tool_call_id", "type", "function", "name", "arguments", "description", "parameters",
         "properties", "id",
@@ -381,5 +385,5 @@ fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
 /// A plain value, for tests.
 #[cfg(test)]
 pub(super) fn plain(json: &serde_json::Value) -> Value {
-    value(json, "", &mut ImportMode::Values)
+    value(json, "", &mut ImportMode::Plain)
 }

@@ -1,24 +1,23 @@
-//! What one template may use. A hostile template ends in `TEMPLATE_LIMIT`, not in a hang.
+//! The limits of one template. A hostile template ends in `TEMPLATE_LIMIT`, not in a hang.
 
 use crate::api::TemplateLimits;
 
 /// The longest template source that is compiled, in bytes.
 pub(crate) const SOURCE_BYTES: usize = 1 << 20;
 
-/// Bounds of one render; going over one is `TEMPLATE_LIMIT` with `{"kind":"limit"}` in the details.
+/// Bounds of one render. Exceeding one is `TEMPLATE_LIMIT` with `{"kind":"limit"}` in the details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Engine steps: one for each expression, item, or 256 bytes of text. Real templates stay below
-    /// 250,000.
+    /// Engine steps: one for each expression, item, or 256 bytes of text. Real templates need fewer
+    /// than 250,000.
     pub fuel: u64,
     /// The longest prompt, in bytes, checked while it is written.
     pub output_bytes: usize,
-    /// Calls of macros within each other.
+    /// Depth of nested macro calls.
     pub recursion: usize,
     /// Processor time, in milliseconds.
     pub ms: u64,
-    /// Bytes of all values that the template makes and that are alive at one time, the prompt among
-    /// them.
+    /// Bytes of all values of the template that are alive at one time, including the prompt.
     pub memory_bytes: usize,
 }
 
@@ -35,7 +34,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults, but for what a caller sets.
+    /// The defaults, with the caller's values.
     pub fn with(given: &TemplateLimits) -> Limits {
         let bytes = |given: Option<u64>, default| {
             given.map_or(default, |given| usize::try_from(given).unwrap_or(usize::MAX))
@@ -47,7 +46,7 @@ impl Limits {
             output_bytes,
             recursion: bytes(given.recursion, default.recursion),
             ms: given.ms.unwrap_or(default.ms),
-            // Who asks for longer prompts wants room for them.
+            // Longer prompts need more memory.
             memory_bytes: bytes(
                 given.memory_bytes,
                 default.memory_bytes.max(output_bytes.saturating_mul(2)),

@@ -1,8 +1,9 @@
-//! Masks: which bytes of a prompt a model would be trained on, one range for each assistant turn.
+//! Masks: the bytes of a prompt that a model would be trained on, one range for each assistant
+//! turn.
 //!
-//! In: a template that nobody composed, a conversation, its prompt. Out: ranges, and which turns
-//! cannot be told. Where the template marks its turns by `{% generation %}` those marks are the
-//! answer; else renders are compared, as spec/compose.md §8 says.
+//! In: a template that was not composed, a conversation, its prompt. Out: ranges, and the turns
+//! without one. If the template marks its turns by `{% generation %}`, the marks are the ranges;
+//! else renders are compared, as in spec/compose.md §8.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,21 +17,21 @@ use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::jinja::thread_time;
 
-/// The assistant turns that a mask is asked for.
+/// The assistant turns to mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaskScope {
-    /// Every one.
+    /// Every turn.
     All,
-    /// The last one of the conversation.
+    /// The last turn of the conversation.
     Last,
 }
 
 /// The trainable bytes of a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PromptMask {
-    /// In order of the messages.
+    /// The masked turns, in order of the messages.
     pub turns: Vec<MaskedTurn>,
-    /// The turns that cannot be told.
+    /// The turns whose bytes cannot be determined.
     pub omitted: Vec<OmittedTurn>,
 }
 
@@ -43,24 +44,24 @@ pub struct MaskedTurn {
     pub range: Range<usize>,
 }
 
-/// An assistant turn whose bytes cannot be told.
+/// An assistant turn whose bytes cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OmittedTurn {
     /// Its message, as it was sent.
     pub message: usize,
-    /// For people.
-    pub because: String,
+    /// The reason, for people.
+    pub reason: String,
 }
 
 impl MaskScope {
-    /// The member `mask`: "none" (the default), "all" or "last".
+    /// Reads the member `mask`: "none" (the default), "all" or "last".
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<MaskScope>> {
         let turns =
             [("none", None), ("all", Some(MaskScope::All)), ("last", Some(MaskScope::Last))];
         Ok(fields.one_of("mask", &turns)?.flatten())
     }
 
-    /// Of all assistant messages those that are asked for.
+    /// The assistant messages to mask.
     pub(crate) fn of(self, assistants: &[usize]) -> &[usize] {
         match self {
             MaskScope::All => assistants,
@@ -70,7 +71,7 @@ impl MaskScope {
 }
 
 impl PromptMask {
-    /// Moves the ranges to where the bytes stand after an expansion.
+    /// Moves the ranges after an expansion of the prompt.
     pub(crate) fn shift(&mut self, edits: &Edits) {
         for turn in &mut self.turns {
             turn.range = edits.shift(&turn.range);
@@ -83,16 +84,16 @@ impl PromptMask {
         turns.map(|turn| json!({ "message": turn.message, "start": turn.range.start, "end": turn.range.end })).collect()
     }
 
-    /// `{"code","path","message"}` for each turn that was left out.
+    /// `{"code","path","message"}` for each omitted turn.
     pub(crate) fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
         self.omitted.iter().map(|turn| {
             let path = format!("messages[{}]", turn.message);
-            Diagnostic::at("mask_unavailable", path, turn.because.as_str())
+            Diagnostic::at("mask_unavailable", path, turn.reason.as_str())
         })
     }
 }
 
-/// Where the messages of assistants are.
+/// The indices of the assistant messages.
 pub(crate) fn assistants(messages: &[Value]) -> Vec<usize> {
     messages
         .iter()
@@ -103,12 +104,12 @@ pub(crate) fn assistants(messages: &[Value]) -> Vec<usize> {
 }
 
 impl Templates {
-    /// The trainable ranges of a prompt that `input` gave. `sent` are the messages before
-    /// `polyfills` made those of the input.
+    /// The trainable ranges of the prompt of `input`. `sent` are the messages before `polyfills`
+    /// were applied.
     ///
-    /// Up to two renders for each turn, none where `{% generation %}` blocks tell. Each has the
-    /// limits of the input, and all of them share one `ms`: `TEMPLATE_LIMIT` where that is not
-    /// enough, never a part of an answer.
+    /// Needs up to two renders for each turn, and none if there are `{% generation %}` blocks. Each
+    /// has the limits of the input, and all of them share one `ms`: beyond it the result is
+    /// `TEMPLATE_LIMIT`, never a partial mask.
     pub(crate) fn mask(
         &self,
         turns: MaskScope,
@@ -118,45 +119,52 @@ impl Templates {
         prompt: &Prompt,
     ) -> Result<PromptMask> {
         let assistants = assistants(sent);
-        if let Some(marked) = by_blocks(&assistants, prompt) {
+        if let Some(marked) = turns_by_blocks(&assistants, prompt) {
             let wanted = turns.of(&assistants);
             let turns = marked.into_iter().filter(|turn| wanted.contains(&turn.message)).collect();
             return Ok(PromptMask { turns, omitted: Vec::new() });
         }
         let (allowed, started) = (Duration::from_millis(input.limits.ms), thread_time());
         let traits = self.traits();
-        // The prompt ends with this message, so that it need not be rendered again.
+        // The prompt ends with this message, so it need not be rendered again.
         let ends = if input.add_generation_prompt { None } else { sent.len().checked_sub(1) };
-        by_renders(&prompt.text, turns.of(&assistants), ends, |count, add_generation_prompt| {
-            let left = allowed.saturating_sub(thread_time().saturating_sub(started)).as_millis();
-            if left == 0 {
-                return Err(too_long(input.limits.ms));
-            }
-            let polyfilled = match polyfill::apply(&sent[..count], input.tools, traits, polyfills) {
-                Ok(polyfilled) => polyfilled,
-                Err(error) => return Ok(Err(error)),
-            };
-            let input = RenderInput {
-                messages: &polyfilled.messages,
-                polyfilled: None,
-                add_generation_prompt,
-                continue_final_message: None,
-                spans: false,
-                limits: super::Limits {
-                    ms: u64::try_from(left).unwrap_or(input.limits.ms),
-                    ..input.limits
-                },
-                ..*input
-            };
-            match self.render(&input) {
-                Ok(prompt) => Ok(Ok(prompt.text)),
-                Err(_) if thread_time().saturating_sub(started) >= allowed => {
-                    Err(too_long(allowed.as_millis()))
+        turns_by_renders(
+            &prompt.text,
+            turns.of(&assistants),
+            ends,
+            |count, add_generation_prompt| {
+                let left =
+                    allowed.saturating_sub(thread_time().saturating_sub(started)).as_millis();
+                if left == 0 {
+                    return Err(too_long(input.limits.ms));
                 }
-                Err(error) if error.code() == Code::TemplateLimit => Err(error.about("mask")),
-                Err(error) => Ok(Err(error)),
-            }
-        })
+                let polyfilled =
+                    match polyfill::apply(&sent[..count], input.tools, traits, polyfills) {
+                        Ok(polyfilled) => polyfilled,
+                        Err(error) => return Ok(Err(error)),
+                    };
+                let input = RenderInput {
+                    messages: &polyfilled.messages,
+                    polyfilled: None,
+                    add_generation_prompt,
+                    continue_final_message: None,
+                    spans: false,
+                    limits: super::Limits {
+                        ms: u64::try_from(left).unwrap_or(input.limits.ms),
+                        ..input.limits
+                    },
+                    ..*input
+                };
+                match self.render(&input) {
+                    Ok(prompt) => Ok(Ok(prompt.text)),
+                    Err(_) if thread_time().saturating_sub(started) >= allowed => {
+                        Err(too_long(allowed.as_millis()))
+                    }
+                    Err(error) if error.code() == Code::TemplateLimit => Err(error.about("mask")),
+                    Err(error) => Ok(Err(error)),
+                }
+            },
+        )
     }
 }
 
@@ -168,9 +176,9 @@ fn too_long(ms: impl std::fmt::Display) -> Error {
     Error::new(Code::TemplateLimit, message).with("kind", "limit")
 }
 
-/// The turns as the template's own blocks mark them: one block for each assistant message, with
-/// text of no other message in it.
-fn by_blocks(assistants: &[usize], prompt: &Prompt) -> Option<Vec<MaskedTurn>> {
+/// The turns by the template's own blocks: one block for each assistant message, without text of
+/// another message.
+fn turns_by_blocks(assistants: &[usize], prompt: &Prompt) -> Option<Vec<MaskedTurn>> {
     if prompt.generation.is_empty() || prompt.generation.len() != assistants.len() {
         return None;
     }
@@ -184,9 +192,10 @@ fn by_blocks(assistants: &[usize], prompt: &Prompt) -> Option<Vec<MaskedTurn>> {
     turns.collect()
 }
 
-/// The turns by comparing renders: `render(count, add_generation_prompt)` is the prompt of so many
-/// first messages, or why there is none. `ends`: the message that the whole prompt ends with.
-fn by_renders(
+/// The turns by comparing renders. `render(count, add_generation_prompt)` is the prompt of the
+/// first `count` messages, or the reason why there is none. `ends` is the message that the whole
+/// prompt ends with.
+fn turns_by_renders(
     prompt: &str,
     turns: &[usize],
     ends: Option<usize>,
@@ -195,37 +204,36 @@ fn by_renders(
     let mut mask = PromptMask::default();
     for &message in turns {
         let found = match render(message, true)? {
-            // Most of what cannot be told shows here already.
+            // Most turns without a range fail this test, which saves the second render.
             Ok(before) if prompt.starts_with(&before) => {
                 let through = if ends == Some(message) {
                     Ok(prompt.to_owned())
                 } else {
                     render(message + 1, false)?
                 };
-                through.map(|through| of_turn(prompt, &before, &through))
+                through.map(|through| turn_range(prompt, &before, &through))
             }
             Ok(_) => Ok(None),
             Err(error) => Err(error),
         };
-        let because = match found {
+        let reason = match found {
             Ok(Some(range)) => {
                 mask.turns.push(MaskedTurn { message, range });
                 continue;
             }
-            Ok(None) => "the prompt does not go on from the conversation up to this turn: the template renders it otherwise \
-                         when it ends there"
+            Ok(None) => "the template renders the conversation up to this turn differently when it ends there"
                 .to_owned(),
             Err(error) => format!("the conversation up to this turn does not render: {}", error.message()),
         };
-        mask.omitted.push(OmittedTurn { message, because });
+        mask.omitted.push(OmittedTurn { message, reason });
     }
     Ok(mask)
 }
 
-/// The trainable bytes of one turn: what `through` (the prompt up to and including it) has behind
-/// `before` (the prompt up to it, with the generation prompt), without white space at the end. None
-/// unless each is the beginning of the next and of the prompt.
-pub(crate) fn of_turn(prompt: &str, before: &str, through: &str) -> Option<Range<usize>> {
+/// The trainable bytes of one turn: `through` (the prompt including the turn) without `before` (the
+/// prompt up to the turn, with the generation prompt) and without whitespace at the end. None
+/// unless `before` is a prefix of `through`, and `through` of the prompt.
+pub(crate) fn turn_range(prompt: &str, before: &str, through: &str) -> Option<Range<usize>> {
     let turn = through.strip_prefix(before).filter(|_| prompt.starts_with(through))?;
     Some(before.len()..before.len() + turn.trim_end().len())
 }
@@ -242,11 +250,11 @@ mod tests {
         for (prompt, before, through, range) in [
             ("U:hi A:yo. \nU:", "U:hi A:", "U:hi A:yo. \n", Some(7..10)),
             ("U:hi A:", "U:hi A:", "U:hi A:", Some(7..7)),
-            // The turn does not begin with the generation prompt; the prompt goes on otherwise.
+            // The turn does not start with the generation prompt; the prompt continues differently.
             ("U:hi A:yo", "U:hi A:<think>", "U:hi A:yo", None),
             ("U:hi A:yo U:", "U:hi A:", "U:hi A:yo!", None),
         ] {
-            assert_eq!(of_turn(prompt, before, through), range, "{prompt}");
+            assert_eq!(turn_range(prompt, before, through), range, "{prompt}");
         }
     }
 
@@ -260,16 +268,16 @@ mod tests {
             (&[], None, 0),
         ] {
             let mut count = 0;
-            let mask = by_renders("UAUA", turns, ends, |messages, _| {
+            let mask = turns_by_renders("UAUA", turns, ends, |messages, _| {
                 count += 1;
                 Ok(Ok("UAUA"[..messages].to_owned()))
             });
             let known: Vec<usize> = mask.unwrap().turns.iter().map(|turn| turn.message).collect();
             assert_eq!((count, &known[..]), (renders, turns));
         }
-        // A prompt that does not begin with the turn's own is not rendered a second time.
+        // If the prompt does not start with the prompt up to the turn, there is no second render.
         let mut count = 0;
-        let mask = by_renders("UA", &[1], None, |_, _| {
+        let mask = turns_by_renders("UA", &[1], None, |_, _| {
             count += 1;
             Ok(Ok("X".to_owned()))
         });

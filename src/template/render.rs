@@ -1,4 +1,4 @@
-//! From a conversation to a prompt.
+//! Renders a conversation to a prompt.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::api::{Polyfills, RESERVED_VARIABLES};
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Text, Value};
 
-/// Variables of its own that a template is given.
+/// The variables that a template gets besides those of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variables {
     /// `bos_token` is the vocabulary's, not "".
@@ -26,7 +26,7 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// The ones that a request's switches leave.
+    /// The variables that a request's switches allow.
     pub fn of(polyfills: &Polyfills) -> Variables {
         Variables {
             bos_token: polyfills.use_bos_token,
@@ -47,30 +47,30 @@ impl Default for Variables {
 pub struct RenderInput<'a> {
     /// OpenAI-style messages.
     pub messages: &'a [serde_json::Value],
-    /// Where the strings of the messages came from, when polyfills changed them.
+    /// The origins of the messages' strings, if polyfills changed them.
     pub polyfilled: Option<&'a Polyfilled<'a>>,
-    /// Declared tools; None is not the same as an empty list: some templates print it.
+    /// Declared tools. None differs from an empty list, which some templates print.
     pub tools: Option<&'a [serde_json::Value]>,
-    /// Skills for composed templates, and any other that reads the variable.
+    /// Skills, for composed templates and any other template that reads the variable.
     pub skills: Option<&'a [serde_json::Value]>,
-    /// Documents for retrieval templates.
+    /// Documents, for retrieval templates.
     pub documents: Option<&'a [serde_json::Value]>,
     /// End with the start of an assistant turn.
     pub add_generation_prompt: bool,
-    /// End within the last message, whose member of this name goes on: mostly `content`.
+    /// End inside the last message, in the member of this name, usually `content`.
     pub continue_final_message: Option<&'a str>,
-    /// Extra variables (`chat_template_kwargs`); they override everything but messages, tools and
-    /// add_generation_prompt.
+    /// Extra variables (`chat_template_kwargs`). They override everything except messages, tools
+    /// and add_generation_prompt.
     pub kwargs: Option<&'a Map<String, serde_json::Value>>,
-    /// What `strftime_now` tells.
+    /// The time that `strftime_now` prints.
     pub now: LocalTime,
-    /// Leave the messages as they are, instead of preparing them as transformers does.
+    /// Keep the messages as they are, instead of preparing them as transformers does.
     pub raw: bool,
-    /// Say where each byte of the prompt came from.
+    /// Record the origin of each byte of the prompt.
     pub spans: bool,
-    /// Which variables of its own the template is given.
+    /// The variables besides those of the request.
     pub variables: Variables,
-    /// What the render may use.
+    /// The limits of the render.
     pub limits: Limits,
 }
 
@@ -79,10 +79,10 @@ pub struct RenderInput<'a> {
 pub struct Prompt {
     /// The prompt.
     pub text: String,
-    /// The bytes that came from the request, in order, when they were asked for; all others are the
-    /// template's.
+    /// The bytes that came from the request, in order, if `RenderInput::spans` is set. All other
+    /// bytes are the template's.
     pub spans: Vec<Span>,
-    /// The bytes that `{% generation %}` blocks made.
+    /// The bytes of `{% generation %}` blocks.
     pub generation: Vec<Range<usize>>,
 }
 
@@ -95,8 +95,8 @@ impl Prompt {
 }
 
 impl<'a> RenderInput<'a> {
-    /// These messages without tools or generation prompt, at this time, with everything else as
-    /// transformers has it.
+    /// The messages at this time, without tools or generation prompt, and otherwise as in
+    /// transformers.
     pub fn new(messages: &'a [serde_json::Value], now: LocalTime) -> RenderInput<'a> {
         RenderInput {
             messages,
@@ -117,7 +117,7 @@ impl<'a> RenderInput<'a> {
 }
 
 impl Templates {
-    /// Renders with the template that the request asks for and reports the result to `observe`.
+    /// Renders with the template for the input, and passes the result to `observe`.
     pub(super) fn render_with(
         &self,
         input: &RenderInput<'_>,
@@ -125,12 +125,12 @@ impl Templates {
     ) -> Result<Prompt> {
         let chosen = self.for_tools(input);
         let mut origins = Origins::default();
-        let mut wanted =
-            if input.spans { ImportMode::Sources(&mut origins) } else { ImportMode::Values };
-        if let (Some(polyfilled), ImportMode::Sources(origins)) = (input.polyfilled, &mut wanted)
+        let mut mode =
+            if input.spans { ImportMode::Origins(&mut origins) } else { ImportMode::Plain };
+        if let (Some(polyfilled), ImportMode::Origins(origins)) = (input.polyfilled, &mut mode)
             && !polyfilled.is_untouched()
         {
-            note_origins(polyfilled, origins);
+            record_origins(polyfilled, origins);
         }
         let continued = match input.continue_final_message {
             Some(member) => {
@@ -141,7 +141,7 @@ impl Templates {
         let messages = continued.as_ref().map_or(input.messages, |continued| &continued.messages);
         let messages = chosen.host.messages(messages);
         let tools_yaml = chosen.host.tools_yaml(input.tools.unwrap_or_default());
-        let variables = self.variables(input, &messages, tools_yaml.as_ref(), &mut wanted)?;
+        let variables = self.variables(input, &messages, tools_yaml.as_ref(), &mut mode)?;
         let now = input.now;
         let strftime_now: Box<dyn Fn(&str) -> String> =
             Box::new(move |format| now.strftime(format));
@@ -171,10 +171,10 @@ impl Templates {
         input: &RenderInput<'_>,
         messages: &[serde_json::Value],
         tools_yaml: Option<&serde_json::Value>,
-        wanted: &mut ImportMode<'_>,
+        mode: &mut ImportMode<'_>,
     ) -> Result<Vec<(Cow<'static, str>, Value)>> {
         let mut list = |items: Option<&[serde_json::Value]>, path| match items {
-            Some(items) => import::list(items, path, wanted),
+            Some(items) => import::list(items, path, mode),
             None => Value::None,
         };
         let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
@@ -182,26 +182,26 @@ impl Templates {
             Value::Text(Text::uncharged(if used { text } else { "" }, Vec::new()))
         };
         let mut variables = vec![
-            ("messages".into(), import::messages(messages, input.raw, wanted)),
+            ("messages".into(), import::messages(messages, input.raw, mode)),
             ("tools".into(), tools),
             ("documents".into(), documents),
             ("add_generation_prompt".into(), Value::Bool(input.add_generation_prompt)),
             ("bos_token".into(), token(&self.bos_token, input.variables.bos_token)),
             ("eos_token".into(), token(&self.eos_token, input.variables.eos_token)),
         ];
-        // Undefined without: templates ask whether there are any.
+        // Templates ask whether the variable is defined.
         if let Some(skills) = input.skills {
-            variables.push(("skills".into(), import::list(skills, "skills", wanted)));
+            variables.push(("skills".into(), import::list(skills, "skills", mode)));
         }
         if let Some(yaml) = tools_yaml {
-            variables.push(("tools_yaml".into(), import::value(yaml, "tools", wanted)));
+            variables.push(("tools_yaml".into(), import::value(yaml, "tools", mode)));
         }
         for (key, json) in input.kwargs.into_iter().flatten() {
             let path = format!("chat_template_kwargs.{key}");
             if RESERVED_VARIABLES.contains(&key.as_str()) {
                 return Err(Error::invalid(path, format!("set `{key}` of the request instead")));
             }
-            let value = import::value(json, &path, wanted);
+            let value = import::value(json, &path, mode);
             match variables.iter_mut().find(|(known, _)| known == key) {
                 Some((_, known)) => *known = value,
                 None => variables.push((key.clone().into(), value)),
@@ -211,22 +211,22 @@ impl Templates {
     }
 }
 
-/// Tells which members of the request the strings of polyfilled messages came from.
-fn note_origins(polyfilled: &Polyfilled<'_>, origins: &mut Origins) {
+/// Records the request members that the strings of polyfilled messages came from.
+fn record_origins(polyfilled: &Polyfilled<'_>, origins: &mut Origins) {
     polyfilled.visit_strings(&mut |message, pointer, _, segments| {
-        let mut place = format!("messages[{message}]");
+        let mut path = format!("messages[{message}]");
         for step in pointer.split('/').skip(1) {
             if step.bytes().all(|byte| byte.is_ascii_digit()) && !step.is_empty() {
-                place.push_str(&format!("[{step}]"));
+                path.push_str(&format!("[{step}]"));
             } else {
-                place.push('.');
-                place.push_str(&step.replace("~1", "/").replace("~0", "~"));
+                path.push('.');
+                path.push_str(&step.replace("~1", "/").replace("~0", "~"));
             }
         }
         let parts = segments
             .iter()
             .map(|segment| (segment.start, segment.end, origins.number(&segment.path)))
             .collect();
-        origins.compose(place, parts);
+        origins.compose(path, parts);
     });
 }

@@ -1,8 +1,8 @@
-//! Which template text is compiled.
+//! The template sources of a model.
 
 use super::host::HostWork;
 
-/// The built-in template for files that have none.
+/// The built-in template, for files without one.
 pub(crate) const CHATML: &str = "{%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
 {%- endfor -%}
@@ -10,23 +10,23 @@ pub(crate) const CHATML: &str = "{%- for message in messages -%}
 {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}";
 
-/// Where a template comes from. `default` is None when the file has no chat template.
+/// The sources to compile. `default` is None if the file has no chat template.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// `tokenizer.chat_template`, or the caller's override.
     pub default: Option<String>,
     /// `tokenizer.chat_template.tool_use`.
     pub tool_use: Option<String>,
-    /// Text of the vocabulary's BOS token, empty when it has none.
+    /// Text of the vocabulary's BOS token, empty if it has none.
     pub bos_token: String,
-    /// Text of the vocabulary's EOS token, empty when it has none.
+    /// Text of the vocabulary's EOS token, empty if it has none.
     pub eos_token: String,
-    /// What a composed template needs done before each render.
+    /// The work that a composed template needs before each render.
     pub host: HostWork,
 }
 
 impl Sources {
-    /// The default template, unless the file leaves it to us (none, empty, or the name `chatml`).
+    /// The default template, unless it is absent, empty, or the name `chatml`.
     pub(crate) fn own_default(&self) -> Option<&str> {
         self.default.as_deref().filter(|text| !text.is_empty() && *text != "chatml")
     }

@@ -1,4 +1,4 @@
-//! Which bytes of a prompt came from which member of the request.
+//! Spans: the bytes of a prompt that came from a member of the request.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,9 +11,9 @@ use crate::api::object;
 /// Bytes of a prompt that came from one member of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// First byte.
+    /// The first byte.
     pub start: usize,
-    /// One after the last byte.
+    /// One past the last byte.
     pub end: usize,
     /// The member, for example `messages[0].content`.
     pub path: MemberPath,
@@ -65,7 +65,7 @@ impl fmt::Display for MemberPath {
     }
 }
 
-/// Paths by their numbers, gathered in one text: a conversation has one for each of its strings.
+/// Paths by number, gathered in one text. A conversation has one for each of its strings.
 #[derive(Debug, Default)]
 pub(crate) struct PathList {
     all: String,
@@ -76,13 +76,13 @@ pub(crate) struct PathList {
 const USUAL: usize = 24;
 
 impl PathList {
-    /// Room for so many more.
+    /// Reserves space for more paths.
     pub(crate) fn reserve(&mut self, paths: usize) {
         self.all.reserve(paths * USUAL);
         self.ends.reserve(paths);
     }
 
-    /// Appends a path; its number is how many there were.
+    /// Appends a path and returns its number.
     pub(crate) fn push(&mut self, path: &str) -> u32 {
         let number = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
         self.all.push_str(path);
@@ -90,13 +90,13 @@ impl PathList {
         number
     }
 
-    /// No path is added any more.
+    /// The finished list.
     pub(crate) fn finish(self) -> Paths {
         Paths { all: self.all.into(), ends: self.ends }
     }
 }
 
-/// Paths by their numbers.
+/// Paths by number.
 pub(crate) struct Paths {
     all: Arc<str>,
     ends: Vec<u32>,

@@ -1,9 +1,8 @@
-//! `enable_thinking`, `reasoning_effort` and `preserve_reasoning` of a request -> the variables
-//! that this template reads.
+//! `enable_thinking`, `reasoning_effort` and `preserve_reasoning` of a request to the variables
+//! that the template reads.
 //!
-//! Templates call their switches differently; what a request asks for is set under the name that
-//! was found by probing, besides the name that most have. A variable that the caller sets by
-//! himself always wins.
+//! Templates name their switches differently. The value is set under the name found by probing and
+//! under the usual name. A variable that the caller sets always wins.
 
 use serde_json::{Map, Value};
 
@@ -11,9 +10,9 @@ use super::probe::traits::Traits;
 use crate::api::Thinking;
 use crate::error::{Error, Result};
 
-/// The caller's variables with those of `thinking`.
+/// The caller's variables together with those of `thinking`.
 ///
-/// `INVALID_REQUEST` for an effort that the template raises on.
+/// `INVALID_REQUEST` for an effort that the template refuses.
 pub fn variables(
     thinking: &Thinking,
     traits: &Traits,

@@ -1,8 +1,8 @@
-//! A prompt while it is written, within the bytes it may have.
+//! A prompt while it is written, of limited length.
 
 use crate::error::{Code, Error, Result};
 
-/// A text that stays within its limit.
+/// A text that does not exceed its limit.
 #[derive(Debug)]
 pub(super) struct LimitedText {
     text: String,
@@ -10,7 +10,7 @@ pub(super) struct LimitedText {
 }
 
 impl LimitedText {
-    /// An empty one of at most `limit` bytes.
+    /// An empty text of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> LimitedText {
         LimitedText { text: String::new(), limit }
     }
@@ -20,12 +20,12 @@ impl LimitedText {
         self.text.len()
     }
 
-    /// Adds a text. `TEMPLATE_LIMIT` where it would not fit.
+    /// Appends a text. `TEMPLATE_LIMIT` if it does not fit.
     pub(super) fn push(&mut self, text: &str) -> Result<()> {
         self.repeat(text, 1)
     }
 
-    /// Adds a text so many times; asks for room before anything is written.
+    /// Appends a text `times` times. Checks the length before it writes.
     pub(super) fn repeat(&mut self, text: &str, times: u64) -> Result<()> {
         let bytes = usize::try_from(times).ok().and_then(|times| text.len().checked_mul(times));
         if bytes.is_none_or(|bytes| bytes > self.limit - self.text.len()) {

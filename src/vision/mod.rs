@@ -1,10 +1,10 @@
-//! Vision tokens: placeholders in a prompt -> what the model gets for each image and video, from
-//! sizes alone.
+//! Vision tokens: expands the placeholders in a prompt to what the model gets for each image and
+//! video, from sizes alone.
 //!
-//! In: a prompt, the member `vision` of a request, what a template says of its own placeholders.
-//! Out: the prompt with the i-th placeholder replaced by the i-th expansion, counts, and where the
-//! bytes of the prompt stand since. Nothing is decoded, and no more is written than the limits of a
-//! prompt allow. The rules are spec/compose.md §7, read in transformers 5.23.0.
+//! In: a prompt, the member `vision` of a request, the defaults of a template. Out: the prompt with
+//! the i-th placeholder replaced by the i-th expansion, token counts, and the edits that map
+//! offsets. Decodes nothing and writes no more than the limit of a prompt. The rules are
+//! spec/compose.md §7, read in transformers 5.23.0.
 
 mod anyres;
 mod expansion;
@@ -37,41 +37,41 @@ use placeholders::MediaKind;
 use refusal::{missing, refused, wrong};
 use size::{Clip, Size};
 
-/// Round the tokens of a step in time, where neither the rule nor the template says another text.
+/// Before and after a time step, unless the rule or the template has its own texts.
 const STEP: (&str, &str) = ("<|vision_start|>", "<|vision_end|>");
 
-/// What a template says of itself; a request goes before it. A template that nobody composed says
-/// nothing.
+/// The defaults that a composed template declares; a request overrides them. Other templates
+/// declare none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VisionDefaults {
-    /// How tokens are counted.
+    /// The rule that counts tokens.
     pub rule: Option<VisionRule>,
     /// The placeholder of an image.
     pub image_token: Option<String>,
     /// The placeholder of a video.
     pub video_token: Option<String>,
-    /// The text that the template writes in front of a placeholder.
+    /// The text that the template writes before a placeholder.
     pub vision_start: Option<String>,
-    /// The text that it writes behind one.
+    /// The text that the template writes after a placeholder.
     pub vision_end: Option<String>,
 }
 
-/// The images and videos of a request, counted.
+/// The counted images and videos of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vision {
     rule: VisionRule,
     image_token: Option<String>,
     video_token: Option<String>,
-    /// Round a placeholder, and round each step in time of a video.
-    around: (String, String),
+    /// The texts before and after a placeholder, and before and after each time step of a video.
+    wrapper: (String, String),
     images: Vec<Expansion>,
     videos: Vec<Expansion>,
 }
 
 impl Vision {
-    /// The member `vision`: `{"rule"?, "images": [{"h","w"}], "videos":
-    /// [{"frames","h","w","fps"?}], "image_token"?, "video_token"?}`; None where there is none.
-    /// Sizes in pixels, frames as they were sampled.
+    /// Reads the member `vision`: `{"rule"?, "images": [{"h","w"}], "videos":
+    /// [{"frames","h","w","fps"?}], "image_token"?, "video_token"?}`; None without the member.
+    /// Sizes are in pixels; frames are those that were sampled.
     ///
     /// `INVALID_REQUEST` with details `{"reason","path"}`: `missing_field`, `bad_value`,
     /// `bad_aspect`.
@@ -87,24 +87,15 @@ impl Vision {
             }
             None => defaults.rule.clone().ok_or_else(|| missing(&own, "rule"))?,
         };
-        let mut token = |key, default: &Option<String>| -> Result<Option<String>> {
-            match own.string(key).map_err(|error| wrong(error, &own.path(key)))? {
-                Some("") => {
-                    Err(refused("bad_value", &own.path(key), "expected a text that is not empty"))
-                }
-                Some(token) => Ok(Some(token.to_owned())),
-                None => Ok(default.clone().filter(|token| !token.is_empty())),
-            }
-        };
         let (image_token, video_token) = (
-            token("image_token", &defaults.image_token)?,
-            token("video_token", &defaults.video_token)?,
+            read_token(&mut own, "image_token", &defaults.image_token)?,
+            read_token(&mut own, "video_token", &defaults.video_token)?,
         );
         if image_token.is_some() && image_token == video_token {
             return Err(refused(
                 "bad_value",
                 &own.path("video_token"),
-                "the same text as `image_token`",
+                "must differ from `image_token`",
             ));
         }
         let mut entries = |key| own.array(key).map_err(|error| wrong(error, &own.path(key)));
@@ -124,9 +115,9 @@ impl Vision {
                     let path = own.path(&format!("{key}[{index}]"));
                     let mut entry =
                         Fields::new(&*path, entry).map_err(|error| wrong(error, &path))?;
-                    let run = count(&mut entry, &path)?;
+                    let expansion = count(&mut entry, &path)?;
                     fields.ignore(entry.ignored());
-                    Ok(run)
+                    Ok(expansion)
                 };
                 entries
                     .into_iter()
@@ -136,13 +127,18 @@ impl Vision {
                     .collect::<Result<Vec<Expansion>>>()
             };
         let images = counted("images", images, &|entry, path| {
-            rule.image(Size::read(entry, rule.reads_images())?, path)
+            rule.image(Size::read(entry, rule.needs_image_size())?, path)
         })?;
         let videos = counted("videos", videos, &|entry, path| {
-            let none =
-                || refused("bad_value", path, "this rule has no videos; send frames as images");
+            let none = || {
+                refused(
+                    "bad_value",
+                    path,
+                    "this rule does not support videos; send the frames as images",
+                )
+            };
             let clip =
-                Clip::read(entry, rule.reads_videos().ok_or_else(none)?, rule.writes_times())?;
+                Clip::read(entry, rule.needs_video_size().ok_or_else(none)?, rule.writes_times())?;
             rule.video(clip, path)?.ok_or_else(none)
         })?;
         fields.ignore(own.ignored());
@@ -152,18 +148,19 @@ impl Vision {
                 .or(of_template.as_ref())
                 .map_or_else(|| default.to_owned(), Clone::clone)
         };
-        let around = (
+        let wrapper = (
             text(&rule.markup.step_start, &defaults.vision_start, STEP.0),
             text(&rule.markup.step_end, &defaults.vision_end, STEP.1),
         );
-        Ok(Some(Vision { image_token, video_token, around, images, videos, rule }))
+        Ok(Some(Vision { image_token, video_token, wrapper, images, videos, rule }))
     }
 
-    /// Expands a prompt in place, and moves what is known of its bytes. `bos_token` is the
-    /// template's; `limit` the bytes that the prompt may have then.
+    /// Expands a prompt in place and moves its spans. `bos_token` is the template's; `limit` is the
+    /// most bytes that the expanded prompt may have.
     ///
-    /// `INVALID_REQUEST` with details `{"reason": "vision_count_mismatch", "path"}` where the
-    /// prompt has not one placeholder for each size; `TEMPLATE_LIMIT` where the limit is too low.
+    /// `INVALID_REQUEST` with details `{"reason": "vision_count_mismatch", "path"}` if the number
+    /// of placeholders is not the number of sizes; `TEMPLATE_LIMIT` if the prompt would exceed the
+    /// limit.
     pub(crate) fn expand(
         &self,
         prompt: &mut Prompt,
@@ -183,111 +180,138 @@ impl Vision {
         Ok(edits)
     }
 
-    /// `{"images": [n…], "videos": [n…]}`: tokens of each, breaks of rows among them, what stands
-    /// round them not.
+    /// `{"images": [n…], "videos": [n…]}`: the tokens of each, including row breaks, without the
+    /// surrounding markup.
     pub(crate) fn to_json(&self) -> Value {
-        let counts = |runs: &[Expansion]| runs.iter().map(|run| run.count()).collect::<Vec<u64>>();
+        let counts = |expansions: &[Expansion]| {
+            expansions.iter().map(|one| one.count()).collect::<Vec<u64>>()
+        };
         json!({ "images": counts(&self.images), "videos": counts(&self.videos) })
     }
 
     fn expanded(&self, prompt: &str, bos_token: &str, limit: usize) -> Result<(String, Edits)> {
         let found =
             placeholders::find(prompt, self.image_token.as_deref(), self.video_token.as_deref());
-        for (kind, runs, path) in [
+        for (kind, expansions, path) in [
             (MediaKind::Image, &self.images, "vision.images"),
             (MediaKind::Video, &self.videos, "vision.videos"),
         ] {
             let placeholders = found.iter().filter(|(found, _)| *found == kind).count();
-            if placeholders != runs.len() {
+            if placeholders != expansions.len() {
                 let problem = format!(
-                    "the prompt has {placeholders} placeholders and the request {} sizes; \
-                     send one size for each, and no placeholder as text",
-                    runs.len()
+                    "the prompt has {placeholders} placeholders, but the request has {} sizes; \
+                     send one size per placeholder, and no placeholder in the text",
+                    expansions.len()
                 );
                 let error = refused("vision_count_mismatch", path, problem);
-                return Err(error.with("placeholders", placeholders).with("sizes", runs.len()));
+                return Err(error
+                    .with("placeholders", placeholders)
+                    .with("sizes", expansions.len()));
             }
         }
-        let mut writing = PromptRewriter {
+        let mut rewriter = PromptRewriter {
             prompt,
             copied: 0,
-            page: LimitedText::new(limit),
+            out: LimitedText::new(limit),
             edits: Edits::default(),
         };
         let front = self.rule.markup.front.as_ref();
         if let Some(begin) = front {
-            writing.replace(0..0, |page| {
+            rewriter.replace(0..0, |out| {
                 self.images
                     .iter()
-                    .try_for_each(|image| self.write(*image, MediaKind::Image, page))?;
-                // The template may have written it already.
+                    .try_for_each(|image| self.write(*image, MediaKind::Image, out))?;
+                // The template may have written the begin token already.
                 let begin = begin.as_deref().unwrap_or(bos_token);
                 let text = found
                     .iter()
                     .fold(0, |text, (_, at)| if at.start == text { at.end } else { text });
                 let written = self.images.is_empty() || prompt[text..].starts_with(begin);
-                page.push(if written { "" } else { begin })
+                out.push(if written { "" } else { begin })
             })?;
         }
         let (mut images, mut videos) = (self.images.iter(), self.videos.iter());
         for (index, (kind, at)) in found.iter().enumerate() {
-            let run = match kind {
+            let expansion = match kind {
                 MediaKind::Image => images.next(),
                 MediaKind::Video => videos.next(),
             };
-            // As many as were found.
-            let Some(&run) = run else { continue };
-            let at = match run {
+            // The counts were compared above.
+            let Some(&expansion) = expansion else { continue };
+            let at = match expansion {
                 Expansion::Steps { .. } => {
-                    let free = writing.copied
+                    let free = rewriter.copied
                         ..found.get(index + 1).map_or(prompt.len(), |(_, next)| next.start);
-                    placeholders::widened(prompt, at, (&self.around.0, &self.around.1), &free)
+                    placeholders::with_wrapper(
+                        prompt,
+                        at,
+                        (&self.wrapper.0, &self.wrapper.1),
+                        &free,
+                    )
                 }
                 _ => at.clone(),
             };
-            writing.replace(at, |page| {
-                if front.is_some() { Ok(()) } else { self.write(run, *kind, page) }
+            rewriter.replace(at, |out| {
+                if front.is_some() { Ok(()) } else { self.write(expansion, *kind, out) }
             })?;
         }
-        writing.page.push(&prompt[writing.copied..])?;
-        Ok((writing.page.into_text(), writing.edits))
+        rewriter.out.push(&prompt[rewriter.copied..])?;
+        Ok((rewriter.out.into_text(), rewriter.edits))
     }
 
-    fn write(&self, run: Expansion, kind: MediaKind, page: &mut LimitedText) -> Result<()> {
+    fn write(&self, expansion: Expansion, kind: MediaKind, out: &mut LimitedText) -> Result<()> {
         let markup = &self.rule.markup;
         let placeholder = match kind {
             MediaKind::Image => &self.image_token,
             MediaKind::Video => &self.video_token,
         };
         let token = markup.token.as_ref().or(placeholder.as_ref()).map_or("", String::as_str);
-        run.write(
-            ExpansionTexts { token, step_start: &self.around.0, step_end: &self.around.1, markup },
-            page,
+        expansion.write(
+            ExpansionTexts {
+                token,
+                step_start: &self.wrapper.0,
+                step_end: &self.wrapper.1,
+                markup,
+            },
+            out,
         )
+    }
+}
+
+/// The placeholder of a request, else of the template.
+fn read_token(
+    fields: &mut Fields,
+    key: &'static str,
+    default: &Option<String>,
+) -> Result<Option<String>> {
+    match fields.string(key).map_err(|error| wrong(error, &fields.path(key)))? {
+        Some("") => Err(refused("bad_value", &fields.path(key), "expected a non-empty string")),
+        Some(token) => Ok(Some(token.to_owned())),
+        None => Ok(default.clone().filter(|token| !token.is_empty())),
     }
 }
 
 /// A prompt while pieces of it are replaced.
 struct PromptRewriter<'a> {
     prompt: &'a str,
-    /// So much of it is on the page.
+    /// Bytes of the prompt that are copied so far.
     copied: usize,
-    page: LimitedText,
+    out: LimitedText,
     edits: Edits,
 }
 
 impl PromptRewriter<'_> {
-    /// Replaces the next piece by what is written.
+    /// Copies the text up to `piece` and writes its replacement.
     fn replace(
         &mut self,
         piece: Range<usize>,
         write: impl FnOnce(&mut LimitedText) -> Result<()>,
     ) -> Result<()> {
-        self.page.push(&self.prompt[self.copied..piece.start])?;
-        let start = self.page.len();
-        write(&mut self.page)?;
+        self.out.push(&self.prompt[self.copied..piece.start])?;
+        let start = self.out.len();
+        write(&mut self.out)?;
         self.copied = piece.end;
-        self.edits.push(piece, start..self.page.len());
+        self.edits.push(piece, start..self.out.len());
         Ok(())
     }
 }

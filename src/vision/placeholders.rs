@@ -1,15 +1,15 @@
-//! Where a prompt has its placeholders.
+//! Finds the placeholders in a prompt.
 
 use std::ops::Range;
 
-/// What a placeholder stands for.
+/// The medium of a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MediaKind {
     Image,
     Video,
 }
 
-/// Every placeholder, in order. Where both texts begin at one place the longer one is meant.
+/// Every placeholder, in order. Where both start at the same byte, the longer one counts.
 pub(super) fn find(
     prompt: &str,
     image: Option<&str>,
@@ -29,8 +29,8 @@ pub(super) fn find(
         let end = at + token.len();
         found.push((kind, at..end));
         for slot in &mut tokens {
-            // Only those that the placeholder stands over are looked for again: one pass over the
-            // prompt for each.
+            // Only a token that the placeholder overlaps is searched again: one pass over the
+            // prompt for each token.
             *slot = slot.and_then(|(kind, token, at)| {
                 let at = if at < end { end + prompt[end..].find(token)? } else { at };
                 Some((kind, token, at))
@@ -39,18 +39,18 @@ pub(super) fn find(
     }
 }
 
-/// The same place with the texts that stand directly round it, where both do and `free` has room
-/// for them.
-pub(super) fn widened(
+/// Extends a placeholder by the texts directly before and after it, if both are there and inside
+/// `free`.
+pub(super) fn with_wrapper(
     prompt: &str,
     at: &Range<usize>,
-    around: (&str, &str),
+    wrapper: (&str, &str),
     free: &Range<usize>,
 ) -> Range<usize> {
-    let (before, behind) = around;
+    let (before, after) = wrapper;
     let fits = prompt[free.start..at.start].ends_with(before)
-        && prompt[at.end..free.end].starts_with(behind);
-    if fits { at.start - before.len()..at.end + behind.len() } else { at.clone() }
+        && prompt[at.end..free.end].starts_with(after);
+    if fits { at.start - before.len()..at.end + after.len() } else { at.clone() }
 }
 
 #[cfg(test)]
@@ -65,12 +65,12 @@ mod tests {
             found("a<i>b<v><i>", Some("<i>"), Some("<v>")),
             [(MediaKind::Image, 1..4), (MediaKind::Video, 5..8), (MediaKind::Image, 8..11)]
         );
-        // One begins with the other.
+        // One is a prefix of the other.
         assert_eq!(
             found("<i><iv>", Some("<i"), Some("<iv>")),
             [(MediaKind::Image, 0..2), (MediaKind::Video, 3..7)]
         );
-        // One stands inside the other.
+        // One contains the other.
         assert_eq!(
             found("[<i>]<i>", Some("<i>"), Some("[<i>]")),
             [(MediaKind::Video, 0..5), (MediaKind::Image, 5..8)]

@@ -1,9 +1,9 @@
-//! Images scaled to a multiple of a square: one token for a merged square of patches (family `qwen`
+//! Images scaled to a multiple of a square: one token per merged square of patches (family `qwen`
 //! of spec/compose.md §7).
 
 use super::size::Size;
 
-/// The longest side over the shortest one that is taken.
+/// The largest ratio of the longer side to the shorter one.
 const MAX_ASPECT: f64 = 200.0;
 
 /// Bounds of an image or a video, in pixels.
@@ -13,7 +13,7 @@ pub(crate) struct Pixels {
     pub(crate) max: f64,
 }
 
-/// The grid that sizes are fitted to.
+/// The grid that sizes are rounded to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Grid {
     /// Side of a patch, in pixels.
@@ -22,12 +22,12 @@ pub(crate) struct Grid {
     pub(crate) merge: f64,
 }
 
-/// The aspect ratio, where it is more than may be.
+/// An aspect ratio over the maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BadAspect(pub(crate) f64);
 
 impl Grid {
-    /// Side of what becomes one token, in pixels.
+    /// Side of the square of one token, in pixels.
     fn unit(self) -> f64 {
         self.patch * self.merge
     }
@@ -37,10 +37,10 @@ impl Grid {
         self.fit(size, size, 1.0, 1.0, pixels)
     }
 
-    /// Tokens of one step (two frames) of a video whose pixels are bounded as a volume.
+    /// Tokens of one time step (two frames) of a video whose pixels are bounded as a volume.
     ///
-    /// As transformers 5.23 does it for videos with time stamps: sides below the unit are scaled up
-    /// to it first.
+    /// As in transformers 5.23 for videos with timestamps, sides below the unit are scaled up to it
+    /// first.
     pub(super) fn tokens_of_step(
         self,
         size: Size,
@@ -54,7 +54,7 @@ impl Grid {
         self.fit(size, scaled, frames, (frames / 2.0).round_ties_even() * 2.0, pixels)
     }
 
-    /// Tokens of one layer of `depth` layers. `frames` of them are what the pixels are spread over.
+    /// Tokens of one of `depth` layers. The pixels are shared by `frames` of them.
     fn fit(
         self,
         sent: Size,

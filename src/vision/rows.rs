@@ -1,8 +1,8 @@
-//! Rows of patches with a break behind each (family `pixtral` of spec/compose.md §7).
+//! Rows of patches with a break after each row (family `pixtral` of spec/compose.md §7).
 
 use super::size::Size;
 
-/// What the rows are counted by.
+/// Parameters of the family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rows {
     /// Side of a patch, in pixels.
@@ -12,7 +12,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Rows and columns. A side that scaling leaves nothing of has none.
+    /// Rows and columns. A side that is scaled to nothing has none.
     pub(super) fn count(self, size: Size) -> (u64, u64) {
         let scale = (size.h / self.longest).max(size.w / self.longest);
         let patches = |side: f64| {

@@ -1,8 +1,8 @@
-//! A vision rule: how many tokens an image or a video takes, and the text that stands for it
+//! A vision rule: how many tokens an image or a video takes, and the text of its expansion
 //! (spec/compose.md §7).
 //!
-//! In: `{"family": …, parameters}` or the name of a preset. Out: a [`VisionRule`]. What an image's size
-//! means is settled by the family; the rest is data.
+//! In: `{"family": …, parameters}` or the name of a preset. Out: a [`VisionRule`]. The family
+//! decides how a size is counted; everything else is data.
 
 use std::ops::RangeInclusive;
 
@@ -19,9 +19,9 @@ use super::tiles::Tiles;
 use crate::api::Fields;
 use crate::error::Result;
 
-/// Pixels of an image, or of a video.
+/// Pixels of an image or of a video.
 const PIXELS: RangeInclusive<i64> = 1..=1_000_000_000_000;
-/// Sides of what an image is cut into, in pixels.
+/// Sides of patches, tiles and canvases, in pixels.
 const SIDE: RangeInclusive<i64> = 1..=100_000;
 /// The most canvases.
 const CANVASES: usize = 256;
@@ -36,13 +36,13 @@ pub struct VisionRule {
     pub(super) markup: Markup,
 }
 
-/// How images are counted. Closed: a new way of counting is a new variant.
+/// How images are counted. Each way of counting is a variant.
 #[derive(Debug, Clone, PartialEq)]
 enum Images {
     Resized(Grid, Pixels),
-    /// Every image has as many tokens.
+    /// Every image has this many tokens.
     Fixed(u64),
-    /// And so many tokens besides, less one.
+    /// And this many extra tokens, minus one.
     AnyRes(AnyRes, u64),
     Rows(Rows),
     Tiles(Tiles),
@@ -52,49 +52,49 @@ enum Images {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Videos {
     Refused,
-    /// Every frame is an image within these bounds; two frames share their tokens, all in one run.
+    /// Every frame is an image within these bounds. Two frames share their tokens, all in one run.
     Frames(Grid, Pixels),
-    /// The bounds are of the whole video; two frames share their tokens, with their time in front.
+    /// The bounds apply to the whole video. Two frames share their tokens, after their time.
     Steps(Grid, Pixels),
-    /// Every frame is a picture of so many tokens, with its number in front.
+    /// Every frame is a picture of this many tokens, after its number.
     Pictures(u32),
 }
 
-/// The text of an expansion besides its tokens.
+/// The text of an expansion other than its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Markup {
-    /// What is repeated; None is the placeholder itself.
+    /// The repeated text; None is the placeholder itself.
     pub(super) token: Option<String>,
-    /// Stands in front of an image's tokens, and behind them.
+    /// Before and after the tokens of an image.
     pub(super) start: String,
     pub(super) end: String,
-    /// The same for each part of a video that has its time in front; None is the template's.
+    /// Before and after each time step of a video; None takes the template's text.
     pub(super) step_start: Option<String>,
     pub(super) step_end: Option<String>,
     /// Ends a row, and the last row.
     pub(super) row_end: String,
     pub(super) last_row_end: String,
-    /// All images stand before the text, with this behind them (or, inside, the template's own
-    /// begin token).
+    /// If set, all images are at the start of the prompt, with this text after them; the inner None
+    /// is the template's begin token.
     pub(super) front: Option<Option<String>>,
 }
 
-/// A rule from the parameters of its family.
+/// Reads the parameters of a family.
 type RuleReader = fn(&mut Fields) -> Result<VisionRule>;
 
 const FAMILIES: [(&str, RuleReader); 8] = [
-    ("qwen", resized),
-    ("llava", square),
-    ("llava_next", any_resolution),
-    ("pixtral", rows),
-    ("internvl", tiles),
-    ("gemma3", wrapped),
-    ("paligemma", in_front),
-    ("mllama", single),
+    ("qwen", qwen),
+    ("llava", llava),
+    ("llava_next", llava_next),
+    ("pixtral", pixtral),
+    ("internvl", internvl),
+    ("gemma3", gemma3),
+    ("paligemma", paligemma),
+    ("mllama", mllama),
 ];
 
 impl VisionRule {
-    /// The rule at a JSON path, and the paths of members that no parameter is called by.
+    /// Reads the rule at a JSON path, and lists the paths of unknown members.
     ///
     /// `INVALID_REQUEST` with details `{"reason": "missing_field"|"bad_value", "path"}`.
     pub(crate) fn read(path: &str, value: &Value) -> Result<(VisionRule, Vec<String>)> {
@@ -111,13 +111,13 @@ impl VisionRule {
         }
     }
 
-    /// Whether the size of an image decides anything.
-    pub(super) fn reads_images(&self) -> bool {
+    /// Whether the token count depends on the size of an image.
+    pub(super) fn needs_image_size(&self) -> bool {
         !matches!(self.images, Images::Fixed(_))
     }
 
-    /// Whether the size of a video decides anything; None where there are no videos.
-    pub(super) fn reads_videos(&self) -> Option<bool> {
+    /// Whether the token count depends on the size of a video; None if the rule has no videos.
+    pub(super) fn needs_video_size(&self) -> Option<bool> {
         match self.videos {
             Videos::Refused => None,
             Videos::Frames(..) | Videos::Steps(..) => Some(true),
@@ -130,7 +130,7 @@ impl VisionRule {
         matches!(self.videos, Videos::Steps(..))
     }
 
-    /// What an image becomes. `bad_aspect` at `path`.
+    /// The expansion of an image. `bad_aspect` at `path`.
     pub(super) fn image(&self, size: Size, path: &str) -> Result<Expansion> {
         Ok(match &self.images {
             Images::Resized(grid, pixels) => Expansion::Tokens(
@@ -148,7 +148,7 @@ impl VisionRule {
         })
     }
 
-    /// What a video becomes; None where the rule has no videos. `bad_aspect` at `path`.
+    /// The expansion of a video; None if the rule has no videos. `bad_aspect` at `path`.
     pub(super) fn video(&self, clip: Clip, path: &str) -> Result<Option<Expansion>> {
         let bad_aspect = |aspect| bad_aspect(aspect, path);
         let steps = u64::from(clip.frames.div_ceil(2));
@@ -162,7 +162,7 @@ impl VisionRule {
                 let each = grid
                     .tokens_of_step(clip.size, f64::from(clip.frames), pixels)
                     .map_err(bad_aspect)?;
-                // Where times are written the request was refused without them.
+                // A rule that writes times requires `fps`.
                 Some(Expansion::Steps { frames: clip.frames, fps: clip.fps.unwrap_or(1.0), each })
             }
             Videos::Pictures(each) => {
@@ -174,15 +174,15 @@ impl VisionRule {
 
 fn bad_aspect(BadAspect(aspect): BadAspect, path: &str) -> crate::error::Error {
     let problem = format!(
-        "the longer side is {aspect:.1} times the shorter one, and may be 200 times; crop or pad it"
+        "the longer side is {aspect:.1} times the shorter one, the limit is 200 times; crop or pad it"
     );
     refused("bad_aspect", path, problem)
 }
 
-fn resized(fields: &mut Fields) -> Result<VisionRule> {
+fn qwen(fields: &mut Fields) -> Result<VisionRule> {
     let grid = Grid {
-        patch: from(fields, &["patch"], SIDE)? as f64,
-        merge: from(fields, &["merge"], 1..=64)? as f64,
+        patch: required(fields, &["patch"], SIDE)? as f64,
+        merge: required(fields, &["merge"], 1..=64)? as f64,
     };
     let pixels = bounds(fields, ["min", "min_pixels"], ["max", "max_pixels"], None)?;
     let steps = [("frames", false), ("volume", true)];
@@ -190,7 +190,7 @@ fn resized(fields: &mut Fields) -> Result<VisionRule> {
         .one_of("video", &steps)
         .map_err(|error| wrong(error, &fields.path("video")))?
         .unwrap_or(false);
-    // The classes' own defaults in transformers 5.23.
+    // The defaults of the classes in transformers 5.23.
     let default = if steps { (131_072, 786_432) } else { (100_352, 602_112) };
     let of_video = bounds(
         fields,
@@ -207,29 +207,31 @@ fn resized(fields: &mut Fields) -> Result<VisionRule> {
     Ok(VisionRule { images: Images::Resized(grid, pixels), videos, markup })
 }
 
-fn square(fields: &mut Fields) -> Result<VisionRule> {
-    let size = from(fields, &["size"], SIDE)?;
-    let patch = from(fields, &["patch"], 1..=size)?;
-    let side = whole(size / patch);
-    Ok(VisionRule::of_images(Images::Fixed((side * side + besides(fields)?).saturating_sub(1))))
+fn llava(fields: &mut Fields) -> Result<VisionRule> {
+    let size = required(fields, &["size"], SIDE)?;
+    let patch = required(fields, &["patch"], 1..=size)?;
+    let side = non_negative(size / patch);
+    Ok(VisionRule::of_images(Images::Fixed(
+        (side * side + extra_tokens(fields)?).saturating_sub(1),
+    )))
 }
 
-fn any_resolution(fields: &mut Fields) -> Result<VisionRule> {
-    let size = or(fields, &["size"], SIDE, 336)?;
-    let patch = or(fields, &["patch"], 1..=size, 14)?;
+fn llava_next(fields: &mut Fields) -> Result<VisionRule> {
+    let size = or_default(fields, &["size"], SIDE, 336)?;
+    let patch = or_default(fields, &["patch"], 1..=size, 14)?;
     let grid = canvases(fields, size)?;
-    let (size, patch) = (small(size), small(patch));
-    Ok(VisionRule::of_images(Images::AnyRes(AnyRes { size, patch, grid }, besides(fields)?)))
+    let (size, patch) = (to_u32(size), to_u32(patch));
+    Ok(VisionRule::of_images(Images::AnyRes(AnyRes { size, patch, grid }, extra_tokens(fields)?)))
 }
 
-/// Pairs of height and width; the five of the family's first models where there are none.
+/// Pairs of height and width; by default the five of the family's first models.
 fn canvases(fields: &mut Fields, size: i64) -> Result<Vec<(u32, u32)>> {
     const FIRST: [(u32, u32); 5] = [(336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)];
     let path = fields.path("grid");
     let given = fields.array("grid").map_err(|error| wrong(error, &path))?;
     let pairs: Option<Vec<(u32, u32)>> = match given {
         None => Some(FIRST.to_vec()),
-        Some(given) => given.iter().map(pair).collect(),
+        Some(given) => given.iter().map(height_and_width).collect(),
     };
     let fits = |&(h, w): &(u32, u32)| {
         [h, w].iter().all(|side| (size..=*SIDE.end()).contains(&i64::from(*side)))
@@ -241,27 +243,27 @@ fn canvases(fields: &mut Fields, size: i64) -> Result<Vec<(u32, u32)>> {
     })
 }
 
-fn pair(value: &Value) -> Option<(u32, u32)> {
+fn height_and_width(value: &Value) -> Option<(u32, u32)> {
     let [h, w] = value.as_array()?.as_slice() else { return None };
     let side = |value: &Value| value.as_u64().and_then(|side| u32::try_from(side).ok());
     Some((side(h)?, side(w)?))
 }
 
-fn rows(fields: &mut Fields) -> Result<VisionRule> {
-    let patch = from(fields, &["patch"], SIDE)? as f64;
-    let longest = from(fields, &["longest", "longest_edge"], SIDE)? as f64;
-    // They are counted, so they are written.
+fn pixtral(fields: &mut Fields) -> Result<VisionRule> {
+    let patch = required(fields, &["patch"], SIDE)? as f64;
+    let longest = required(fields, &["longest", "longest_edge"], SIDE)? as f64;
+    // They count as tokens, so they cannot be empty.
     let row_end = token(fields, "break", "[IMG_BREAK]")?;
     let last_row_end = token(fields, "end", "[IMG_END]")?;
     let markup = Markup { row_end, last_row_end, ..Markup::default() };
     Ok(VisionRule { markup, ..VisionRule::of_images(Images::Rows(Rows { patch, longest })) })
 }
 
-fn tiles(fields: &mut Fields) -> Result<VisionRule> {
-    let tile = small(or(fields, &["tile"], SIDE, 448)?);
-    let most = small(or(fields, &["tiles"], 1..=TILES, 12)?);
-    let per = small(or(fields, &["per"], 1..=1_000_000, 256)?);
-    let markup = around(fields, ["<IMG_CONTEXT>", "<img>", "</img>"])?;
+fn internvl(fields: &mut Fields) -> Result<VisionRule> {
+    let tile = to_u32(or_default(fields, &["tile"], SIDE, 448)?);
+    let most = to_u32(or_default(fields, &["tiles"], 1..=TILES, 12)?);
+    let per = to_u32(or_default(fields, &["per"], 1..=1_000_000, 256)?);
+    let markup = wrapper(fields, ["<IMG_CONTEXT>", "<img>", "</img>"])?;
     Ok(VisionRule {
         images: Images::Tiles(Tiles { tile, most, per }),
         videos: Videos::Pictures(per),
@@ -269,19 +271,19 @@ fn tiles(fields: &mut Fields) -> Result<VisionRule> {
     })
 }
 
-fn wrapped(fields: &mut Fields) -> Result<VisionRule> {
+fn gemma3(fields: &mut Fields) -> Result<VisionRule> {
     let markup =
-        around(fields, ["<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"])?;
+        wrapper(fields, ["<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"])?;
     Ok(VisionRule { markup, ..VisionRule::of_images(Images::Fixed(256)) })
 }
 
-fn in_front(fields: &mut Fields) -> Result<VisionRule> {
-    let count = whole(from(fields, &["length"], 1..=1_000_000)?);
+fn paligemma(fields: &mut Fields) -> Result<VisionRule> {
+    let count = non_negative(required(fields, &["length"], 1..=1_000_000)?);
     let markup = Markup { front: Some(text(fields, "bos_token")?), ..Markup::default() };
     Ok(VisionRule { markup, ..VisionRule::of_images(Images::Fixed(count)) })
 }
 
-fn single(_: &mut Fields) -> Result<VisionRule> {
+fn mllama(_: &mut Fields) -> Result<VisionRule> {
     Ok(VisionRule::of_images(Images::Fixed(1)))
 }
 
@@ -292,7 +294,7 @@ impl VisionRule {
 }
 
 /// `token`, `start` and `end`, with their defaults.
-fn around(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
+fn wrapper(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
     let [repeated, start, end] = defaults;
     let repeated = token(fields, "token", repeated)?;
     let start = text(fields, "start")?.unwrap_or_else(|| start.to_owned());
@@ -300,14 +302,15 @@ fn around(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
     Ok(Markup { token: Some(repeated), start, end, ..Markup::default() })
 }
 
-/// `extra` tokens; one more where `strategy` keeps all of them, so that less one is right for both.
-fn besides(fields: &mut Fields) -> Result<u64> {
-    let extra = or(fields, &["extra"], 0..=1_000_000, 1)?;
+/// The `extra` tokens, plus one if `strategy` keeps all of them; the caller subtracts one in either
+/// case.
+fn extra_tokens(fields: &mut Fields) -> Result<u64> {
+    let extra = or_default(fields, &["extra"], 0..=1_000_000, 1)?;
     let strategies = [("default", 0), ("full", 1)];
     let kept = fields
         .one_of("strategy", &strategies)
         .map_err(|error| wrong(error, &fields.path("strategy")))?;
-    Ok(whole(extra + kept.unwrap_or(0)))
+    Ok(non_negative(extra + kept.unwrap_or(0)))
 }
 
 fn bounds(
@@ -317,36 +320,42 @@ fn bounds(
     default: Option<(i64, i64)>,
 ) -> Result<Pixels> {
     let (low, high) = match default {
-        Some((low, high)) => (or(fields, &min, PIXELS, low)?, or(fields, &max, PIXELS, high)?),
-        None => (from(fields, &min, PIXELS)?, from(fields, &max, PIXELS)?),
+        Some((low, high)) => {
+            (or_default(fields, &min, PIXELS, low)?, or_default(fields, &max, PIXELS, high)?)
+        }
+        None => (required(fields, &min, PIXELS)?, required(fields, &max, PIXELS)?),
     };
     if low > high {
-        let problem = format!("must not be more than `{}`, {high}, got {low}", max[0]);
+        let problem = format!("must not exceed `{}` ({high}), got {low}", max[0]);
         return Err(refused("bad_value", &fields.path(min[0]), problem));
     }
     Ok(Pixels { min: low as f64, max: high as f64 })
 }
 
-/// A parameter that must be there. It may go by any of these names; the first is its own.
-fn from(fields: &mut Fields, names: &[&'static str], range: RangeInclusive<i64>) -> Result<i64> {
-    given(fields, names, range)?.ok_or_else(|| missing(fields, names[0]))
+/// A required parameter. `names` are its name and its aliases.
+fn required(
+    fields: &mut Fields,
+    names: &[&'static str],
+    range: RangeInclusive<i64>,
+) -> Result<i64> {
+    read_number(fields, names, range)?.ok_or_else(|| missing(fields, names[0]))
 }
 
 /// A parameter with a default.
-fn or(
+fn or_default(
     fields: &mut Fields,
     names: &[&'static str],
     range: RangeInclusive<i64>,
     default: i64,
 ) -> Result<i64> {
-    let given = given(fields, names, range.clone())?;
+    let given = read_number(fields, names, range.clone())?;
     match given {
         None if !range.contains(&default) => Err(missing(fields, names[0])),
         given => Ok(given.unwrap_or(default)),
     }
 }
 
-fn given(
+fn read_number(
     fields: &mut Fields,
     names: &[&'static str],
     range: RangeInclusive<i64>,
@@ -370,18 +379,18 @@ fn text(fields: &mut Fields, key: &'static str) -> Result<Option<String>> {
 fn token(fields: &mut Fields, key: &'static str, default: &str) -> Result<String> {
     match text(fields, key)? {
         Some(text) if text.is_empty() => {
-            Err(refused("bad_value", &fields.path(key), "expected a text that is not empty"))
+            Err(refused("bad_value", &fields.path(key), "expected a non-empty string"))
         }
         text => Ok(text.unwrap_or_else(|| default.to_owned())),
     }
 }
 
-/// A number that its range keeps from being negative.
-fn whole(number: i64) -> u64 {
+/// A number whose range has no negative values.
+fn non_negative(number: i64) -> u64 {
     number.unsigned_abs()
 }
 
-/// A number that its range keeps small.
-fn small(number: i64) -> u32 {
+/// A number whose range fits.
+fn to_u32(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

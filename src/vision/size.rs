@@ -1,24 +1,24 @@
-//! Sizes of images and videos as a request gives them: shapes checked, nothing decoded.
+//! Sizes of images and videos as a request sends them. Shapes are checked, nothing is decoded.
 
 use super::refusal::{missing, wrong};
 use crate::api::Fields;
 use crate::error::Result;
 
-/// The longest side, in pixels: the product of two is exact in f64.
+/// The longest side, in pixels. The product of two sides is exact in f64.
 const SIDE: i64 = 10_000_000;
-/// The most frames of one video: eleven days at one a second.
+/// The most frames of one video: eleven days at one frame per second.
 const FRAMES: i64 = 1_000_000;
-/// Frames a second, from one in a quarter of an hour on.
+/// Frames per second, from one frame in about 17 minutes.
 const FPS: (f64, f64) = (0.001, 1000.0);
 
-/// Height and width in pixels, whole numbers from 1 on.
+/// Height and width in pixels, whole numbers from 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Size {
     pub(crate) h: f64,
     pub(crate) w: f64,
 }
 
-/// A video as it was sampled; frame k stands at k/fps seconds.
+/// A video as it was sampled. Frame k is at k/fps seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Clip {
     pub(crate) frames: u32,
@@ -27,37 +27,38 @@ pub(crate) struct Clip {
 }
 
 impl Size {
-    /// `{"h","w"}`. Where the count does not depend on the size (`read` false) either may be
-    /// absent.
-    pub(super) fn read(fields: &mut Fields, read: bool) -> Result<Size> {
+    /// `{"h","w"}`. Both are optional if the count does not depend on the size (`required` is
+    /// false).
+    pub(super) fn read(fields: &mut Fields, required: bool) -> Result<Size> {
         let mut side = |key| {
             let side =
                 fields.integer(key, 1..=SIDE).map_err(|error| wrong(error, &fields.path(key)))?;
             match side {
-                None if read => Err(missing(fields, key)),
-                // What nobody reads may be anything.
+                None if required => Err(missing(fields, key)),
+                // A size that is not used may have any value.
                 side => Ok(side.unwrap_or(1) as f64),
             }
         };
         Ok(Size { h: side("h")?, w: side("w")? })
     }
 
-    /// The longer side over the shorter one.
+    /// The ratio of the longer side to the shorter one.
     pub(super) fn aspect(self) -> f64 {
         self.h.max(self.w) / self.h.min(self.w)
     }
 }
 
 impl Clip {
-    /// `{"frames","h","w","fps"}`; `timed`: the frames' times are written, so `fps` must be there.
-    pub(super) fn read(fields: &mut Fields, sized: bool, timed: bool) -> Result<Clip> {
+    /// `{"frames","h","w","fps"}`; `timed` means that the times of frames are written, which
+    /// requires `fps`.
+    pub(super) fn read(fields: &mut Fields, size_required: bool, timed: bool) -> Result<Clip> {
         let frames = fields
             .integer("frames", 1..=FRAMES)
             .map_err(|error| wrong(error, &fields.path("frames")))?;
         let frames = frames
             .and_then(|frames| u32::try_from(frames).ok())
             .ok_or_else(|| missing(fields, "frames"))?;
-        let size = Size::read(fields, sized)?;
+        let size = Size::read(fields, size_required)?;
         let fps = fields
             .number("fps", FPS.0..=FPS.1)
             .map_err(|error| wrong(error, &fields.path("fps")))?;

@@ -1,4 +1,4 @@
-//! Counts against the shared data and against values worked out by hand; expansions, and refusals.
+//! Counts against the shared data and against values computed by hand; expansions; errors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ fn expand(vision: &Value, prompt: &str, limit: usize) -> Result<(String, Value)>
     Ok((text, vision.to_json()))
 }
 
-/// Tokens of one image, counted in the expansion too.
+/// Tokens of one image, also counted in the expansion.
 fn image(rule: &Value, h: &Value, w: &Value) -> Result<u64> {
     let request = json!({ "rule": rule, "image_token": "I", "images": [{ "h": h, "w": w }] });
     let (text, counts) = expand(&request, "I", LIMIT)?;
@@ -42,17 +42,17 @@ fn image(rule: &Value, h: &Value, w: &Value) -> Result<u64> {
     Ok(count)
 }
 
-/// `reason` and `path` of a refusal.
-fn why(error: &Error) -> (String, String) {
+/// `reason` and `path` of an error.
+fn reason_and_path(error: &Error) -> (String, String) {
     assert_eq!(error.code(), Code::InvalidRequest, "{error}");
     let detail = |key| error.details().unwrap()[key].as_str().unwrap().to_owned();
-    let why = (detail("reason"), detail("path"));
-    assert!(error.message().starts_with(&why.1), "{error}");
-    why
+    let found = (detail("reason"), detail("path"));
+    assert!(error.message().starts_with(&found.1), "{error}");
+    found
 }
 
-/// The rule of a row of the shared data: by its parameters, and by the preset of the same values
-/// where there is one.
+/// The rule of a row of the shared data: by its parameters, and by the preset with the same values
+/// if there is one.
 fn rules(row: &Value) -> Vec<Value> {
     let model = row["model"].as_str().unwrap();
     let first = model.split_whitespace().next().unwrap();
@@ -75,7 +75,7 @@ fn rules(row: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn counts_as_the_shared_data() {
+fn counts_match_the_shared_data() {
     let Some(root) = folder("vision tokens") else { return };
     let rows = std::fs::read_to_string(root.join("compose/vision_tokens.jsonl")).unwrap();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
@@ -85,7 +85,7 @@ fn counts_as_the_shared_data() {
             let ours = image(&rule, &row["h"], &row["w"]);
             if row.get("error").is_some() {
                 assert_eq!(
-                    why(&ours.unwrap_err()),
+                    reason_and_path(&ours.unwrap_err()),
                     ("bad_aspect".to_owned(), "vision.images[0]".to_owned()),
                     "{row}"
                 );
@@ -103,7 +103,7 @@ fn counts_as_the_shared_data() {
 
 /// The table of spec/compose.md §7.
 #[test]
-fn counts_as_the_specification() {
+fn counts_match_the_specification() {
     let presets = [
         "qwen2-vl",
         "qwen2.5-vl",
@@ -132,10 +132,9 @@ fn counts_as_the_specification() {
         ),
         (json!("paligemma-448"), 1024),
         (json!({ "family": "mllama" }), 1),
-        // No thumbnail: one tile is nearest.
+        // No thumbnail: one tile is closest.
         (json!({ "family": "internvl", "tiles": 1, "per": 64 }), 64),
-        // The same grids as the default, in numbers: 672x672 is 48 rows of 48, a break each, and 24
-        // x 24.
+        // The default's grids in numbers: 672x672 is 48 rows of 48 with a break each, plus 24 x 24.
         (json!({ "family": "llava_next", "grid": [[672, 672]] }), 48 * 48 + 48 + 576),
         (
             json!({ "family": "llava_next", "grid": [[672, 672]], "strategy": "full" }),
@@ -155,22 +154,25 @@ fn every_preset_is_a_rule() {
     }
 }
 
-/// Worked out by hand from §7.
+/// Computed by hand from §7.
 #[test]
 fn videos() {
     for (rule, frames, h, w, count) in [
         // 13 x 23 units of 28 are within the bounds; two frames share them.
         ("qwen2-vl", 16, 360, 640, 8 * 13 * 23),
-        // 112 x 112 is too little: 100 * sqrt(100352) / 100 / 28 is 11.3, up.
+        // 112 x 112 is below the minimum: 100 * sqrt(100352) / 100 / 28 is 11.3, rounded up.
         ("qwen2-vl", 1, 100, 100, 12 * 12),
-        // 1092 x 1932 is too much: by 1.8558 to 20.8 x 36.9 units, down.
+        // 1092 x 1932 is above the maximum: divided by 1.8558 it is 20.8 x 36.9 units, rounded
+        // down.
         ("qwen2.5-vl", 2, 1080, 1920, 20 * 36),
-        // 4 x 480 x 640 is too much: five frames by 1.3975 to 10.7 x 14.3 units, down; three steps.
+        // 4 x 480 x 640 is above the maximum: divided by 1.3975, with five frames, it is 10.7 x
+        // 14.3 units, rounded down; three steps.
         ("qwen3-vl", 5, 480, 640, 3 * 10 * 14),
-        // First to 32 x 64; 2 x 32 x 64 is too little: by 5.657 to 5.66 x 11.3 units, up.
+        // First scaled to 32 x 64; 2 x 32 x 64 is below the minimum: times 5.657 it is 5.66 x 11.3
+        // units, rounded up.
         ("qwen3-vl", 2, 10, 20, 6 * 12),
-        // Half a pair is rounded to none, so that a single frame is always too little: by 0.566 to
-        // 11.3 x 11.3 units, up.
+        // Half a pair is rounded to zero, so a single frame is always below the minimum: times
+        // 0.566 it is 11.3 x 11.3 units, rounded up.
         ("qwen3-vl", 1, 640, 640, 12 * 12),
         ("internvl", 3, 10, 10, 3 * 256),
     ] {
@@ -198,7 +200,7 @@ fn expansions() {
         "a I b I",
         "a III[IMG_BREAK]III[IMG_END] b I[IMG_END]",
     );
-    // One side scaled to nothing.
+    // One side is scaled to nothing.
     check(
         json!({ "rule": rows, "image_token": "I", "images": [{ "h": 1, "w": 100 }] }),
         "a I b",
@@ -224,14 +226,14 @@ fn expansions() {
         "<|image|>hi",
         "<|image|>hi",
     );
-    // What was written is not looked at again.
+    // Written text is not searched again.
     let same = json!({ "family": "internvl", "tiles": 1, "per": 2, "token": "I", "start": "<I>", "end": "" });
     check(
         json!({ "rule": same, "image_token": "I", "images": [square, square] }),
         "II",
         "<I>II<I>II",
     );
-    // All images before the text, then the begin token, once.
+    // All images come before the text, then the begin token, once.
     let front = |images: usize| json!({ "rule": { "family": "paligemma", "length": 2 }, "image_token": "I", "images": vec![json!({}); images] });
     check(front(2), "I a I b", "IIII<bos> a  b");
     check(front(1), "I<bos>a", "II<bos>a");
@@ -244,8 +246,8 @@ fn expansions() {
     );
 }
 
-/// Times are means of two frames, to one decimal as Python prints it; the text round the
-/// placeholder goes into the steps.
+/// Times are means of two frames, with one decimal as Python prints it. The texts around the
+/// placeholder move into the steps.
 #[test]
 fn videos_with_times() {
     let rule = json!({ "family": "qwen", "patch": 1, "merge": 1, "min": 1, "max": 4, "video": "volume", "video_min": 1, "video_max": 64 });
@@ -257,10 +259,10 @@ fn videos_with_times() {
         assert_eq!(expand(request, prompt, LIMIT).unwrap().0, expected)
     };
     check(&request, "a<|vision_start|>V<|vision_end|>b", &format!("a{steps}b"));
-    // Only both.
+    // Only if both texts are there.
     check(&request, "a<|vision_start|>Vb", &format!("a<|vision_start|>{steps}b"));
     let two = json!({ "rule": rule, "video_token": "V", "videos": [clip, clip] });
-    // What is between two placeholders belongs to one of them.
+    // A text between two placeholders belongs to one of them.
     check(
         &two,
         "<|vision_start|>V<|vision_end|><|vision_start|>V<|vision_end|>",
@@ -281,9 +283,9 @@ fn videos_with_times() {
 }
 
 #[test]
-fn what_is_known_of_the_bytes_moves_along() {
+fn spans_move_with_the_text() {
     let span = |start, end, path: &str| Span { start, end, path: path.into() };
-    // "<u>I hi" and "I" typed by a user at 7..8.
+    // "<u>I hi", and an "I" typed by the user at 7..8.
     let mut prompt = Prompt {
         text: "<u>I hiI</u>".to_owned(),
         spans: vec![span(5, 8, "messages[0].content[1].text")],
@@ -297,22 +299,24 @@ fn what_is_known_of_the_bytes_moves_along() {
     assert_eq!(prompt.generation, [7..18, 3..7]);
 }
 
+#[track_caller]
+fn check_refused(vision: Value, reason: &str, path: &str) {
+    let error = expand(&vision, "I V", LIMIT).unwrap_err();
+    assert_eq!(reason_and_path(&error), (reason.to_owned(), path.to_owned()), "{vision}");
+}
+
+/// A valid member `vision` with one member replaced.
+fn vision_with(key: &str, value: Value) -> Value {
+    let mut vision = json!({ "rule": "qwen2-vl", "image_token": "I", "images": [{ "h": 10, "w": 10 }],
+        "video_token": "V", "videos": [{ "frames": 2, "h": 10, "w": 10 }] });
+    vision[key] = value;
+    vision
+}
+
 #[test]
-fn refusals() {
-    let size = json!({ "h": 10, "w": 10 });
-    let check = |vision: Value, reason: &str, path: &str| {
-        let error = expand(&vision, "I V", LIMIT).unwrap_err();
-        assert_eq!(why(&error), (reason.to_owned(), path.to_owned()), "{vision}");
-    };
-    let with = |key: &str, value: Value| {
-        let mut vision = json!({ "rule": "qwen2-vl", "image_token": "I", "images": [size], "video_token": "V",
-            "videos": [{ "frames": 2, "h": 10, "w": 10 }] });
-        vision[key] = value;
-        vision
-    };
-    assert!(expand(&with("spare", json!(1)), "I V", LIMIT).is_ok());
-    check(json!([]), "bad_value", "vision");
-    check(json!({}), "missing_field", "vision.rule");
+fn refused_rules() {
+    check_refused(json!([]), "bad_value", "vision");
+    check_refused(json!({}), "missing_field", "vision.rule");
     for (rule, reason, member) in [
         (json!("qwen9-vl"), "bad_value", ""),
         (json!(1), "bad_value", ""),
@@ -364,8 +368,14 @@ fn refusals() {
         (json!({ "family": "internvl", "token": "" }), "bad_value", ".token"),
         (json!({ "family": "paligemma" }), "missing_field", ".length"),
     ] {
-        check(with("rule", rule), reason, &format!("vision.rule{member}"));
+        check_refused(vision_with("rule", rule), reason, &format!("vision.rule{member}"));
     }
+}
+
+#[test]
+fn refused_members() {
+    assert!(expand(&vision_with("spare", json!(1)), "I V", LIMIT).is_ok());
+    let size = json!({ "h": 10, "w": 10 });
     for (key, value, reason, path) in [
         ("image_token", Value::Null, "missing_field", ""),
         ("image_token", json!(""), "bad_value", ""),
@@ -395,15 +405,15 @@ fn refusals() {
     ] {
         let member =
             if path.is_empty() { format!("vision.{key}") } else { format!("vision.{key}{path}") };
-        check(with(key, value), reason, &member);
+        check_refused(vision_with(key, value), reason, &member);
     }
-    // A rule without videos; times that are not known.
-    check(with("rule", json!("pixtral-1024")), "bad_value", "vision.videos[0]");
-    check(with("rule", json!("qwen3-vl")), "missing_field", "vision.videos[0].fps");
+    // A rule without videos; unknown times.
+    check_refused(vision_with("rule", json!("pixtral-1024")), "bad_value", "vision.videos[0]");
+    check_refused(vision_with("rule", json!("qwen3-vl")), "missing_field", "vision.videos[0].fps");
 }
 
 #[test]
-fn no_more_is_written_than_may_be() {
+fn an_expansion_over_the_limit_is_refused() {
     let limited = |vision: Value, limit| {
         let error = expand(&vision, "I", limit).unwrap_err();
         assert_eq!(
@@ -428,11 +438,11 @@ fn no_more_is_written_than_may_be() {
         json!({ "rule": "qwen3-vl", "video_token": "I", "videos": [{ "frames": 1_000_000, "h": 99, "w": 99, "fps": 1 }] }),
         LIMIT,
     );
-    // To the byte.
+    // Exactly the limit.
     let four = json!({ "rule": { "family": "llava", "size": 2, "patch": 1 }, "image_token": "I", "images": [{}] });
     assert_eq!(expand(&four, "I", 4).unwrap().0, "IIII");
     limited(four, 3);
-    // The counts of the vast ones are told where nothing is written.
+    // Large counts are reported as long as nothing is written.
     let vision = read(
         &json!({ "rule": vast, "image_token": "I", "images": [side] }),
         &VisionDefaults::default(),

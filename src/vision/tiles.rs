@@ -1,27 +1,27 @@
-//! An image cut into tiles of one size, with a thumbnail where there are several (family `internvl`
-//! of spec/compose.md §7).
+//! An image cut into tiles of one size, with a thumbnail if there are several (family `internvl` of
+//! spec/compose.md §7).
 
 use super::size::Size;
 
-/// What the tiles are counted by.
+/// Parameters of the family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiles {
     /// Side of a tile, in pixels.
     pub(crate) tile: u32,
     /// The most tiles, without the thumbnail.
     pub(crate) most: u32,
-    /// Tokens of a tile.
+    /// Tokens per tile.
     pub(crate) per: u32,
 }
 
 impl Tiles {
-    /// Tokens of the tiles, the thumbnail among them.
+    /// Tokens of the tiles, including the thumbnail.
     pub(super) fn tokens(self, size: Size) -> u64 {
         let tiles = u64::from(self.count(size));
         u64::from(self.per) * (tiles + u64::from(tiles > 1))
     }
 
-    /// Tiles of the canvas whose shape is nearest to the image's, without the thumbnail.
+    /// Tiles of the canvas whose aspect ratio is closest to the image's, without the thumbnail.
     fn count(self, size: Size) -> u32 {
         let tile = f64::from(self.tile);
         let (mut best, mut least) = (1, f64::INFINITY);

@@ -1,4 +1,4 @@
-//! What a composed template needs from who renders it, since Jinja cannot do it.
+//! Work that a composed template leaves to the host, because Jinja cannot do it.
 
 mod yaml;
 
@@ -6,28 +6,28 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-/// What is done before a template is rendered; nothing for most.
+/// The work before each render; most templates need none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostWork {
-    /// The variable `tools_yaml` is filled.
+    /// Fill the variable `tools_yaml`.
     pub(crate) tools_yaml: Option<ToolsYaml>,
-    /// Arguments of calls that are JSON text are parsed.
+    /// Parse arguments of calls that are JSON text.
     pub(crate) object_arguments: bool,
 }
 
-/// How `tools_yaml` is made.
+/// The form of `tools_yaml`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ToolsYaml {
-    /// A list of one text per tool, not one text of all.
+    /// A list with one text per tool, instead of one text for all tools.
     pub(crate) each: bool,
-    /// Of the tools' `function` members.
+    /// Use the tools' `function` members.
     pub(crate) pick_function: bool,
-    /// Also of an empty list.
+    /// Fill the variable for an empty list too.
     pub(crate) empty: bool,
 }
 
 impl HostWork {
-    /// As bytes that differ where the work differs.
+    /// Bytes that differ if the work differs.
     pub fn key(&self) -> [u8; 5] {
         let yaml = self.tools_yaml;
         [
@@ -39,12 +39,12 @@ impl HostWork {
         ]
     }
 
-    /// The variables that the template needs besides the usual ones.
+    /// The variables that the host adds.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         self.tools_yaml.iter().map(|_| "tools_yaml").collect()
     }
 
-    /// `tools_yaml`, where the template has it and there are tools.
+    /// `tools_yaml`, if the template has it and there are tools.
     pub(crate) fn tools_yaml(&self, tools: &[Value]) -> Option<Value> {
         let ToolsYaml { each, pick_function, empty } = self.tools_yaml?;
         if tools.is_empty() && !empty {
@@ -61,7 +61,8 @@ impl HostWork {
         })
     }
 
-    /// The messages with arguments parsed, where the template wants that and some are JSON text.
+    /// The messages with arguments parsed, if the template wants that and some arguments are JSON
+    /// text.
     pub(crate) fn messages<'a>(&self, messages: &'a [Value]) -> Cow<'a, [Value]> {
         let is_text = |call: &Value| arguments(call).is_some_and(Value::is_string);
         let has_text = |message: &Value| {

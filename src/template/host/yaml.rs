@@ -1,8 +1,8 @@
-//! Declared tools as YAML: Jinja has no filter for it.
+//! Declared tools as YAML, for which Jinja has no filter.
 //!
 //! Block style, two spaces, lists not indented under their key, keys in the caller's order, raw
-//! text beyond ASCII, no folding: what PyYAML's `safe_dump(allow_unicode=True, sort_keys=False,
-//! width=inf)` writes but for strings of several lines, which are in double quotes here.
+//! text beyond ASCII, no folding. This is PyYAML's `safe_dump(allow_unicode=True, sort_keys=False,
+//! width=inf)`, except that strings of several lines are in double quotes here.
 
 use serde_json::{Number, Value};
 
@@ -26,7 +26,7 @@ fn indent(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// The items of a list, the first where the text is, the others on lines of their own.
+/// The items of a list: the first on the current line, the others on their own lines.
 fn list(out: &mut String, items: &[Value], depth: usize) {
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
@@ -89,7 +89,7 @@ fn number(number: &Number) -> String {
     }
     let text = number.as_f64().map_or(text, print_float);
     match text.split_once('e') {
-        // A float of YAML 1.1 has a point.
+        // A float in YAML 1.1 has a point.
         Some((digits, exponent)) if !digits.contains('.') => format!("{digits}.0e{exponent}"),
         _ => text,
     }
@@ -140,8 +140,7 @@ fn double_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Whether the text without quotes is read back as this very string, by the rules of YAML 1.1 for
-/// block style.
+/// Whether YAML 1.1 reads the text without quotes, in block style, as the same string.
 fn is_plain(text: &str) -> bool {
     let mut chars = text.chars();
     let Some(first) = chars.next() else { return false };
@@ -162,7 +161,7 @@ fn is_plain(text: &str) -> bool {
         && !is_special(text)
 }
 
-/// Whether YAML 1.1 reads the text as something else than a string.
+/// Whether YAML 1.1 reads the text as something other than a string.
 fn is_special(text: &str) -> bool {
     const WORDS: [&str; 7] = ["yes", "no", "true", "false", "on", "off", "null"];
     let word = WORDS.iter().any(|word| {
@@ -184,7 +183,7 @@ fn unsigned(text: &str) -> &str {
     text.strip_prefix(['-', '+']).unwrap_or(text)
 }
 
-/// `12`, `1:59`, and so on: parts of 0 to 59 behind the first.
+/// `12`, `1:59`, and so on: after the first number, parts of 0 to 59.
 fn is_sexagesimal(text: &str, first: impl Fn(&str) -> bool) -> bool {
     let mut parts = text.split(':');
     let head = parts.next().unwrap_or_default();
@@ -238,7 +237,7 @@ fn is_float(text: &str) -> bool {
     (number(whole) && fraction(rest)) || (is_sexagesimal(whole, number) && digits(rest))
 }
 
-/// `2024-07-26`, or with a time.
+/// `2024-07-26`, optionally with a time.
 fn is_timestamp(text: &str) -> bool {
     let digits = |text: &str, lengths: std::ops::RangeInclusive<usize>| {
         lengths.contains(&text.len()) && all(text, |b| b.is_ascii_digit())

@@ -213,7 +213,7 @@ impl Prober {
     fn guarded(&self, probe: Probe, log: Option<&Rc<AccessLog>>) -> Result<String, Failure> {
         check_allowed(&self.exceeded)?;
         self.renders.set(self.renders.get() + 1);
-        let mut wanted = log.map_or(ImportMode::Values, ImportMode::Reads);
+        let mut wanted = log.map_or(ImportMode::Plain, ImportMode::Reads);
         let now = probe_time(probe.later);
         let mut variables = Vec::new();
         for (name, json) in self.context(probe) {

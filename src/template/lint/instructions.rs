@@ -1,14 +1,14 @@
-//! Sentences that the template itself adds to prompts in which nobody said them.
+//! Lints of sentences that the template adds to prompts.
 
 use super::{ANSWER, Review, SYSTEM, Severity, cut};
 use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, count};
 
-/// So many words on a line are a sentence, and not a label.
+/// A line with this many words is a sentence, not a label.
 const WORDS: usize = 4;
 
 pub(super) fn review(review: &mut Review<'_>) {
-    // Where tools must be declared, the prompt speaks of them.
+    // A prompt with required tools has sentences about them.
     if review.base.no_tools().as_array().is_some_and(|tools| !tools.is_empty()) {
         return;
     }
@@ -29,7 +29,7 @@ pub(super) fn review(review: &mut Review<'_>) {
                     "adds unless there is a system message"
                 }
                 Ok(text) if text.contains(SYSTEM) => {
-                    "adds to every prompt, also beside a system message"
+                    "adds to every prompt, even with a system message"
                 }
                 _ => "adds to every prompt",
             },
@@ -48,7 +48,7 @@ pub(super) fn review(review: &mut Review<'_>) {
         .render(Probe { add_generation_prompt: true, ..review.base.probe(vec![user]) });
     let prompt = prompt.map(|prompt| sentences(&prompt)).unwrap_or_default();
     let prompt = prompt.iter().filter(|sentence| !plain.contains(*sentence));
-    prompt.for_each(|sentence| added.push("adds where a generation prompt is asked for", sentence));
+    prompt.for_each(|sentence| added.push("adds to every generation prompt", sentence));
     for (what, texts) in added.0 {
         let line = line_of(review, &texts[0]);
         let more = match texts.len() {
@@ -62,7 +62,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     }
 }
 
-/// What is added where: texts in the order of the prompt.
+/// Sentences by where they are added, in the order of the prompt.
 #[derive(Default)]
 struct AddedSentences(Vec<(&'static str, Vec<String>)>);
 
@@ -75,7 +75,7 @@ impl AddedSentences {
     }
 }
 
-/// Text of at least some words, between markers and what the probes say.
+/// Texts of at least a few words, between markers and the texts of probes.
 fn sentences(prompt: &str) -> Vec<String> {
     let mut text = prompt.to_owned();
     for needle in [USER, ANSWER, SYSTEM] {
@@ -83,20 +83,21 @@ fn sentences(prompt: &str) -> Vec<String> {
     }
     let mut found: Vec<String> = Vec::new();
     for run in without_markers(&text).split('\0') {
-        // A role's name on its own line is no part of the sentence.
-        let mut lines = run.trim().lines().skip_while(|line| words(line) < 2).collect::<Vec<_>>();
+        // A role name on its own line is not part of the sentence.
+        let mut lines =
+            run.trim().lines().skip_while(|line| count_words(line) < 2).collect::<Vec<_>>();
         while lines
             .last()
-            .is_some_and(|line| words(line) < 2 && !line.trim_end().ends_with(['.', '!']))
+            .is_some_and(|line| count_words(line) < 2 && !line.trim_end().ends_with(['.', '!']))
         {
             lines.pop();
         }
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else { continue };
-        // The same bytes as in the prompt.
+        // A slice of the run keeps the bytes of the prompt.
         let start = first.as_ptr() as usize - run.as_ptr() as usize;
         let end = last.as_ptr() as usize - run.as_ptr() as usize + last.len();
         let sentence = run[start..end].trim();
-        if sentence.lines().any(|line| words(line) >= WORDS)
+        if sentence.lines().any(|line| count_words(line) >= WORDS)
             && !found.iter().any(|known| known == sentence)
         {
             found.push(sentence.to_owned());
@@ -105,7 +106,7 @@ fn sentences(prompt: &str) -> Vec<String> {
     found
 }
 
-/// Replaces `<…>` and `[…]` of one word by a mark.
+/// Replaces `<…>` and `[…]` of one word by NUL.
 fn without_markers(text: &str) -> String {
     let mut rest = text;
     let mut cleaned = String::with_capacity(text.len());
@@ -113,8 +114,8 @@ fn without_markers(text: &str) -> String {
         let close = if rest[at..].starts_with('<') { '>' } else { ']' };
         let end = rest[at..].find(|c: char| c == close || c.is_whitespace() || c == '\0');
         let is_open = |end: &usize| rest[at + end..].starts_with(close);
-        // `within <tools></tools> tags` speaks of tags.
-        let spoken = |end: &usize| {
+        // `within <tools></tools> tags` is a sentence about tags.
+        let in_sentence = |end: &usize| {
             let before = rest[..at].ends_with(' ') || cleaned.ends_with('>') && at == 0;
             let after = rest[at + end + 1..]
                 .trim_start_matches(' ')
@@ -122,7 +123,7 @@ fn without_markers(text: &str) -> String {
             close == '>' && before && after && !rest[at..at + end].contains('|')
         };
         match end.filter(is_open) {
-            Some(end) if spoken(&end) => {
+            Some(end) if in_sentence(&end) => {
                 cleaned.push_str(&rest[..at + end + 1]);
                 rest = &rest[at + end + 1..];
             }
@@ -141,8 +142,8 @@ fn without_markers(text: &str) -> String {
     cleaned
 }
 
-/// How many words there are.
-fn words(text: &str) -> usize {
+/// The number of words.
+fn count_words(text: &str) -> usize {
     let is_word = |word: &&str| {
         let word = word.trim_matches(|c: char| c.is_ascii_punctuation());
         !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '-')
@@ -150,16 +151,16 @@ fn words(text: &str) -> usize {
     text.split_whitespace().filter(is_word).count()
 }
 
-/// Where the source has the beginning of this sentence.
+/// The line of the source where this sentence starts.
 fn line_of(review: &Review<'_>, sentence: &str) -> Option<usize> {
     let beginning: String = sentence.chars().take(24).collect();
     let whole = review.source.texts.iter().find_map(|site| {
         let at = site.text.find(&beginning)?;
         Some(site.line + count(&site.text[..at], "\n"))
     });
-    // Or the text that the sentence begins with.
+    // Or the line of a text that the sentence starts with.
     let start = || {
-        let begins = |text: &str| words(text) >= 2 && sentence.starts_with(text);
+        let begins = |text: &str| count_words(text) >= 2 && sentence.starts_with(text);
         review.source.texts.iter().find(|site| begins(site.text.trim())).map(|site| site.line)
     };
     whole.or_else(start)

@@ -1,4 +1,4 @@
-//! What a request says and the prompt does not: seen in a render that succeeds.
+//! Lints of parts of a request that are not in the prompt, although it renders.
 
 use serde_json::{Value, json};
 
@@ -18,17 +18,17 @@ pub(super) fn review(review: &mut Review<'_>) {
         turn["reasoning_content"] = "reasoning_needle".into();
         let text = review.render(vec![user, turn]);
         if text.is_ok_and(|text| !text.contains("reasoning_needle") && text.contains(ANSWER)) {
-            let message = "reasoning of an assistant message does not reach the prompt in any form";
+            let message = "the reasoning of an assistant message is not in the prompt in any form";
             review.add(Severity::Info, "drops_reasoning", None, message);
         }
     } else if drops_old_reasoning(review) {
-        let message = "reasoning of turns before the last user message does not reach the prompt";
+        let message = "the reasoning of turns before the last user message is not in the prompt";
         review.add(Severity::Info, "drops_old_reasoning", None, message);
     }
 }
 
-/// Whether reasoning shows in no turn before the last user message, with a call or without: seen,
-/// not only not seen.
+/// Whether reasoning is in no turn before the last user message, with a call or without. True only
+/// if such a turn rendered without its reasoning.
 fn drops_old_reasoning(review: &Review<'_>) -> bool {
     let details = &review.traits.details;
     let caps = &review.traits.caps;
@@ -72,10 +72,10 @@ fn messages(review: &mut Review<'_>) {
             Severity::Warning,
             "drops_system",
             None,
-            "a system message does not reach the prompt",
+            "a system message is not in the prompt",
         );
     } else if text.is_ok() && review.traits.details.later_system == Fate::Lost {
-        let message = "a system message that is not the first message does not reach the prompt";
+        let message = "a system message after the first message is not in the prompt";
         review.add(Severity::Warning, "drops_later_system", None, message);
     }
     if review.traits.details.developer == Fate::Lost {
@@ -83,7 +83,7 @@ fn messages(review: &mut Review<'_>) {
             Severity::Warning,
             "drops_developer",
             None,
-            "a developer message does not reach the prompt",
+            "a developer message is not in the prompt",
         );
     }
     let first = review.base.message("user", "first_needle");
@@ -94,7 +94,7 @@ fn messages(review: &mut Review<'_>) {
                 Severity::Error,
                 "drops_last_user",
                 None,
-                "the last user message does not reach the prompt",
+                "the last user message is not in the prompt",
             );
         }
         if !text.contains("first_needle") {
@@ -102,7 +102,7 @@ fn messages(review: &mut Review<'_>) {
                 Severity::Error,
                 "drops_history",
                 None,
-                "an earlier user message does not reach the prompt",
+                "an earlier user message is not in the prompt",
             );
         }
         if !text.contains(ANSWER) {
@@ -110,7 +110,7 @@ fn messages(review: &mut Review<'_>) {
                 Severity::Error,
                 "drops_answers",
                 None,
-                "an earlier assistant message does not reach the prompt",
+                "an earlier assistant message is not in the prompt",
             );
         }
     }
@@ -123,14 +123,14 @@ fn messages(review: &mut Review<'_>) {
         let what = match (text.contains("first_part"), text.contains("second_part")) {
             (true, true) => return,
             (false, false) => "content as a list of text parts",
-            (false, true) => "the first of two text parts of a content",
-            (true, false) => "the second of two text parts of a content",
+            (false, true) => "the first of two text parts",
+            (true, false) => "the second of two text parts",
         };
         review.add(
             Severity::Warning,
             "drops_content_parts",
             None,
-            format!("{what} does not reach the prompt"),
+            format!("{what} is not in the prompt"),
         );
     }
 }
@@ -140,12 +140,12 @@ fn tools(review: &mut Review<'_>) {
     let (user, call, result) = (review.user(), review.plain_call(), review.result());
     let declared = review.render_called(vec![user.clone()]);
     if declared.is_ok() && !caps.supports_tools {
-        review.add(Severity::Info, "drops_tools", None, "declared tools do not reach the prompt");
+        review.add(Severity::Info, "drops_tools", None, "declared tools are not in the prompt");
     }
     let Ok(text) = review.render_called(vec![user.clone(), call.clone(), result.clone()]) else {
         return;
     };
-    // A template that knows nothing of tools is no trap, one that knows half of them is.
+    // A template without tools is plain; one that shows some of their parts is a trap.
     let severity = if caps.supports_tools { Severity::Error } else { Severity::Info };
     if !caps.supports_tool_calls {
         if !text.contains("value_needle") {
@@ -153,7 +153,7 @@ fn tools(review: &mut Review<'_>) {
                 severity,
                 "drops_tool_calls",
                 None,
-                "the tool calls of an assistant message do not reach the prompt",
+                "the tool calls of an assistant message are not in the prompt",
             );
         }
         if !text.contains(super::RESULT) {
@@ -161,7 +161,7 @@ fn tools(review: &mut Review<'_>) {
                 severity,
                 "drops_tool_results",
                 None,
-                "the results of tool calls do not reach the prompt",
+                "the results of tool calls are not in the prompt",
             );
         }
         return;
@@ -171,7 +171,7 @@ fn tools(review: &mut Review<'_>) {
             Severity::Error,
             "drops_tool_results",
             None,
-            "the results of tool calls do not reach the prompt",
+            "the results of tool calls are not in the prompt",
         );
     }
     let form = review.form();
@@ -193,22 +193,22 @@ fn tools(review: &mut Review<'_>) {
         .render_called(messages)
         .is_ok_and(|text| !text.contains("value_needle") || !text.contains("other_value"))
     {
-        let message = "of two tool calls in one message, only one reaches the prompt";
+        let message = "only one of two tool calls in a message is in the prompt";
         review.add(Severity::Warning, "drops_parallel_calls", None, message);
     }
     let mut spoken = call;
     spoken["content"] = review.base.content(ANSWER);
     if review.render_called(vec![user, spoken, result]).is_ok_and(|text| !text.contains(ANSWER)) {
-        let message = "the text of an assistant message with tool calls does not reach the prompt";
+        let message = "the content of an assistant message with tool calls is not in the prompt";
         review.add(Severity::Warning, "drops_content_beside_calls", None, message);
     } else if review.traits.details.reasoning_with_calls == WithCalls::ReasoningOnly {
-        let message = "the text of an assistant message with reasoning and tool calls does not reach the prompt";
+        let message = "the content of an assistant message with reasoning and tool calls is not in the prompt";
         review.add(Severity::Warning, "drops_content_beside_reasoning", None, message);
     }
     if caps.supports_reasoning
         && review.traits.details.reasoning_with_calls == WithCalls::ContentOnly
     {
-        let message = "the reasoning of an assistant message with text and tool calls does not reach the prompt";
+        let message = "the reasoning of an assistant message with content and tool calls is not in the prompt";
         review.add(Severity::Info, "drops_reasoning_beside_calls", None, message);
     }
 }

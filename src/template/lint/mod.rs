@@ -1,8 +1,8 @@
-//! What a reviewer of a template would want to know: its source and its prober in, findings with
-//! their lines out.
+//! Lints: what the author of a template should know. A source and a prober in, lints with their
+//! lines out.
 //!
-//! Every finding is seen in a render or stands in the source; what an engine error or a limit
-//! leaves open is no finding. Codes: docs/templates.md.
+//! Every lint is seen in a render or in the source. A render that ends in an engine error or a
+//! limit gives no lint. Codes: docs/templates.md.
 
 mod instructions;
 mod losses;
@@ -25,19 +25,19 @@ use super::probe::traits::{NoContent, Traits};
 use super::templates::{CHATML, TOOL_USE};
 use crate::jinja::Inspection;
 
-/// How many findings one template may have.
+/// The most lints of one template.
 const MOST: usize = 50;
-/// How much of a template's text is shown.
+/// The most characters of template text in a message.
 const SHOWN: usize = 200;
 
-/// How bad a finding is.
+/// How bad a lint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Something that can never work, or is lost without a trace.
+    /// It can never work, or content is lost silently.
     Error,
     /// Common conversations fail or change.
     Warning,
-    /// Worth knowing.
+    /// Good to know.
     Info,
 }
 
@@ -52,7 +52,7 @@ impl Severity {
     }
 }
 
-/// Something about a template that is not an error of the library but that its user should know.
+/// A remark on a chat template that its author should read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lint {
     /// Stable, for programs.
@@ -63,7 +63,7 @@ pub struct Lint {
     pub message: String,
     /// `default`, `tool_use`, or `chatml` (the built-in one).
     pub template: &'static str,
-    /// Line of the template, from 1, where there is one.
+    /// Line of the template, from 1, if known.
     pub line: Option<usize>,
 }
 
@@ -87,18 +87,21 @@ pub(super) fn tool_use_ignored(failure: &Failure) -> Lint {
     Lint {
         code: "tool_use_template_ignored",
         severity: Severity::Error,
-        message: format!("the tool_use template is ignored: {}", failure.message),
+        message: format!(
+            "the tool_use template is ignored because it does not parse: {}",
+            failure.message
+        ),
         template: TOOL_USE,
         line: failure.line,
     }
 }
 
-/// There is no template.
+/// The file has no template.
 pub(super) fn built_in() -> Lint {
     Lint {
         code: "no_chat_template",
         severity: Severity::Warning,
-        message: "there is no chat template; ChatML stands in for it".to_owned(),
+        message: "the file has no chat template; the built-in ChatML is used".to_owned(),
         template: CHATML,
         line: None,
     }
@@ -116,7 +119,7 @@ pub(super) fn review(
     source::review(&mut review);
     match &base.plain {
         Err(failure) => {
-            let message = format!("not even one user message renders: {}", failure.message);
+            let message = format!("a single user message does not render: {}", failure.message);
             review.add(Severity::Error, "does_not_render", failure.line, message);
         }
         Ok(_) => {
@@ -161,7 +164,7 @@ impl Review<'_> {
         self.lints.push(Lint { code, severity, message, template: self.name, line });
     }
 
-    /// Whether this was found.
+    /// Whether there is a lint with this code.
     fn has(&self, code: &str) -> bool {
         self.lints.iter().any(|lint| lint.code == code)
     }
@@ -182,17 +185,17 @@ impl Review<'_> {
         self.base.render(messages)
     }
 
-    /// The prompt with the tools declared that the calls are of.
+    /// The prompt with the called tools declared.
     fn render_called(&self, messages: Vec<Value>) -> RenderResult {
         self.base.render_with(messages, &self.tools())
     }
 
-    /// Those tools.
+    /// The called tools.
     fn tools(&self) -> Value {
         json!([tool(CALLED), tool(SECOND)])
     }
 
-    /// The form in which calls show; where they do not, the one that fails the least.
+    /// The form in which calls show; if they do not show, the form that fails least.
     fn form(&self) -> ExchangeForm {
         let form = ExchangeForm::of(self.traits);
         let content =
@@ -205,7 +208,7 @@ impl Review<'_> {
         self.form().call_of(self.base, CALLED, arguments)
     }
 
-    /// The message that calls a tool.
+    /// An assistant message that calls a tool.
     fn plain_call(&self) -> Value {
         self.call(json!({ "argument": "value_needle" }))
     }
@@ -219,7 +222,7 @@ impl Review<'_> {
     }
 }
 
-/// The beginning of a text, on one line.
+/// The start of a text, on one line.
 fn cut(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(SHOWN) {

@@ -1,10 +1,11 @@
-//! What changes a prompt apart from its own messages: the order they are put in, the date, what was
-//! said later.
+//! Lints of prompts that depend on more than their messages in order: moved messages, the date,
+//! later turns.
 
 use serde_json::Value;
 
 use super::{Review, Severity};
 use crate::probing::Probe;
+use crate::probing::diff::common_prefix;
 use crate::template::probe::baseline::count;
 use crate::template::probe::generation_prompt::start_of_unfinished_marker;
 
@@ -25,22 +26,20 @@ fn positions(review: &mut Review<'_>) {
         let messages =
             roles.iter().zip(said).map(|(role, text)| base.message(role, text)).collect();
         let Ok(text) = review.render(messages) else { continue };
-        let places: Vec<Option<usize>> = said.iter().map(|text_of| text.find(text_of)).collect();
-        let shown: Vec<usize> = places.iter().flatten().copied().collect();
+        let positions: Vec<Option<usize>> = said.iter().map(|needle| text.find(needle)).collect();
+        let shown: Vec<usize> = positions.iter().flatten().copied().collect();
         if !shown.is_sorted() {
             let what = if skipped == 0 {
-                "a system message stands behind later messages"
+                "a system message comes after later messages"
             } else {
-                "messages change places"
+                "messages are not in their order"
             };
             let message = format!("{what} in the prompt of a longer conversation");
             review.add(Severity::Warning, "reorders_messages", None, message);
         }
         if let Some(twice) = said.iter().zip(roles).find(|(said, _)| count(&text, said) > 1) {
-            let message = format!(
-                "the content of a message of role {} is in the prompt more than once",
-                twice.1
-            );
+            let message =
+                format!("the content of a {} message is in the prompt more than once", twice.1);
             review.add(Severity::Warning, "repeats_content", None, message);
         }
         if shown.len() == said.len() {
@@ -49,7 +48,7 @@ fn positions(review: &mut Review<'_>) {
     }
 }
 
-/// Whether what was sent for the first question is still how the prompt of the second one begins.
+/// Whether the prompt of the second question starts with that of the first question.
 fn prefix(review: &mut Review<'_>) {
     let base = review.base;
     let first = || vec![base.message("user", QUESTIONS[0])];
@@ -75,13 +74,13 @@ fn prefix(review: &mut Review<'_>) {
         else {
             continue;
         };
-        // The generation prompt itself may well be another one than the answer's beginning.
-        let kept = shared(&ended, &prompt);
-        let same = shared(&prompt[..kept], &next);
+        // The generation prompt may differ from the start of the answer.
+        let kept = common_beginning(&ended, &prompt);
+        let same = common_beginning(&prompt[..kept], &next);
         if same < kept && prompt[same..kept].chars().any(|c| !c.is_whitespace()) {
             let message = format!(
-                "an answered prompt{when} is not how the next one begins: they differ from byte {same} of {kept} on, so that a \
-                 prompt cache starts over there"
+                "the next prompt of a conversation{when} does not start with the previous one: \
+                 they differ from byte {same} of {kept}, where a prompt cache starts over"
             );
             review.add(Severity::Info, "breaks_prompt_cache", None, message);
             return;
@@ -89,13 +88,9 @@ fn prefix(review: &mut Review<'_>) {
     }
 }
 
-/// How many bytes two texts begin with in common; no half characters or markers.
-fn shared(a: &str, b: &str) -> usize {
-    let mut cut = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    while !a.is_char_boundary(cut) {
-        cut -= 1;
-    }
-    start_of_unfinished_marker(a, cut)
+/// The length of the common prefix, without a marker that is cut.
+fn common_beginning(a: &str, b: &str) -> usize {
+    start_of_unfinished_marker(a, common_prefix(a, b))
 }
 
 fn date(review: &mut Review<'_>) {
@@ -119,26 +114,20 @@ fn date(review: &mut Review<'_>) {
         let (now, then) = (at(0, tools), at(later, tools));
         now.is_ok() && then.is_ok() && now != then
     };
-    // 100 days and a minute and a second: another day of another month.
+    // 100 days, a minute and a second later is another day of another month.
     const DAYS: i64 = 100 * 86_400;
     let none = review.base.no_tools();
     let (severity, message) = if differs(61, none) {
-        (
-            Severity::Warning,
-            "the prompt has the time of day in it: no two prompts begin alike, and no prompt cache helps",
-        )
+        (Severity::Warning, "the prompt contains the time of day: a prompt cache never helps")
     } else if differs(DAYS, none) {
-        (
-            Severity::Warning,
-            "the prompt has the date in it: it changes from day to day, and prompt caches start over",
-        )
+        (Severity::Warning, "the prompt contains the date: prompt caches start over every day")
     } else if differs(DAYS, &tools) {
         (
             Severity::Warning,
-            "the prompt has the date in it when tools are declared: prompt caches start over every day",
+            "the prompt contains the date when tools are declared: prompt caches start over every day",
         )
     } else {
-        (Severity::Info, "asks for the date, though not in a plain conversation")
+        (Severity::Info, "the template reads the date, but not in a plain conversation")
     };
     review.add(severity, "depends_on_date", Some(line), message);
 }

@@ -1,8 +1,8 @@
-//! Values that show as Python prints them: None, Undefined, True, lists and objects with single
+//! Lints of values in Python's notation: None, Undefined, True, lists and objects with single
 //! quotes.
 //!
-//! Each is a pair of renders that differ in one value, so that what a template says of its own
-//! accord is not counted.
+//! Each compares two renders that differ in one value, so that the template's own text does not
+//! count.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn contents(review: &mut Review<'_>) {
     let base = review.base;
     let text = review.render(vec![json!({ "role": "user", "content": parts("part_needle") })]);
     if text.is_ok_and(|text| text.contains("'text': 'part_needle'")) {
-        let message = "content as a list of text parts shows as Python prints a list";
+        let message = "content as a list of text parts is printed as a Python list";
         review.add(Severity::Warning, "prints_python_repr", None, message);
     }
     let turn = |form: NoContent| {
@@ -32,7 +32,7 @@ fn contents(review: &mut Review<'_>) {
     let text = review.render(turn(NoContent::Null));
     review.compare_prints(
         "None",
-        "an assistant message with content null (before it is left out, as transformers does)",
+        "an assistant message with null content (which transformers removes)",
         &text,
         &control,
     );
@@ -67,14 +67,14 @@ fn tools(review: &mut Review<'_>) {
     let text = render(typed.clone());
     typed["function"]["parameters"]["properties"]["declared_parameter"]["default"] = json!(1);
     let control = render(typed);
-    review.compare_prints("None", "a declared parameter with default null", &text, &control);
+    review.compare_prints("None", "a declared parameter with a null default", &text, &control);
     let printed =
         |text: &RenderResult, needle: &str| text.as_ref().is_ok_and(|text| text.contains(needle));
     if printed(&full, "'declared_parameter': {") {
-        let message = "declared tools show as Python prints them, not as JSON";
+        let message = "declared tools are printed in Python notation, not as JSON";
         review.add(Severity::Warning, "prints_python_repr", None, message);
     } else if printed(&control, "['first_enum', 'second_enum']") {
-        let message = "a list in a declared tool shows as Python prints it, not as JSON";
+        let message = "a list in a declared tool is printed in Python notation, not as JSON";
         review.add(Severity::Warning, "prints_python_repr", None, message);
     }
 }
@@ -88,25 +88,24 @@ fn calls(review: &mut Review<'_>) {
         review.render_called(vec![user.clone(), review.call(arguments), result.clone()])
     };
     let control = exchange(review, json!({ "a": 1 }));
-    // A template that writes calls as Python means what it prints.
+    // A template that writes calls as Python uses this notation on purpose.
     let python = control.as_ref().is_ok_and(|text| text.contains(&format!("{CALLED}(")));
     if !python {
         let null = exchange(review, json!({ "a": null }));
-        review.compare_prints("None", "a call with an argument that is null", &null, &control);
+        review.compare_prints("None", "a call with a null argument", &null, &control);
         let boolean = exchange(review, json!({ "a": true }));
         if more("True", &boolean, &control) {
-            let message = "an argument of a call that is true shows as True, as Python prints it";
+            let message = "an argument that is true is printed as True, in Python notation";
             review.add(Severity::Warning, "prints_python_repr", None, message);
         }
-        // Also where the template would rather have text: objects are what transformers' users
-        // send.
+        // Objects are tried even if the template prefers text: users of transformers send objects.
         let form = ExchangeForm { object: true, ..review.form() };
         let nested =
             form.call_of(review.base, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
         let nested = review.render_called(vec![user.clone(), nested, result.clone()]);
         if nested.is_ok_and(|text| text.contains("'inner_key': ['inner_value']")) {
             let message =
-                "an argument of a call that is an object shows as Python prints it, not as JSON";
+                "an argument that is an object is printed in Python notation, not as JSON";
             review.add(Severity::Warning, "prints_python_repr", None, message);
         }
     }
@@ -116,7 +115,7 @@ fn calls(review: &mut Review<'_>) {
     }
     let named = review.render_called(vec![user.clone(), review.plain_call(), result]);
     let text = review.render_called(vec![user.clone(), review.plain_call(), nameless.clone()]);
-    review.compare_prints("None", "a tool result without the tool's name", &text, &named);
+    review.compare_prints("None", "a tool result without the name of the tool", &text, &named);
     let with_content = |content: Option<Value>| {
         let mut call = review.plain_call();
         match (content, &mut call) {
@@ -131,12 +130,17 @@ fn calls(review: &mut Review<'_>) {
         if control.is_ok() { control } else { with_content(Some(review.base.content(" "))) };
     let (absent, null) = (with_content(None), with_content(Some(Value::Null)));
     if more("None", &absent, &control) || more("Undefined", &absent, &control) {
-        review.compare_prints("None", "a call without a member content", &absent, &control);
-        review.compare_prints("Undefined", "a call without a member content", &absent, &control);
+        review.compare_prints("None", "a call without the member `content`", &absent, &control);
+        review.compare_prints(
+            "Undefined",
+            "a call without the member `content`",
+            &absent,
+            &control,
+        );
     } else {
         review.compare_prints(
             "None",
-            "a call with content null (before it is left out, as transformers does)",
+            "a call with null content (which transformers removes)",
             &null,
             &control,
         );
@@ -144,7 +148,7 @@ fn calls(review: &mut Review<'_>) {
 }
 
 impl Review<'_> {
-    /// A finding when the word occurs more often than in the control.
+    /// Adds a lint if the word occurs more often than in the control.
     fn compare_prints(
         &mut self,
         word: &str,
@@ -153,9 +157,9 @@ impl Review<'_> {
         control: &RenderResult,
     ) {
         if more(word, text, control) {
-            // Nobody sends these as they are: transformers leaves out what is null.
+            // Rarely sent: transformers removes null content.
             let severity =
-                if what.contains("content null") { Severity::Info } else { Severity::Warning };
+                if what.contains("null content") { Severity::Info } else { Severity::Warning };
             self.add(
                 severity,
                 "prints_none",
@@ -168,10 +172,10 @@ impl Review<'_> {
 
 fn more(word: &str, text: &RenderResult, control: &RenderResult) -> bool {
     let (Ok(text), Ok(control)) = (text, control) else { return false };
-    words(text, word) > words(control, word)
+    count_words(text, word) > count_words(control, word)
 }
 
-/// How often this word occurs as a whole.
-fn words(text: &str, word: &str) -> usize {
+/// How often the whole word occurs.
+fn count_words(text: &str, word: &str) -> usize {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|found| *found == word).count()
 }

@@ -1,4 +1,4 @@
-//! Conversations of common shapes that the template refuses, or fails on, while a plain one
+//! Lints of common conversations that the template refuses or fails on, although a plain one
 //! renders.
 
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub(super) fn review(review: &mut Review<'_>) {
         let mut bare = tool(CALLED);
         bare["function"] = json!({ "name": CALLED });
         let text = base.render_with(vec![base.user()], &json!([bare]));
-        review.compare("raises_on_bare_tool", "a tool with a name and nothing else", &text);
+        review.compare("raises_on_bare_tool", "a tool with only a name", &text);
         calls(review);
     }
 }
@@ -40,12 +40,12 @@ fn roles(review: &mut Review<'_>) {
     let text = review.render(one(&[&user, &user]));
     review.compare("raises_on_two_users", "two user messages in a row", &text);
     let text = review.render(one(&[&user, &answer, &user]));
-    if !review.compare("raises_on_assistant", "an answered user message before the last", &text) {
+    if !review.compare("raises_on_assistant", "an earlier question and its answer", &text) {
         return;
     }
     if takes_system {
         let text = review.render(one(&[&user, &answer, &system, &user]));
-        review.compare("raises_on_later_system", "a system message in the middle", &text);
+        review.compare("raises_on_later_system", "a system message after an answer", &text);
     }
     for (code, what, messages) in [
         (
@@ -53,8 +53,16 @@ fn roles(review: &mut Review<'_>) {
             "two assistant messages in a row",
             one(&[&user, &answer, &answer, &user]),
         ),
-        ("raises_on_assistant_first", "an assistant message in front", one(&[&answer, &user])),
-        ("raises_on_assistant_last", "an assistant message at the end", one(&[&user, &answer])),
+        (
+            "raises_on_assistant_first",
+            "an assistant message as the first message",
+            one(&[&answer, &user]),
+        ),
+        (
+            "raises_on_assistant_last",
+            "an assistant message as the last message",
+            one(&[&user, &answer]),
+        ),
     ] {
         let text = review.render(messages);
         review.compare(code, what, &text);
@@ -80,113 +88,29 @@ fn contents(review: &mut Review<'_>) {
 }
 
 fn calls(review: &mut Review<'_>) {
-    let base = review.base;
-    let (user, call, result) = (review.user(), review.plain_call(), review.result());
-    let exchange = |call: Value| vec![user.clone(), call, result.clone()];
-    let alone = review.render_called(vec![user.clone(), call.clone()]);
-    let answered = review.render_called(exchange(call.clone()));
-    let (caps, form) = (&review.traits.caps, review.form());
+    let exchange = Exchange::of(review);
+    let (user, call, result) = (&exchange.user, &exchange.call, &exchange.result);
+    let unanswered = review.render_called(vec![user.clone(), call.clone()]);
+    let answered = review.render_called(exchange.with_call(call.clone()));
     if answered.is_err() {
-        match &alone {
+        match &unanswered {
             Ok(_) => {
                 review.compare("raises_on_tool_result", "the result of a tool call", &answered)
             }
-            // In this form at least; none shows.
-            Err(_) => review.compare("raises_on_tool_call", "a tool call", &alone),
+            // No form shows, and this one fails least.
+            Err(_) => review.compare("raises_on_tool_call", "a tool call", &unanswered),
         };
         return;
     }
-    if !caps.supports_tool_calls {
-        // What is made of a call that is not shown is no matter of its shape.
+    if !review.traits.caps.supports_tool_calls {
+        // The shape of a call that is not shown does not matter.
         return;
     }
-    let mut other = call.clone();
-    let text = json!({ "argument": "value_needle" }).to_string();
-    let arguments = &mut other["tool_calls"][0]["function"]["arguments"];
-    let (code, what) = if arguments.is_object() {
-        *arguments = text.into();
-        ("raises_on_string_arguments", "arguments of a call as JSON text")
-    } else {
-        *arguments = json!({ "argument": "value_needle" });
-        ("raises_on_object_arguments", "arguments of a call as an object")
-    };
-    let one = |id: &str, name: &str| {
-        let mut call = call["tool_calls"][0].clone();
-        call["id"] = id.into();
-        call["function"]["name"] = name.into();
-        call
-    };
-    let with_content = |content: Option<Value>| {
-        let mut message = Value::Object(content::without_content(base, NoContent::Absent));
-        if let Some(content) = content {
-            message["content"] = content;
-        }
-        message["tool_calls"] = call["tool_calls"].clone();
-        message
-    };
-    let mut second_result = result.clone();
-    second_result["tool_call_id"] = SECOND_ID.into();
-    second_result["name"] = SECOND.into();
-    let both = form.calls(base, &[one(ID, CALLED), one(SECOND_ID, SECOND)]);
-    let parallel = vec![user.clone(), both, result.clone(), second_result];
-    let long = "call_0123456789abcdef";
-    let mut long_result = result.clone();
-    long_result["tool_call_id"] = long.into();
-    let mut nameless = result.clone();
-    if let Value::Object(message) = &mut nameless {
-        message.shift_remove("name");
-    }
-    let mut reasoning = with_content(Some(base.content(ANSWER)));
-    reasoning[reasoning_turns::field(review.traits.caps.reasoning_format)
-        .unwrap_or("reasoning_content")] = "reasoning".into();
-    let mut chain = exchange(call.clone());
-    chain.push(user.clone());
-    let shapes: [(&'static str, &str, Vec<Value>); 11] = [
-        (code, what, exchange(other)),
-        (
-            "raises_on_absent_content_beside_calls",
-            "a tool call without a member content",
-            exchange(with_content(None)),
-        ),
-        (
-            "raises_on_null_content_beside_calls",
-            "a tool call with content null (before it is left out, as transformers does)",
-            exchange(with_content(Some(Value::Null))),
-        ),
-        (
-            "raises_on_content_beside_calls",
-            "a tool call with text beside it",
-            exchange(with_content(Some(base.content(ANSWER)))),
-        ),
-        (
-            "raises_on_reasoning_beside_calls",
-            "a tool call with reasoning and text beside it",
-            exchange(reasoning),
-        ),
-        (
-            "raises_on_null_argument",
-            "a tool call with an argument that is null",
-            exchange(review.call(json!({ "a": null }))),
-        ),
-        (
-            "raises_on_empty_arguments",
-            "a tool call without arguments",
-            exchange(review.call(json!({}))),
-        ),
-        ("raises_on_parallel_calls", "two tool calls in one message", parallel),
-        (
-            "raises_on_long_call_ids",
-            "ids of calls that are not nine letters and digits",
-            vec![user.clone(), form.calls(base, &[one(long, CALLED)]), long_result],
-        ),
-        (
-            "raises_on_result_without_name",
-            "a tool result without the tool's name",
-            vec![user.clone(), call.clone(), nameless],
-        ),
-        ("raises_on_user_after_result", "a user message after a tool result", chain),
-    ];
-    for (code, what, messages) in shapes {
+    let conversations = std::iter::once(exchange.other_argument_form())
+        .chain(exchange.contents(review))
+        .chain(exchange.argument_values(review))
+        .chain(exchange.results(review));
+    for (code, what, messages) in conversations {
         let text = review.render_called(messages);
         review.compare(code, what, &text);
     }
@@ -197,7 +121,9 @@ fn calls(review: &mut Review<'_>) {
         review.compare("raises_on_answered_result", "an answer after a tool result", &text);
     }
     // The prompt of a request ends in a generation prompt.
-    let probe = Probe { add_generation_prompt: true, ..base.probe(exchange(call.clone())) };
+    let base = review.base;
+    let messages = exchange.with_call(call.clone());
+    let probe = Probe { add_generation_prompt: true, ..base.probe(messages) };
     let text = base.prober.render(Probe { tools: Some(review.tools()), ..probe });
     review.compare(
         "raises_on_prompt_after_result",
@@ -206,18 +132,142 @@ fn calls(review: &mut Review<'_>) {
     );
 }
 
+/// A code, what is tried, and the conversation that tries it.
+type ShapeProbe = (&'static str, &'static str, Vec<Value>);
+
+/// A tool call and its result, in the form that shows, and variations of them.
+struct Exchange {
+    user: Value,
+    call: Value,
+    result: Value,
+}
+
+impl Exchange {
+    fn of(review: &Review<'_>) -> Exchange {
+        Exchange { user: review.user(), call: review.plain_call(), result: review.result() }
+    }
+
+    fn with_call(&self, call: Value) -> Vec<Value> {
+        vec![self.user.clone(), call, self.result.clone()]
+    }
+
+    fn other_argument_form(&self) -> ShapeProbe {
+        let mut call = self.call.clone();
+        let object = json!({ "argument": "value_needle" });
+        let arguments = &mut call["tool_calls"][0]["function"]["arguments"];
+        let (code, what, other) = if arguments.is_object() {
+            ("raises_on_string_arguments", "arguments as JSON text", object.to_string().into())
+        } else {
+            ("raises_on_object_arguments", "arguments as an object", object)
+        };
+        *arguments = other;
+        (code, what, self.with_call(call))
+    }
+
+    fn contents(&self, review: &Review<'_>) -> [ShapeProbe; 4] {
+        let base = review.base;
+        let with_content = |content: Option<Value>| {
+            let mut message = Value::Object(content::without_content(base, NoContent::Absent));
+            if let Some(content) = content {
+                message["content"] = content;
+            }
+            message["tool_calls"] = self.call["tool_calls"].clone();
+            message
+        };
+        let text = || Some(base.content(ANSWER));
+        let field = reasoning_turns::field(review.traits.caps.reasoning_format);
+        let mut reasoning = with_content(text());
+        reasoning[field.unwrap_or("reasoning_content")] = "reasoning".into();
+        [
+            (
+                "raises_on_absent_content_beside_calls",
+                "a tool call without the member `content`",
+                self.with_call(with_content(None)),
+            ),
+            (
+                "raises_on_null_content_beside_calls",
+                "a tool call with null content (which transformers removes)",
+                self.with_call(with_content(Some(Value::Null))),
+            ),
+            (
+                "raises_on_content_beside_calls",
+                "a tool call with content",
+                self.with_call(with_content(text())),
+            ),
+            (
+                "raises_on_reasoning_beside_calls",
+                "a tool call with reasoning and content",
+                self.with_call(reasoning),
+            ),
+        ]
+    }
+
+    fn argument_values(&self, review: &Review<'_>) -> [ShapeProbe; 2] {
+        [
+            (
+                "raises_on_null_argument",
+                "a tool call with a null argument",
+                self.with_call(review.call(json!({ "a": null }))),
+            ),
+            (
+                "raises_on_empty_arguments",
+                "a tool call without arguments",
+                self.with_call(review.call(json!({}))),
+            ),
+        ]
+    }
+
+    fn results(&self, review: &Review<'_>) -> [ShapeProbe; 4] {
+        let (base, form) = (review.base, review.form());
+        let call_of = |id: &str, name: &str| {
+            let mut call = self.call["tool_calls"][0].clone();
+            call["id"] = id.into();
+            call["function"]["name"] = name.into();
+            call
+        };
+        let both = form.calls(base, &[call_of(ID, CALLED), call_of(SECOND_ID, SECOND)]);
+        let mut parallel = self.with_call(both);
+        parallel.push(self.result.clone());
+        parallel[3]["tool_call_id"] = SECOND_ID.into();
+        parallel[3]["name"] = SECOND.into();
+        let long = "call_0123456789abcdef";
+        let mut long_id = self.with_call(form.calls(base, &[call_of(long, CALLED)]));
+        long_id[2]["tool_call_id"] = long.into();
+        let mut nameless = self.with_call(self.call.clone());
+        if let Value::Object(result) = &mut nameless[2] {
+            result.shift_remove("name");
+        }
+        let mut followed = self.with_call(self.call.clone());
+        followed.push(self.user.clone());
+        [
+            ("raises_on_parallel_calls", "two tool calls in one message", parallel),
+            (
+                "raises_on_long_call_ids",
+                "ids of calls that are not nine letters or digits",
+                long_id,
+            ),
+            (
+                "raises_on_result_without_name",
+                "a tool result without the name of the tool",
+                nameless,
+            ),
+            ("raises_on_user_after_result", "a user message after a tool result", followed),
+        ]
+    }
+}
+
 impl Review<'_> {
-    /// Whether a conversation rendered; a finding when the template is why it did not.
+    /// Whether a conversation rendered. Adds a lint if the template is the reason that it did not.
     fn compare(&mut self, code: &'static str, what: &str, text: &RenderResult) -> bool {
         match text {
             Ok(_) => true,
-            // Says nothing about the template.
+            // Not the template's fault.
             Err(failure) if matches!(failure.kind, "limit" | "engine") => false,
             Err(failure) => {
                 let how = if failure.kind == "raised" { "refuses" } else { "fails on" };
                 let message =
                     format!("the template {how} {what}: {}", super::cut(&failure.message));
-                // Nobody sends these as they are: transformers leaves out what is null.
+                // Rarely sent: transformers removes null content.
                 let severity =
                     if code.contains("null_content") { Severity::Info } else { Severity::Warning };
                 self.add(severity, code, failure.line, message);

@@ -1,11 +1,12 @@
-//! Contents that do not reach the prompt as they were sent: cut at tags, stripped of white space.
+//! Lints of contents that change on their way to the prompt: cut at tags, or stripped of
+//! whitespace.
 
 use serde_json::Value;
 
 use super::{Review, Severity};
 use crate::jinja::Inspection;
 
-/// How many strings of the source are tried.
+/// The most strings of the source that are tried.
 const MOST: usize = 24;
 const BEFORE: &str = "text_before";
 const AFTER: &str = "text_after";
@@ -15,10 +16,10 @@ pub(super) fn review(review: &mut Review<'_>) {
     strips(review);
 }
 
-/// The messages around a text.
+/// The conversation with this text.
 type ConversationWith<'a> = Box<dyn Fn(&str) -> Vec<Value> + 'a>;
 
-/// Roles, each with a conversation that has a message of it.
+/// Roles, each with a conversation that has a message of the role.
 fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, ConversationWith<'a>); 3] {
     let base = review.base;
     [
@@ -42,7 +43,7 @@ fn cuts(review: &mut Review<'_>) {
     let mut found = Vec::new();
     for site in source.cuts.iter().filter(|site| is_tag(&site.text)).take(MOST) {
         let tag = &site.text;
-        // A closing tag may be looked at only behind its opening one.
+        // A template may look for a closing tag only after its opening tag.
         let opening = tag.strip_prefix("</").map(|name| format!("<{name}"));
         let mut roles: Vec<&str> = Vec::new();
         for (role, messages) in conversations(review) {
@@ -67,10 +68,8 @@ fn cuts(review: &mut Review<'_>) {
             }
         }
         if !roles.is_empty() {
-            let message = format!(
-                "the content of a message is changed where it has `{tag}` ({})",
-                roles.join(", ")
-            );
+            let message =
+                format!("content that contains `{tag}` is changed ({})", roles.join(", "));
             found.push((site.line, message));
         }
     }
@@ -91,8 +90,8 @@ fn strips(review: &mut Review<'_>) {
         }
     }
     if !roles.is_empty() {
-        let message = format!("white space around a content is removed ({})", roles.join(", "));
-        // Of several places it is not known which one it was.
+        let message = format!("whitespace around the content is removed ({})", roles.join(", "));
+        // With several places in the source, the right one is unknown.
         let line = match review.source.trims.as_slice() {
             [only] => Some(only.line),
             _ => None,

@@ -1,5 +1,4 @@
-//! What stands in the source: unknown names, tags that cannot work, variables that nobody
-//! documents.
+//! Lints of the source: unknown names, tags that cannot work, undocumented variables.
 
 use super::{Review, Severity};
 use crate::template::probe::{prober, switches};
@@ -20,7 +19,7 @@ const STANDARD: [&str; 13] = [
     "mask_token",
     "additional_special_tokens",
 ];
-/// Variables that clients are known to give, beside the switches of reasoning.
+/// Variables that clients often set, in addition to reasoning switches.
 const USUAL: [&str; 10] = [
     "reasoning_effort",
     "reasoning_strength",
@@ -33,27 +32,27 @@ const USUAL: [&str; 10] = [
     "functions",
     "custom_tools",
 ];
-/// How many variables are worth naming.
+/// The most variables to name.
 const MOST: usize = 16;
 
 pub(super) fn review(review: &mut Review<'_>) {
     let source = review.source;
     for site in &source.loaders {
-        let message = "include, import and extends fail where they are reached: there is nothing to load a template from";
+        let message = "include, import and extends fail when they are reached: there is no loader";
         review.add(Severity::Error, "loader_tag", Some(site.line), message);
     }
     for site in &source.unknown_filters {
-        let message = format!("there is no filter `{}`: a render that reaches it fails", site.text);
+        let message = format!("unknown filter `{}`: a render that reaches it fails", site.text);
         review.add(Severity::Error, "unknown_filter", Some(site.line), message);
     }
     for site in &source.unknown_tests {
-        let message = format!("there is no test `{}`: a render that reaches it fails", site.text);
+        let message = format!("unknown test `{}`: a render that reaches it fails", site.text);
         review.add(Severity::Error, "unknown_test", Some(site.line), message);
     }
     let needed = review.base.prober.assumed();
     for name in &needed {
         let line = source.variables.iter().find(|site| site.text == *name).map(|site| site.line);
-        let message = format!("nothing renders unless a request gives the variable `{name}`");
+        let message = format!("nothing renders unless the request sets the variable `{name}`");
         review.add(Severity::Error, "needs_variable", line, message);
     }
     let is_known = |name: &str| {
@@ -68,7 +67,7 @@ pub(super) fn review(review: &mut Review<'_>) {
         .filter(|site| !is_known(&site.text) && !needed.contains(&site.text));
     for site in odd.take(MOST) {
         let message = format!(
-            "reads the variable `{}`, which has a value only if a request gives one",
+            "the template reads the variable `{}`, which is undefined unless the request sets it",
             site.text
         );
         review.add(Severity::Info, "undocumented_variable", Some(site.line), message);
@@ -79,7 +78,7 @@ pub(super) fn review(review: &mut Review<'_>) {
         } else {
             "a list of tools"
         };
-        let message = format!("one user message renders only when `tools` is {needed}");
+        let message = format!("a single user message renders only if `tools` is {needed}");
         review.add(Severity::Warning, "needs_tools_list", None, message);
     }
 }

@@ -1,4 +1,4 @@
-//! Findings of whole templates: each code both ways, and over the shared conformance data.
+//! Lints of whole templates: each code with and without its cause, and the shared conformance data.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -45,7 +45,7 @@ fn the_corpus() {
     }
 }
 
-/// Every message as it is, with everything shown as JSON.
+/// Every message as it is, with calls as JSON.
 const TURNS: &str = "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content }}{{ m.content if m.content is string else m.content|map(attribute='text')|join if m.content }}{% for c in m.tool_calls %}<call>{{ c.function|tojson }}{% endfor %}</>{% endfor %}{{ '<assistant>' if add_generation_prompt }}";
 
 /// A template that shows its tools and then its messages.
@@ -58,8 +58,8 @@ fn codes(source: &str) -> Vec<&'static str> {
     review(source).into_iter().map(|lint| lint.code).collect()
 }
 
-/// The template has a lint of this code, with these words and on this line, and the good one has
-/// none of this code.
+/// The template has a lint with this code, these words and this line, and a good template has none
+/// with this code.
 #[track_caller]
 fn check(source: &str, code: &str, words: &str, line: Option<usize>) {
     let lints = review(source);
@@ -70,17 +70,17 @@ fn check(source: &str, code: &str, words: &str, line: Option<usize>) {
 }
 
 #[test]
-fn nothing_to_find() {
+fn a_good_template_has_no_lints() {
     let none: [&str; 0] = [];
     assert_eq!(codes(&with_tools(TURNS)), none);
 }
 
 #[test]
-fn the_source() {
+fn source() {
     check(
         "{% if x == 1 %}\n{% include 'x' %}{% endif %}{{ messages }}",
         "loader_tag",
-        "nothing to load",
+        "no loader",
         Some(2),
     );
     check(
@@ -111,7 +111,7 @@ fn the_source() {
 }
 
 #[test]
-fn shapes() {
+fn refused_conversations() {
     let refuse = |condition: &str| {
         with_tools(&format!(
             "\n{{% if {condition} %}}{{{{ raise_exception('No {{x}}') }}}}{{% endif %}}{TURNS}"
@@ -248,7 +248,7 @@ fn losses() {
 }
 
 #[test]
-fn python() {
+fn python_repr() {
     let print = |shown: &str| with_tools(&TURNS.replace("c.function|tojson", shown));
     check(
         &print("c.function.name ~ c.function.arguments"),
@@ -258,8 +258,8 @@ fn python() {
     );
     let items = "c.function.name }}{% for k, v in c.function.arguments|items %}{{ k }}={{ v }};{% endfor %}{{ ''";
     check(&print(items), "prints_python_repr", "is true", None);
-    check(&print(items), "prints_none", "an argument that is null", None);
-    // Calls that are Python's are no mistake.
+    check(&print(items), "prints_none", "a null argument", None);
+    // Calls in Python notation are not a mistake.
     let calls = "c.function.name }}({% for k, v in c.function.arguments|items %}{{ k }}={{ v }};{% endfor %}{{ ')'";
     assert!(!codes(&print(calls)).iter().any(|code| code.starts_with("prints_")));
     check(
@@ -274,7 +274,7 @@ fn python() {
     check(&parts, "prints_python_repr", "text parts", None);
     let result =
         with_tools(&TURNS.replace("<{{ m.role }}>", "<{{ m.get('name') if m.role == 'tool' }}>"));
-    check(&result, "prints_none", "without the tool's name", None);
+    check(&result, "prints_none", "without the name of the tool", None);
     let described = with_tools(TURNS)
         .replace("tools|tojson", "tools|tojson ~ tools[0].function.get('description')");
     check(&described, "prints_none", "without a description", None);
@@ -282,12 +282,12 @@ fn python() {
         "m.content if m.content is string",
         "m.content if m.content is string or m.content is none",
     ));
-    check(&null, "prints_none", "content null", None);
+    check(&null, "prints_none", "null content", None);
     let absent = with_tools(&TURNS.replace(
         "m.content if m.content is string",
         "m.get('content') if m.get('content') is string or m.get('content') is none",
     ));
-    check(&absent, "prints_none", "without a member content", None);
+    check(&absent, "prints_none", "without the member `content`", None);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn instructions() {
     check(
         &first("<system>You are a very good bot.</>"),
         "hidden_instructions",
-        "adds to every prompt, also beside a system message: You are a very good bot.",
+        "adds to every prompt, even with a system message: You are a very good bot.",
         Some(2),
     );
     let default =
@@ -340,7 +340,7 @@ fn contents_and_order() {
     check(
         &content("m.content.split('</t>')[-1]"),
         "rewrites_content",
-        "`</t>` (system, user, assistant)",
+        "`</t>` is changed (system, user, assistant)",
         Some(1),
     );
     check(&content("m.content|replace('<a>', '')"), "rewrites_content", "`<a>`", Some(1));
@@ -360,7 +360,7 @@ fn contents_and_order() {
     check(
         &with_tools(&TURNS.replace("<{{ m.role }}>", "{{ messages[0].content }}")),
         "repeats_content",
-        "role",
+        "message",
         None,
     );
     let declared = "{% if loop.last and tools %}{{ tools|tojson }}{% endif %}";
@@ -379,7 +379,7 @@ fn contents_and_order() {
     check(
         &with_tools(&format!("\n{{{{ strftime_now('%Y-%m-%d') }}}}{TURNS}")),
         "depends_on_date",
-        "has the date",
+        "contains the date",
         Some(2),
     );
     check(
@@ -391,7 +391,7 @@ fn contents_and_order() {
     check(
         &with_tools(&format!("{{{{ strftime_now('%Y') if x }}}}{TURNS}")),
         "depends_on_date",
-        "asks for",
+        "reads the date",
         Some(1),
     );
     check(
@@ -403,7 +403,7 @@ fn contents_and_order() {
 }
 
 #[test]
-fn two_templates_and_none() {
+fn two_templates_or_none() {
     let of = |default: Option<&str>, tool_use: Option<&str>| {
         let own = |text: &str| text.to_owned();
         let sources = Sources {

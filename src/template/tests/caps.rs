@@ -1,6 +1,6 @@
 //! The shared conformance data: `template_caps` and minja's own algorithm against minja's flags.
 //!
-//! Where ours differ, a rule or a list below says why; each was checked against a render by
+//! Each difference is explained by a rule or a list below. Each was checked against a render by
 //! transformers' environment.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -27,7 +27,7 @@ impl Difference<'_> {
         flags.contains(&self.flag) && *self.ours == ours && *self.theirs == !ours
     }
 
-    /// A flag of the reasoning group, on which only we say that there is reasoning.
+    /// A reasoning flag on which only ours finds reasoning.
     fn is_reasoning_found(&self) -> bool {
         let format = self.flag == "reasoning_format" && self.ours != "NONE";
         format || self.is(REASONING, true) || self.flag == "reasoning_requires_tools"
@@ -46,10 +46,10 @@ const CALLS: &[&str] = &[
     "requires_object_arguments",
 ];
 
-/// A reason for differences, and what it explains.
+/// A reason for differences, and a predicate for those that it explains.
 type DifferenceRule = (&'static str, fn(&Difference<'_>) -> bool);
 
-/// Reasons that follow from the two algorithms, whatever the template.
+/// Reasons that follow from the two algorithms, for any template.
 const RULES: &[DifferenceRule] = &[
     ("minja prints text joined with None, Python fails, or the template loses the message", |d| {
         let python_fails = d.evidence.error.as_ref().is_none_or(|failure| failure.kind != "raised");
@@ -117,7 +117,7 @@ const MEMBERS: KnownDifference = (
     &["lcp.muse-glimmer", "trl.muse_glimmer_training"],
 );
 
-/// Differences of the product's flags beyond the rules.
+/// Differences of the product's flags that no rule explains.
 const PRODUCT: &[KnownDifference] = &[
     ENGINE,
     UNDEFINED,
@@ -212,7 +212,7 @@ impl CapsTally {
         let of = |(reason, _, templates): &KnownDifference| {
             templates.iter().map(|name| (*reason, (*name).to_owned())).collect::<Vec<_>>()
         };
-        // A list must not outlive its differences.
+        // A listed difference must still exist.
         let stale: Vec<_> =
             known.iter().flat_map(of).filter(|entry| !self.used.contains(entry)).collect();
         assert!(
@@ -241,7 +241,7 @@ fn template_caps_as_minja() {
         let (flags, minja) = (traits.caps.to_json(), templates[template].minja_caps());
         assert_eq!((flags.as_object().unwrap().len(), minja.len(), evidence.len()), (16, 16, 16));
         for (flag, evidence) in evidence {
-            // The name in the data is that of minja's last commit.
+            // The data uses the name of minja's last commit.
             let name = if *flag == "respects_enable_reasoning" {
                 "supports_enable_thinking"
             } else {
@@ -269,7 +269,7 @@ fn template_caps_as_minja() {
     product.report("template_caps", PRODUCT);
 }
 
-/// Probing must stay cheap, and a template of text can carry tools.
+/// Probing is cheap, and every template that shows text can carry tools.
 #[test]
 fn probing_is_cheap_and_every_template_carries_tools() {
     let Some(root) = data("the cost of probing") else { return };

@@ -1,6 +1,5 @@
-//! The shared conformance data: a fork of a template that states in its comments (P1 to P5) what it
-//! does otherwise than the template it was made from. Each is shown by a pair of renders, and by
-//! what the original does.
+//! The shared conformance data: a fork of a template whose comments (P1 to P5) state how it differs
+//! from the original. Each difference is shown by a pair of renders, and by the original's render.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +11,7 @@ use super::renders::{data, templates};
 use crate::error::{Code, Result};
 use crate::template::{LocalTime, RenderInput, Templates};
 
-/// As published, and as it was saved by a page that took its closing tags for HTML.
+/// As published, and as saved by a page that took its closing tags for HTML.
 const FORKS: [&str; 2] = ["gemma4-public-fork", "gemma4-public-fork-as-saved"];
 const ORIGINAL: &str = "lcp.google-gemma-4-31B-it";
 
@@ -69,7 +68,7 @@ fn null_arguments_are_null() {
         let null = with(Value::Null);
         assert!(null.contains(&format!("call:find{{after:{printed}}}")), "{name}: {null}");
         assert_eq!(null.replace(&format!("after:{printed}"), "after:7"), with(json!(7)), "{name}");
-        // Below the first level too.
+        // Nested values too.
         let nested = with(json!({ "x": [null, true] }));
         assert!(nested.contains(&format!("after:{{x:[{printed},true]}}")), "{name}: {nested}");
     }
@@ -120,7 +119,7 @@ fn string_arguments_are_refused() {
             "tool_calls[].function.arguments must be a JSON object (mapping). Got a 16-char";
         assert!(error.message().contains(words), "{name}: {}", error.message());
         set.prompt(name, &exchange(json!({ "city": "Tokyo" })), json!({}));
-        // No arguments at all are a call without any.
+        // Null arguments are a call without arguments.
         assert!(
             set.prompt(name, &exchange(Value::Null), json!({})).contains("call:find{}"),
             "{name}"
@@ -130,7 +129,7 @@ fn string_arguments_are_refused() {
         let found = lints.iter().find(|lint| lint.code == "raises_on_string_arguments").unwrap();
         assert!(found.message.contains("must be a JSON object (mapping)"), "{}", found.message);
     }
-    // What the fork is about: the original writes the text between its own braces.
+    // The reason for the fork: the original writes the text between its own braces.
     assert!(set.prompt(ORIGINAL, &text, json!({})).contains(r#"call:find{{"city":"Tokyo"}}"#));
 }
 
@@ -176,7 +175,7 @@ fn a_turn_that_goes_on_is_not_opened_again() {
     let opened = |prompt: &str| prompt.matches("<|turn>model\n").count();
     let closed = |prompt: &str| prompt.matches("<turn|>").count();
     for name in FORKS {
-        // After a result the same turn calls again; a question begins another one.
+        // After a result the same turn continues with a call; a question starts a new turn.
         let goes_on = json!([
             user("q"),
             call(json!({ "a": 1 })),
@@ -207,7 +206,7 @@ fn a_turn_that_goes_on_is_not_opened_again() {
     let prompt = set.prompt(published, &answered, json!({}));
     // That turn and the generation prompt.
     assert_eq!(opened(&prompt), 2, "{prompt}");
-    // P5: two answers in a row are one turn, opened once and closed once; the original closes it
+    // P5: two answers in a row are one turn, opened once and closed once. The original closes it
     // twice.
     let two = json!([user("q"), answer("part 1"), answer("part 2"), user("q")]);
     let prompt = set.prompt(published, &two, json!({}));
@@ -218,6 +217,6 @@ fn a_turn_that_goes_on_is_not_opened_again() {
         closed(&prompt),
         "the original's system turn is the fork's: {original}"
     );
-    // The copy lost the tag that answers are split at, which Python refuses.
+    // The copy lost the tag at which answers are split, and Python refuses an empty separator.
     assert_eq!(set.render(saved, &answered, &json!({})).unwrap_err().message(), "empty separator");
 }

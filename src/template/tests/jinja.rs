@@ -1,6 +1,6 @@
-//! Small templates against what the real environment of transformers makes of them
-//! (tests/data/jinja), and against the cases of llama.cpp's own engine (the shared conformance
-//! data; without it that test says what it skipped).
+//! Small templates against the environment of transformers (tests/data/jinja) and against the cases
+//! of llama.cpp's own engine (the shared conformance data; without it the test reports what it
+//! skipped).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,10 +15,10 @@ use crate::template::import::plain;
 use crate::test_support::conformance::{folder, say, shows};
 
 const CASES: &str = include_str!("../../../tests/data/jinja/cases.jsonl");
-/// The cases where we differ, and why: `{"source", "why"}`.
+/// The known differences and their reasons: `{"source", "why"}`.
 const DIFFERS: &str = include_str!("../../../tests/data/jinja/differs.jsonl");
 
-/// Cases of llama.cpp whose expectation transformers does not share, by name. transformers wins.
+/// Cases of llama.cpp, by name, whose expectation differs from transformers. transformers wins.
 const BETTER: [(&str, &[&str]); 1] = [(
     "the sandbox of transformers keeps templates from changing the caller's lists",
     &[
@@ -29,7 +29,7 @@ const BETTER: [(&str, &[&str]); 1] = [(
 )];
 
 fn lines(text: &str) -> impl Iterator<Item = Json> {
-    // By newlines alone: texts hold other line separators.
+    // Only at newlines: texts contain other line separators.
     text.split('\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap())
 }
 
@@ -42,7 +42,7 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, TemplateError
         strftime_now: Some(Box::new(move |format| now.strftime(format))),
         log: None,
     };
-    // Time is not what is compared.
+    // Time is not compared.
     let time = Duration::from_secs(60);
     let bounds = Bounds {
         fuel: 50_000_000,
@@ -54,7 +54,7 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, TemplateError
     template.render(context, bounds).map(|rendered| rendered.text)
 }
 
-/// Fails where a case differs that is not known to, and where a known one does not differ any more.
+/// Fails if an unknown case differs, or if a known one no longer differs.
 #[track_caller]
 fn check(
     what: &str,

@@ -1,6 +1,6 @@
-//! The conversations of minja's test suite through every template, polyfilled by what the probes
-//! found: what must show shows, and what must not show does not. Without the shared data these
-//! tests say what they skipped.
+//! The conversations of minja's test suite through every template, polyfilled by the probed traits.
+//! The prompt contains every required text and no forbidden one. Without the shared data these
+//! tests report what they skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ fn list(context: &Value, name: &str) -> Vec<Value> {
     context[name].as_array().cloned().unwrap_or_default()
 }
 
-/// The prompt, as a request with polyfills would get it.
+/// The prompt of a request with polyfills.
 fn render(templates: &Templates, context: &Value) -> crate::error::Result<String> {
     let (messages, tools) = (list(context, "messages"), list(context, "tools"));
     let options = Polyfills::default();
@@ -49,8 +49,8 @@ fn render(templates: &Templates, context: &Value) -> crate::error::Result<String
     Ok(prompt.text)
 }
 
-/// Where a context has its reasoning. minja's metadata asks for it wherever a template shows
-/// reasoning at all; most show it in some positions only, by intention.
+/// The positions of a context's reasoning. minja's metadata requires it in all of them if a
+/// template shows reasoning at all; most templates show it only in some, on purpose.
 const POSITIONS: [(&str, &[&str]); 7] = [
     ("reasoning_clear_thinking", &["hist", "last"]),
     ("reasoning_disabled", &["last"]),
@@ -61,8 +61,8 @@ const POSITIONS: [(&str, &[&str]); 7] = [
     ("tool_plan_reasoning", &["tc_open", "tc_closed"]),
 ];
 
-/// Whether the probes saw reasoning wherever this context has it, with a generation prompt and no
-/// switch set.
+/// Whether the probes saw reasoning in all positions of this context, with a generation prompt and
+/// no switch.
 fn is_visible(context: &str, details: &Details) -> bool {
     let due = POSITIONS
         .iter()
@@ -77,7 +77,7 @@ fn is_visible(context: &str, details: &Details) -> bool {
     due.iter().all(seen)
 }
 
-/// Templates that cannot hold a conversation as the contexts have it, and why.
+/// Templates that cannot show the conversations of the contexts, and why.
 const OTHERWISE: [(&str, &str); 4] = [
     ("gemma4-public-fork-as-saved", "splits by an empty separator, which Python refuses too"),
     ("lcptest.ai-sage-GigaChat-20B-A3B-instruct", "reads a variable that only its own caller sets"),
@@ -88,7 +88,7 @@ const OTHERWISE: [(&str, &str); 4] = [
     ("xinf.qwen3.8-max", "refuses enable_thinking false"),
 ];
 
-/// What is wrong with a prompt, by the context's own metadata.
+/// The faults of a prompt by the context's own metadata.
 fn faults(prompt: &str, metadata: &Value, flags: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for (kind, texts) in metadata.as_object().unwrap() {
@@ -151,9 +151,9 @@ fn conversations_of_minja_through_every_template() {
     assert!(unexplained.is_empty(), "{unexplained:#?}");
 }
 
-/// Every context through every template, as sent and polyfilled: what renders as sent renders
-/// polyfilled, or is refused since the template would have printed something else than was sent. A
-/// second time nothing changes.
+/// Every context through every template, as sent and polyfilled. A conversation that renders as
+/// sent renders polyfilled, or is refused because the template would not have printed its text. A
+/// second run changes nothing.
 #[test]
 fn what_renders_as_sent_renders_polyfilled() {
     let Some(root) = data("polyfills against renders as sent") else { return };
@@ -166,7 +166,7 @@ fn what_renders_as_sent_renders_polyfilled() {
         .iter()
         .flat_map(|template| contexts.iter().map(move |context| (template, context)));
     for ((template_name, template), (context_name, context)) in pairs.step_by(step) {
-        // `call_flat` has calls without a member `function`, which requests are refused for.
+        // `call_flat` has calls without the member `function`, which requests refuse.
         if context["continue_final_message"] == true || context_name == "call_flat" {
             continue;
         }

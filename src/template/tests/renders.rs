@@ -1,5 +1,5 @@
 //! The shared conformance data: renders against transformers' goldens, flags against llama.cpp's.
-//! Read from `../shared/conformance` or `LLB_CONFORMANCE`; without it these tests say what they
+//! Read from `../shared/conformance` or `LLB_CONFORMANCE`; without it these tests report what they
 //! skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -48,13 +48,13 @@ pub(crate) fn render(templates: &Templates, context: &Value) -> crate::error::Re
         continue_final_message: (context["continue_final_message"] == true).then_some("content"),
         kwargs: context["kwargs"].as_object(),
         spans: true,
-        // An unoptimised build on a busy machine is slow, and time is not what is compared.
+        // An unoptimised build on a busy machine is slow, and time is not compared.
         limits: Limits { ms: 60_000, ..Limits::default() },
         ..RenderInput::new(messages, now)
     })
 }
 
-/// Refusals of transformers that we need not share (spec/templates.md 1.9).
+/// Refusals of transformers that we may not share (spec/templates.md 1.9).
 fn may_render(error: &Value) -> bool {
     let message = error["message"].as_str().unwrap_or_default();
     // Loops over None; filters that return lists.
@@ -72,8 +72,8 @@ fn renders_as_transformers() {
     let goldens =
         BufReader::new(GzDecoder::new(File::open(root.join("goldens.jsonl.gz")).unwrap()));
     let mut differ: Vec<String> = Vec::new();
-    // Texts, generation spans, refusals by the template, other refusals; and what we render all the
-    // same.
+    // Texts, generation spans, refusals by the template, other refusals, and renders that
+    // transformers refuses.
     let mut counts = [0u32; 5];
     for line in goldens.lines().step_by(step) {
         let golden: Value = serde_json::from_str(&line.unwrap()).unwrap();
@@ -158,8 +158,8 @@ fn first_difference(golden: &Value, ours: &crate::error::Result<Prompt>) -> Stri
     format!("wants {:?}, has {:?}", cut(theirs), cut(ours))
 }
 
-/// Where our flags differ, and why ours stay. In each case transformers renders what llama.cpp's
-/// engine cannot.
+/// Where our flags differ, and why. In each case transformers renders what llama.cpp's engine
+/// cannot.
 const BETTER: [(&str, &str, &[&str]); 3] = [
     (
         "llama.cpp fails when a template loops over a string, and then answers as for a template without tools",

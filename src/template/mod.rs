@@ -38,8 +38,8 @@ pub use probe::evidence::{Evidence, EvidenceStatus};
 pub use probe::llama_cpp_caps::{LlamaCppCaps, LlamaCppCapsReport};
 pub(crate) use probe::prober::probe_time;
 pub use probe::traits::{
-    ArgumentForm, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch,
-    TemplateCaps, Traits, TraitsReport, WithCalls,
+    AcceptedArguments, Details, Effort, NoContent, ReasoningCell, ReasoningFormat, RoleSupport,
+    Switch, TemplateCaps, Traits, TraitsReport, WithCalls,
 };
 pub use render::{Prompt, RenderInput, Variables};
 pub use sources::Sources;

@@ -6,7 +6,7 @@ use super::{ANSWER, Review, SYSTEM, Severity};
 use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, parts};
 use crate::template::probe::reasoning_turns;
-use crate::template::probe::traits::{Fate, WithCalls};
+use crate::template::probe::traits::{RoleSupport, WithCalls};
 
 pub(super) fn review(review: &mut Review<'_>) {
     messages(review);
@@ -74,11 +74,11 @@ fn messages(review: &mut Review<'_>) {
             None,
             "a system message is not in the prompt",
         );
-    } else if text.is_ok() && review.traits.details.later_system == Fate::Lost {
+    } else if text.is_ok() && review.traits.details.later_system == RoleSupport::Lost {
         let message = "a system message after the first message is not in the prompt";
         review.add(Severity::Warning, "drops_later_system", None, message);
     }
-    if review.traits.details.developer == Fate::Lost {
+    if review.traits.details.developer == RoleSupport::Lost {
         review.add(
             Severity::Warning,
             "drops_developer",

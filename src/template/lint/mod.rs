@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
 use super::probe::baseline::{Baseline, RenderResult, tool};
-use super::probe::calls::ExchangeForm;
+use super::probe::exchange_form::ExchangeForm;
 use super::probe::prober::Prober;
 use super::probe::traits::{NoContent, Traits};
 use super::templates::{CHATML, TOOL_USE};

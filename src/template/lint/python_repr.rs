@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{CALLED, Review, Severity};
 use crate::template::probe::baseline::{RenderResult, parts, tool};
-use crate::template::probe::calls::ExchangeForm;
 use crate::template::probe::content;
+use crate::template::probe::exchange_form::ExchangeForm;
 use crate::template::probe::traits::NoContent;
 
 pub(super) fn review(review: &mut Review<'_>) {

@@ -5,7 +5,7 @@ use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
 use super::step::PolyfillStep;
 use crate::error::Result;
-use crate::template::probe::traits::Fate;
+use crate::template::probe::traits::RoleSupport;
 
 pub(super) const STEP: PolyfillStep = PolyfillStep {
     name: "developer_role",
@@ -16,7 +16,9 @@ pub(super) const STEP: PolyfillStep = PolyfillStep {
 
 fn applies(context: &PolyfillContext) -> bool {
     let shows_system = context.caps.supports_system_role || context.options.system_role;
-    context.options.developer_role && context.details.developer != Fate::Shown && shows_system
+    context.options.developer_role
+        && context.details.developer != RoleSupport::Shown
+        && shows_system
 }
 
 fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
@@ -39,14 +41,14 @@ fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<b
 #[cfg(test)]
 mod tests {
     use super::super::tests::case::{PolyfillCase, traits};
-    use crate::template::probe::traits::Fate;
+    use crate::template::probe::traits::RoleSupport;
     use serde_json::json;
 
     #[test]
     fn cases() {
         let sent = json!([{"role": "developer", "content": "D"}, {"role": "user", "content": "U"}]);
         let mut lost = traits();
-        lost.details.developer = Fate::Lost;
+        lost.details.developer = RoleSupport::Lost;
         PolyfillCase::new(lost.clone(), sent.clone())
             .notes(&[("developer_message_renamed", 0)])
             .check(
@@ -58,7 +60,7 @@ mod tests {
             .unchanged();
         PolyfillCase::new(traits(), sent.clone()).unchanged();
         lost.caps.supports_system_role = false;
-        lost.details.developer = Fate::Refused;
+        lost.details.developer = RoleSupport::Refused;
         PolyfillCase::new(lost.clone(), sent.clone())
             .notes(&[("developer_message_renamed", 0), ("system_message_merged", 0)])
             .check(

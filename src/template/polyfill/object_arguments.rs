@@ -16,7 +16,7 @@ use super::step::{PolyfillStep, SentMessage};
 use super::tool_calls;
 use crate::api::InvalidArguments;
 use crate::error::{Error, Result};
-use crate::template::probe::traits::ArgumentForm;
+use crate::template::probe::traits::AcceptedArguments;
 
 pub(super) const STEP: PolyfillStep = PolyfillStep {
     name: "object_arguments",
@@ -37,11 +37,11 @@ fn target(context: &PolyfillContext) -> ArgumentsTarget {
     if !context.options.object_arguments {
         ArgumentsTarget::AsSent
     } else if caps.requires_object_arguments
-        || form == ArgumentForm::PrefersObject
+        || form == AcceptedArguments::PrefersObject
         || (tool_calls::STEP.applies)(context)
     {
         ArgumentsTarget::Object
-    } else if form == ArgumentForm::Text {
+    } else if form == AcceptedArguments::Text {
         ArgumentsTarget::Text
     } else {
         ArgumentsTarget::AsSent
@@ -152,10 +152,10 @@ mod tests {
     use crate::template::probe::traits::Traits;
     use serde_json::json;
 
-    fn taking(arguments: ArgumentForm) -> Traits {
+    fn taking(arguments: AcceptedArguments) -> Traits {
         let mut traits = traits();
         traits.details.arguments = arguments;
-        traits.caps.requires_object_arguments = arguments == ArgumentForm::Object;
+        traits.caps.requires_object_arguments = arguments == AcceptedArguments::Object;
         traits
     }
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn objects() {
-        for taken in [ArgumentForm::Object, ArgumentForm::PrefersObject] {
+        for taken in [AcceptedArguments::Object, AcceptedArguments::PrefersObject] {
             check(
                 taking(taken),
                 json!("{\"b\": 1, \"a\": [true, null]}"),
@@ -198,39 +198,39 @@ mod tests {
         }
         let missing = json!([{"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f"}}]}]);
         let empty = json!([{"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]);
-        PolyfillCase::new(taking(ArgumentForm::Object), missing)
+        PolyfillCase::new(taking(AcceptedArguments::Object), missing)
             .check(empty, &["object_arguments"]);
     }
 
     #[test]
     fn texts() {
         check(
-            taking(ArgumentForm::Text),
+            taking(AcceptedArguments::Text),
             json!({"a": ["é", 1.0]}),
             json!("{\"a\": [\"é\", 1.0]}"),
             None,
         );
-        check(taking(ArgumentForm::Text), json!("{ \"a\":1}"), json!("{ \"a\":1}"), None);
-        check(taking(ArgumentForm::Text), json!(""), json!("{}"), None);
+        check(taking(AcceptedArguments::Text), json!("{ \"a\":1}"), json!("{ \"a\":1}"), None);
+        check(taking(AcceptedArguments::Text), json!(""), json!("{}"), None);
         check(
-            taking(ArgumentForm::Text),
+            taking(AcceptedArguments::Text),
             json!("no"),
             json!("{\"_raw\": \"no\"}"),
             Some("arguments_wrapped"),
         );
-        check(taking(ArgumentForm::Either), json!("no"), json!("no"), None);
+        check(taking(AcceptedArguments::Either), json!("no"), json!("no"), None);
     }
 
     #[test]
     fn invalid_arguments_by_option() {
-        PolyfillCase::new(taking(ArgumentForm::Object), with(json!("no")))
+        PolyfillCase::new(taking(AcceptedArguments::Object), with(json!("no")))
             .with(|options| options.invalid_arguments = InvalidArguments::String)
             .notes(&[("arguments_kept_as_text", 1)])
             .unchanged();
-        PolyfillCase::new(taking(ArgumentForm::Object), with(json!("no")))
+        PolyfillCase::new(taking(AcceptedArguments::Object), with(json!("no")))
             .with(|options| options.invalid_arguments = InvalidArguments::Error)
             .refused("messages[1].tool_calls[0].function.arguments: not a JSON object: \"no\"");
-        PolyfillCase::new(taking(ArgumentForm::Object), with(json!("{}")))
+        PolyfillCase::new(taking(AcceptedArguments::Object), with(json!("{}")))
             .with(|options| options.object_arguments = false)
             .unchanged();
     }

@@ -5,7 +5,7 @@ use super::step::PolyfillStep;
 use super::{content, system_role};
 use crate::api::SystemPosition;
 use crate::error::Result;
-use crate::template::probe::traits::Fate;
+use crate::template::probe::traits::RoleSupport;
 
 pub(super) const STEP: PolyfillStep = PolyfillStep {
     name: "system_position",
@@ -17,7 +17,7 @@ pub(super) const STEP: PolyfillStep = PolyfillStep {
 fn applies(context: &PolyfillContext) -> bool {
     context.options.system_role
         && context.caps.supports_system_role
-        && context.details.later_system != Fate::Shown
+        && context.details.later_system != RoleSupport::Shown
 }
 
 fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
@@ -33,7 +33,7 @@ fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Re
         SystemPosition::Hoist => hoist(conversation),
         SystemPosition::User => system_role::merge_into_users(conversation, |index| index > 0),
         SystemPosition::Keep => {
-            if context.details.later_system == Fate::Lost {
+            if context.details.later_system == RoleSupport::Lost {
                 for index in later {
                     conversation.report(
                         "system_message_not_rendered",
@@ -78,12 +78,12 @@ fn hoist(conversation: &mut PolyfillConversation) {
 mod tests {
     use super::super::tests::case::{PolyfillCase, traits};
     use crate::api::SystemPosition;
-    use crate::template::probe::traits::{Fate, Traits};
+    use crate::template::probe::traits::{RoleSupport, Traits};
     use serde_json::{Value, json};
 
     fn losing() -> Traits {
         let mut traits = traits();
-        traits.details.later_system = Fate::Lost;
+        traits.details.later_system = RoleSupport::Lost;
         traits
     }
 
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn hoist() {
         let sent = messages(&[("system", "S"), ("user", "U"), ("system", "T"), ("user", "V")]);
-        for fate in [Fate::Lost, Fate::Refused] {
+        for fate in [RoleSupport::Lost, RoleSupport::Refused] {
             let mut traits = losing();
             traits.details.later_system = fate;
             PolyfillCase::new(traits, sent.clone()).notes(&[("system_message_moved", 2)]).check(

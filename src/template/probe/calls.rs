@@ -1,28 +1,20 @@
 //! How a template takes tools, tool calls and tool results.
 //!
-//! In: a base. Out: the verdicts, and the form in which a call and its result show, for whoever
-//! builds further probes.
+//! In: a baseline. Out: probe outcomes, and the form in which a call and its result show, for
+//! further probes.
 
 use serde_json::{Value, json};
 
 use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, count, tool};
-use super::content;
 use super::evidence::EvidenceStatus;
-use super::traits::{ArgumentForm, NoContent, Traits};
+use super::exchange_form::{
+    ExchangeForm, ID, KEY, LONG_ID, NAME, OTHER_ID, RESULT, SECOND_NAME, SECOND_VALUE, VALUE,
+    declared,
+};
+use super::traits::{AcceptedArguments, NoContent};
 use crate::template::failure::Failure;
 
-const NAME: &str = "some_tool";
-const SECOND_NAME: &str = "second_tool";
-const KEY: &str = "argument_needle";
-const VALUE: &str = "value_needle";
-const SECOND_VALUE: &str = "second_needle";
-const RESULT: &str = "result_needle";
-const ID: &str = "call00001";
-const OTHER_ID: &str = "call00911";
-/// An id that is not nine letters or digits.
-const LONG_ID: &str = "call_0123456789abcdef";
-
-/// What was found out about tools and calls.
+/// The probed traits of tools and calls.
 pub(crate) struct CallTraits {
     pub(crate) tools: ProbeOutcome,
     pub(crate) shown: ProbeOutcome,
@@ -30,85 +22,9 @@ pub(crate) struct CallTraits {
     pub(crate) parallel: ProbeOutcome,
     pub(crate) results: ProbeOutcome,
     pub(crate) ids: ProbeOutcome,
-    pub(crate) arguments: ArgumentForm,
+    pub(crate) arguments: AcceptedArguments,
     pub(crate) nine_character_ids: bool,
     pub(crate) form: ExchangeForm,
-}
-
-/// A way of writing a call and its result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ExchangeForm {
-    /// Arguments as an object, else as JSON text.
-    pub(crate) object: bool,
-    /// How the message says that it has no content.
-    pub(crate) content: NoContent,
-    /// A result follows the call; without one where the template does not render results.
-    pub(crate) answered: bool,
-}
-
-impl ExchangeForm {
-    /// The form that was found, or else what OpenAI sends.
-    pub(crate) fn of(traits: &Traits) -> ExchangeForm {
-        let object = matches!(
-            traits.details.arguments,
-            ArgumentForm::Object | ArgumentForm::PrefersObject | ArgumentForm::Either
-        );
-        ExchangeForm { object, content: traits.details.no_content_with_calls, answered: true }
-    }
-
-    /// The message with a call.
-    pub(crate) fn call(self, base: &Baseline<'_>) -> Value {
-        self.calls(base, &[self.one(ID, NAME, VALUE)])
-    }
-
-    /// A message that calls this function.
-    pub(crate) fn call_of(self, base: &Baseline<'_>, name: &str, arguments: Value) -> Value {
-        let mut call = self.one(ID, name, VALUE);
-        call["function"]["arguments"] =
-            if self.object { arguments } else { arguments.to_string().into() };
-        self.calls(base, &[call])
-    }
-
-    /// The result of that call, where the template renders one.
-    pub(crate) fn result(self, base: &Baseline<'_>) -> Option<Value> {
-        self.answer(base, ID, NAME, RESULT)
-    }
-
-    /// A message with these calls.
-    pub(crate) fn calls(self, base: &Baseline<'_>, calls: &[Value]) -> Value {
-        let mut message = content::without_content(base, self.content);
-        message.insert("tool_calls".to_owned(), calls.into());
-        Value::Object(message)
-    }
-
-    fn one(self, id: &str, name: &str, value: &str) -> Value {
-        let arguments = match self.object {
-            true => json!({ KEY: value }),
-            // As `tojson` spaces it, so that both forms can lead to the same prompt.
-            false => format!("{{\"{KEY}\": \"{value}\"}}").into(),
-        };
-        json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
-    }
-
-    fn answer(self, base: &Baseline<'_>, id: &str, name: &str, text: &str) -> Option<Value> {
-        let mut message = base.message("tool", text);
-        message["tool_call_id"] = id.into();
-        // Some templates refuse a result that does not name its tool.
-        message["name"] = name.into();
-        self.answered.then_some(message)
-    }
-
-    fn exchange(self, base: &Baseline<'_>) -> Vec<Value> {
-        [Some(base.user()), Some(self.call(base)), self.result(base)]
-            .into_iter()
-            .flatten()
-            .collect()
-    }
-}
-
-/// The tools that probes with calls declare.
-pub(crate) fn declared() -> Value {
-    json!([tool(NAME), tool(SECOND_NAME)])
 }
 
 /// Probes tools, calls and results.
@@ -139,7 +55,7 @@ struct Probes<'a> {
 struct Search {
     shown: ProbeOutcome,
     form: ExchangeForm,
-    arguments: ArgumentForm,
+    arguments: AcceptedArguments,
     /// The prompt of the exchange in that form.
     shows: RenderResult,
     /// The exchange with arguments as text.
@@ -171,8 +87,8 @@ impl Probes<'_> {
         })
     }
 
-    /// Looks for the first form in which a call shows: with a result before without one, and the
-    /// least content first.
+    /// Searches for the first form in which a call shows. Forms with a result are tried before
+    /// forms without one, and less content before more.
     fn search(&self) -> Search {
         let control = self.render(vec![self.base.user(), self.base.message("assistant", "answer")]);
         let control = if control.is_ok() { control } else { self.render(vec![self.base.user()]) };
@@ -211,7 +127,7 @@ impl Probes<'_> {
                     }
                 }
                 if !mentioned && object.is_ok() {
-                    // A template that has no word for calls does not look at them in another form
+                    // A template that never mentions calls does not read them in another form
                     // either.
                     break 'forms;
                 }
@@ -228,7 +144,7 @@ impl Probes<'_> {
         Search {
             shown,
             form: fallback,
-            arguments: ArgumentForm::Unknown,
+            arguments: AcceptedArguments::Unknown,
             shows: control.clone(),
             string: control,
         }
@@ -237,7 +153,7 @@ impl Probes<'_> {
     fn object_only(
         &self,
         shown: &ProbeOutcome,
-        arguments: ArgumentForm,
+        arguments: AcceptedArguments,
         string: &RenderResult,
     ) -> ProbeOutcome {
         if !shown.is_yes() {
@@ -249,7 +165,7 @@ impl Probes<'_> {
             yes: "arguments show when they are an object, not when they are JSON text",
             no: "arguments show when they are JSON text",
         };
-        let mut outcome = pair.conclude(arguments == ArgumentForm::Object);
+        let mut outcome = pair.conclude(arguments == AcceptedArguments::Object);
         outcome.error = string.as_ref().err().cloned();
         outcome
     }
@@ -276,7 +192,7 @@ impl Probes<'_> {
             form.answer(self.base, "call00002", SECOND_NAME, "second_result"),
         ];
         let test = self.render(both.iter().cloned().chain(answers.into_iter().flatten()).collect());
-        // Two results in a row may be what is refused.
+        // The template may refuse two results in a row.
         let test = if test.is_ok() { test } else { self.render(both).or(test) };
         pair.compare(&test, one, |test, control| {
             test.contains(SECOND_VALUE) && count(test, SECOND_NAME) > count(control, SECOND_NAME)
@@ -306,7 +222,7 @@ impl Probes<'_> {
             return pair.compare(&test, one, |_, _| false);
         }
         let control = self.render(call());
-        // A call without a result may be refused; then another result.
+        // The template may refuse a call without a result; then the control has another result.
         let control = match control {
             Ok(control) => Ok(control),
             Err(_) => self.render(
@@ -337,8 +253,8 @@ impl Probes<'_> {
         };
         let test = self.render(vec![self.base.user(), form.call(self.base), other]);
         match (&test, one) {
-            // An id that answers no call is refused: then the call and its result show the same
-            // one.
+            // The template refuses an id of no call. The id is in the prompt if the call and its
+            // result show the same one.
             (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => {
                 pair.conclude(true)
             }
@@ -357,28 +273,29 @@ impl Probes<'_> {
     }
 }
 
-/// Whether the argument's name and value appear, and the name not only inside escaped JSON.
-pub(crate) fn shows_call(text: &str) -> bool {
+/// Whether the argument's name and value appear, with the name outside of escaped JSON at least
+/// once.
+fn shows_call(text: &str) -> bool {
     text.contains(VALUE) && text.match_indices(KEY).any(|(at, _)| !text[..at].ends_with("\\\""))
 }
 
-/// Whether to write arguments as an object, and what the two forms lead to.
+/// Whether to write arguments as an object, and how the two forms compare.
 fn arguments(
     object: &RenderResult,
     string: &RenderResult,
     object_passes: bool,
     string_passes: bool,
-) -> (bool, ArgumentForm) {
+) -> (bool, AcceptedArguments) {
     let python =
         |text: &RenderResult| text.as_ref().is_ok_and(|text| text.contains(&format!("'{KEY}'")));
     match (object_passes, string_passes) {
-        (true, false) => (true, ArgumentForm::Object),
-        (false, true) => (false, ArgumentForm::Text),
-        (true, true) if object == string => (true, ArgumentForm::Either),
-        // The object is only printed, as Python would: the template expects text.
-        (true, true) if python(object) && !python(string) => (false, ArgumentForm::Text),
-        (true, true) => (true, ArgumentForm::PrefersObject),
-        (false, false) => (false, ArgumentForm::Unknown),
+        (true, false) => (true, AcceptedArguments::Object),
+        (false, true) => (false, AcceptedArguments::Text),
+        (true, true) if object == string => (true, AcceptedArguments::Either),
+        // The object is printed in Python notation: the template expects text.
+        (true, true) if python(object) && !python(string) => (false, AcceptedArguments::Text),
+        (true, true) => (true, AcceptedArguments::PrefersObject),
+        (false, false) => (false, AcceptedArguments::Unknown),
     }
 }
 
@@ -401,7 +318,7 @@ mod tests {
 
     /// `tools`, `shown`, `object_only`, `parallel`, `results`, `ids`: y, n or u.
     #[track_caller]
-    fn check(source: &str, statuses: &str, arguments: ArgumentForm) -> CallTraits {
+    fn check(source: &str, statuses: &str, arguments: AcceptedArguments) -> CallTraits {
         let calls = find(source);
         let all = [
             &calls.tools,
@@ -424,7 +341,7 @@ mod tests {
         check(
             "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}",
             "nnnnnn",
-            ArgumentForm::Unknown,
+            AcceptedArguments::Unknown,
         );
     }
 
@@ -433,7 +350,7 @@ mod tests {
         let source = format!(
             "{{{{ tools|tojson }}}}{TURNS}{{% for c in m.tool_calls %}}{{{{ c.id }}}}{{{{ c.function.name }}}}{{{{ c.function.arguments if c.function.arguments is string else c.function.arguments|tojson }}}}{{% endfor %}}{{{{ m.tool_call_id }}}}{{% endfor %}}"
         );
-        let calls = check(&source, "yynyyy", ArgumentForm::Either);
+        let calls = check(&source, "yynyyy", AcceptedArguments::Either);
         assert_eq!(
             (calls.form.content, calls.form.object, calls.nine_character_ids),
             (NoContent::Absent, true, false)
@@ -446,11 +363,11 @@ mod tests {
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}"
         );
         // The second call's name is not written.
-        check(&source, "nyynyn", ArgumentForm::Object);
+        check(&source, "nyynyn", AcceptedArguments::Object);
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{% for k, v in c.function.arguments|items %}}{{{{ k }}}}={{{{ v }}}}{{% endfor %}}{{% endfor %}}{{% endfor %}}"
         );
-        let calls = check(&source, "nyynyn", ArgumentForm::Object);
+        let calls = check(&source, "nyynyn", AcceptedArguments::Object);
         assert!(calls.object_only.error.is_some());
     }
 
@@ -459,11 +376,11 @@ mod tests {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
-        check(&source, "nynyyn", ArgumentForm::Text);
+        check(&source, "nynyyn", AcceptedArguments::Text);
         let printed = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
-        check(&printed, "nynnyn", ArgumentForm::Text);
+        check(&printed, "nynnyn", AcceptedArguments::Text);
     }
 
     #[test]
@@ -471,13 +388,13 @@ mod tests {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name }}}}{{% if c.function.arguments is mapping %}}{{% for k, v in c.function.arguments|items %}}{{{{ k }}}}:{{{{ v }}}}{{% endfor %}}{{% else %}}{{{{ c.function.arguments }}}}{{% endif %}}{{% endfor %}}{{% endfor %}}"
         );
-        check(&source, "nynyyn", ArgumentForm::PrefersObject);
+        check(&source, "nynyyn", AcceptedArguments::PrefersObject);
     }
 
     #[test]
     fn one_call_beside_null_content() {
         let source = "{% for m in messages %}{% if m.tool_calls and m.content is none %}{% if m.tool_calls|length > 1 %}{{ raise_exception('one') }}{% endif %}{{ m.tool_calls[0].function.arguments }}{% elif m.tool_calls is undefined %}{{ m.content }}{% endif %}{% endfor %}";
-        let calls = check(source, "nynnyn", ArgumentForm::Text);
+        let calls = check(source, "nynnyn", AcceptedArguments::Text);
         assert_eq!(calls.form.content, NoContent::Null);
         assert_eq!(calls.parallel.error.map(|failure| failure.message), Some("one".to_owned()));
     }
@@ -485,14 +402,14 @@ mod tests {
     #[test]
     fn results_are_not_rendered() {
         let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('tool') }}{% endif %}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
-        let calls = check(source, "nynynn", ArgumentForm::Text);
+        let calls = check(source, "nynynn", AcceptedArguments::Text);
         assert_eq!(calls.form.result(&Baseline::find(&mut prober::for_source(source))), None);
     }
 
     #[test]
     fn results_must_name_their_tool() {
         let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ '<' + m.name + '>' + m.content }}{% else %}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endif %}{% endfor %}";
-        check(source, "nynyyn", ArgumentForm::Text);
+        check(source, "nynyyn", AcceptedArguments::Text);
     }
 
     #[test]
@@ -500,13 +417,13 @@ mod tests {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{% if c.id|length != 9 %}}{{{{ raise_exception('nine') }}}}{{% endif %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
-        assert!(check(&source, "nynyyn", ArgumentForm::Text).nine_character_ids);
+        assert!(check(&source, "nynyyn", AcceptedArguments::Text).nine_character_ids);
     }
 
     #[test]
     fn an_engine_error_is_unknown_and_stays_alone() {
         let source = "{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
-        let calls = check(source, "yuuuuu", ArgumentForm::Unknown);
+        let calls = check(source, "yuuuuu", AcceptedArguments::Unknown);
         assert_eq!(calls.shown.error.map(|failure| failure.kind), Some("type"));
     }
 }

@@ -1,11 +1,11 @@
-//! Which forms of content a template takes: text, parts, nothing.
+//! The forms of content that a template takes: text, parts, none.
 
 use serde_json::{Map, Value, json};
 
 use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, USER, count, parts, shows_part};
 use super::traits::NoContent;
 
-/// What was found out about content.
+/// The probed traits of content.
 pub(crate) struct ContentTraits {
     pub(crate) requires_parts: ProbeOutcome,
     pub(crate) requires_non_null: ProbeOutcome,
@@ -38,7 +38,7 @@ pub(crate) fn probe(base: &Baseline<'_>) -> ContentTraits {
             base.render(vec![first, turn(), second, turn()])
         })
         .collect();
-    // What the template prints as `None` of its own accord is not the content.
+    // A `None` that the template always prints is not the content.
     let none = texts[4].as_ref().or(base.plain.as_ref()).map_or(0, |text| count(text, "None"));
     let ladder: Vec<(&'static str, String)> =
         STEPS.iter().zip(&texts).map(|((name, _), text)| (*name, state(text, none))).collect();
@@ -59,7 +59,7 @@ pub(crate) fn probe(base: &Baseline<'_>) -> ContentTraits {
     }
 }
 
-/// An assistant message that says in this way that it has no content.
+/// An assistant message without content, in this form.
 pub(crate) fn without_content(base: &Baseline<'_>, form: NoContent) -> Map<String, Value> {
     let mut message = Map::new();
     message.insert("role".to_owned(), "assistant".into());
@@ -102,7 +102,7 @@ fn requires_non_null(texts: &[RenderResult]) -> ProbeOutcome {
             Ok(_) => pair.conclude(false),
         };
     };
-    // A failure of any kind, for the other form renders.
+    // A failure of any kind counts, since the other form renders.
     let mut outcome = pair.conclude(!renders(&&texts[1]));
     outcome.error = texts[1].as_ref().err().cloned();
     outcome

@@ -1,4 +1,4 @@
-//! The variable that sets how hard a model thinks, and its values.
+//! The variable that sets the reasoning effort, and its values.
 
 use super::baseline::{Baseline, RenderResult};
 use super::traits::{Effort, Switch};
@@ -7,7 +7,7 @@ use crate::probing::Probe;
 const VARIABLES: [&str; 2] = ["reasoning_effort", "reasoning_strength"];
 const VALUES: [&str; 8] = ["none", "minimal", "low", "medium", "high", "xhigh", "max", "no_think"];
 
-/// The first variable whose values change the prompt, with reasoning switched on where there is a
+/// The first variable whose values change the prompt. Reasoning is switched on if there is a
 /// switch.
 pub(crate) fn probe(base: &Baseline<'_>, switches: &[Switch]) -> Option<Effort> {
     let on = switches.first();
@@ -36,7 +36,7 @@ fn of(base: &Baseline<'_>, variable: &'static str, on: Option<&Switch>) -> Optio
     if changed.is_empty() && (refused.is_empty() || same.is_empty()) {
         return None;
     }
-    // Several values that change nothing are values that the template does not know.
+    // Several values that change nothing are unknown to the template.
     let default = match same.as_slice() {
         [only] => Some(*only),
         _ => None,

@@ -1,17 +1,17 @@
-//! Why a capability flag says what it says.
+//! Evidence: why a capability flag is set or not.
 
 use serde_json::{Map, Value, json};
 
 use crate::template::failure::Failure;
 
-/// What the probes of a flag could show.
+/// The answer of a flag's probes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EvidenceStatus {
-    /// The template does it.
+    /// The template has the capability.
     Yes,
-    /// It does not, or it refused by `raise_exception`.
+    /// The template lacks the capability, or refuses by `raise_exception`.
     No,
-    /// The engine failed before the question was answered.
+    /// The engine failed before there was an answer.
     #[default]
     Unknown,
 }
@@ -27,22 +27,22 @@ impl EvidenceStatus {
     }
 }
 
-/// The grounds of one flag.
+/// The evidence of one flag.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// What was found.
+    /// The answer.
     pub status: EvidenceStatus,
-    /// One sentence for people.
+    /// The reason, one sentence for people.
     pub because: String,
     /// Name of the deciding probe.
     pub probe: &'static str,
-    /// Name of the probe's twin, which differs in exactly one thing.
+    /// Name of the control, which differs from the probe in exactly one thing.
     pub control: Option<&'static str>,
-    /// What failed, if something did.
+    /// The failed render, if any.
     pub error: Option<Failure>,
-    /// Variables that were bound to "" because the template does not render without them.
+    /// Variables that were bound to "", because the template does not render without them.
     pub assumed: Vec<String>,
-    /// The entry of the flag of the same name among llama.cpp's nine, where that differs.
+    /// The evidence of llama.cpp's flag of the same name, if it differs.
     pub caps: Option<Box<Evidence>>,
 }
 

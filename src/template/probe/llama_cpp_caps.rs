@@ -1,8 +1,8 @@
 //! llama.cpp's nine capability flags of a template, by its rules (`llama.cpp b9371 jinja/caps` and
 //! later), with evidence.
 //!
-//! In: a compiled template. Out: nine booleans and why. Each probe renders one conversation with
-//! recording objects, raw, and a probe that fails changes no flag but its own.
+//! In: a compiled template. Out: nine booleans and their evidence. Each probe renders one
+//! conversation with recording objects, unprepared. A probe that fails changes only its own flag.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ const REASONING: &str = "<REASONING_CONTENT_PLACEHOLDER>";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "nine independent flags of a published format")]
 pub struct LlamaCppCaps {
-    /// The declared tools reach the prompt.
+    /// The declared tools are in the prompt.
     pub supports_tools: bool,
     /// Tool calls of assistant messages are read.
     pub supports_tool_calls: bool,
@@ -62,18 +62,18 @@ impl LlamaCppCaps {
         )
     }
 
-    /// The gate: tools reach the prompt and calls are read.
+    /// The tool-capability check: tools are in the prompt and calls are read.
     pub fn tool_capable(&self) -> bool {
         self.supports_tools && self.supports_tool_calls
     }
 }
 
-/// The flags and their grounds, one entry each, in the order of [`LlamaCppCaps::flags`].
+/// The flags, and the evidence of each in the order of [`LlamaCppCaps::flags`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LlamaCppCapsReport {
     /// The flags.
     pub caps: LlamaCppCaps,
-    /// Why.
+    /// The evidence.
     pub evidence: Vec<(&'static str, Evidence)>,
 }
 
@@ -122,10 +122,10 @@ pub(crate) fn report(prober: Prober) -> LlamaCppCapsReport {
     }
 }
 
-/// A flag and its grounds.
+/// A flag and its evidence.
 type CapsFlag = (bool, Evidence);
 
-/// The flags that the conversation with calls decides.
+/// The flags that are probed by conversations with calls.
 struct ToolFlags {
     tools: CapsFlag,
     calls: CapsFlag,
@@ -136,7 +136,7 @@ struct ToolFlags {
 /// Variables of a probe.
 type Kwargs = Vec<(&'static str, Value)>;
 
-/// llama.cpp's base: with the generation prompt.
+/// A probe of llama.cpp: with the generation prompt.
 fn probe(messages: Value, tools: Value, kwargs: Kwargs) -> Probe {
     let Value::Array(messages) = messages else { return Probe::default() };
     Probe { messages, tools: Some(tools), kwargs, add_generation_prompt: true, ..Probe::default() }
@@ -164,8 +164,8 @@ impl Flags {
         }
     }
 
-    /// A verdict for a flag: shown, refused by the template, undecided by an engine error, or
-    /// plainly absent.
+    /// A flag with its evidence: shown, refused by the template, unknown after an engine error, or
+    /// absent.
     fn flag(
         &self,
         probe: &'static str,
@@ -221,7 +221,7 @@ impl Flags {
         };
         let mut outcome = self.run(messages.clone(), json!([]), Vec::new());
         if !taken_apart(&outcome) {
-            // Some templates put tools into the first user turn, as text, even when the list is
+            // Some templates put tools into the first user turn, as text, even if the list is
             // empty.
             outcome = self.run(messages, Value::Null, Vec::new());
         }
@@ -255,7 +255,8 @@ impl Flags {
         let yes_calls = "the tool calls of an assistant message are read";
         let no_calls = "the tool calls of an assistant message are not read";
 
-        // Tool results may have to name their tool; tried only where nothing renders without.
+        // Some templates require a tool result to name its tool. Tried only if nothing renders
+        // without the name.
         let unnamed = [true, false]
             .map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
         let named = unnamed
@@ -272,7 +273,7 @@ impl Flags {
         let object =
             rendered && calls && first.read("messages[1].tool_calls[0].function.arguments.arg");
 
-        // Arguments that were not taken apart may have been wanted as text.
+        // A template that does not read members of the arguments may expect text.
         let second = (!object).then_some(second);
         if let Some(second) = &second {
             let rendered = second.failure().is_none();
@@ -356,7 +357,7 @@ fn user(content: &str) -> Value {
     json!({ "role": "user", "content": content })
 }
 
-/// A finished tool exchange with this many calls; `named` results carry their tool's name.
+/// A finished tool exchange with this many calls. `named` results have the name of their tool.
 fn with_calls(count: usize, object: bool, named: bool) -> Value {
     let arguments = if object { json!({ "arg": "value" }) } else { json!("{\"arg\": \"value\"}") };
     let calls: Vec<Value> = (1..=count)

@@ -1,16 +1,16 @@
-//! What becomes of messages of unusual roles and orders: system, developer, a later system message,
-//! a second user message.
+//! How a template treats unusual roles and orders: system, developer, a later system message, a
+//! second user message.
 
 use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, USER};
-use super::traits::Fate;
+use super::traits::RoleSupport;
 
 const SYSTEM: &str = "system_needle";
 
-/// What was found out about roles.
+/// The probed traits of roles.
 pub(crate) struct RoleTraits {
     pub(crate) system: ProbeOutcome,
-    pub(crate) developer: Fate,
-    pub(crate) later_system: Fate,
+    pub(crate) developer: RoleSupport,
+    pub(crate) later_system: RoleSupport,
     pub(crate) needs_alternation: bool,
 }
 
@@ -33,18 +33,18 @@ pub(crate) fn probe(base: &Baseline<'_>) -> RoleTraits {
         system: system.compare(&with("system"), &base.plain, |test, control| {
             test.contains(SYSTEM) && !control.contains(SYSTEM)
         }),
-        developer: fate(&with("developer")),
-        later_system: fate(&base.render(later)),
+        developer: role_support(&with("developer")),
+        later_system: role_support(&base.render(later)),
         needs_alternation: base.plain.is_ok()
             && base.render(vec![base.user(), base.user()]).is_err(),
     }
 }
 
-fn fate(text: &RenderResult) -> Fate {
+fn role_support(text: &RenderResult) -> RoleSupport {
     match text {
-        Ok(text) if text.contains(SYSTEM) && text.contains(USER) => Fate::Shown,
-        Ok(_) => Fate::Lost,
-        Err(_) => Fate::Refused,
+        Ok(text) if text.contains(SYSTEM) && text.contains(USER) => RoleSupport::Shown,
+        Ok(_) => RoleSupport::Lost,
+        Err(_) => RoleSupport::Refused,
     }
 }
 
@@ -58,8 +58,8 @@ mod tests {
     fn check(
         source: &str,
         system: EvidenceStatus,
-        developer: Fate,
-        later_system: Fate,
+        developer: RoleSupport,
+        later_system: RoleSupport,
         needs_alternation: bool,
     ) {
         let mut prober = prober::for_source(source);
@@ -73,16 +73,16 @@ mod tests {
     #[test]
     fn roles() {
         let all = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
-        check(all, EvidenceStatus::Yes, Fate::Shown, Fate::Shown, false);
+        check(all, EvidenceStatus::Yes, RoleSupport::Shown, RoleSupport::Shown, false);
         let users = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
-        check(users, EvidenceStatus::No, Fate::Lost, Fate::Lost, false);
+        check(users, EvidenceStatus::No, RoleSupport::Lost, RoleSupport::Lost, false);
         let strict = "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}{% endif %}\
              {% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles') }}{% endif %}\
              {{ m.content }}{% endfor %}";
-        check(strict, EvidenceStatus::Yes, Fate::Refused, Fate::Refused, true);
+        check(strict, EvidenceStatus::Yes, RoleSupport::Refused, RoleSupport::Refused, true);
         let fails = "{% for m in messages %}{% if m.role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
-        check(fails, EvidenceStatus::Unknown, Fate::Shown, Fate::Refused, false);
+        check(fails, EvidenceStatus::Unknown, RoleSupport::Shown, RoleSupport::Refused, false);
         let refuses = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
-        check(refuses, EvidenceStatus::No, Fate::Shown, Fate::Refused, false);
+        check(refuses, EvidenceStatus::No, RoleSupport::Shown, RoleSupport::Refused, false);
     }
 }

@@ -1,9 +1,8 @@
-//! The capability flags by minja's own algorithm (`minja@3bf064d`) on our engine: for those who
-//! compare with it.
+//! The capability flags by minja's own algorithm (`minja@3bf064d`) on our engine, for comparison.
 //!
-//! Its base: no generation prompt, `tools` undefined unless given, a failed render counts as an
-//! empty prompt, needles without controls. Later steps use the results of earlier ones. What a
-//! strict engine cannot answer as minja does is null.
+//! A probe has no generation prompt, `tools` is undefined unless declared, a failed render counts as
+//! an empty prompt, and needles have no control. Later steps use the results of earlier ones. A flag
+//! that a strict engine cannot determine as minja does is null.
 
 use serde_json::{Map, Value, json};
 
@@ -19,20 +18,39 @@ const CONTENT: &str = "<CONTENT_TEST>";
 
 /// minja's sixteen flags, under our names.
 pub(crate) fn minja_caps(prober: &Prober) -> Map<String, Value> {
-    Minja { prober, user: Value::Null, no_content: Value::Null, object: false }.caps()
+    MinjaProbes { prober, user: Value::Null, no_content: Value::Null, object: false }.caps()
 }
 
-struct Minja<'a> {
+struct MinjaProbes<'a> {
     prober: &'a Prober,
-    /// The user's message, in the form that the first step found.
+    /// The user message, in the form that the first step found.
     user: Value,
-    /// Content beside calls.
+    /// The content of messages with calls.
     no_content: Value,
-    /// Arguments are given as an object.
+    /// Arguments are an object.
     object: bool,
 }
 
-impl Minja<'_> {
+/// The flags of tool calls, and the arguments in the form that shows.
+struct CallFlags {
+    calls: bool,
+    parallel: bool,
+    responses: bool,
+    ids: bool,
+    arguments: Value,
+}
+
+/// The flags of reasoning.
+struct ReasoningFlags {
+    format: ReasoningFormat,
+    requires_tools: bool,
+    clear_thinking: bool,
+    without_content: bool,
+    with_content: bool,
+    respects_enable: bool,
+}
+
+impl MinjaProbes<'_> {
     fn render(&self, messages: Vec<Value>) -> String {
         self.render_with(messages, None, Vec::new())
     }
@@ -64,7 +82,32 @@ impl Minja<'_> {
         let tools = self
             .render_with(vec![self.user.clone()], Some(one_tool()), Vec::new())
             .contains("some_tool");
+        let calls = self.call_flags();
+        let reasoning = self.reasoning_flags(&calls);
+        let flags: [(&str, Value); 16] = [
+            ("supports_system_role", system.into()),
+            ("supports_tools", tools.into()),
+            ("supports_tool_calls", calls.calls.into()),
+            ("supports_tool_responses", calls.responses.into()),
+            ("supports_tool_call_id", calls.ids.into()),
+            ("supports_parallel_tool_calls", calls.parallel.into()),
+            ("requires_object_arguments", self.object.into()),
+            // minja's engine prints None joined with a string; ours fails, as Python does.
+            ("requires_non_null_content", Value::Null),
+            ("requires_typed_content_blocks", requires_typed.into()),
+            ("supports_reasoning", (reasoning.format != ReasoningFormat::None).into()),
+            ("reasoning_format", reasoning.format.as_str().into()),
+            ("reasoning_requires_tools", reasoning.requires_tools.into()),
+            ("supports_clear_thinking", reasoning.clear_thinking.into()),
+            ("supports_reasoning_without_content", reasoning.without_content.into()),
+            ("supports_reasoning_with_content", reasoning.with_content.into()),
+            ("respects_enable_reasoning", reasoning.respects_enable.into()),
+        ];
+        flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
 
+    /// Also sets the form of calls for later steps.
+    fn call_flags(&mut self) -> CallFlags {
         let turns = |content: Value| {
             let turn = json!({ "role": "assistant", "content": content });
             vec![self.user.clone(), turn.clone(), self.user.clone(), turn]
@@ -74,7 +117,6 @@ impl Minja<'_> {
         {
             self.no_content = "".into();
         }
-
         let needle = json!({ "argument_needle": "print('Hello, World!')" });
         let text: Value = needle.to_string().into();
         let shows = |arguments: &Value| {
@@ -90,74 +132,64 @@ impl Minja<'_> {
             .any(|needle| prompt.contains(needle))
         };
         let (as_text, as_object) = (shows(&text), shows(&needle));
-        let calls = as_text || as_object;
         self.object = !as_text && as_object;
         let arguments = if self.object { needle } else { text };
-        let (mut parallel, mut responses, mut ids) = (false, false, false);
-        if calls {
-            let (first, second) = (call("test_tool1", &arguments), call("test_tool2", &arguments));
-            let both = self.render(vec![self.user.clone(), self.calls(&[first.clone(), second])]);
-            parallel = both.contains("test_tool1") && both.contains("test_tool2");
-            let result = json!({ "role": "tool", "name": "test_tool1", "content": "Some response!", "tool_call_id": "call_911_" });
-            let answered = self.render(vec![self.user.clone(), self.calls(&[first]), result]);
-            responses = answered.contains("Some response!");
-            ids = answered.contains("call_911_");
+        let calls = as_text || as_object;
+        if !calls {
+            return CallFlags { calls, parallel: false, responses: false, ids: false, arguments };
         }
+        let (first, second) = (call("test_tool1", &arguments), call("test_tool2", &arguments));
+        let both = self.render(vec![self.user.clone(), self.calls(&[first.clone(), second])]);
+        let result = json!({ "role": "tool", "name": "test_tool1", "content": "Some response!", "tool_call_id": "call_911_" });
+        let answered = self.render(vec![self.user.clone(), self.calls(&[first]), result]);
+        CallFlags {
+            calls,
+            parallel: both.contains("test_tool1") && both.contains("test_tool2"),
+            responses: answered.contains("Some response!"),
+            ids: answered.contains("call_911_"),
+            arguments,
+        }
+    }
 
-        let (format, requires_tools) = self.format(calls, &arguments);
+    fn reasoning_flags(&self, calls: &CallFlags) -> ReasoningFlags {
+        let (format, requires_tools) = self.format(calls.calls, &calls.arguments);
         let is_field = format == ReasoningFormat::ReasoningContentField;
         let measured = !matches!(format, ReasoningFormat::None | ReasoningFormat::ToolPlanField);
         let alone =
             measured && self.render(vec![self.user.clone(), turn(format, "")]).contains(TEST);
         let both = self.render(vec![self.user.clone(), turn(format, CONTENT)]);
-        let with = measured && both.contains(TEST) && both.contains(CONTENT);
         let off = self.render_with(
             vec![self.user.clone(), turn(format, CONTENT)],
             None,
             vec![("enable_thinking", false.into())],
         );
-        let flags: [(&str, Value); 16] = [
-            ("supports_system_role", system.into()),
-            ("supports_tools", tools.into()),
-            ("supports_tool_calls", calls.into()),
-            ("supports_tool_responses", responses.into()),
-            ("supports_tool_call_id", ids.into()),
-            ("supports_parallel_tool_calls", parallel.into()),
-            ("requires_object_arguments", self.object.into()),
-            // minja's engine adds None to a string and prints it; ours fails, as Python does.
-            ("requires_non_null_content", Value::Null),
-            ("requires_typed_content_blocks", requires_typed.into()),
-            ("supports_reasoning", (format != ReasoningFormat::None).into()),
-            ("reasoning_format", format.as_str().into()),
-            ("reasoning_requires_tools", requires_tools.into()),
-            ("supports_clear_thinking", (is_field && self.keeps_both()).into()),
-            ("supports_reasoning_without_content", alone.into()),
-            ("supports_reasoning_with_content", with.into()),
-            (
-                "respects_enable_reasoning",
-                (is_field && !off.contains(TEST) && off.contains(CONTENT)).into(),
-            ),
-        ];
-        flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        ReasoningFlags {
+            format,
+            requires_tools,
+            clear_thinking: is_field && self.keeps_both(),
+            without_content: alone,
+            with_content: measured && both.contains(TEST) && both.contains(CONTENT),
+            respects_enable: is_field && !off.contains(TEST) && off.contains(CONTENT),
+        }
     }
 
     fn calls(&self, calls: &[Value]) -> Value {
         json!({ "role": "assistant", "content": self.no_content, "tool_calls": calls })
     }
 
-    /// The first format whose needle shows, and whether it was found beside calls only.
+    /// The first format whose needle shows, and whether it shows only in messages with calls.
     fn format(&self, calls: bool, arguments: &Value) -> (ReasoningFormat, bool) {
         let shows = |turn: Value| self.render(vec![self.user.clone(), turn]);
         let with = |mut turn: Value, field: &str| {
             turn[field] = REASONING.into();
             turn
         };
-        let beside_call = |field: &str| with(self.calls(&[call("test_tool1", arguments)]), field);
+        let with_call = |field: &str| with(self.calls(&[call("test_tool1", arguments)]), field);
         let response = || json!({ "role": "assistant", "content": "response" });
         if shows(with(json!({ "role": "assistant" }), "reasoning_content")).contains(REASONING) {
             return (ReasoningFormat::ReasoningContentField, false);
         }
-        if calls && shows(beside_call("reasoning_content")).contains(REASONING) {
+        if calls && shows(with_call("reasoning_content")).contains(REASONING) {
             return (ReasoningFormat::ReasoningContentField, true);
         }
         if shows(with(response(), "thought")).contains(REASONING) {
@@ -166,7 +198,7 @@ impl Minja<'_> {
         if shows(with(response(), "thinking")).contains(REASONING) {
             return (ReasoningFormat::ThinkingField, false);
         }
-        if calls && shows(beside_call("tool_plan")).contains(REASONING) {
+        if calls && shows(with_call("tool_plan")).contains(REASONING) {
             return (ReasoningFormat::ToolPlanField, true);
         }
         for format in [ReasoningFormat::ThinkingContentBlock, ReasoningFormat::ThoughtsContentBlock]
@@ -203,7 +235,7 @@ fn turn(format: ReasoningFormat, content: &str) -> Value {
     write(format, TEST, content)
 }
 
-/// A turn with reasoning in its native form.
+/// A turn with reasoning in this format.
 fn write(format: ReasoningFormat, reasoning: &str, content: &str) -> Value {
     let mut turn = json!({ "role": "assistant", "content": content });
     let text = || json!({ "type": "text", "text": content });
@@ -257,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn by_its_own_rules() {
+    fn flags_by_minjas_rules() {
         check(
             "{% for m in messages %}{{ m.content }}{% endfor %}",
             &["supports_system_role"],
             "NONE",
         );
-        // No control: what always shows counts as kept.
+        // Without a control, reasoning that always shows counts as kept.
         check(
             "{% for m in messages %}{{ m.content }}{{ m.reasoning_content }}{% endfor %}",
             &[
@@ -275,7 +307,7 @@ mod tests {
             ],
             "REASONING_CONTENT_FIELD",
         );
-        // Nor for blocks: any part that prints its text.
+        // Likewise, any part whose text is printed counts as a block.
         check(
             "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}",
             &[

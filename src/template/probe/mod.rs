@@ -1,4 +1,4 @@
-//! What a template can do, found by rendering probes.
+//! Probes: what a template can do, found by rendering conversations.
 
 pub(crate) mod baseline;
 mod call_example;
@@ -6,6 +6,7 @@ pub(crate) mod calls;
 pub(crate) mod content;
 mod effort;
 pub(crate) mod evidence;
+pub(crate) mod exchange_form;
 pub(crate) mod generation_prompt;
 pub(crate) mod llama_cpp_caps;
 mod message_roles;

@@ -1,8 +1,8 @@
 //! Where a template reads an earlier turn's reasoning from, and where it shows it.
 //!
-//! In: a base and the form in which calls show. Out: the format, the cells of the visibility
-//! matrix, what is shown beside calls. A format counts only when its needle shows in a render and
-//! not in the same render without it.
+//! In: turns and the form in which calls show. Out: the format, the cells of the visibility matrix,
+//! what shows in a turn with calls. A format counts only if its needle is in a render and not in
+//! the same render without it.
 
 use super::baseline::{Pair, ProbeOutcome, RenderResult, count};
 use super::reasoning_turns::{
@@ -10,7 +10,7 @@ use super::reasoning_turns::{
 };
 use super::traits::{ReasoningCell, ReasoningFormat, WithCalls};
 
-/// The formats in the order of detection, with the words without which a source cannot read them.
+/// The formats in the order of detection, with words that any source that reads them contains.
 const FORMATS: [(ReasoningFormat, &[&str]); 8] = [
     (ReasoningFormat::ReasoningContentField, &["reasoning_content"]),
     (ReasoningFormat::ThoughtField, &["thought"]),
@@ -22,11 +22,11 @@ const FORMATS: [(ReasoningFormat, &[&str]); 8] = [
     (ReasoningFormat::BlocksMapping, &["blocks", "thoughts"]),
 ];
 
-/// The switches that reasoning may need in order to show.
+/// The switches that may be required for reasoning to show.
 const FLAGS: [(&str, bool); 3] =
     [("enable_thinking", true), ("enable_thinking", false), ("thinking", true)];
 
-/// What was found out about reasoning.
+/// The probed traits of reasoning.
 pub(crate) struct ReasoningTraits {
     pub(crate) format: ReasoningFormat,
     pub(crate) supported: ProbeOutcome,
@@ -46,7 +46,7 @@ const SUPPORTED: Pair = Pair {
     no: "the reasoning of an earlier turn appears in the prompt in no known format",
 };
 
-/// Probes the formats, and everything that is measured where reasoning shows.
+/// Probes the formats, and the details where reasoning shows.
 pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
     let base = turns.base;
     let inline = inline(turns);
@@ -56,8 +56,7 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
     for flag in [None].into_iter().chain(flags.iter().copied()) {
         for format in &candidates {
             let turns = turns.in_format(*format);
-            // The generation prompt comes after everything: no template shows reasoning for its
-            // sake.
+            // Cells without the generation prompt are enough: it comes after everything else.
             let (cells, others) = turns.cells(flag, &[false]);
             outcomes.rendered |= others.rendered;
             outcomes.failure = outcomes.failure.take().or(others.failure);
@@ -84,7 +83,7 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
     }
 }
 
-/// The formats that the source has words for; and, for templates that print whole messages, the
+/// The formats whose words are in the source. For templates that print whole messages, also the
 /// fields that show anyway.
 fn candidates(turns: ReasoningTurns<'_>) -> (Vec<ReasoningFormat>, RenderSummary) {
     let prober = turns.base.prober;
@@ -175,8 +174,7 @@ fn found(
         no: "reasoning and content of a turn do not both show",
     };
     let (alone, both) = (render(None), render(Some(ANSWER)));
-    // The test alone decides: its twin differs in the content, whose failure is no failure of the
-    // test.
+    // Only the test decides: its control has other content, and may fail for another reason.
     let decide = |pair: Pair, text: &RenderResult, needles: &[&str]| match text {
         Ok(text) => pair.conclude(needles.iter().all(|needle| text.contains(needle))),
         Err(failure) => pair.failed(failure),
@@ -194,7 +192,7 @@ fn found(
     }
 }
 
-/// What shows of reasoning and content beside calls.
+/// What shows of reasoning and content in a turn with calls.
 fn with_calls(turns: ReasoningTurns<'_>, flag: SwitchSetting) -> WithCalls {
     if !turns.calls.are_shown() {
         return WithCalls::Neither;
@@ -212,8 +210,8 @@ fn with_calls(turns: ReasoningTurns<'_>, flag: SwitchSetting) -> WithCalls {
     }
 }
 
-/// Whether reasoning between tags in text content shows in the last turn and is taken out of
-/// earlier ones.
+/// Whether reasoning in tags in text content shows in the last turn and is removed from earlier
+/// turns.
 fn inline(turns: ReasoningTurns<'_>) -> bool {
     if !turns.base.prober.mentions("think") {
         return false;
@@ -242,7 +240,7 @@ mod tests {
         probe(ReasoningTurns::new(&base, &calls, no_content))
     }
 
-    /// The format and the cells without a flag, `agp` ones with a plus.
+    /// The format and the cells without a flag; those with a generation prompt have a plus.
     #[track_caller]
     fn check(source: &str, format: ReasoningFormat, cells: &str) -> ReasoningTraits {
         let found = find(source);
@@ -256,7 +254,7 @@ mod tests {
         found
     }
 
-    /// A template that prints this of every message, after its calls.
+    /// A template that prints `what` for every message, after its calls.
     fn messages(what: &str) -> String {
         let calls = "{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}";
         format!("{{% for m in messages %}}{{{{ m.role }}}}:{calls}{what}{{% endfor %}}")
@@ -329,10 +327,10 @@ mod tests {
         check(&with_parts(thinking), ReasoningFormat::ThinkingContentBlock, EVERYWHERE);
         let thoughts = "{% if p.type == 'thoughts' %}<{{ p.text }}>{% elif p.type == 'text' %}{{ p.text }}{% endif %}";
         check(&with_parts(thoughts), ReasoningFormat::ThoughtsContentBlock, EVERYWHERE);
-        // Any part shows: an invented one too.
+        // A part of any type shows, even of an invented one.
         check(&with_parts("{# thoughts, thinking #}{{ p.text }}"), ReasoningFormat::None, "");
         check(&messages("{# thoughts, thinking #}{{ m.content }}"), ReasoningFormat::None, "");
-        // Shown, but not as anything else than text.
+        // Shown, but the same as a text part.
         check(
             &with_parts("{% if p.type in ['text', 'thoughts'] %}{{ p.text }}{% endif %}"),
             ReasoningFormat::None,

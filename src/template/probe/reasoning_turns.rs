@@ -6,9 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use super::baseline::{Baseline, RenderResult};
-use super::calls::{self, CallTraits};
-use super::content;
+use super::calls::CallTraits;
 use super::traits::{NoContent, ReasoningCell, ReasoningFormat};
+use super::{content, exchange_form};
 use crate::probing::Probe;
 use crate::template::failure::Failure;
 
@@ -164,7 +164,7 @@ impl<'a> ReasoningTurns<'a> {
     ) -> RenderResult {
         let mut probe = Probe { add_generation_prompt, kwargs, ..self.base.probe(messages) };
         if position.has_calls() {
-            probe.tools = Some(calls::declared());
+            probe.tools = Some(exchange_form::declared());
         }
         self.base.prober.render(probe)
     }

@@ -1,7 +1,7 @@
 //! The variables that switch reasoning on and off, and those that keep it in earlier turns.
 //!
-//! A variable that the source does not name is not tried. The others are set both ways, and left
-//! unset, in four conversations; what counts is that the prompt changes.
+//! A variable that the source does not mention is not tried. The others are set on, off, and left
+//! unset, in four conversations. A switch is a variable that changes the prompt.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::reasoning_turns::{Position, ReasoningTurns};
 use super::traits::Switch;
 use crate::probing::Probe;
 
-/// Variable, on, off. The first row of a variable that changes the prompt wins.
+/// Variable, on, off. For a variable with several rows, the first row that changes the prompt wins.
 fn known() -> Vec<(&'static str, Value, Value)> {
     let boolean = |name| (name, Value::from(true), Value::from(false));
     let words = |name, on: &str, off: &str| (name, Value::from(on), Value::from(off));
@@ -39,7 +39,7 @@ fn known() -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
-/// Whether templates are known to ask for this variable in order to switch reasoning.
+/// Whether this variable is known to switch reasoning.
 pub(crate) fn is_known(variable: &str) -> bool {
     known().iter().any(|(name, ..)| *name == variable)
 }
@@ -111,7 +111,7 @@ impl SwitchRenders {
         SwitchRenders(renders)
     }
 
-    /// Where the prompt differs between on, off and unset.
+    /// The conversations in which on, off and unset differ.
     fn positions(&self) -> Vec<&'static str> {
         let differs = |[off, on, unset]: &[RenderResult; 3]| {
             let differ = |a: &RenderResult, b: &RenderResult| a.is_ok() && b.is_ok() && a != b;
@@ -135,7 +135,7 @@ impl SwitchRenders {
 
     fn switch(&self, variable: &'static str, on: Value, off: Value) -> Option<Switch> {
         let positions = self.positions();
-        // On and off must be two things.
+        // On and off must differ somewhere.
         if !self.0.iter().any(|(_, [off, on, _])| off.is_ok() && on.is_ok() && off != on) {
             return None;
         }
@@ -152,7 +152,7 @@ impl SwitchRenders {
     }
 }
 
-/// Whether `clear_thinking` decides on older reasoning.
+/// Whether `clear_thinking` decides if older reasoning shows.
 pub(crate) fn clear_thinking(
     turns: ReasoningTurns<'_>,
     base: &Baseline<'_>,

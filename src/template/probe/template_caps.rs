@@ -1,92 +1,30 @@
 //! The sixteen flags of `template_caps`, with their details and evidence: a prober in, all that
 //! polyfills need out.
 //!
-//! Every flag comes from a pair of renders that differ in one thing; an error of the engine makes a
-//! flag unknown (and then false), and no probe changes another flag.
+//! Every flag comes from a pair of renders that differ in one thing. An engine error makes a flag
+//! unknown, which counts as false. No probe changes another flag.
 
 use serde_json::Value;
 
 use super::baseline::{Baseline, ProbeOutcome};
+use super::calls::{self, CallTraits};
+use super::content::{self, ContentTraits};
+use super::evidence::Evidence;
+use super::message_roles::{self, RoleTraits};
 use super::prober::Prober;
+use super::reasoning::{self, ReasoningTraits};
 use super::reasoning_turns::ReasoningTurns;
-use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits, TraitsReport};
-use super::{call_example, calls, content, effort, message_roles, reasoning, switches};
+use super::traits::{Details, Effort, ReasoningFormat, Switch, TemplateCaps, Traits, TraitsReport};
+use super::{call_example, effort, switches};
 use crate::api::Polyfills;
 use crate::template::polyfill;
 
 /// Probes a template.
 pub(crate) fn report(mut prober: Prober) -> TraitsReport {
     let base = Baseline::find(&mut prober);
-    let roles = message_roles::probe(&base);
-    let content = content::probe(&base);
-    let calls = calls::probe(&base);
-    let turns = ReasoningTurns::new(&base, &calls, content.no_content);
-    let reasoning = reasoning::probe(turns);
-    // Where nothing shows, the usual field is what a switch may still act on.
-    let format = match reasoning.format {
-        ReasoningFormat::None => ReasoningFormat::ReasoningContentField,
-        format => format,
-    };
-    let turns = turns.in_format(format);
-    let clear_thinking = switches::clear_thinking(turns, &base, &reasoning);
-    let (switches, respects) = switches::probe(turns, &base);
-    let effort = effort::probe(&base, &switches);
-
-    let outcomes: [(&'static str, &ProbeOutcome); 16] = [
-        ("supports_system_role", &roles.system),
-        ("supports_tools", &calls.tools),
-        ("supports_tool_calls", &calls.shown),
-        ("supports_tool_responses", &calls.results),
-        ("supports_tool_call_id", &calls.ids),
-        ("supports_parallel_tool_calls", &calls.parallel),
-        ("requires_object_arguments", &calls.object_only),
-        ("requires_non_null_content", &content.requires_non_null),
-        ("requires_typed_content_blocks", &content.requires_parts),
-        ("supports_reasoning", &reasoning.supported),
-        ("reasoning_format", &reasoning.supported),
-        ("reasoning_requires_tools", &reasoning.requires_tools),
-        ("supports_clear_thinking", &clear_thinking),
-        ("supports_reasoning_without_content", &reasoning.without_content),
-        ("supports_reasoning_with_content", &reasoning.with_content),
-        ("respects_enable_reasoning", &respects),
-    ];
-    let evidence = outcomes.map(|(flag, outcome)| (flag, base.evidence(outcome.clone()))).into();
-    let caps = TemplateCaps {
-        supports_system_role: roles.system.is_yes(),
-        supports_tools: calls.tools.is_yes(),
-        supports_tool_calls: calls.shown.is_yes(),
-        supports_tool_responses: calls.results.is_yes(),
-        supports_tool_call_id: calls.ids.is_yes(),
-        supports_parallel_tool_calls: calls.parallel.is_yes(),
-        requires_object_arguments: calls.object_only.is_yes(),
-        requires_non_null_content: content.requires_non_null.is_yes(),
-        requires_typed_content_blocks: content.requires_parts.is_yes(),
-        supports_reasoning: reasoning.supported.is_yes(),
-        reasoning_format: reasoning.format,
-        reasoning_requires_tools: reasoning.requires_tools.is_yes(),
-        supports_clear_thinking: clear_thinking.is_yes(),
-        supports_reasoning_without_content: reasoning.without_content.is_yes(),
-        supports_reasoning_with_content: reasoning.with_content.is_yes(),
-        respects_enable_reasoning: respects.is_yes(),
-    };
-    let details = Details {
-        accepts_parts: content.accepts_parts,
-        requires_non_empty_content: content.requires_non_empty,
-        content_ladder: content.ladder,
-        no_content: content.no_content,
-        no_content_with_calls: calls.form.content,
-        arguments: calls.arguments,
-        nine_character_ids: calls.nine_character_ids,
-        developer: roles.developer,
-        later_system: roles.later_system,
-        needs_alternation: roles.needs_alternation,
-        inline_reasoning: reasoning.inline,
-        reasoning_with_calls: reasoning.with_calls,
-        reasoning_needs: reasoning.needs,
-        reasoning_visible: reasoning.visible,
-        switches,
-        effort,
-    };
+    let probed = Probed::by(&base);
+    let evidence = probed.evidence(&base);
+    let (caps, details) = (probed.caps(), probed.into_details());
     let mut traits = Traits { caps, details, tool_call_example: None };
     if !caps.supports_tools {
         let prepare = |messages: Vec<Value>| {
@@ -96,6 +34,114 @@ pub(crate) fn report(mut prober: Prober) -> TraitsReport {
         traits.tool_call_example = call_example::find(&base, &prepare);
     }
     TraitsReport { traits, evidence }
+}
+
+/// The results of all probes.
+struct Probed {
+    roles: RoleTraits,
+    content: ContentTraits,
+    calls: CallTraits,
+    reasoning: ReasoningTraits,
+    clear_thinking: ProbeOutcome,
+    switches: Vec<Switch>,
+    respects_enable: ProbeOutcome,
+    effort: Option<Effort>,
+}
+
+impl Probed {
+    fn by(base: &Baseline<'_>) -> Probed {
+        let roles = message_roles::probe(base);
+        let content = content::probe(base);
+        let calls = calls::probe(base);
+        let turns = ReasoningTurns::new(base, &calls, content.no_content);
+        let reasoning = reasoning::probe(turns);
+        // If no reasoning shows, a switch may still act on the usual field.
+        let format = match reasoning.format {
+            ReasoningFormat::None => ReasoningFormat::ReasoningContentField,
+            format => format,
+        };
+        let turns = turns.in_format(format);
+        let clear_thinking = switches::clear_thinking(turns, base, &reasoning);
+        let (switches, respects_enable) = switches::probe(turns, base);
+        let effort = effort::probe(base, &switches);
+        Probed {
+            roles,
+            content,
+            calls,
+            reasoning,
+            clear_thinking,
+            switches,
+            respects_enable,
+            effort,
+        }
+    }
+
+    fn evidence(&self, base: &Baseline<'_>) -> Vec<(&'static str, Evidence)> {
+        let Probed { roles, content, calls, reasoning, .. } = self;
+        let outcomes: [(&'static str, &ProbeOutcome); 16] = [
+            ("supports_system_role", &roles.system),
+            ("supports_tools", &calls.tools),
+            ("supports_tool_calls", &calls.shown),
+            ("supports_tool_responses", &calls.results),
+            ("supports_tool_call_id", &calls.ids),
+            ("supports_parallel_tool_calls", &calls.parallel),
+            ("requires_object_arguments", &calls.object_only),
+            ("requires_non_null_content", &content.requires_non_null),
+            ("requires_typed_content_blocks", &content.requires_parts),
+            ("supports_reasoning", &reasoning.supported),
+            ("reasoning_format", &reasoning.supported),
+            ("reasoning_requires_tools", &reasoning.requires_tools),
+            ("supports_clear_thinking", &self.clear_thinking),
+            ("supports_reasoning_without_content", &reasoning.without_content),
+            ("supports_reasoning_with_content", &reasoning.with_content),
+            ("respects_enable_reasoning", &self.respects_enable),
+        ];
+        outcomes.map(|(flag, outcome)| (flag, base.evidence(outcome.clone()))).into()
+    }
+
+    fn caps(&self) -> TemplateCaps {
+        let Probed { roles, content, calls, reasoning, .. } = self;
+        TemplateCaps {
+            supports_system_role: roles.system.is_yes(),
+            supports_tools: calls.tools.is_yes(),
+            supports_tool_calls: calls.shown.is_yes(),
+            supports_tool_responses: calls.results.is_yes(),
+            supports_tool_call_id: calls.ids.is_yes(),
+            supports_parallel_tool_calls: calls.parallel.is_yes(),
+            requires_object_arguments: calls.object_only.is_yes(),
+            requires_non_null_content: content.requires_non_null.is_yes(),
+            requires_typed_content_blocks: content.requires_parts.is_yes(),
+            supports_reasoning: reasoning.supported.is_yes(),
+            reasoning_format: reasoning.format,
+            reasoning_requires_tools: reasoning.requires_tools.is_yes(),
+            supports_clear_thinking: self.clear_thinking.is_yes(),
+            supports_reasoning_without_content: reasoning.without_content.is_yes(),
+            supports_reasoning_with_content: reasoning.with_content.is_yes(),
+            respects_enable_reasoning: self.respects_enable.is_yes(),
+        }
+    }
+
+    fn into_details(self) -> Details {
+        let Probed { roles, content, calls, reasoning, .. } = self;
+        Details {
+            accepts_parts: content.accepts_parts,
+            requires_non_empty_content: content.requires_non_empty,
+            content_ladder: content.ladder,
+            no_content: content.no_content,
+            no_content_with_calls: calls.form.content,
+            arguments: calls.arguments,
+            nine_character_ids: calls.nine_character_ids,
+            developer: roles.developer,
+            later_system: roles.later_system,
+            needs_alternation: roles.needs_alternation,
+            inline_reasoning: reasoning.inline,
+            reasoning_with_calls: reasoning.with_calls,
+            reasoning_needs: reasoning.needs,
+            reasoning_visible: reasoning.visible,
+            switches: self.switches,
+            effort: self.effort,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -112,7 +158,7 @@ mod tests {
         };
         assert_eq!(with(EvidenceStatus::Yes).collect::<Vec<_>>(), yes);
         assert_eq!(with(EvidenceStatus::Unknown).collect::<Vec<_>>(), unknown);
-        // The flags say what the evidence says.
+        // The flags agree with the evidence.
         let flags = traits.caps.to_json();
         for (flag, evidence) in &evidence {
             let expected = evidence.status == EvidenceStatus::Yes;

@@ -1,12 +1,13 @@
-//! What a template does with each part of a conversation: the sixteen flags of `template_caps`, and
-//! the details that sixteen booleans have no room for. Filled by probes, read by polyfills.
+//! Traits: what a template does with each part of a conversation. The sixteen flags of
+//! `template_caps`, and the details that booleans cannot express. Found by probes, read by
+//! polyfills.
 
 use serde_json::{Map, Value};
 
 use super::evidence::Evidence;
 
-/// Where a template reads an earlier turn's reasoning from. The order of the variants is the order
-/// of detection.
+/// Where a template reads an earlier turn's reasoning from. The variants are in the order of
+/// detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReasoningFormat {
     /// The member `reasoning_content`.
@@ -15,7 +16,7 @@ pub enum ReasoningFormat {
     ThoughtField,
     /// The member `thinking`.
     ThinkingField,
-    /// The member `tool_plan`, beside tool calls.
+    /// The member `tool_plan`, in messages with tool calls.
     ToolPlanField,
     /// A content part `{type: thinking, thinking}`.
     ThinkingContentBlock,
@@ -50,33 +51,33 @@ impl ReasoningFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a published format")]
 pub struct TemplateCaps {
-    /// System messages reach the prompt.
+    /// System messages are in the prompt.
     pub supports_system_role: bool,
-    /// Declared tools reach the prompt.
+    /// Declared tools are in the prompt.
     pub supports_tools: bool,
-    /// Tool calls reach the prompt, name and arguments.
+    /// Tool calls are in the prompt, name and arguments.
     pub supports_tool_calls: bool,
-    /// Tool results reach the prompt.
+    /// Tool results are in the prompt.
     pub supports_tool_responses: bool,
-    /// The id of the call that a result answers reaches the prompt.
+    /// The id of the call that a result answers is in the prompt.
     pub supports_tool_call_id: bool,
-    /// More than one call in a message reaches the prompt.
+    /// Every call of a message is in the prompt.
     pub supports_parallel_tool_calls: bool,
-    /// Arguments of calls work as an object only.
+    /// Arguments of calls work only as an object.
     pub requires_object_arguments: bool,
-    /// A null content loses the message or fails, text does not.
+    /// Null content loses the message or fails; text does not.
     pub requires_non_null_content: bool,
-    /// Content works as a list of parts only.
+    /// Content works only as a list of parts.
     pub requires_typed_content_blocks: bool,
     /// `reasoning_format` is not NONE.
     pub supports_reasoning: bool,
     /// Where reasoning is read from.
     pub reasoning_format: ReasoningFormat,
-    /// Reasoning shows beside tool calls only.
+    /// Reasoning shows only in messages with tool calls.
     pub reasoning_requires_tools: bool,
     /// `clear_thinking` false keeps older reasoning, true drops it.
     pub supports_clear_thinking: bool,
-    /// Reasoning shows when the turn has no content.
+    /// Reasoning shows in a turn without content.
     pub supports_reasoning_without_content: bool,
     /// Reasoning and content of a turn both show.
     pub supports_reasoning_with_content: bool,
@@ -111,7 +112,7 @@ impl TemplateCaps {
     }
 }
 
-/// A way of saying that an assistant message has no content.
+/// The form of an assistant message without content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoContent {
     /// No member `content`.
@@ -120,52 +121,52 @@ pub enum NoContent {
     Null,
     /// `""`.
     Empty,
-    /// `" "`: the template refuses all of the above.
+    /// `" "`: the template refuses all other forms.
     Space,
 }
 
-/// How arguments of calls are taken.
+/// The form in which a template takes the arguments of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArgumentForm {
-    /// As an object only.
+pub enum AcceptedArguments {
+    /// Only an object.
     Object,
-    /// As JSON text only.
+    /// Only JSON text.
     Text,
-    /// As either, with the same prompt.
+    /// Either, with the same prompt.
     Either,
-    /// As either, but the prompts differ and the object's is the natural one.
+    /// Either; the prompts differ, and that of the object is the natural one.
     PrefersObject,
-    /// Calls do not show at all, or it is not known.
+    /// Calls do not show, or the form is unknown.
     Unknown,
 }
 
-/// What becomes of a message of an unusual kind.
+/// How a template treats a message of an unusual role or position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// Its text reaches the prompt.
+pub enum RoleSupport {
+    /// Its text is in the prompt.
     Shown,
-    /// The prompt is rendered without its text.
+    /// The prompt renders without its text.
     Lost,
     /// The render fails.
     Refused,
 }
 
-/// What reasoning beside calls and content leads to.
+/// What shows of reasoning and content in a message with calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithCalls {
-    /// Both reasoning and content show.
+    /// Reasoning and content.
     Both,
-    /// Content is dropped.
+    /// Reasoning; the content is dropped.
     ReasoningOnly,
-    /// Reasoning is dropped.
+    /// Content; the reasoning is dropped.
     ContentOnly,
-    /// Neither shows.
+    /// Neither.
     Neither,
     /// The render fails.
     Raises,
 }
 
-/// The variable that switches reasoning on and off.
+/// A variable that switches reasoning on and off.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Switch {
     /// Its name: `enable_thinking`, `thinking`, …
@@ -174,27 +175,27 @@ pub struct Switch {
     pub on: Value,
     /// Its value for off.
     pub off: Value,
-    /// What leaving it unset renders like: Some(true) like on, Some(false) like off, None like
+    /// The effect of leaving it unset: Some(true) renders like on, Some(false) like off, None like
     /// neither.
     pub default: Option<bool>,
-    /// In which renders it shows: `prompt`, `history`, `last`, `tool_chain`.
+    /// The renders that it changes: `prompt`, `history`, `last`, `tool_chain`.
     pub positions: Vec<&'static str>,
 }
 
-/// The variable that sets how hard the model thinks.
+/// The variable that sets the reasoning effort.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effort {
     /// `reasoning_effort` or `reasoning_strength`.
     pub variable: &'static str,
     /// Values that change the prompt.
     pub accepted: Vec<&'static str>,
-    /// Values that the template raises on.
+    /// Values that the template refuses.
     pub refused: Vec<&'static str>,
-    /// The value that renders like leaving it unset, when there is one.
+    /// The value that renders like leaving it unset, if there is one.
     pub default: Option<&'static str>,
 }
 
-/// The traits of a template, and the evidence of each flag of its caps.
+/// The traits of a template, with the evidence of each flag.
 #[derive(Debug)]
 pub struct TraitsReport {
     /// The traits.
@@ -203,42 +204,42 @@ pub struct TraitsReport {
     pub evidence: Vec<(&'static str, Evidence)>,
 }
 
-/// What sixteen booleans have no room for.
+/// The details that the sixteen flags cannot express.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Details {
-    /// A list of text parts as a user's content shows its text, not Python's print of the list.
+    /// A list of text parts as a user's content shows its text, not the list in Python notation.
     pub accepts_parts: bool,
-    /// Empty content fails where text does not (also blank).
+    /// Empty content fails although text does not; so may whitespace.
     pub requires_non_empty_content: bool,
-    /// The ladder of contents of an assistant turn without calls: `absent`, `null`, `""`, `" "`,
-    /// `"aa"`, each `ok`, `lost`, `prints None`, or the error.
+    /// The forms of content of an assistant turn without calls: `absent`, `null`, `""`, `" "`,
+    /// `"aa"`. Each is `ok`, `lost`, `prints None`, or the error.
     pub content_ladder: Vec<(&'static str, String)>,
-    /// How a message without calls says that it has no content.
+    /// The form of a message without calls and content.
     pub no_content: NoContent,
-    /// How a message with calls says that it has no content.
+    /// The form of a message with calls and without content.
     pub no_content_with_calls: NoContent,
-    /// How arguments are taken.
-    pub arguments: ArgumentForm,
+    /// The form of arguments.
+    pub arguments: AcceptedArguments,
     /// Ids of calls must be nine letters or digits.
     pub nine_character_ids: bool,
-    /// A developer message.
-    pub developer: Fate,
-    /// A system message that is not the first message.
-    pub later_system: Fate,
+    /// How a developer message is treated.
+    pub developer: RoleSupport,
+    /// How a system message after the first message is treated.
+    pub later_system: RoleSupport,
     /// Two user messages in a row are refused, one is not.
     pub needs_alternation: bool,
-    /// `<think>` in text content is taken out of earlier turns and shown in the last.
+    /// `<think>` in text content is removed from earlier turns and shown in the last.
     pub inline_reasoning: bool,
-    /// Reasoning and content beside calls.
+    /// What shows of reasoning and content in a message with calls.
     pub reasoning_with_calls: WithCalls,
-    /// The switch variable that reasoning needs in order to show at all.
+    /// The switch without which no reasoning shows.
     pub reasoning_needs: Option<(&'static str, bool)>,
-    /// Where reasoning shows, one entry a cell: position (`last`, `hist`, `tc_open`, `tc_closed`),
-    /// generation prompt, flag.
+    /// The visible cells: position (`last`, `hist`, `tc_open`, `tc_closed`), generation prompt,
+    /// flag.
     pub reasoning_visible: Vec<ReasoningCell>,
-    /// What switches reasoning.
+    /// The reasoning switches.
     pub switches: Vec<Switch>,
-    /// What sets its effort.
+    /// The reasoning effort.
     pub effort: Option<Effort>,
 }
 
@@ -247,9 +248,9 @@ pub struct Details {
 pub struct ReasoningCell {
     /// `last`, `hist`, `tc_open` or `tc_closed`.
     pub position: &'static str,
-    /// With the generation prompt.
+    /// Whether the render has a generation prompt.
     pub add_generation_prompt: bool,
-    /// Switch that was set; None for none.
+    /// The switch that was set, if any.
     pub flag: Option<(&'static str, bool)>,
 }
 
@@ -258,9 +259,9 @@ pub struct ReasoningCell {
 pub struct Traits {
     /// The sixteen flags.
     pub caps: TemplateCaps,
-    /// The rest.
+    /// The details.
     pub details: Details,
-    /// How this template writes a call, for `polyfill_tools`; None when its tools are shown
-    /// natively or no call shows.
+    /// A call as the template writes it, for `polyfill_tools`. None if the template shows tools
+    /// itself, or shows no call.
     pub tool_call_example: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! The details of a template as JSON, and whether tools can be carried at all. No probing.
+//! The details of a template as JSON, and whether it can carry tools at all. No probing.
 
 use serde_json::{Map, Value, json};
 
-use super::traits::{ArgumentForm, Details, Fate, NoContent, Traits, WithCalls};
+use super::traits::{AcceptedArguments, Details, NoContent, RoleSupport, Traits, WithCalls};
 
 impl NoContent {
-    /// `absent`, `null`, `""` or `" "`, as in the ladder.
+    /// `absent`, `null`, `""` or `" "`.
     pub fn as_str(self) -> &'static str {
         match self {
             NoContent::Absent => "absent",
@@ -16,26 +16,26 @@ impl NoContent {
     }
 }
 
-impl ArgumentForm {
+impl AcceptedArguments {
     /// `object`, `string`, `either_same`, `prefers_object` or `unknown`.
     pub fn as_str(self) -> &'static str {
         match self {
-            ArgumentForm::Object => "object",
-            ArgumentForm::Text => "string",
-            ArgumentForm::Either => "either_same",
-            ArgumentForm::PrefersObject => "prefers_object",
-            ArgumentForm::Unknown => "unknown",
+            AcceptedArguments::Object => "object",
+            AcceptedArguments::Text => "string",
+            AcceptedArguments::Either => "either_same",
+            AcceptedArguments::PrefersObject => "prefers_object",
+            AcceptedArguments::Unknown => "unknown",
         }
     }
 }
 
-impl Fate {
+impl RoleSupport {
     /// `shown`, `lost` or `refused`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Fate::Shown => "shown",
-            Fate::Lost => "lost",
-            Fate::Refused => "refused",
+            RoleSupport::Shown => "shown",
+            RoleSupport::Lost => "lost",
+            RoleSupport::Refused => "refused",
         }
     }
 }
@@ -121,8 +121,8 @@ impl Traits {
         })
     }
 
-    /// `native` when the template itself shows tools and calls, `polyfilled` when it shows a
-    /// conversation of text, which can carry them, `none` when it does not even show that; and why.
+    /// How tools are supported, and why: `native` if the template shows tools and calls,
+    /// `polyfilled` if it shows a conversation of text, which can carry them, else `none`.
     pub fn tool_support(&self) -> (&'static str, Vec<String>) {
         let caps = &self.caps;
         if caps.supports_tools && caps.supports_tool_calls {

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::api::Polyfills;
 use crate::template::polyfill::{Polyfilled, apply};
 use crate::template::probe::traits::{
-    ArgumentForm, Details, Fate, NoContent, ReasoningFormat, TemplateCaps, Traits, WithCalls,
+    AcceptedArguments, Details, NoContent, ReasoningFormat, RoleSupport, TemplateCaps, Traits,
+    WithCalls,
 };
 
 /// The traits of a template that takes everything as it is sent.
@@ -35,10 +36,10 @@ pub(crate) fn traits() -> Traits {
             content_ladder: Vec::new(),
             no_content: NoContent::Absent,
             no_content_with_calls: NoContent::Absent,
-            arguments: ArgumentForm::Either,
+            arguments: AcceptedArguments::Either,
             nine_character_ids: false,
-            developer: Fate::Shown,
-            later_system: Fate::Shown,
+            developer: RoleSupport::Shown,
+            later_system: RoleSupport::Shown,
             needs_alternation: false,
             inline_reasoning: false,
             reasoning_with_calls: WithCalls::Both,

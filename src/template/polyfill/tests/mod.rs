@@ -11,7 +11,7 @@ use super::step::SentMessage;
 use super::{STEPS, apply};
 use crate::api::Polyfills;
 use crate::template::probe::traits::{
-    ArgumentForm, Fate, NoContent, ReasoningFormat, Traits, WithCalls,
+    AcceptedArguments, NoContent, ReasoningFormat, RoleSupport, Traits, WithCalls,
 };
 use crate::template::tests::renders;
 use case::{PolyfillCase, call, check_origins, traits};
@@ -30,11 +30,11 @@ fn kinds() -> Vec<Traits> {
         Box::new(|t| t.caps.requires_object_arguments = true),
         Box::new(|t| t.caps.requires_typed_content_blocks = true),
         Box::new(|t| t.details.accepts_parts = false),
-        Box::new(|t| t.details.arguments = ArgumentForm::PrefersObject),
-        Box::new(|t| t.details.arguments = ArgumentForm::Text),
+        Box::new(|t| t.details.arguments = AcceptedArguments::PrefersObject),
+        Box::new(|t| t.details.arguments = AcceptedArguments::Text),
         Box::new(|t| t.details.nine_character_ids = true),
-        Box::new(|t| t.details.developer = Fate::Refused),
-        Box::new(|t| t.details.later_system = Fate::Lost),
+        Box::new(|t| t.details.developer = RoleSupport::Refused),
+        Box::new(|t| t.details.later_system = RoleSupport::Lost),
         Box::new(|t| t.details.needs_alternation = true),
         Box::new(|t| t.details.inline_reasoning = true),
         Box::new(|t| t.details.reasoning_with_calls = WithCalls::Raises),

@@ -254,7 +254,7 @@ impl CreateOptions {
         };
         if read.components.is_some() && read.chat_template.is_some() {
             return Err(
-                fields.invalid("components", "excludes `chat_template`; leave one of them out")
+                fields.invalid("components", "cannot be used together with `chat_template`")
             );
         }
         match fields.ignored().first() {
@@ -280,7 +280,7 @@ mod tests {
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
         refused(
             json!({"components": {}, "chat_template": ""}),
-            "components: excludes `chat_template`; leave one of them out",
+            "components: cannot be used together with `chat_template`",
         );
         refused(
             json!({"tool_policy": "maybe"}),

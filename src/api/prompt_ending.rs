@@ -11,7 +11,7 @@ pub(crate) fn read_ending<'a>(fields: &mut Fields<'a>) -> Result<(bool, Option<&
     let continued = read_continued(fields)?;
     let add_generation_prompt = fields.boolean("add_generation_prompt")?;
     if continued.is_some() && add_generation_prompt == Some(true) {
-        let problem = "excludes `add_generation_prompt`; leave one of them out";
+        let problem = "cannot be used together with `add_generation_prompt`: true";
         return Err(fields.invalid("continue_final_message", problem));
     }
     Ok((add_generation_prompt.unwrap_or(continued.is_none()), continued))

@@ -167,14 +167,12 @@ impl ChatRequest {
         let response_format = read_response_format(fields)?;
         let grammar = fields.string("grammar")?.map(str::to_owned);
         if grammar.is_some() && response_format.is_some() {
-            return Err(
-                fields.invalid("grammar", "excludes `response_format`; leave one of them out")
-            );
+            return Err(fields.invalid("grammar", "cannot be used together with `response_format`"));
         }
         if tool_choice.forces_call() && grammar.is_some() {
             return Err(fields.invalid(
                 "tool_choice",
-                "excludes `grammar`: a forced call has no text; leave one of them out",
+                "cannot be used together with `grammar`: a forced call has no text",
             ));
         }
         let most = i64::from(i32::MAX);

@@ -50,7 +50,7 @@ impl Speculative {
         let inner = &mut Fields::new("speculative", members)?;
         let kind = inner.string("type")?.or(named).unwrap_or(default);
         let path = if named.is_some() { "speculative" } else { "speculative.type" };
-        let no_lookup = "excludes prompt lookup; leave one of them out";
+        let no_lookup = "cannot be used together with prompt lookup";
         let read = match (kind, draft_model) {
             ("off", _) => Speculative::Off,
             ("ngram", None) => Speculative::Ngram {
@@ -113,7 +113,7 @@ mod tests {
             |options: Value, message: &str| assert_eq!(read(options), Err(message.to_owned()));
         refused(
             json!({ "draft_model": "d.gguf", "speculative": "ngram" }),
-            "draft_model: excludes prompt lookup; leave one of them out",
+            "draft_model: cannot be used together with prompt lookup",
         );
         refused(
             json!({ "speculative": "draft" }),

@@ -124,6 +124,6 @@ fn errors_name_what_is_wrong() {
         ffi::llb_template_compose,
         json!({ "components": {}, "list": true }),
         "INVALID_REQUEST",
-        "components: give one",
+        "components: cannot be used together",
     );
 }

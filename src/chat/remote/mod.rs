@@ -174,7 +174,7 @@ impl RemoteSource {
 }
 
 impl ReplySource for RemoteSource {
-    /// Renders only: the server checks the length of the prompt.
+    /// Renders all messages. [`RemoteSource::try_start`] and the server check the length.
     fn fit_to_context(
         &self,
         request: &ChatRequest,

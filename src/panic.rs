@@ -7,8 +7,9 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Once;
+use std::thread::JoinHandle;
 
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Result};
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -37,6 +38,20 @@ impl Drop for Quiet {
     fn drop(&mut self) {
         DEPTH.with(|depth| depth.set(depth.get() - 1));
     }
+}
+
+/// Starts a thread whose panics print nothing. `OUT_OF_MEMORY` if the system refuses it.
+pub(crate) fn spawn_quiet<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    let quiet = move || {
+        let _quiet = Quiet::enter();
+        run()
+    };
+    std::thread::Builder::new().name(name.into()).spawn(quiet).map_err(|error| {
+        Error::new(Code::OutOfMemory, format!("cannot start the thread {name}")).caused_by(error)
+    })
 }
 
 /// `INTERNAL_BRIDGE_ERROR` with the panic's message.

@@ -72,15 +72,10 @@ impl Engine {
         let (commands, inbox) = channel();
         let (report, loading) = channel();
         let broken = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::Builder::new()
-            .name("llb-engine".into())
-            .spawn({
-                let broken = Arc::clone(&broken);
-                move || run(load, &report, &inbox, &broken)
-            })
-            .map_err(|error| {
-                Error::new(Code::OutOfMemory, "cannot start the engine thread").caused_by(error)
-            })?;
+        let thread = crate::panic::spawn_quiet("llb-engine", {
+            let broken = Arc::clone(&broken);
+            move || run(load, &report, &inbox, &broken)
+        })?;
         loop {
             match loading.recv() {
                 Ok(LoadMessage::Progress(done)) => on_progress(done),
@@ -166,7 +161,6 @@ fn run<L>(
 ) where
     L: FnOnce(&mut dyn FnMut(LoadProgress)) -> Result<Loaded>,
 {
-    let _quiet = crate::panic::Quiet::enter();
     let mut progress = |done: LoadProgress| {
         let _ = report.send(LoadMessage::Progress(done));
     };

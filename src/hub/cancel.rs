@@ -1,4 +1,4 @@
-//! Fetches under way, by the id they were asked for, and how each learns that it should end.
+//! Running fetches, and how each learns that it was cancelled.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,12 @@ use crate::net::wait;
 
 type Flag = Arc<AtomicBool>;
 
+/// The flags of running fetches, by the id of the request.
 static RUNNING: LazyLock<Mutex<HashMap<String, Vec<Flag>>>> = LazyLock::new(Mutex::default);
 
-/// Ends the fetches of this id: `org/name:quant` those that were asked for by just that text,
-/// `org/name` all of that model. They answer `CANCELLED` within a tenth of a second, and leave what
-/// the next one goes on with. Any thread; an id that nobody fetches is fine.
+/// Cancels the fetches of this id: `org/name:quant` those requested by exactly that text,
+/// `org/name` all of that model. They fail with `CANCELLED` within a tenth of a second, and the next
+/// fetch resumes the download. Any thread; an unknown id does nothing.
 pub fn cancel(id: &str) {
     let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     for (key, flags) in running.iter() {
@@ -26,41 +27,41 @@ pub fn cancel(id: &str) {
     wait::wake();
 }
 
-/// One fetch, entered among those that can be cancelled until it is dropped.
+/// Registers a fetch as cancellable until it is dropped.
 pub(super) struct CancelToken {
     id: String,
     flag: Flag,
 }
 
 impl CancelToken {
-    pub(super) fn enter(id: &str) -> CancelToken {
+    pub(super) fn register(id: &str) -> CancelToken {
         let flag = Flag::default();
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         running.entry(id.to_owned()).or_default().push(Arc::clone(&flag));
         CancelToken { id: id.to_owned(), flag }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_cancelled(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// `CANCELLED` once somebody asked for it.
-    pub(super) fn check(&self) -> Result<()> {
-        match self.is_over() {
-            false => Ok(()),
-            true => {
-                let message = format!(
-                    "the fetch of {} was cancelled; the next one goes on where it ended",
-                    self.id
-                );
-                Err(Error::new(Code::Cancelled, message))
-            }
-        }
+    /// `CANCELLED`.
+    pub(super) fn error(&self) -> Error {
+        let message = format!(
+            "the fetch of {} was cancelled; fetch it again to resume the download",
+            self.id
+        );
+        Error::new(Code::Cancelled, message)
     }
 
-    /// Waits for a time, or until it is cancelled.
+    /// Fails with `CANCELLED` if the fetch was cancelled.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_cancelled() { Err(self.error()) } else { Ok(()) }
+    }
+
+    /// Waits for a time, or until the fetch is cancelled.
     pub(super) fn wait(&self, time: Duration) -> Result<()> {
-        wait::pause(time, || self.is_over());
+        wait::pause(time, || self.is_cancelled());
         self.check()
     }
 }
@@ -83,8 +84,8 @@ mod tests {
 
     #[test]
     fn an_id_ends_its_own_fetches() {
-        let fetches =
-            ["o/cancel", "o/cancel:Q8_0", "o/cancel:Q4_0", "o/cancelled"].map(CancelToken::enter);
+        let fetches = ["o/cancel", "o/cancel:Q8_0", "o/cancel:Q4_0", "o/cancelled"]
+            .map(CancelToken::register);
         let cancelled = || fetches.each_ref().map(|fetch| fetch.check().is_err());
         cancel("o/nobody");
         assert_eq!(cancelled(), [false; 4]);
@@ -93,6 +94,6 @@ mod tests {
         cancel("o/cancel");
         assert_eq!(cancelled(), [true, true, true, false]);
         drop(fetches);
-        assert!(CancelToken::enter("o/cancel").check().is_ok());
+        assert!(CancelToken::register("o/cancel").check().is_ok());
     }
 }

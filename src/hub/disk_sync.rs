@@ -1,5 +1,5 @@
-//! Bytes brought onto the disk on a thread of its own, beside the one that writes, so that little
-//! is left to wait for at the end.
+//! Writes data to the disk (`fsync`) on a thread, while the download goes on: little is left to
+//! wait for at its end.
 
 use std::fs::File;
 use std::io;
@@ -9,65 +9,59 @@ use super::cancel::CancelToken;
 use crate::error::{Code, Error, Result};
 use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 
-/// Bytes that are written before the disk is asked to take them.
-const BATCH: u64 = 32 << 20;
+/// Bytes between two syncs.
+const BATCH_BYTES: u64 = 32 << 20;
 
-/// A file whose bytes are on their way to the disk.
+/// Syncs one file.
 pub(super) struct DiskSync {
-    /// True for the last time.
-    wanted: Sender<bool>,
-    settled: WaitReceiver<io::Result<()>>,
-    waiting: u64,
+    /// Requests for a sync; true for the last one.
+    requests: Sender<bool>,
+    result: WaitReceiver<io::Result<()>>,
+    unsynced: u64,
 }
 
 impl DiskSync {
     pub(super) fn start(file: File) -> Result<DiskSync> {
-        let (wanted, wishes) = channel();
-        let (outlet, settled) = wait::channel(1);
-        let thread = std::thread::Builder::new().name("llb-sync".into()).spawn(move || {
-            let _quiet = crate::panic::Quiet::enter();
-            run(&file, &wishes, &outlet);
-        });
-        thread.map_err(|error| {
-            Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error)
-        })?;
-        Ok(DiskSync { wanted, settled, waiting: 0 })
+        let (requests, received) = channel();
+        let (sender, result) = wait::channel(1);
+        crate::panic::spawn_quiet("llb-sync", move || run(&file, &received, &sender))?;
+        Ok(DiskSync { requests, result, unsynced: 0 })
     }
 
-    /// So many bytes more were written.
-    pub(super) fn wrote(&mut self, bytes: usize) {
-        self.waiting += bytes as u64;
-        if self.waiting >= BATCH {
-            self.waiting = 0;
-            // Fails only when the thread is gone, which `finish` says.
-            let _ = self.wanted.send(false);
+    /// Counts bytes that were written.
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.unsynced += bytes as u64;
+        if self.unsynced >= BATCH_BYTES {
+            self.unsynced = 0;
+            // Fails only if the thread is gone, which `finish` reports.
+            let _ = self.requests.send(false);
         }
     }
 
-    /// Waits until all bytes are on the disk; a cancel does not wait for that. The inner error is
+    /// Waits until all bytes are on the disk, or until the fetch is cancelled. The inner error is
     /// the disk's.
     pub(super) fn finish(self, cancel: &CancelToken) -> Result<io::Result<()>> {
-        let _ = self.wanted.send(true);
-        match self.settled.next(None, || cancel.is_over()) {
-            WaitEnd::Next(settled) => Ok(settled),
-            WaitEnd::Over => cancel.check().map(Ok),
-            WaitEnd::Gone | WaitEnd::Late => Err(Error::new(
+        let _ = self.requests.send(true);
+        match self.result.next(None, || cancel.is_cancelled()) {
+            WaitEnd::Next(result) => Ok(result),
+            WaitEnd::Cancelled => Err(cancel.error()),
+            WaitEnd::Closed | WaitEnd::Late => Err(Error::new(
                 Code::InternalBridgeError,
-                "the thread that waits for the disk is gone",
+                "the thread that syncs the download to the disk has ended",
             )),
         }
     }
 }
 
-/// Until the last time, or until nobody wants it any more.
-fn run(file: &File, wishes: &Receiver<bool>, outlet: &WaitSender<io::Result<()>>) {
-    // The system tells an error once: the first one counts.
-    let mut settled = Ok(());
-    while let Ok(first) = wishes.recv() {
-        let is_last = wishes.try_iter().fold(first, |last, more| last | more);
-        settled = settled.and(if is_last { file.sync_all() } else { file.sync_data() });
+/// Syncs until the last request, or until the owner is dropped.
+fn run(file: &File, requests: &Receiver<bool>, sender: &WaitSender<io::Result<()>>) {
+    // The system reports a write error once, so the first result counts.
+    let mut result = Ok(());
+    while let Ok(first) = requests.recv() {
+        let is_last = requests.try_iter().fold(first, |last, more| last | more);
+        result = result.and(if is_last { file.sync_all() } else { file.sync_data() });
         if is_last {
-            outlet.send(settled);
+            sender.send(result);
             return;
         }
     }

@@ -1,117 +1,117 @@
-//! A blob under way: what is there of it is hashed again, the rest is fetched, the whole is
-//! compared, then it gets its name.
+//! Downloads one blob: hashes the bytes of an earlier attempt, fetches the rest, compares hash and
+//! size, then gives the file its name.
 //!
-//! Killed at any moment it leaves `<etag>.incomplete`, a beginning of the file, which the next one
-//! goes on with. The name comes when the bytes are on the disk: a loss of power leaves no blob with
-//! holes. What it may leave in a part its hash tells; a file of which the hub has no hash is
-//! therefore begun anew.
+//! A download that is killed leaves `<etag>.incomplete`, the beginning of the file, which the next
+//! one resumes. The blob gets its name after its bytes are on the disk, so a power loss leaves no
+//! blob with holes. It may leave holes in an incomplete file, which the hash detects. A file without
+//! a hash at the hub is therefore downloaded from the start.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::buffer_pool::BufferPool;
-use super::cache::{open_own, unwritable};
+use super::cache::{open_private, unwritable};
 use super::disk_sync::DiskSync;
-use super::fault::{HubFault, TRIES, network, pause, refused};
+use super::fault::{HubFault, MOST_TRIES, network, refused, retry_delay};
 use super::hash::HashThread;
-use super::http::GetRequest;
+use super::http::{BUFFER_BYTES, GetRequest};
 use super::progress::FetchProgress;
 use super::remote_file::{BlobIdentity, RemoteFile, size, strong};
 use crate::error::{Code, Error, Result};
+use crate::net::buffer_pool::BufferPool;
 
-/// A file that is being made.
 pub(super) struct Download<'a> {
     pub(super) source: &'a RemoteFile<'a>,
     pub(super) identity: &'a BlobIdentity,
     pub(super) name: &'a str,
     pub(super) incomplete: &'a Path,
     /// Bytes of the files before this one.
-    pub(super) before: u64,
+    pub(super) done_before: u64,
 }
 
-/// The file and how far it is.
+/// The incomplete file and what is known of its bytes.
 struct OpenDownload {
     file: File,
-    at: u64,
-    hasher: HashThread,
-    settler: DiskSync,
-    /// Whether an earlier call wrote the beginning.
-    inherited: bool,
-    /// The etag of whoever serves the bytes, once it is known.
+    /// Bytes in the file.
+    length: u64,
+    hash: HashThread,
+    disk_sync: DiskSync,
+    /// Whether an earlier attempt wrote the beginning.
+    resumed: bool,
+    /// The etag of the server that has the bytes, once it is known.
     validator: Option<String>,
 }
 
 impl Download<'_> {
-    /// Fetches what is missing, and gives the blob its name. Gives the sha256.
+    /// Fetches what is missing, gives the blob its name and returns its sha256.
     ///
     /// # Errors
-    /// `HUB_VERIFY` when the bytes are not what the hub said; then nothing of them is left.
-    /// `CANCELLED` and network errors leave what the next call goes on with.
-    pub(super) fn complete(&self, blob: &Path, progress: &mut FetchProgress) -> Result<String> {
+    /// `HUB_VERIFY` if the bytes are not what the hub lists; then the incomplete file is removed.
+    /// `CANCELLED` and network errors leave it, and the next call resumes.
+    pub(super) fn run(&self, blob: &Path, progress: &mut FetchProgress) -> Result<String> {
         let mut open = self.open()?;
         loop {
-            self.fill(&mut open, progress)?;
-            let inherited = open.inherited;
-            match self.compare(open) {
-                Ok((sha256, settler)) => {
-                    let settled = settler.finish(self.source.cancel)?;
-                    settled.map_err(|error| unwritable(self.incomplete, &error))?;
+            self.fetch(&mut open, progress)?;
+            let resumed = open.resumed;
+            match self.verify(open) {
+                Ok((sha256, disk_sync)) => {
+                    let synced = disk_sync.finish(self.source.cancel)?;
+                    synced.map_err(|error| unwritable(self.incomplete, &error))?;
                     fs::rename(self.incomplete, blob).map_err(|error| unwritable(blob, &error))?;
                     return Ok(sha256);
                 }
                 Err(error) => {
                     let _ = fs::remove_file(self.incomplete);
-                    // What an earlier call left may be what was wrong: once more, all of it.
-                    if error.code() != Code::HubVerify || !inherited {
+                    // The bytes of the earlier attempt may be the wrong ones: start over once.
+                    if error.code() != Code::HubVerify || !resumed {
                         return Err(error);
                     }
                     open = self.open()?;
-                    progress.stand(self.before);
+                    progress.report(self.done_before);
                 }
             }
         }
     }
 
-    /// Opens what is there, and hashes it.
+    /// Opens the incomplete file and hashes its bytes.
     fn open(&self) -> Result<OpenDownload> {
         let failed = |error: std::io::Error| unwritable(self.incomplete, &error);
-        let mut file = open_own(self.incomplete).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        if length > self.identity.size || self.identity.sha256.is_none() {
+        let mut file = open_private(self.incomplete).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?.len();
+        if found > self.identity.size || self.identity.sha256.is_none() {
             file.set_len(0).map_err(failed)?;
         }
-        let hasher = HashThread::start()?;
-        let (pool, mut at) = (BufferPool::new(), 0);
+        let hash = HashThread::start()?;
+        let (pool, mut length) = (BufferPool::new(BUFFER_BYTES), 0);
         loop {
             self.source.cancel.check()?;
             match pool.fill(|buffer| file.read(buffer)) {
-                Ok(piece) if piece.is_empty() => break,
-                Ok(piece) => {
-                    at += piece.len() as u64;
-                    hasher.add(piece);
+                Ok(bytes) if bytes.is_empty() => break,
+                Ok(bytes) => {
+                    length += bytes.len() as u64;
+                    hash.add(bytes);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(error)),
             }
         }
-        let settler = DiskSync::start(file.try_clone().map_err(failed)?)?;
+        let disk_sync = DiskSync::start(file.try_clone().map_err(failed)?)?;
         Ok(OpenDownload {
             file,
-            at,
-            hasher,
-            settler,
-            inherited: at > 0,
+            length,
+            hash,
+            disk_sync,
+            resumed: length > 0,
             validator: self.identity.validator.clone(),
         })
     }
 
-    /// Gets bytes until they are all there, over as many connections as that takes.
-    fn fill(&self, open: &mut OpenDownload, progress: &mut FetchProgress) -> Result<()> {
-        let (mut failed, mut best) = (0, open.at);
-        progress.stand(self.before + open.at);
-        while open.at < self.identity.size {
-            match self.pull(open, progress) {
+    /// Fetches the rest, over as many connections as that takes.
+    fn fetch(&self, open: &mut OpenDownload, progress: &mut FetchProgress) -> Result<()> {
+        let (mut failed, mut longest) = (0, open.length);
+        progress.report(self.done_before + open.length);
+        while open.length < self.identity.size {
+            match self.fetch_once(open, progress) {
                 Ok(()) => {}
                 Err(HubFault::Stop(error)) => {
                     if error.code() == Code::HubVerify {
@@ -120,138 +120,122 @@ impl Download<'_> {
                     return Err(error);
                 }
                 Err(HubFault::Again { error, after }) => {
-                    // A server that begins anew and breaks off each time gains nothing.
-                    failed = if open.at > best { 0 } else { failed + 1 };
-                    best = best.max(open.at);
-                    if failed >= TRIES {
+                    // A server that starts over and breaks off each time makes no progress.
+                    failed = if open.length > longest { 0 } else { failed + 1 };
+                    longest = longest.max(open.length);
+                    if failed >= MOST_TRIES {
                         let message = format!(
-                            "{}; {} of {} bytes are kept",
+                            "{}; {} of {} bytes are kept, fetch it again to resume",
                             error.message(),
-                            open.at,
+                            open.length,
                             self.identity.size
                         );
                         return Err(Error::new(error.code(), message)
-                            .with("bytes", open.at)
+                            .with("bytes", open.length)
                             .with("total", self.identity.size));
                     }
-                    self.source.cancel.wait(pause(failed, &error, after)?)?;
+                    self.source.cancel.wait(retry_delay(failed, &error, after)?)?;
                 }
             }
         }
-        progress.at(self.before + open.at);
+        progress.update(self.done_before + open.length);
         Ok(())
     }
 
-    /// One connection.
-    fn pull(&self, open: &mut OpenDownload, progress: &mut FetchProgress) -> Result<(), HubFault> {
-        let RemoteFile { client, cancel, asked, url } = self.source;
-        let is_hashed = self.identity.sha256.is_some();
-        if !is_hashed && open.validator.is_none() {
-            // Nothing would tell that the rest is of another file.
+    /// Fetches over one connection.
+    fn fetch_once(
+        &self,
+        open: &mut OpenDownload,
+        progress: &mut FetchProgress,
+    ) -> Result<(), HubFault> {
+        let RemoteFile { client, cancel, context, url } = self.source;
+        let has_hash = self.identity.sha256.is_some();
+        if !has_hash && open.validator.is_none() {
+            // Nothing could tell that the rest belongs to another file.
             self.restart(open)?;
         }
-        let resumes = open.at > 0;
-        let range = resumes.then(|| format!("bytes={}-", open.at));
+        let resumes = open.length > 0;
+        let range = resumes.then(|| format!("bytes={}-", open.length));
         let if_range = open.validator.as_deref().filter(|_| resumes);
-        let answer = client.get(&GetRequest { url, range, if_range, until: None }, cancel)?;
-        let head = &answer.head;
+        let response = client.get(&GetRequest { url, range, if_range, deadline: None }, cancel)?;
+        let head = &response.head;
+        let again = |problem: &str| Err(HubFault::again(network(&head.host, problem)));
         let etag = strong(&head.etag);
-        let has_changed = !is_hashed && etag.is_some() && etag != open.validator;
+        let has_changed = !has_hash && etag.is_some() && etag != open.validator;
         match (head.status, head.content_range) {
-            (206, Some((first, _))) if resumes && first == open.at && !has_changed => {}
-            // As of a server that knows no `If-Range`.
+            (206, Some((first, _))) if resumes && first == open.length && !has_changed => {}
+            // The server ignores `If-Range`.
             (206, _) if resumes && has_changed => {
                 self.restart(open)?;
-                return Err(HubFault::Again {
-                    error: network(&head.host, "has another file than before"),
-                    after: None,
-                });
+                return again("the file changed at the hub");
             }
             (200, _) => self.restart(open)?,
             (206, _) => {
-                return Err(
-                    network(&head.host, "answers with another range than was asked for").into()
-                );
+                return Err(network(&head.host, "sent a range that was not requested").into());
             }
-            // Nothing there from here on, so that what is here cannot be its beginning.
+            // The file ends before the range, so the bytes here are not its beginning.
             (416, _) if resumes => {
                 self.restart(open)?;
-                return Err(HubFault::Again {
-                    error: network(&head.host, "has fewer bytes than are here"),
-                    after: None,
-                });
+                return again("has fewer bytes than were downloaded");
             }
-            _ => return Err(refused(head, &answer.complaint(cancel)?, asked)),
+            _ => return Err(refused(head, &response.error_body(cancel)?, context)),
         }
         open.validator = etag;
+        let listed = self.identity.size;
         if let Some(served) = size(head)
-            && served != self.identity.size
+            && served != listed
         {
-            return Err(self
-                .mismatch(format!(
-                    "{served} bytes are served where the hub says {}",
-                    self.identity.size
-                ))
-                .into());
+            let problem = format!("the hub lists {listed} bytes, but serves {served}");
+            return Err(self.mismatch(problem).into());
         }
-        while let Some(bytes) = answer.next(cancel)? {
-            if open.at + bytes.len() as u64 > self.identity.size {
-                return Err(self
-                    .mismatch(format!(
-                        "more than the {} bytes that the hub says come",
-                        self.identity.size
-                    ))
-                    .into());
+        while let Some(bytes) = response.next(cancel)? {
+            if open.length + bytes.len() as u64 > listed {
+                let problem = format!("the hub lists {listed} bytes, but serves more");
+                return Err(self.mismatch(problem).into());
             }
             open.file.write_all(&bytes).map_err(|error| unwritable(self.incomplete, &error))?;
-            open.at += bytes.len() as u64;
-            open.settler.wrote(bytes.len());
-            open.hasher.add(bytes);
-            progress.at(self.before + open.at);
+            open.length += bytes.len() as u64;
+            open.disk_sync.add(bytes.len());
+            open.hash.add(bytes);
+            progress.update(self.done_before + open.length);
         }
-        if open.at < self.identity.size {
-            return Err(HubFault::Again {
-                error: network(&head.host, "ended the file early"),
-                after: None,
-            });
-        }
-        Ok(())
+        if open.length < listed { again("ended the file early") } else { Ok(()) }
     }
 
     fn restart(&self, open: &mut OpenDownload) -> Result<()> {
-        if open.at > 0 {
-            let begun = open.file.set_len(0).and_then(|()| open.file.seek(SeekFrom::Start(0)));
-            begun.map_err(|error| unwritable(self.incomplete, &error))?;
-            open.hasher = HashThread::start()?;
-            (open.at, open.inherited) = (0, false);
+        if open.length > 0 {
+            let emptied = open.file.set_len(0).and_then(|()| open.file.seek(SeekFrom::Start(0)));
+            emptied.map_err(|error| unwritable(self.incomplete, &error))?;
+            open.hash = HashThread::start()?;
+            (open.length, open.resumed) = (0, false);
         }
         Ok(())
     }
 
-    /// The bytes against what the hub said of them.
-    fn compare(&self, open: OpenDownload) -> Result<(String, DiskSync)> {
+    /// Compares size and hash with what the hub lists. Returns the hash.
+    fn verify(&self, open: OpenDownload) -> Result<(String, DiskSync)> {
         let found =
             open.file.metadata().map_err(|error| unwritable(self.incomplete, &error))?.len();
         if found != self.identity.size {
             return Err(self.mismatch(format!(
-                "{found} bytes are on the disk, and {} were fetched",
+                "{} bytes were downloaded, but {found} are on the disk",
                 self.identity.size
             )));
         }
-        let sha256 = open.hasher.finish()?;
+        let sha256 = open.hash.finish()?;
         match &self.identity.sha256 {
             Some(expected) if *expected != sha256 => {
-                let problem = format!("its sha256 is {sha256}, the hub says {expected}");
+                let problem = format!("its sha256 is {sha256}, but the hub lists {expected}");
                 Err(self.mismatch(problem).with("expected", &**expected).with("sha256", sha256))
             }
-            _ => Ok((sha256, open.settler)),
+            _ => Ok((sha256, open.disk_sync)),
         }
     }
 
     fn mismatch(&self, problem: String) -> Error {
         let message = format!(
             "{}: {}: {problem}; it was removed, try again",
-            self.source.asked.repository, self.name
+            self.source.context.repository, self.name
         );
         Error::new(Code::HubVerify, message).with("file", self.name)
     }

@@ -1,8 +1,7 @@
-//! What the environment says: where the hub is, who asks, where the cache is. Read here and nowhere
-//! else.
+//! Settings from environment variables: the hub's endpoint, the token, the cache, proxies. Nothing
+//! else in `hub` reads the environment.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,24 +9,25 @@ use super::proxy::Proxies;
 use super::request::{FetchRequest, TOKEN_ENV};
 use super::url::UrlOrigin;
 use crate::error::{Error, Result};
+use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
 
 const ENDPOINT: &str = "https://huggingface.co";
-/// How long the other side may be silent.
-const SILENCE: Duration = Duration::from_secs(30);
-/// A token file holds one line.
-const MOST_OF_TOKEN: u64 = 16 << 10;
+/// How long the server may be silent.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a token or of its file.
+const MOST_TOKEN_BYTES: u64 = 16 << 10;
 
-/// A variable's value by its name.
+/// Returns the value of a variable.
 type ReadVariable = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
-/// Environment variables: the process's, or those of a test.
+/// Environment variables, of the process or of a test.
 pub struct Environment {
     read: Box<ReadVariable>,
 }
 
 impl Environment {
-    /// The process's own. Where it has no `HOME`, that is what the system says of the user.
+    /// The variables of the process. An absent `HOME` is the user's home folder by the system.
     pub fn process() -> Environment {
         let read = |name: &str| match (std::env::var_os(name), name) {
             (None, "HOME") => std::env::home_dir().map(PathBuf::into_os_string),
@@ -36,19 +36,19 @@ impl Environment {
         Environment { read: Box::new(read) }
     }
 
-    /// Nothing but these.
+    /// These variables only.
     pub fn of(variables: &[(&str, &str)]) -> Environment {
-        let own = |text: &str| text.to_owned();
+        let owned = |text: &str| text.to_owned();
         let variables: Vec<_> =
-            variables.iter().map(|(name, value)| (own(name), own(value))).collect();
+            variables.iter().map(|(name, value)| (owned(name), owned(value))).collect();
         let read = move |name: &str| {
             variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.into())
         };
         Environment { read: Box::new(read) }
     }
 
-    /// Empty is absent. `INVALID_REQUEST` for what is not Unicode: to pass it over would be to use
-    /// another folder or hub.
+    /// A variable's value; an empty one is absent. `INVALID_REQUEST` if it is not Unicode: ignoring
+    /// it would use another folder or hub.
     pub(super) fn get(&self, name: &str) -> Result<Option<String>> {
         match (self.read)(name).map(OsString::into_string) {
             Some(Err(_)) => Err(Error::invalid(name, "the environment variable is not UTF-8")),
@@ -57,19 +57,19 @@ impl Environment {
         }
     }
 
-    /// As huggingface_hub reads its switches.
+    /// A switch, read as huggingface_hub does.
     fn is_on(&self, name: &str) -> Result<bool> {
         Ok(self.get(name)?.is_some_and(|value| {
             matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")
         }))
     }
 
-    /// A path; a leading `~` is the home folder.
+    /// A path. A leading `~` is the home folder.
     fn path(&self, name: &str) -> Result<Option<PathBuf>> {
-        self.get(name)?.map(|value| self.expand(&value)).transpose()
+        self.get(name)?.map(|value| self.expand_home(&value)).transpose()
     }
 
-    fn expand(&self, path: &str) -> Result<PathBuf> {
+    fn expand_home(&self, path: &str) -> Result<PathBuf> {
         Ok(match path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) {
             Some(rest) => PathBuf::from(
                 self.get("HOME")?.map_or_else(|| path.to_owned(), |home| format!("{home}{rest}")),
@@ -78,18 +78,19 @@ impl Environment {
         })
     }
 
-    /// The first of these that is set.
+    /// The folder below the first variable that is set.
     fn first(&self, names: &[(&str, &str)]) -> Result<Option<PathBuf>> {
-        for (name, below) in names {
+        for (name, subfolder) in names {
             if let Some(folder) = self.path(name)? {
-                return Ok(Some(if below.is_empty() { folder } else { folder.join(below) }));
+                let is_whole = subfolder.is_empty();
+                return Ok(Some(if is_whole { folder } else { folder.join(subfolder) }));
             }
         }
         Ok(None)
     }
 
-    /// `HF_HOME` and what stands for it.
-    fn home(&self) -> Result<Option<PathBuf>> {
+    /// `HF_HOME` or its default.
+    fn hf_home(&self) -> Result<Option<PathBuf>> {
         self.first(&[
             ("HF_HOME", ""),
             ("XDG_CACHE_HOME", "huggingface"),
@@ -98,22 +99,22 @@ impl Environment {
     }
 }
 
-/// What holds for one fetch.
+/// The settings of one fetch.
 pub(super) struct Settings {
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     pub(super) endpoint: String,
     pub(super) origin: UrlOrigin,
-    pub(super) token: Option<AccessToken>,
+    pub(super) token: Option<Secret>,
     pub(super) cache: PathBuf,
     pub(super) offline: bool,
-    pub(super) silence: Duration,
+    pub(super) read_timeout: Duration,
     pub(super) proxies: Proxies,
     pub(super) trust: TrustStore,
 }
 
 impl Settings {
     /// # Errors
-    /// `INVALID_REQUEST` that names the variable, or the member, that is wrong.
+    /// `INVALID_REQUEST` that names the invalid variable or member.
     pub(super) fn read(request: &FetchRequest, environment: &Environment) -> Result<Settings> {
         let endpoint =
             environment.get(&request.endpoint_env)?.unwrap_or_else(|| ENDPOINT.to_owned());
@@ -121,16 +122,16 @@ impl Settings {
         let Some(origin) = UrlOrigin::of(&endpoint).filter(|_| !endpoint.contains(['?', '#', '@']))
         else {
             let problem = format!(
-                "the environment variable {} is not the address of a hub",
+                "the environment variable {} is not the URL of a hub, such as {ENDPOINT}",
                 request.endpoint_env
             );
             return Err(Error::invalid("endpoint_env", problem));
         };
         let cache = match &request.cache_dir {
-            Some(folder) => Some(environment.expand(folder)?),
+            Some(folder) => Some(environment.expand_home(folder)?),
             None => {
                 match environment.first(&[("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", "")])? {
-                    None => environment.home()?.map(|home| home.join("hub")),
+                    None => environment.hf_home()?.map(|home| home.join("hub")),
                     named => named,
                 }
             }
@@ -138,13 +139,13 @@ impl Settings {
         let Some(cache) = cache else {
             return Err(Error::invalid(
                 "cache_dir",
-                "no folder is known for the cache; give one, or set HF_HOME or HOME",
+                "missing, and neither HF_HOME nor HOME is set; set one of them",
             ));
         };
         let cache =
             std::path::absolute(&cache).map_err(|error| Error::invalid("cache_dir", error))?;
         if cache.to_str().is_none() {
-            // The reply could not name a file in it.
+            // The JSON reply could not name a file in it.
             return Err(Error::invalid(
                 "cache_dir",
                 format!("{}: its path is not UTF-8", cache.display()),
@@ -165,85 +166,57 @@ impl Settings {
         Ok(Settings {
             endpoint,
             origin,
-            token: AccessToken::read(request, environment)?,
+            token: read_token(request, environment)?,
             cache,
             offline,
-            silence: seconds
+            read_timeout: seconds
                 .filter(|seconds| (1..=3600).contains(seconds))
-                .map_or(SILENCE, Duration::from_secs),
+                .map_or(READ_TIMEOUT, Duration::from_secs),
             proxies,
             trust,
         })
     }
 }
 
-/// A token, which no message and no debug output shows.
-#[derive(Clone)]
-pub(super) struct AccessToken(String);
-
-impl AccessToken {
-    /// From the environment, else from the file that logging in wrote;
-    /// `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves what the request itself names.
-    fn read(request: &FetchRequest, environment: &Environment) -> Result<Option<AccessToken>> {
-        let named = request.token_env != TOKEN_ENV;
-        if !named && environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
-            return Ok(None);
-        }
-        if let Some(token) = environment.get(&request.token_env)? {
-            return AccessToken::of(&token, || {
-                format!("the environment variable {}", request.token_env)
-            })
-            .map(Some);
-        }
-        if environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
-            return Ok(None);
-        }
-        let file = match environment.path("HF_TOKEN_PATH")? {
-            None => environment.home()?.map(|home| home.join("token")),
-            named => named,
-        };
-        // A file that cannot be read is no token: public models need none.
-        let text = file
-            .as_deref()
-            .and_then(|file| read_short(file, MOST_OF_TOKEN).map(|text| (file, text)));
-        match text {
-            Some((file, text)) if !text.trim().is_empty() => {
-                AccessToken::of(&text, || file.display().to_string()).map(Some)
-            }
-            _ => Ok(None),
-        }
+/// The token of the request's variable, else of the file that a login wrote.
+/// `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves only a variable that the request names.
+fn read_token(request: &FetchRequest, environment: &Environment) -> Result<Option<Secret>> {
+    let is_named = request.token_env != TOKEN_ENV;
+    let is_explicit = environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")?;
+    if !is_named && is_explicit {
+        return Ok(None);
     }
-
-    fn of(text: &str, source: impl Fn() -> String) -> Result<AccessToken> {
-        let text = text.trim();
-        if text.len() as u64 > MOST_OF_TOKEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid(
-                "token_env",
-                format!("{} holds what no HTTP header can carry", source()),
-            ));
+    if let Some(text) = environment.get(&request.token_env)? {
+        return token(&text, &format!("the environment variable {}", request.token_env)).map(Some);
+    }
+    if is_explicit {
+        return Ok(None);
+    }
+    let file = match environment.path("HF_TOKEN_PATH")? {
+        None => environment.hf_home()?.map(|home| home.join("token")),
+        named => named,
+    };
+    // An unreadable file means no token: public models need none.
+    let Some(file) = file else { return Ok(None) };
+    match read_small(&file, MOST_TOKEN_BYTES) {
+        Some(text) if !text.trim().is_empty() => {
+            token(&text, &file.display().to_string()).map(Some)
         }
-        Ok(AccessToken(text.to_owned()))
-    }
-
-    /// The header's value.
-    pub(super) fn bearer(&self) -> String {
-        format!("Bearer {}", self.0)
-    }
-
-    /// A text of a server without the token, should it have sent it back.
-    pub(super) fn hide(&self, text: &str) -> String {
-        text.replace(&self.0, "[token]")
+        _ => Ok(None),
     }
 }
 
-impl fmt::Debug for AccessToken {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str("Token")
-    }
+fn token(text: &str, source: &str) -> Result<Secret> {
+    let secret =
+        Secret::new(text, "[token]").filter(|_| text.trim().len() as u64 <= MOST_TOKEN_BYTES);
+    secret.ok_or_else(|| {
+        let problem = format!("{source} has characters that an HTTP header cannot carry");
+        Error::invalid("token_env", problem)
+    })
 }
 
-/// A regular file of few bytes.
-pub(super) fn read_short(path: &Path, most: u64) -> Option<String> {
+/// The text of a small regular file.
+pub(super) fn read_small(path: &Path, most: u64) -> Option<String> {
     let metadata = std::fs::metadata(path).ok()?;
     if !metadata.is_file() || metadata.len() > most {
         return None;
@@ -279,11 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_from_variable_or_file_and_are_not_shown() {
+    fn a_token_comes_from_a_variable_or_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().to_str().unwrap();
         let token = |request: &str, variables: &[(&str, &str)]| {
-            settings(request, variables).unwrap().token.map(|token| token.0)
+            let token = settings(request, variables).unwrap().token;
+            token.map(|token| token.bearer().replace("Bearer ", ""))
         };
         let plain = r#"{"id": "a/b"}"#;
         assert_eq!(token(plain, &[("HF_HOME", home)]), None);
@@ -305,14 +279,13 @@ mod tests {
         let error = settings(plain, &[("HF_HOME", home), ("HF_TOKEN", "hf\nx")]).err().unwrap();
         assert_eq!(
             error.message(),
-            "token_env: the environment variable HF_TOKEN holds what no HTTP header can carry"
+            "token_env: the environment variable HF_TOKEN has characters that an HTTP header cannot carry"
         );
-        assert_eq!(format!("{:?}", AccessToken("hf_x".into())), "Token");
     }
 
     #[cfg(unix)]
     #[test]
-    fn what_is_not_unicode_is_not_passed_over() {
+    fn a_variable_that_is_not_unicode_is_an_error() {
         use std::os::unix::ffi::OsStringExt;
         let odd = |wanted: &'static str| Environment {
             read: Box::new(move |name: &str| match name {
@@ -338,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_addresses() {
+    fn endpoints_are_urls() {
         let at = |endpoint: &str| {
             settings(r#"{"id": "a/b"}"#, &[("HF_ENDPOINT", endpoint), ("HOME", "/h")])
         };

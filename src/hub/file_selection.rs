@@ -1,25 +1,25 @@
-//! Which file of a repository is meant.
+//! Selects the files of a repository that a request means.
 //!
-//! In: the names of its files. Out: the parts of one model, in order. Files that go with a model
-//! (projectors, importance matrices, draft models) are taken only by their exact name.
+//! In: the names of all files. Out: the parts of one model, in order. Files that accompany a model
+//! (projectors, importance matrices, draft models) are selected only by their exact name.
 
 use super::listing::names;
 use super::request::FetchRequest;
 use crate::error::{Code, Error, Result};
 use crate::gguf::PartName;
 
-/// What is looked for where nothing is asked for, in this order.
-const ORDER: [&str; 7] = ["Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "Q6_K", "Q3_K_M", "Q2_K"];
-/// Words in the names of files that are no model to chat with.
-const BESIDE: [&str; 3] = ["mmproj", "imatrix", "draft"];
-/// Parts that a model may be split into.
+/// The quantisations to look for if the request names none, in this order.
+const DEFAULT_ORDER: [&str; 7] = ["Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "Q6_K", "Q3_K_M", "Q2_K"];
+/// Words in the names of files that accompany a model.
+const COMPANIONS: [&str; 3] = ["mmproj", "imatrix", "draft"];
+/// Parts of a split model.
 const MOST_PARTS: u64 = 1000;
 
-/// The files of the model that is meant: one, or all its parts.
+/// The files of the requested model: one, or all its parts.
 ///
 /// # Errors
-/// `HUB_NOT_FOUND`, `HUB_AMBIGUOUS`, with the names there are in `details.files`.
-pub(super) fn pick(request: &FetchRequest, files: &[&str]) -> Result<Vec<String>> {
+/// `HUB_NOT_FOUND`, `HUB_AMBIGUOUS`, with the candidates in `details.files`.
+pub(super) fn select(request: &FetchRequest, files: &[&str]) -> Result<Vec<String>> {
     let repository = &request.id.repository;
     if let Some(filename) = &request.filename {
         if !files.contains(&&**filename) {
@@ -29,15 +29,15 @@ pub(super) fn pick(request: &FetchRequest, files: &[&str]) -> Result<Vec<String>
     }
     let ggufs = ggufs(files);
     let models: Vec<&str> =
-        ggufs.iter().copied().filter(|name| !is_beside(name) && !is_later_part(name)).collect();
+        ggufs.iter().copied().filter(|name| !is_companion(name) && !is_later_part(name)).collect();
     let of_quant = |quant: &str| {
         models.iter().copied().filter(|name| has_quant(name, quant)).collect::<Vec<_>>()
     };
-    let (found, wanted) = match &request.quant {
+    let (found, requested) = match &request.quant {
         Some(quant) => (of_quant(quant), Some(quant)),
         None if models.len() == 1 => (models.clone(), None),
         None => (
-            ORDER
+            DEFAULT_ORDER
                 .into_iter()
                 .map(of_quant)
                 .find(|found| !found.is_empty())
@@ -45,7 +45,7 @@ pub(super) fn pick(request: &FetchRequest, files: &[&str]) -> Result<Vec<String>
             None,
         ),
     };
-    match (&found[..], wanted) {
+    match (&found[..], requested) {
         ([one], _) => parts(repository, one, files),
         ([], Some(quant)) => {
             Err(not_found(format!("{repository} has no GGUF file of quantisation {quant}"), &ggufs))
@@ -53,7 +53,7 @@ pub(super) fn pick(request: &FetchRequest, files: &[&str]) -> Result<Vec<String>
         ([], None) => Err(not_found(format!("{repository} has no GGUF model"), &ggufs)),
         (several, _) => {
             let message = format!(
-                "{repository}: {} files would do: {}; name one by `filename`, or a quantisation as {repository}:Q8_0",
+                "{repository}: {} files match: {}; name one by `filename`, or add a quantisation to the id, as {repository}:Q8_0",
                 several.len(),
                 names(several.iter().copied())
             );
@@ -69,9 +69,9 @@ fn ggufs<'a>(files: &[&'a str]) -> Vec<&'a str> {
 fn not_found(problem: String, ggufs: &[&str]) -> Error {
     let message = match ggufs {
         [] => format!(
-            "{problem}; it has no GGUF file at all: look for one of the model's conversions"
+            "{problem}; it has no GGUF file at all: search the hub for a GGUF conversion of the model"
         ),
-        some => format!("{problem}; there are {}", names(some.iter().copied())),
+        some => format!("{problem}; it has {}", names(some.iter().copied())),
     };
     Error::new(Code::HubNotFound, message).with("files", ggufs.to_vec())
 }
@@ -86,7 +86,7 @@ fn parts(repository: &str, file: &str, files: &[&str]) -> Result<Vec<String>> {
     let slash = if folder.is_empty() { "" } else { "/" };
     if name.count > MOST_PARTS {
         let message = format!(
-            "{repository}: {file:?} says that it is one of {} parts; at most {MOST_PARTS} are read",
+            "{repository}: {file:?} is named as one of {} parts; at most {MOST_PARTS} are supported",
             name.count
         );
         return Err(Error::new(Code::HubVerify, message));
@@ -112,9 +112,9 @@ fn is_later_part(name: &str) -> bool {
     PartName::parse(base).is_some_and(|name| name.number != 1)
 }
 
-fn is_beside(name: &str) -> bool {
+fn is_companion(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    BESIDE.iter().any(|word| {
+    COMPANIONS.iter().any(|word| {
         name.match_indices(word)
             .any(|(at, _)| !name[..at].ends_with(|c: char| c.is_ascii_alphanumeric()))
     })
@@ -137,14 +137,14 @@ fn has_quant(path: &str, quant: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// `rest` are further members of the request; `expected` the names, or the code of the error.
+    /// `rest` has further members of the request; `expected` is the names, or the code of the error.
     #[track_caller]
     fn check(files: &[&str], rest: &str, expected: &str) {
         let id = if rest.starts_with(':') { format!("o/n{rest}") } else { "o/n".to_owned() };
         let rest = if rest.starts_with(':') { "" } else { rest };
         let request =
             FetchRequest::parse(&format!(r#"{{"id": "{id}"{rest}}}"#)).expect("a request");
-        let picked = match pick(&request, files) {
+        let picked = match select(&request, files) {
             Ok(names) => names.join(" "),
             Err(error) => error.code().as_str().to_owned(),
         };
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_is_meant() {
+    fn one_file_is_selected() {
         let many = [
             "README.md",
             "m-Q2_K.gguf",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_with_a_model_is_not_taken_for_it() {
+    fn companions_are_not_selected_as_models() {
         let files = [
             "mmproj-m-Q4_K_M.gguf",
             "m-Q8_0.gguf",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_model_is_all_its_parts() {
+    fn a_split_model_is_selected_with_all_parts() {
         let part = |number: usize| format!("q/m-Q4_K_M-{number:05}-of-00003.gguf");
         let (one, two, three) = (part(1), part(2), part(3));
         let all = format!("{one} {two} {three}");

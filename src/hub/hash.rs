@@ -1,4 +1,4 @@
-//! SHA-256 on a thread of its own, beside the one that writes.
+//! SHA-256, of a download on a thread of its own and of a file in the cache.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,54 +8,51 @@ use std::thread::JoinHandle;
 
 use sha2::{Digest, Sha256};
 
-use super::buffer_pool::PooledBuffer;
 use super::cancel::CancelToken;
+use super::http::BUFFER_BYTES;
 use crate::error::{Code, Error, Result};
+use crate::net::buffer_pool::PooledBuffer;
 
-/// Pieces that may wait to be hashed.
-const PIECES: usize = 8;
+/// Buffers that may wait to be hashed.
+const MOST_WAITING: usize = 8;
 
-/// Bytes in order in, their hash out.
+/// Hashes bytes in the order in which they are added.
 pub(super) struct HashThread {
-    pieces: SyncSender<PooledBuffer>,
+    buffers: SyncSender<PooledBuffer>,
     thread: JoinHandle<Sha256>,
 }
 
 impl HashThread {
     pub(super) fn start() -> Result<HashThread> {
-        let (pieces, queue) = sync_channel::<PooledBuffer>(PIECES);
-        let thread = std::thread::Builder::new().name("llb-hash".into()).spawn(move || {
-            let _quiet = crate::panic::Quiet::enter();
+        let (buffers, received) = sync_channel::<PooledBuffer>(MOST_WAITING);
+        let thread = crate::panic::spawn_quiet("llb-hash", move || {
             let mut hash = Sha256::new();
-            queue.iter().for_each(|piece| hash.update(&*piece));
+            received.iter().for_each(|bytes| hash.update(&*bytes));
             hash
-        });
-        let thread = thread.map_err(|error| {
-            Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error)
         })?;
-        Ok(HashThread { pieces, thread })
+        Ok(HashThread { buffers, thread })
     }
 
-    pub(super) fn add(&self, piece: PooledBuffer) {
-        // Fails only when the thread is gone, which `finish` says.
-        let _ = self.pieces.send(piece);
+    pub(super) fn add(&self, bytes: PooledBuffer) {
+        // Fails only if the thread is gone, which `finish` reports.
+        let _ = self.buffers.send(bytes);
     }
 
-    /// In hexadecimal digits.
+    /// The hash in hexadecimal digits.
     pub(super) fn finish(self) -> Result<String> {
-        drop(self.pieces);
+        drop(self.buffers);
         let hash = self.thread.join().map_err(|payload| crate::panic::error(&*payload))?;
         Ok(hex(&hash.finalize()))
     }
 }
 
-/// The hash of a file, in hexadecimal digits.
+/// The hash of a file in hexadecimal digits.
 pub(super) fn of_file(path: &Path, cancel: &CancelToken) -> Result<String> {
     let failed = |error: std::io::Error| {
         Error::new(Code::ModelNotFound, format!("{}: {error}", path.display()))
     };
     let mut file = File::open(path).map_err(failed)?;
-    let (mut hash, mut bytes) = (Sha256::new(), vec![0; 256 << 10]);
+    let (mut hash, mut bytes) = (Sha256::new(), vec![0; BUFFER_BYTES]);
     loop {
         cancel.check()?;
         match file.read(&mut bytes) {

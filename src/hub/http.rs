@@ -1,101 +1,112 @@
-//! One GET at a time, on a thread of its own, so that its caller can leave at any moment.
+//! GET requests to the hub, one at a time.
 //!
-//! In: an address, a range. Out: the head of the answer behind all redirects, then its bytes as
-//! they come. The token goes to the endpoint's own scheme, host and port, whatever a redirect says.
-//! Sizes of heads, the number of redirects and the time that the other side may be silent are
-//! bounded; packed answers are not asked for, and not taken.
+//! In: a URL and a range. Out: the head of the response after all redirects, then its bytes as they
+//! arrive. The token goes to the scheme, host and port of the endpoint only, whatever a redirect
+//! says. The size of heads, the number of redirects and the silence of the server are bounded.
+//! Compressed responses are neither requested nor accepted.
 
-use std::io::Read;
 use std::time::{Duration, Instant};
 
 use ureq::Agent;
+use ureq::http::response::Parts;
 
-use super::buffer_pool::{BUFFER_BYTES, BufferPool, PooledBuffer};
 use super::cancel::CancelToken;
-use super::environment::{AccessToken, Settings};
+use super::environment::Settings;
 use super::fault::{HubFault, network};
-use super::name::shown;
 use super::proxy::Proxies;
 use super::url::{self, UrlOrigin};
-use crate::error::{Code, Error, Result};
-use crate::net::retry_after::retry_after;
+use crate::error::{Code, Result};
+use crate::net::buffer_pool::PooledBuffer;
+use crate::net::exchange::{
+    Buffering, HttpExchange, HttpFailure, HttpStep, agent_config, header, retry_delay,
+};
+use crate::net::one_line;
+use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
-use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
+use crate::net::wait::WaitEnd;
 
 /// Redirects of one request.
 const MOST_REDIRECTS: usize = 10;
-/// Bytes of an answer's head.
-const MOST_OF_HEAD: usize = 64 << 10;
-/// Pieces that may wait for their reader.
-const PIECES: usize = 8;
-const CONNECT: Duration = Duration::from_secs(10);
+/// Bytes that are read, hashed and written at once.
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
+const BUFFERING: Buffering = Buffering { buffer_bytes: BUFFER_BYTES, most_waiting: 8 };
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Characters of a server's text that a message quotes.
+const MOST_QUOTED: usize = 200;
 
-/// Asks the hub, and whom it sends us to.
+/// Sends requests to the hub and to where it redirects.
 pub(super) struct HubClient<'a> {
     origin: UrlOrigin,
-    token: Option<AccessToken>,
-    silence: Duration,
+    token: Option<Secret>,
+    read_timeout: Duration,
     proxies: &'a Proxies,
     trust: &'a TrustStore,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Default)]
 pub(super) struct GetRequest<'a> {
     pub(super) url: &'a str,
-    /// `bytes=0-9`, and the etag it must still have.
+    /// For example `bytes=0-9`.
     pub(super) range: Option<String>,
+    /// The etag that the file must still have.
     pub(super) if_range: Option<&'a str>,
-    /// Until when the whole answer must be there.
-    pub(super) until: Option<Instant>,
+    /// When the whole response must have arrived.
+    pub(super) deadline: Option<Instant>,
 }
 
-/// What an answer begins with; texts are empty where it says nothing.
+/// The head of a response. Texts are empty where the header is absent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HubHead {
     pub(super) status: u16,
-    /// Who answers, for messages.
+    /// The host that answered, for messages.
     pub(super) host: String,
-    /// Whether that is the endpoint itself.
+    /// Whether the endpoint itself answered.
     pub(super) at_hub: bool,
     pub(super) length: Option<u64>,
-    /// First byte and size of the whole, of a 206.
+    /// The first byte and the size of the whole file, of a 206.
     pub(super) content_range: Option<(u64, u64)>,
     pub(super) etag: String,
     pub(super) retry_after: Option<Duration>,
     pub(super) error_code: String,
     pub(super) error_message: String,
-    /// What the endpoint itself said on the way, `X-Linked-Etag`, `X-Linked-Size` and its own
-    /// `ETag`.
+    /// `X-Linked-Etag`, `X-Linked-Size` and `ETag` of the endpoint's own response, which may be a
+    /// redirect.
     pub(super) linked_etag: String,
     pub(super) linked_size: Option<u64>,
     pub(super) hub_etag: String,
-    /// Where a redirect leads.
+    /// The target of a redirect.
     pub(super) location: Option<String>,
-    /// Whether its bytes are compressed.
-    pub(super) packed: bool,
+    pub(super) is_compressed: bool,
 }
 
-enum HubStep {
-    Head(Box<HubHead>),
-    Bytes(PooledBuffer),
-    End,
-    /// The connection failed; what happened, without the address.
-    Failed(String),
-    /// The other side is not who it should be: no other try will help.
-    Untrusted(String),
+impl HubHead {
+    fn of(head: &Parts) -> HubHead {
+        let header = |name| header(head, name);
+        let owned = |name| header(name).to_owned();
+        let encoding = header("content-encoding").to_ascii_lowercase();
+        HubHead {
+            status: head.status.as_u16(),
+            length: header("content-length").parse().ok(),
+            content_range: content_range(header("content-range")),
+            etag: owned("etag"),
+            retry_after: retry_delay(head),
+            error_code: owned("x-error-code"),
+            error_message: owned("x-error-message"),
+            linked_etag: owned("x-linked-etag"),
+            linked_size: header("x-linked-size").parse().ok(),
+            location: head.headers.contains_key("location").then(|| owned("location")),
+            is_compressed: !matches!(&*encoding, "" | "identity"),
+            ..HubHead::default()
+        }
+    }
 }
 
-/// An answer whose head is there.
+/// A response whose head has arrived.
 pub(super) struct HubResponse {
     pub(super) head: HubHead,
-    exchange: HubExchange,
-    until: Option<Instant>,
-}
-
-struct HubExchange {
-    steps: WaitReceiver<HubStep>,
-    agent: Agent,
+    exchange: HttpExchange,
+    deadline: Option<Instant>,
 }
 
 impl<'a> HubClient<'a> {
@@ -103,47 +114,38 @@ impl<'a> HubClient<'a> {
         HubClient {
             origin: settings.origin.clone(),
             token: settings.token.clone(),
-            silence: settings.silence,
+            read_timeout: settings.read_timeout,
             proxies: &settings.proxies,
             trust: &settings.trust,
         }
     }
 
-    pub(super) fn token(&self) -> Option<&AccessToken> {
+    pub(super) fn token(&self) -> Option<&Secret> {
         self.token.as_ref()
     }
 
-    /// The answer behind all redirects, whatever its status.
+    /// The response after all redirects, whatever its status.
     pub(super) fn get(
         &self,
-        get: &GetRequest,
+        request: &GetRequest,
         cancel: &CancelToken,
     ) -> Result<HubResponse, HubFault> {
-        let mut url = get.url.to_owned();
+        let mut url = request.url.to_owned();
         let mut linked = HubHead::default();
         for _ in 0..=MOST_REDIRECTS {
             let Some(origin) = UrlOrigin::of(&url) else {
-                return Err(network("the hub", "has no usable address").into());
+                return Err(network("the hub", "has no usable URL").into());
             };
             let at_hub = origin == self.origin;
             let host = origin.shown();
-            let exchange = self.start(&url, &origin, get, at_hub)?;
-            let mut head = match exchange.next(cancel, get.until)? {
-                Some(HubStep::Head(head)) => *head,
-                Some(HubStep::Failed(problem)) => {
-                    return Err(HubFault::Again { error: network(&host, problem), after: None });
-                }
-                Some(HubStep::Untrusted(problem)) => return Err(network(&host, problem).into()),
-                _ => {
-                    return Err(HubFault::Again {
-                        error: network(&host, "answers nothing"),
-                        after: None,
-                    });
-                }
+            let exchange = self.start(&url, &origin, request, at_hub)?;
+            let mut head = match next_step(&exchange, &host, cancel, request.deadline)? {
+                HttpStep::Head(head) => HubHead::of(&head),
+                _ => return Err(HubFault::again(network(&host, "sent no response"))),
             };
             if at_hub {
-                // The answer that has the file's own etag wins: a hub redirects renamed models to
-                // itself first.
+                // A hub redirects renamed models to itself first. The response that has the file's
+                // own etag wins.
                 if !head.linked_etag.is_empty() {
                     linked.linked_etag.clone_from(&head.linked_etag);
                     linked.linked_size = head.linked_size;
@@ -156,26 +158,20 @@ impl<'a> HubClient<'a> {
             head.host.clone_from(&host);
             head.at_hub = at_hub;
             if !matches!(head.status, 300..=399) {
-                if head.packed {
-                    return Err(
-                        network(&host, "sends its answer packed, which was not asked for").into()
-                    );
+                if head.is_compressed {
+                    let problem = "sent a compressed response, which was not requested";
+                    return Err(network(&host, problem).into());
                 }
-                return Ok(HubResponse { head, exchange, until: get.until });
+                return Ok(HubResponse { head, exchange, deadline: request.deadline });
             }
-            let to = head.location.as_deref().and_then(|location| url::follow(&url, location));
-            url = to.ok_or_else(|| {
-                network(
-                    &host,
-                    "redirects to what is not a web address, or out of an encrypted connection",
-                )
+            let target = head.location.as_deref().and_then(|location| url::follow(&url, location));
+            url = target.ok_or_else(|| {
+                let problem = "redirects to something that is not a web URL, or out of an encrypted connection";
+                network(&host, problem)
             })?;
         }
-        Err(network(
-            &self.origin.shown(),
-            format_args!("redirects more than {MOST_REDIRECTS} times"),
-        )
-        .into())
+        let problem = format!("redirects more than {MOST_REDIRECTS} times");
+        Err(network(&self.origin.shown(), problem).into())
     }
 
     fn start(
@@ -184,22 +180,15 @@ impl<'a> HubClient<'a> {
         origin: &UrlOrigin,
         get: &GetRequest,
         with_token: bool,
-    ) -> Result<HubExchange> {
+    ) -> Result<HttpExchange> {
         let (secure, host, port) = origin.parts();
-        // An agent for each exchange: shutting it down ends this one and no other.
-        let agent: Agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
+        let agent: Agent = agent_config(self.trust)
             .proxy(self.proxies.of(secure, host, port))
-            .tls_config(self.trust.config())
-            .timeout_connect(Some(CONNECT.min(self.silence)))
-            .timeout_recv_response(Some(self.silence * 2))
-            .timeout_per_read(Some(self.silence))
-            .timeout_per_write(Some(self.silence))
-            .max_response_header_size(MOST_OF_HEAD)
+            .timeout_connect(Some(CONNECT_TIMEOUT.min(self.read_timeout)))
+            .timeout_recv_response(Some(self.read_timeout * 2))
+            .timeout_per_read(Some(self.read_timeout))
+            .timeout_per_write(Some(self.read_timeout))
             .input_buffer_size(BUFFER_BYTES)
-            .user_agent(concat!("llb/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
         let mut request = agent.get(url).header("Accept-Encoding", "identity");
@@ -212,160 +201,81 @@ impl<'a> HubClient<'a> {
         if let Some(etag) = get.if_range {
             request = request.header("If-Range", etag);
         }
-        let (outlet, steps) = wait::channel(PIECES);
-        let trust = self.trust.clone();
-        std::thread::Builder::new()
-            .name("llb-hub".into())
-            .spawn(move || {
-                let _quiet = crate::panic::Quiet::enter();
-                run(request, &trust, &outlet);
-            })
-            .map_err(|error| {
-                Error::new(Code::OutOfMemory, "cannot start a thread for the request")
-                    .caused_by(error)
-            })?;
-        Ok(HubExchange { steps, agent })
+        HttpExchange::start("llb-hub", agent, self.trust, BUFFERING, |_| request.call())
     }
 }
 
-impl HubExchange {
-    /// The next step; None when the connection is gone.
-    fn next(
-        &self,
-        cancel: &CancelToken,
-        until: Option<Instant>,
-    ) -> Result<Option<HubStep>, HubFault> {
-        match self.steps.next(until, || cancel.is_over()) {
-            WaitEnd::Next(step) => Ok(Some(step)),
-            WaitEnd::Gone => Ok(None),
-            WaitEnd::Late => Ok(Some(HubStep::Failed("the answer takes too long".into()))),
-            WaitEnd::Over => cancel.check().map(|()| None).map_err(HubFault::from),
+/// Waits for the next step of an exchange with a host.
+fn next_step(
+    exchange: &HttpExchange,
+    host: &str,
+    cancel: &CancelToken,
+    deadline: Option<Instant>,
+) -> Result<HttpStep, HubFault> {
+    let again = |problem: &str| Err(HubFault::again(network(host, problem)));
+    match exchange.next(deadline, || cancel.is_cancelled()) {
+        WaitEnd::Next(HttpStep::Failed(HttpFailure::Untrusted(problem))) => {
+            Err(network(host, problem).into())
         }
-    }
-}
-
-impl Drop for HubExchange {
-    fn drop(&mut self) {
-        self.agent.clone().shutdown();
+        WaitEnd::Next(HttpStep::Failed(HttpFailure::Connection(error))) => again(&problem(&error)),
+        WaitEnd::Next(step) => Ok(step),
+        WaitEnd::Closed => again("the connection was lost"),
+        WaitEnd::Late => again("the response takes too long"),
+        WaitEnd::Cancelled => Err(cancel.error().into()),
     }
 }
 
 impl HubResponse {
-    /// The next bytes; None at the end.
+    /// The next bytes; `None` at the end.
     pub(super) fn next(&self, cancel: &CancelToken) -> Result<Option<PooledBuffer>, HubFault> {
-        let broken = |problem: String| HubFault::Again {
-            error: network(&self.head.host, problem),
-            after: None,
-        };
-        match self.exchange.next(cancel, self.until)? {
-            Some(HubStep::Bytes(bytes)) => Ok(Some(bytes)),
-            Some(HubStep::End) => Ok(None),
-            Some(HubStep::Failed(problem) | HubStep::Untrusted(problem)) => Err(broken(problem)),
-            Some(HubStep::Head(_)) | None => Err(broken("the connection was lost".into())),
+        match next_step(&self.exchange, &self.head.host, cancel, self.deadline)? {
+            HttpStep::Bytes(bytes) => Ok(Some(bytes)),
+            _ => Ok(None),
         }
     }
 
-    /// The whole body of an answer that should be short.
-    pub(super) fn whole(&self, most: usize, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
+    /// The whole body of a response that should be short.
+    pub(super) fn body(&self, most: usize, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
         let mut body = Vec::new();
         while let Some(bytes) = self.next(cancel)? {
             if body.len() + bytes.len() > most {
-                return Err(network(
-                    &self.head.host,
-                    format_args!("answers with more than {most} bytes"),
-                )
-                .into());
+                let problem = format!("sent a response of more than {most} bytes");
+                return Err(network(&self.head.host, problem).into());
             }
             body.extend_from_slice(&bytes);
         }
         Ok(body)
     }
 
-    /// As much of the body of an error as a message could quote.
-    pub(super) fn complaint(&self, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
+    /// The body of an error response, empty if it is long or cannot be read.
+    pub(super) fn error_body(&self, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
         const MOST: usize = 16 << 10;
-        match self.whole(MOST, cancel) {
+        match self.body(MOST, cancel) {
             Err(HubFault::Stop(error)) if error.code() == Code::Cancelled => Err(error.into()),
-            read => Ok(read.unwrap_or_default()),
+            body => Ok(body.unwrap_or_default()),
         }
     }
 }
 
-fn run(
-    request: ureq::RequestBuilder<ureq::typestate::WithoutBody>,
-    trust: &TrustStore,
-    steps: &WaitSender<HubStep>,
-) {
-    let answer = match request.call() {
-        Ok(answer) => answer,
-        Err(error) => {
-            let step = trust
-                .problem(&error)
-                .map_or_else(|| HubStep::Failed(problem(&error)), HubStep::Untrusted);
-            steps.send(step);
-            return;
-        }
-    };
-    let header = |name: &str| {
-        answer
-            .headers()
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    };
-    let head = HubHead {
-        status: answer.status().as_u16(),
-        length: header("content-length").parse().ok(),
-        content_range: content_range(&header("content-range")),
-        etag: header("etag"),
-        retry_after: retry_after(&header("retry-after"), &header("date")),
-        error_code: header("x-error-code"),
-        error_message: header("x-error-message"),
-        linked_etag: header("x-linked-etag"),
-        linked_size: header("x-linked-size").parse().ok(),
-        location: answer
-            .headers()
-            .get("location")
-            .and_then(|value| value.to_str().ok())
-            .map(|location| location.trim().to_owned()),
-        packed: !matches!(&*header("content-encoding").to_ascii_lowercase(), "" | "identity"),
-        ..HubHead::default()
-    };
-    if !steps.send(HubStep::Head(Box::new(head))) {
-        return;
-    }
-    let mut reader = answer.into_body().into_reader();
-    let pool = BufferPool::new();
-    loop {
-        let step = match pool.fill(|buffer| reader.read(buffer)) {
-            Ok(piece) if piece.is_empty() => HubStep::End,
-            Ok(piece) => HubStep::Bytes(piece),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => HubStep::Failed(problem(&ureq::Error::from(error))),
-        };
-        let last = !matches!(step, HubStep::Bytes(_));
-        if !steps.send(step) || last {
-            return;
-        }
-    }
-}
-
-/// `bytes 5-9/100`: the first byte and the size of the whole.
+/// `bytes 5-9/100`: the first byte and the size of the whole file.
 fn content_range(value: &str) -> Option<(u64, u64)> {
     let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
     Some((range.split_once('-')?.0.trim().parse().ok()?, size.trim().parse().ok()?))
 }
 
-/// What happened. ureq's own texts may quote the host, never a header or a path.
+/// Text of a server or of the user, for a message.
+pub(super) fn quoted(text: &str) -> String {
+    one_line(text, MOST_QUOTED)
+}
+
+/// What happened. Messages of ureq may quote the host, but no header and no path.
 fn problem(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-            "no connection in time".into()
+            "cannot connect in time".into()
         }
-        ureq::Error::Timeout(_) => "it was silent for too long".into(),
+        ureq::Error::Timeout(_) => "the server was silent for too long".into(),
         ureq::Error::HostNotFound => "no such host".into(),
-        other => shown(&other.to_string()),
+        other => quoted(&other.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a repository holds, as the hub's API tells it.
+//! The files of a repository, from the hub's API.
 
 use std::time::{Duration, Instant};
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use super::cancel::CancelToken;
 use super::fault::{HubFault, RequestContext, network, refused};
-use super::http::{GetRequest, HubClient};
+use super::http::{GetRequest, HubClient, quoted};
 use super::name;
 use crate::error::{Error, Result};
 
-/// Bytes of the answer, and how long it may take.
+/// Bytes of the response, and how long it may take.
 const MOST_BYTES: usize = 32 << 20;
-const MOST_TIME: Duration = Duration::from_secs(60);
-/// The hint may be dear to compute for the hub: nobody waits for it.
-const MOST_TIME_OF_HINT: Duration = Duration::from_secs(5);
-const MOST_BYTES_OF_HINT: usize = 2 << 20;
-/// Names that are listed in a message.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for the hint. The hub may compute it slowly, and it is not worth a long wait.
+const MOST_HINT_BYTES: usize = 2 << 20;
+const HINT_TIMEOUT: Duration = Duration::from_secs(5);
+/// File names in a message.
 const MOST_NAMES: usize = 20;
 
 /// A revision of a repository.
@@ -27,11 +27,11 @@ pub(super) struct Listing {
     pub(super) gated: bool,
     pub(super) private: bool,
     pub(super) files: Vec<ListedFile>,
-    /// Names that may not become paths.
+    /// Names that are not safe as paths.
     pub(super) refused: Vec<String>,
 }
 
-/// A file of it.
+/// A file of a repository.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ListedFile {
     pub(super) name: String,
@@ -39,34 +39,34 @@ pub(super) struct ListedFile {
     pub(super) sha256: Option<String>,
 }
 
-/// Asks for a revision; None is the default branch.
-pub(super) fn ask(
+/// Requests a revision; `None` is the default branch.
+pub(super) fn request(
     client: &HubClient,
     api: &str,
     revision: Option<&str>,
-    asked: &RequestContext,
+    context: &RequestContext,
     cancel: &CancelToken,
 ) -> Result<Listing, HubFault> {
     let revision = revision
         .map(|revision| format!("/revision/{}", name::encoded(revision, false)))
         .unwrap_or_default();
-    // With sizes and hashes, which cost the hub little and save a request for each file.
+    // Sizes and hashes cost the hub little and save a request per file.
     let url = format!("{api}{revision}?blobs=true");
-    let answer = client.get(
-        &GetRequest { url: &url, until: Some(Instant::now() + MOST_TIME), ..GetRequest::default() },
-        cancel,
-    )?;
-    if answer.head.status != 200 {
-        return Err(refused(&answer.head, &answer.complaint(cancel)?, asked));
+    let deadline = Some(Instant::now() + TIMEOUT);
+    let request = GetRequest { url: &url, deadline, ..GetRequest::default() };
+    let response = client.get(&request, cancel)?;
+    if response.head.status != 200 {
+        return Err(refused(&response.head, &response.error_body(cancel)?, context));
     }
-    let body = answer.whole(MOST_BYTES, cancel)?;
-    read(&body).map_err(|problem| {
-        network(&answer.head.host, format_args!("does not answer as a hub: {problem}")).into()
+    let body = response.body(MOST_BYTES, cancel)?;
+    parse(&body).map_err(|problem| {
+        let problem = format!("the response is not a hub's: {problem}; check HF_ENDPOINT");
+        network(&response.head.host, problem).into()
     })
 }
 
-fn read(body: &[u8]) -> Result<Listing, String> {
-    let json: Value = serde_json::from_slice(body).map_err(|error| format!("no JSON: {error}"))?;
+fn parse(body: &[u8]) -> Result<Listing, String> {
+    let json: Value = serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
     let commit = json["sha"].as_str().unwrap_or_default();
     if !name::is_commit(commit) {
         return Err("\"sha\" is not a commit".to_owned());
@@ -93,17 +93,14 @@ fn read(body: &[u8]) -> Result<Listing, String> {
     Ok(listing)
 }
 
-/// What the hub says of the model's GGUF header, for people to read: it knows one of its templates
-/// at most. Null where it does not say, or not soon.
+/// What the hub reports about the model's GGUF header, for people: it knows at most one template.
+/// Null if it does not answer soon.
 pub(super) fn hint(client: &HubClient, api: &str, cancel: &CancelToken) -> Result<Value> {
     let url = format!("{api}?expand=gguf");
-    let get = GetRequest {
-        url: &url,
-        until: Some(Instant::now() + MOST_TIME_OF_HINT),
-        ..GetRequest::default()
-    };
-    let body = client.get(&get, cancel).and_then(|answer| match answer.head.status {
-        200 => answer.whole(MOST_BYTES_OF_HINT, cancel),
+    let deadline = Some(Instant::now() + HINT_TIMEOUT);
+    let request = GetRequest { url: &url, deadline, ..GetRequest::default() };
+    let body = client.get(&request, cancel).and_then(|response| match response.head.status {
+        200 => response.body(MOST_HINT_BYTES, cancel),
         _ => Ok(Vec::new()),
     });
     cancel.check()?;
@@ -113,7 +110,7 @@ pub(super) fn hint(client: &HubClient, api: &str, cancel: &CancelToken) -> Resul
     if !gguf.is_object() {
         return Ok(Value::Null);
     }
-    let text = |value: &Value| value.as_str().map(name::shown);
+    let text = |value: &Value| value.as_str().map(quoted);
     Ok(json!({
         "architecture": text(&gguf["architecture"]),
         "context_length": gguf["context_length"].as_u64(),
@@ -121,26 +118,26 @@ pub(super) fn hint(client: &HubClient, api: &str, cancel: &CancelToken) -> Resul
     }))
 }
 
-/// Some names for a message.
+/// File names for a message.
 pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     let mut shown: Vec<_> =
-        names.iter().take(MOST_NAMES).map(|name| format!("{:?}", name::shown(name))).collect();
+        names.iter().take(MOST_NAMES).map(|name| format!("{:?}", quoted(name))).collect();
     if names.len() > MOST_NAMES {
         shown.push(format!("and {} more", names.len() - MOST_NAMES));
     }
     shown.join(", ")
 }
 
-/// `HUB_VERIFY`: the hub names files that may not be written.
+/// `HUB_VERIFY`: the hub lists names that are not safe as paths.
 pub(super) fn refused_names(repository: &str, listing: &Listing) -> Error {
     let shown = names(listing.refused.iter().map(String::as_str));
     let message = format!(
-        "{repository} has file names that are refused, since they could lead out of the cache: {shown}"
+        "{repository} has file names that are refused because they could lead out of the cache: {shown}"
     );
     Error::new(crate::error::Code::HubVerify, message).with(
         "files",
-        listing.refused.iter().take(MOST_NAMES).map(|n| name::shown(n)).collect::<Vec<_>>(),
+        listing.refused.iter().take(MOST_NAMES).map(|n| quoted(n)).collect::<Vec<_>>(),
     )
 }
 
@@ -159,7 +156,7 @@ mod tests {
             { "rfilename": "../b.gguf" },
             { "rfilename": "c.gguf", "size": 3, "lfs": { "sha256": "../../x" } },
         ] });
-        let listing = read(body.to_string().as_bytes()).unwrap();
+        let listing = parse(body.to_string().as_bytes()).unwrap();
         assert_eq!((&*listing.commit, listing.gated, listing.private), (sha, true, false));
         assert_eq!(listing.refused, ["../b.gguf"]);
         assert_eq!(
@@ -177,8 +174,8 @@ mod tests {
             json!({ "sha": sha, "siblings": [{}] }),
             json!({ "sha": sha, "siblings": { "a": 1 } }),
         ] {
-            assert!(read(bad.to_string().as_bytes()).is_err(), "{bad}");
+            assert!(parse(bad.to_string().as_bytes()).is_err(), "{bad}");
         }
-        assert!(read(&b"[".repeat(100_000)).is_err());
+        assert!(parse(&b"[".repeat(100_000)).is_err());
     }
 }

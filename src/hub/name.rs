@@ -1,13 +1,13 @@
-//! Names that come from a caller or from the hub and become paths and addresses.
+//! Checks names of a caller or of the hub that become paths and URLs.
 //!
-//! A name is taken or refused as it is, never repaired: what is refused cannot lead out of the
-//! cache, on any system.
+//! A name is accepted or refused, never repaired. An accepted name cannot lead out of the cache on
+//! any system.
 
-/// Bytes of a segment of a path, and of the whole.
-const MOST_OF_SEGMENT: usize = 200;
-const MOST_OF_PATH: usize = 1000;
+/// Bytes of a path segment and of a path.
+const MOST_SEGMENT_BYTES: usize = 200;
+const MOST_PATH_BYTES: usize = 1000;
 
-/// `org/name` or `name`, in the hub's own letters.
+/// `org/name` or `name`, in characters that the hub allows.
 pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
     let segment = |text: &str| {
         !text.is_empty()
@@ -16,41 +16,43 @@ pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
             && !text.starts_with(['.', '-'])
             && !text.ends_with(['.', '-'])
             && !text.contains("..")
-            // Would make two models share a folder of the cache.
+            // Two models would share a folder of the cache.
             && !text.contains("--")
     };
     match repository.split('/').count() {
         1 | 2 if repository.split('/').all(segment) => Ok(()),
-        _ => Err("is not the id of a model"),
+        _ => Err("is not a model id"),
     }
 }
 
-/// A branch, tag or commit: a git name, which becomes a path below `refs`.
+/// A branch, tag or commit. It becomes a path below `refs`.
 pub(super) fn check_revision(revision: &str) -> Result<(), &'static str> {
-    match revision.len() <= MOST_OF_SEGMENT
+    match revision.len() <= MOST_SEGMENT_BYTES
         && !revision.contains([' ', '~', '^'])
         && check_file(revision).is_ok()
     {
         true => Ok(()),
-        false => Err("is not the name of a branch, a tag or a commit"),
+        false => Err("is not a branch, tag or commit"),
     }
 }
 
-/// A file below a snapshot: relative, without a step up, in letters that no file system reads as
-/// something else.
+/// A file below a snapshot: a relative path without `..`, in characters that no file system
+/// interprets.
 pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
     let reserved =
         |c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|');
-    // Marks that change how the text around them is shown.
+    // Invisible characters, and those that change the direction of text.
     let hidden = |c: char| matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}');
-    if path.len() > MOST_OF_PATH || path.split('/').any(|segment| segment.len() > MOST_OF_SEGMENT) {
+    if path.len() > MOST_PATH_BYTES
+        || path.split('/').any(|segment| segment.len() > MOST_SEGMENT_BYTES)
+    {
         return Err("is too long for a file name");
     }
     if path.split('/').any(|segment| segment.is_empty() || segment.trim_matches('.').is_empty()) {
-        return Err("does not stay below its folder");
+        return Err("leads out of its folder");
     }
     if path.chars().any(|c| reserved(c) || hidden(c)) {
-        return Err("has characters that no file name should have");
+        return Err("has characters that are not safe in a file name");
     }
     if path.split('/').any(|segment| segment.ends_with(['.', ' ']) || segment.starts_with(' ')) {
         return Err("begins or ends with a space, or ends with a dot");
@@ -61,7 +63,7 @@ pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// `NUL`, `aux.gguf`, `com1.x`: on Windows devices, in every folder.
+/// `NUL`, `aux.gguf` and `com1.x` are devices on Windows, in every folder.
 fn is_device(segment: &str) -> bool {
     let stem = segment.split('.').next().unwrap_or(segment).trim_end().to_ascii_lowercase();
     let numbered = |rest: &str| {
@@ -72,12 +74,12 @@ fn is_device(segment: &str) -> bool {
         || stem.strip_prefix("com").or(stem.strip_prefix("lpt")).is_some_and(numbered)
 }
 
-/// A commit as the hub spells it: forty hexadecimal digits.
+/// A commit as the hub writes it: forty hexadecimal digits.
 pub(super) fn is_commit(text: &str) -> bool {
     text.len() == 40 && is_hex(text)
 }
 
-/// The hash of a file as the hub spells it.
+/// The sha256 of a file as the hub writes it.
 pub(super) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && is_hex(text)
 }
@@ -86,25 +88,17 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// An etag that can name a file.
+/// An etag that is safe as a file name.
 pub(super) fn is_blob(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// `W/"x"` or `"x"` without its dress.
+/// The `x` of `W/"x"` or `"x"`.
 pub(super) fn bare_etag(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
-/// A text of somebody else's for a message: on one line, not too long.
-pub(super) fn shown(text: &str) -> String {
-    const MOST: usize = 200;
-    let line: String =
-        text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect();
-    if line.len() < text.trim().len() { format!("{line}...") } else { line }
-}
-
-/// Percent-encoded as a part of an address; `keep_slash` for a path.
+/// Percent-encodes a part of a URL. `keep_slash` is for paths.
 pub(super) fn encoded(text: &str, keep_slash: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -124,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_or_refused() {
+    fn names_are_accepted_or_refused() {
         for good in ["Qwen/Qwen2.5-0.5B-Instruct-GGUF", "gpt2", "a_b/c.d"] {
             assert_eq!(check_repository(good), Ok(()), "{good}");
         }
@@ -195,12 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn etags_and_addresses() {
+    fn etags_and_url_parts() {
         assert_eq!([bare_etag("\"a\""), bare_etag("W/\"a\""), bare_etag("a")], ["a"; 3]);
         assert!(!is_blob("../x") && !is_blob("") && is_blob("0af-3"));
         assert!(is_sha256(&"0f".repeat(32)) && !is_sha256(&"0F".repeat(32)) && !is_commit("main"));
         assert_eq!(encoded("refs/pr/1", false), "refs%2Fpr%2F1");
         assert_eq!(encoded("a b/ü?.gguf", true), "a%20b/%C3%BC%3F.gguf");
-        assert_eq!(shown("a\nb"), "a b");
     }
 }

@@ -1,11 +1,11 @@
-//! The events of a fetch, on the thread of its caller.
+//! The events of a fetch, on the caller's thread.
 
 use std::time::{Duration, Instant};
 
-/// At most ten a second.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The least time between two progress events.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How far a fetch is, over all its files.
+/// Progress over all files of a fetch.
 pub(super) struct FetchProgress<'a> {
     on_event: &'a mut dyn FnMut(&str),
     done: u64,
@@ -22,26 +22,25 @@ impl<'a> FetchProgress<'a> {
         (self.on_event)(event);
     }
 
-    /// How many bytes there are to have.
-    pub(super) fn expect(&mut self, total: u64) {
+    pub(super) fn set_total(&mut self, total: u64) {
         self.total = total;
     }
 
-    /// Bytes of all files that are here; this event is never left out.
-    pub(super) fn stand(&mut self, done: u64) {
+    /// Sets how many bytes are present, and always reports it.
+    pub(super) fn report(&mut self, done: u64) {
         self.done = done;
-        self.tell();
+        self.emit_progress();
     }
 
-    /// Bytes of all files that are here.
-    pub(super) fn at(&mut self, done: u64) {
+    /// Sets how many bytes are present, and reports it unless the last report is recent.
+    pub(super) fn update(&mut self, done: u64) {
         self.done = done;
-        if self.last.is_none_or(|(at, _)| at.elapsed() >= PAUSE) {
-            self.tell();
+        if self.last.is_none_or(|(at, _)| at.elapsed() >= INTERVAL) {
+            self.emit_progress();
         }
     }
 
-    fn tell(&mut self) {
+    fn emit_progress(&mut self) {
         if self.last.is_some_and(|(_, done)| done == self.done) {
             return;
         }

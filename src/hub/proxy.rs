@@ -1,31 +1,31 @@
-//! Which proxy an address is reached by, as curl and huggingface_hub read the environment.
+//! The proxy for a URL, from the variables that curl and huggingface_hub read.
 //!
-//! In: environment variables. Out: for each address a proxy or none. Addresses of proxies may hold
-//! passwords: none is quoted.
+//! In: environment variables. Out: a proxy, or none, for each host. Messages never quote the URL of
+//! a proxy, which may have a password.
 
 use ureq::Proxy;
 
 use super::environment::Environment;
 use crate::error::{Error, Result};
 
-/// In the order in which they are looked at.
-const OF_HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
-const OF_HTTP: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
-const OF_NONE: [&str; 2] = ["no_proxy", "NO_PROXY"];
+/// The first variable that is set counts.
+const HTTPS_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+const HTTP_VARIABLES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+const NO_PROXY_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
 /// The proxies of an environment.
 #[derive(Default)]
 pub(super) struct Proxies {
     https: Option<Proxy>,
     http: Option<Proxy>,
-    /// Hosts that are reached without.
-    none: String,
+    /// Hosts that are reached without a proxy.
+    no_proxy: String,
 }
 
 impl Proxies {
     /// # Errors
-    /// `INVALID_REQUEST` that names a variable which is no proxy's address: to go without one may
-    /// not be what is wanted.
+    /// `INVALID_REQUEST` that names a variable whose value is not the URL of a proxy. Connecting
+    /// without a proxy may be unwanted.
     pub(super) fn read(environment: &Environment) -> Result<Proxies> {
         let first = |names: &[&'static str]| -> Result<Option<(&'static str, String)>> {
             for &name in names {
@@ -38,28 +38,28 @@ impl Proxies {
         let proxy = |names| -> Result<Option<Proxy>> {
             let Some((name, value)) = first(names)? else { return Ok(None) };
             Proxy::new(value.trim()).map(Some).map_err(|_| {
-                Error::invalid(name, "the environment variable is not the address of a proxy")
+                Error::invalid(name, "the environment variable is not the URL of a proxy")
             })
         };
-        let none = first(&OF_NONE)?.map(|(_, value)| value).unwrap_or_default();
-        Ok(Proxies { https: proxy(&OF_HTTPS)?, http: proxy(&OF_HTTP)?, none })
+        let no_proxy = first(&NO_PROXY_VARIABLES)?.map(|(_, value)| value).unwrap_or_default();
+        Ok(Proxies { https: proxy(&HTTPS_VARIABLES)?, http: proxy(&HTTP_VARIABLES)?, no_proxy })
     }
 
-    /// For a host as it is written in an address.
+    /// The proxy for a host, spelled as in a URL.
     pub(super) fn of(&self, secure: bool, host: &str, port: u16) -> Option<Proxy> {
         let proxy = if secure { &self.https } else { &self.http };
-        proxy.clone().filter(|_| !is_listed(&self.none, host, port))
+        proxy.clone().filter(|_| !is_listed(&self.no_proxy, host, port))
     }
 }
 
-/// Whether `NO_PROXY` has a host: `*` has all, `example.com`, `.example.com` and `*.example.com` it
-/// and what is below it; a port behind it must be the port.
+/// Whether `NO_PROXY` lists a host. `*` lists every host; `example.com`, `.example.com` and
+/// `*.example.com` list it and its subdomains. A port after the name must match.
 fn is_listed(list: &str, host: &str, port: u16) -> bool {
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
     list.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
         let entry = entry.to_ascii_lowercase();
-        // `::1` has colons and no port.
-        let (name, wanted) = match entry.rsplit_once(':') {
+        // `::1` has colons but no port.
+        let (name, listed_port) = match entry.rsplit_once(':') {
             Some((name, digits)) if !name.contains(':') || name.ends_with(']') => {
                 (name, digits.parse::<u16>().ok())
             }
@@ -67,10 +67,10 @@ fn is_listed(list: &str, host: &str, port: u16) -> bool {
         };
         let name = name.trim_matches(['[', ']']);
         let name = name.strip_prefix("*.").or(name.strip_prefix('.')).unwrap_or(name);
-        let below = || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
-        wanted.is_none_or(|wanted| wanted == port)
+        let is_subdomain = || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+        listed_port.is_none_or(|listed| listed == port)
             && !name.is_empty()
-            && (name == "*" || name == host || below())
+            && (name == "*" || name == host || is_subdomain())
     })
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheme_has_its_own_proxy() {
+    fn each_scheme_has_its_own_proxy() {
         let check = |variables: &[(&str, &str)], https: Option<&str>, http: Option<&str>| {
             let proxies = Proxies::read(&Environment::of(variables)).unwrap();
             let host = |secure| {
@@ -107,7 +107,7 @@ mod tests {
             let error = Proxies::read(&Environment::of(&[("HTTPS_PROXY", bad)])).err().unwrap();
             assert_eq!(
                 error.message(),
-                "HTTPS_PROXY: the environment variable is not the address of a proxy"
+                "HTTPS_PROXY: the environment variable is not the URL of a proxy"
             );
         }
     }

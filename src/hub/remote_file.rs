@@ -1,87 +1,85 @@
-//! A file at the hub: what it is, and ranges of its bytes.
+//! A file at the hub: its size and hash, and ranges of its bytes.
 
 use std::time::{Duration, Instant};
 
 use super::cancel::CancelToken;
-use super::fault::{HubFault, RequestContext, TRIES, network, refused, retry};
+use super::fault::{HubFault, MOST_TRIES, RequestContext, network, refused, retry};
 use super::http::{GetRequest, HubClient, HubHead};
 use super::listing::ListedFile;
 use super::name;
 use crate::error::{Code, Error, Result};
 
-/// How long a range that is wanted for its own sake may take.
-const MOST_TIME: Duration = Duration::from_secs(120);
-/// Bytes that are read over where a server knows no ranges.
+/// How long reading a range may take.
+const RANGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Bytes that are skipped if a server does not support ranges.
 const MOST_SKIPPED: u64 = 64 << 20;
 
-/// Where a file is, and for whom it is read.
+/// Where a file is, and how to read it.
 pub(super) struct RemoteFile<'a> {
     pub(super) client: &'a HubClient<'a>,
     pub(super) cancel: &'a CancelToken,
-    pub(super) asked: RequestContext<'a>,
-    /// Below the endpoint; it leads to the bytes by redirects that hold for a time.
-    pub(super) url: &'a str,
+    pub(super) context: RequestContext<'a>,
+    /// A URL of the endpoint. It redirects to a URL that expires.
+    pub(super) url: String,
 }
 
-/// What the bytes must be.
+/// What the bytes of a file must be.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BlobIdentity {
     pub(super) size: u64,
-    /// The name of its blob in the cache: the hash where the hub has one, else its etag.
+    /// The name of the blob in the cache: the hash if the hub has one, else the etag.
     pub(super) blob: String,
     pub(super) sha256: Option<String>,
-    /// The etag of whoever serves the bytes, for `If-Range`.
+    /// The etag of the server that has the bytes, for `If-Range`.
     pub(super) validator: Option<String>,
 }
 
 impl BlobIdentity {
-    /// From the listing alone, if that is enough.
+    /// From the listing alone, if it has size and hash.
     pub(super) fn of_listed(listed: &ListedFile) -> Option<BlobIdentity> {
         let (size, sha256) = (listed.size?, listed.sha256.clone()?);
         Some(BlobIdentity { size, blob: sha256.clone(), sha256: Some(sha256), validator: None })
     }
 
-    /// From the listing and an answer, which must not contradict each other.
-    fn of(listed: &ListedFile, head: &HubHead, shown: &str) -> Result<BlobIdentity> {
+    /// From the listing and a response, which must agree. `what` names the file in messages.
+    fn of(listed: &ListedFile, head: &HubHead, what: &str) -> Result<BlobIdentity> {
         let verify = |problem: String| {
-            Error::new(Code::HubVerify, format!("{shown}: {problem}")).with("file", &*listed.name)
+            Error::new(Code::HubVerify, format!("{what}: {problem}")).with("file", &*listed.name)
         };
         let sizes: Vec<u64> =
             [listed.size, head.linked_size, size(head)].into_iter().flatten().collect();
         let Some(&size) = sizes.first() else {
-            return Err(network(&head.host, format_args!("does not say how large {shown} is")));
+            return Err(network(&head.host, format_args!("does not report the size of {what}")));
         };
         if let Some(other) = sizes.iter().find(|other| **other != size) {
-            return Err(verify(format!("the hub says {size} bytes, and {other} bytes are served")));
+            return Err(verify(format!("the hub lists {size} bytes, but serves {other}")));
         }
-        // A hub's own etag of a large file is its hash, else a git hash; other servers' etags are
-        // anything.
-        let told = if head.linked_etag.is_empty() { &head.hub_etag } else { &head.linked_etag };
-        let told = name::bare_etag(told);
-        let hash = Some(told).filter(|told| name::is_sha256(told));
+        // The hub's own etag is the hash of a large file, or a git hash. Etags of other servers can
+        // be anything.
+        let etag = if head.linked_etag.is_empty() { &head.hub_etag } else { &head.linked_etag };
+        let etag = name::bare_etag(etag);
+        let hash = Some(etag).filter(|etag| name::is_sha256(etag));
         if let (Some(listed), Some(hash)) = (&listed.sha256, hash)
             && listed != hash
         {
-            return Err(verify(format!("the hub lists sha256 {listed}, and serves {hash}")));
+            return Err(verify(format!("the hub lists sha256 {listed}, but serves {hash}")));
         }
         let sha256 = listed.sha256.clone().or(hash.map(str::to_owned));
-        let blob = sha256.clone().unwrap_or_else(|| told.to_owned());
+        let blob = sha256.clone().unwrap_or_else(|| etag.to_owned());
         if !name::is_blob(&blob) {
-            return Err(network(
-                &head.host,
-                format_args!("{shown} has no etag that could name it in the cache"),
-            ));
+            let problem = format!("sent no etag that could name {what} in the cache");
+            return Err(network(&head.host, problem));
         }
         Ok(BlobIdentity { size, blob, sha256, validator: strong(&head.etag) })
     }
 }
 
-/// An etag that `If-Range` may have: a weak one promises nothing about bytes.
+/// An etag that `If-Range` accepts: a weak one does not identify bytes.
 pub(super) fn strong(etag: &str) -> Option<String> {
     (etag.starts_with('"') && etag.len() > 2).then(|| etag.to_owned())
 }
 
-/// Bytes of the whole file, as its answer says.
+/// The size of the whole file by a response.
 pub(super) fn size(head: &HubHead) -> Option<u64> {
     match head.status {
         206 => head.content_range.map(|(_, size)| size),
@@ -90,14 +88,14 @@ pub(super) fn size(head: &HubHead) -> Option<u64> {
 }
 
 impl RemoteFile<'_> {
-    /// At most `length` bytes from `start` on, fewer at the end, and what the file is.
+    /// Up to `length` bytes from `start`, fewer at the end of the file, and the file's identity.
     pub(super) fn read(
         &self,
         listed: &ListedFile,
         start: u64,
         length: u64,
     ) -> Result<(BlobIdentity, Vec<u8>)> {
-        retry(self.cancel, TRIES, || self.read_once(listed, start, length))
+        retry(self.cancel, MOST_TRIES, || self.read_once(listed, start, length))
     }
 
     fn read_once(
@@ -107,40 +105,31 @@ impl RemoteFile<'_> {
         length: u64,
     ) -> Result<(BlobIdentity, Vec<u8>), HubFault> {
         let range = Some(format!("bytes={start}-{}", start.saturating_add(length) - 1));
-        let get = GetRequest {
-            url: self.url,
-            range,
-            until: Some(Instant::now() + MOST_TIME),
-            if_range: None,
-        };
-        let answer = self.client.get(&get, self.cancel)?;
-        let head = &answer.head;
+        let deadline = Some(Instant::now() + RANGE_TIMEOUT);
+        let request = GetRequest { url: &self.url, range, deadline, if_range: None };
+        let response = self.client.get(&request, self.cancel)?;
+        let head = &response.head;
         let mut skip = match (head.status, head.content_range) {
             (206, Some((first, _))) if first == start => 0,
             (206, _) => {
-                return Err(
-                    network(&head.host, "answers with another range than was asked for").into()
-                );
+                return Err(network(&head.host, "sent a range that was not requested").into());
             }
             (200, _) if start <= MOST_SKIPPED => start,
-            (200, _) => return Err(network(&head.host, "knows no ranges").into()),
-            _ => return Err(refused(head, &answer.complaint(self.cancel)?, &self.asked)),
+            (200, _) => return Err(network(&head.host, "does not support ranges").into()),
+            _ => return Err(refused(head, &response.error_body(self.cancel)?, &self.context)),
         };
-        let identity = BlobIdentity::of(listed, head, self.asked.what)?;
-        let want = length.min(identity.size.saturating_sub(start));
+        let identity = BlobIdentity::of(listed, head, &self.context.what)?;
+        let expected = length.min(identity.size.saturating_sub(start));
         let mut bytes = Vec::new();
-        while (bytes.len() as u64) < want {
-            let Some(piece) = answer.next(self.cancel)? else {
-                return Err(HubFault::Again {
-                    error: network(&head.host, "ends its answer early"),
-                    after: None,
-                });
+        while (bytes.len() as u64) < expected {
+            let Some(received) = response.next(self.cancel)? else {
+                return Err(HubFault::again(network(&head.host, "ended its response early")));
             };
-            let cut = skip.min(piece.len() as u64);
-            skip -= cut;
-            bytes.extend_from_slice(&piece[cut as usize..]);
+            let skipped = skip.min(received.len() as u64);
+            skip -= skipped;
+            bytes.extend_from_slice(&received[skipped as usize..]);
         }
-        bytes.truncate(want as usize);
+        bytes.truncate(expected as usize);
         Ok((identity, bytes))
     }
 }

@@ -1,5 +1,5 @@
-//! A model's header read at the hub, before its weights are downloaded: as much of the file as the
-//! header needs.
+//! Reads a model's header at the hub, before the weights are downloaded. It requests only the
+//! ranges that the header needs.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -8,116 +8,115 @@ use super::remote_file::{BlobIdentity, RemoteFile};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
-/// Bytes of the first request, and of the largest; each is twice the one before.
-const FIRST: u64 = 256 << 10;
-const LARGEST: u64 = 8 << 20;
-/// Bytes of all of them: a header of more is no header.
-const MOST: u64 = 256 << 20;
+/// Bytes of the first request. Each further one doubles, up to `LARGEST_REQUEST`.
+const FIRST_REQUEST: u64 = 256 << 10;
+const LARGEST_REQUEST: u64 = 8 << 20;
+/// Bytes of all requests.
+const MOST_BYTES: u64 = 256 << 20;
 
-/// Reads the header of a file, of a split model that of its first part.
+/// Reads the header of a file; for a split model, of its first part.
 ///
 /// # Errors
-/// `MODEL_INVALID` for what is no GGUF file; the hub's own.
-pub(super) fn read(
-    source: &RemoteFile,
-    listed: &ListedFile,
-) -> Result<(BlobIdentity, ModelHeader)> {
+/// `MODEL_INVALID` if it is not a GGUF file; those of the hub.
+pub(super) fn read(file: &RemoteFile, listed: &ListedFile) -> Result<(BlobIdentity, ModelHeader)> {
+    let repository = file.context.repository;
     if listed.size == Some(0) {
-        // It has no ranges to ask for.
-        let error = Error::new(
-            Code::ModelInvalid,
-            format!("{}: {} is empty", source.asked.repository, listed.name),
-        );
-        return Err(error.with("file", &*listed.name));
+        // An empty file has no range to request.
+        let message = format!("{repository}: {} is empty", listed.name);
+        return Err(Error::new(Code::ModelInvalid, message).with("file", &*listed.name));
     }
-    let (identity, bytes) = source.read(listed, 0, FIRST)?;
-    let got = bytes.len() as u64;
-    let mut probe = RangeReader {
-        source,
+    let (identity, bytes) = file.read(listed, 0, FIRST_REQUEST)?;
+    let size = identity.size;
+    let mut reader = RangeReader {
+        file,
         listed,
-        size: identity.size,
-        at: 0,
-        next: FIRST * 2,
-        got,
-        windows: vec![(0, bytes)],
-        failed: None,
+        size,
+        position: 0,
+        next_request: FIRST_REQUEST * 2,
+        received: bytes.len() as u64,
+        ranges: vec![(0, bytes)],
+        error: None,
     };
-    let size = probe.size;
-    let header = ModelHeader::read(&mut probe, size);
-    if let Some(error) = probe.failed {
+    let header = ModelHeader::read(&mut reader, size);
+    if let Some(error) = reader.error {
         return Err(error);
     }
-    let header =
-        header.map_err(|error| error.about(source.asked.repository).with("file", &*listed.name))?;
+    let header = header.map_err(|error| error.about(repository).with("file", &*listed.name))?;
     Ok((identity, header))
 }
 
+/// Reads and seeks in a remote file.
 struct RangeReader<'a> {
-    source: &'a RemoteFile<'a>,
+    file: &'a RemoteFile<'a>,
     listed: &'a ListedFile,
     size: u64,
-    at: u64,
-    next: u64,
-    got: u64,
-    /// Where each begins, and its bytes.
-    windows: Vec<(u64, Vec<u8>)>,
-    /// Why no more could be read.
-    failed: Option<Error>,
+    position: u64,
+    /// Bytes of the next request.
+    next_request: u64,
+    /// Bytes of all requests so far.
+    received: u64,
+    /// The start of each range and its bytes.
+    ranges: Vec<(u64, Vec<u8>)>,
+    /// Why a request failed.
+    error: Option<Error>,
 }
 
 impl Read for RangeReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.at >= self.size || buffer.is_empty() {
+        if self.position >= self.size || buffer.is_empty() {
             return Ok(0);
         }
-        let holds = |(start, bytes): &&(u64, Vec<u8>)| {
-            (*start..*start + bytes.len() as u64).contains(&self.at)
+        let has_position = |(start, bytes): &&(u64, Vec<u8>)| {
+            (*start..*start + bytes.len() as u64).contains(&self.position)
         };
-        if let Some((start, bytes)) = self.windows.iter().find(holds) {
-            let from = &bytes[(self.at - start) as usize..];
-            let length = from.len().min(buffer.len());
-            buffer[..length].copy_from_slice(&from[..length]);
-            self.at += length as u64;
+        if let Some((start, bytes)) = self.ranges.iter().find(has_position) {
+            let available = &bytes[(self.position - start) as usize..];
+            let length = available.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&available[..length]);
+            self.position += length as u64;
             return Ok(length);
         }
-        match self.fetch() {
+        match self.request_range() {
             Ok(()) => self.read(buffer),
             Err(error) => {
-                self.failed = Some(error);
-                Err(io::Error::other("the hub"))
+                self.error = Some(error);
+                Err(io::Error::other("a request to the hub failed"))
             }
         }
     }
 }
 
 impl RangeReader<'_> {
-    fn fetch(&mut self) -> Result<()> {
-        if self.got >= MOST {
+    fn request_range(&mut self) -> Result<()> {
+        if self.received >= MOST_BYTES {
             let message = format!(
-                "{}: the header of {} has more than {MOST} bytes",
-                self.source.asked.repository, self.listed.name
+                "{}: the header of {} is larger than {MOST_BYTES} bytes",
+                self.file.context.repository, self.listed.name
             );
             return Err(Error::new(Code::ModelInvalid, message));
         }
-        let (identity, bytes) = self.source.read(self.listed, self.at, self.next)?;
+        let (identity, bytes) = self.file.read(self.listed, self.position, self.next_request)?;
         if identity.size != self.size || bytes.is_empty() {
-            let message = format!("{} changed while its header was read", self.listed.name);
+            let message = format!(
+                "{} changed at the hub while its header was read; try again",
+                self.listed.name
+            );
             return Err(Error::new(Code::HubVerify, message));
         }
-        self.got += bytes.len() as u64;
-        self.next = (self.next * 2).min(LARGEST);
-        self.windows.push((self.at, bytes));
+        self.received += bytes.len() as u64;
+        self.next_request = (self.next_request * 2).min(LARGEST_REQUEST);
+        self.ranges.push((self.position, bytes));
         Ok(())
     }
 }
 
 impl Seek for RangeReader<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.at = match to {
-            SeekFrom::Start(at) => at,
-            SeekFrom::End(by) => self.size.saturating_add_signed(by),
-            SeekFrom::Current(by) => self.at.saturating_add_signed(by),
+        self.position = match to {
+            SeekFrom::Start(offset) => offset,
+            SeekFrom::End(offset) => self.size.saturating_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.saturating_add_signed(offset),
         };
-        Ok(self.at)
+        Ok(self.position)
     }
 }

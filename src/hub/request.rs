@@ -1,23 +1,25 @@
-//! What `llb_model_fetch` takes.
+//! The request of `llb_model_fetch`.
+
+use std::fmt::Display;
 
 use super::name;
 use crate::api::{self, Fields};
 use crate::error::Result;
 
-/// The variable of the token where the request names none.
+/// The default variable of the token.
 pub(super) const TOKEN_ENV: &str = "HF_TOKEN";
 
-/// The request, its shapes checked.
+/// The request, with checked members.
 #[derive(Debug)]
 pub(super) struct FetchRequest {
     pub(super) id: ModelId,
-    /// A branch, a tag or a commit; None is `main`.
+    /// A branch, tag or commit; `None` is `main`.
     pub(super) revision: Option<String>,
     /// Exactly this file.
     pub(super) filename: Option<String>,
-    /// Exactly this quantisation; None is the default order.
+    /// Exactly this quantisation; `None` is the default order.
     pub(super) quant: Option<String>,
-    /// In place of the cache that the environment names.
+    /// The cache, in place of the environment's.
     pub(super) cache_dir: Option<String>,
     pub(super) token_env: String,
     pub(super) endpoint_env: String,
@@ -30,9 +32,9 @@ pub(super) struct FetchRequest {
 /// A model on the hub.
 #[derive(Debug)]
 pub(super) struct ModelId {
-    /// As it was sent; by this a fetch is cancelled.
+    /// The id of the request, which identifies the fetch when it is cancelled.
     pub(super) text: String,
-    /// `org/name`, or a bare `name` of the hub's first days.
+    /// `org/name`, or a bare `name` as the oldest models have it.
     pub(super) repository: String,
 }
 
@@ -42,96 +44,90 @@ impl FetchRequest {
     pub(super) fn parse(text: &str) -> Result<FetchRequest> {
         let value = api::parse(text, "request_json")?;
         let mut fields = Fields::new("", &value)?;
-        let Some(id) = fields.string("id")? else {
-            return Err(fields.invalid(
-                "id",
-                "is missing; it is a model of the hub, like \"org/name\" or \"org/name:Q8_0\"",
-            ));
-        };
-        let (repository, short) =
-            id.split_once(':').map_or((id, None), |(repository, quant)| (repository, Some(quant)));
-        let checked = match short {
-            // An address, or a path.
-            Some(short) if short.contains('/') => Err("is not the id of a model"),
-            _ => name::check_repository(repository),
-        };
-        if let Err(problem) = checked {
-            return Err(fields.invalid(
-                "id",
-                format_args!("{id:?} {problem}; it is like \"org/name\" or \"org/name:Q8_0\""),
-            ));
-        }
-        let quant = fields.string("quant")?;
-        let path = if short.is_some() { "id" } else { "quant" };
-        if let (Some(short), Some(quant)) = (short, quant)
-            && !short.eq_ignore_ascii_case(quant)
-        {
-            return Err(fields.invalid(
-                "quant",
-                format_args!("is {quant:?}, but the id says {short:?}; give one of them"),
-            ));
-        }
-        let quant = short.or(quant);
-        if let Some(quant) = quant
-            && (quant.is_empty()
-                || quant.len() > 32
-                || !quant.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
-        {
-            return Err(fields.invalid(
-                path,
-                format_args!("{quant:?} is no quantisation; it is like \"Q4_K_M\""),
-            ));
-        }
-        let revision = fields.string("revision")?;
-        if let Some(revision) = revision
-            && let Err(problem) = name::check_revision(revision)
-        {
-            return Err(fields.invalid("revision", format_args!("{revision:?} {problem}")));
-        }
-        let filename = fields.string("filename")?;
-        if let Some(filename) = filename
-            && let Err(problem) = name::check_file(filename)
-        {
-            return Err(fields.invalid("filename", format_args!("{filename:?} {problem}")));
-        }
+        let (id, quant) = read_id(&mut fields)?;
+        let revision = read_checked(&mut fields, "revision", name::check_revision)?;
+        let filename = read_checked(&mut fields, "filename", name::check_file)?;
         let cache_dir = fields.string("cache_dir")?;
         if cache_dir.is_some_and(|folder| folder.is_empty() || folder.contains('\0')) {
             return Err(fields.invalid("cache_dir", "is not the path of a folder"));
         }
-        let mut variable = |key: &'static str, default: &str| -> Result<String> {
-            let name = fields.string(key)?.unwrap_or(default);
-            let plain =
-                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            // Not quoted: somebody may have put the token itself here.
-            if plain {
-                Ok(name.to_owned())
-            } else {
-                Err(fields.invalid(key, "is not the name of an environment variable"))
-            }
-        };
-        let token_env = variable("token_env", TOKEN_ENV)?;
-        let endpoint_env = variable("endpoint_env", "HF_ENDPOINT")?;
-        let owned = |text: Option<&str>| text.map(str::to_owned);
-        let request = FetchRequest {
-            id: ModelId { text: id.to_owned(), repository: repository.to_owned() },
-            revision: owned(revision),
-            filename: owned(filename),
-            quant: owned(quant),
-            cache_dir: owned(cache_dir),
-            token_env,
-            endpoint_env,
+        Ok(FetchRequest {
+            id,
+            revision,
+            filename,
+            quant,
+            cache_dir: cache_dir.map(str::to_owned),
+            token_env: read_variable_name(&mut fields, "token_env", TOKEN_ENV)?,
+            endpoint_env: read_variable_name(&mut fields, "endpoint_env", "HF_ENDPOINT")?,
             offline: fields.boolean("offline")?.unwrap_or(false),
             require_tools: fields.boolean("require_tools")?.unwrap_or(true),
             dry_run: fields.boolean("dry_run")?.unwrap_or(false),
             ignored_keys: fields.ignored(),
-        };
-        Ok(request)
+        })
     }
 
-    /// The branch, tag or commit that is meant.
+    /// The requested branch, tag or commit.
     pub(super) fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or("main")
     }
+}
+
+/// The model and the quantisation, which `id` or `quant` has.
+fn read_id(fields: &mut Fields) -> Result<(ModelId, Option<String>)> {
+    const EXAMPLE: &str = "it looks like \"org/name\" or \"org/name:Q8_0\"";
+    let Some(id) = fields.string("id")? else {
+        return Err(fields.invalid("id", format_args!("missing: the model on the hub; {EXAMPLE}")));
+    };
+    let (repository, id_quant) =
+        id.split_once(':').map_or((id, None), |(repository, quant)| (repository, Some(quant)));
+    let checked = match id_quant {
+        // A URL or a path.
+        Some(quant) if quant.contains('/') => Err("is not a model id"),
+        _ => name::check_repository(repository),
+    };
+    if let Err(problem) = checked {
+        return Err(fields.invalid("id", format_args!("{id:?} {problem}; {EXAMPLE}")));
+    }
+    let quant = fields.string("quant")?;
+    if let (Some(id_quant), Some(quant)) = (id_quant, quant)
+        && !id_quant.eq_ignore_ascii_case(quant)
+    {
+        let problem = format!("is {quant:?}, but the id has {id_quant:?}; remove one of them");
+        return Err(fields.invalid("quant", problem));
+    }
+    let path = if id_quant.is_some() { "id" } else { "quant" };
+    let quant = id_quant.or(quant);
+    if let Some(quant) = quant
+        && (quant.is_empty() || quant.len() > 32 || !is_word(quant))
+    {
+        let problem = format!("{quant:?} is not a quantisation; it looks like \"Q4_K_M\"");
+        return Err(fields.invalid(path, problem));
+    }
+    let id = ModelId { text: id.to_owned(), repository: repository.to_owned() };
+    Ok((id, quant.map(str::to_owned)))
+}
+
+fn read_checked<E: Display>(
+    fields: &mut Fields,
+    key: &'static str,
+    check: impl Fn(&str) -> Result<(), E>,
+) -> Result<Option<String>> {
+    let Some(text) = fields.string(key)? else { return Ok(None) };
+    check(text).map_err(|problem| fields.invalid(key, format_args!("{text:?} {problem}")))?;
+    Ok(Some(text.to_owned()))
+}
+
+fn read_variable_name(fields: &mut Fields, key: &'static str, default: &str) -> Result<String> {
+    let name = fields.string(key)?.unwrap_or(default);
+    // The value is not quoted: it may be the token itself.
+    match !name.is_empty() && is_word(name) {
+        true => Ok(name.to_owned()),
+        false => Err(fields.invalid(key, "is not the name of an environment variable")),
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 #[cfg(test)]
@@ -139,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_has_a_default() {
+    fn absent_members_have_defaults() {
         let request = FetchRequest::parse(
             r#"{"id": "o/n:q8_0", "quant": "Q8_0", "filename": null, "odd": 1}"#,
         )
@@ -179,9 +175,9 @@ mod tests {
         ];
         for (request, path) in cases {
             let error = FetchRequest::parse(request).expect_err(request);
-            let named = error.message().split(':').next();
+            let member = error.message().split(':').next();
             assert_eq!(
-                (error.code(), named),
+                (error.code(), member),
                 (crate::error::Code::InvalidRequest, Some(path)),
                 "{request}: {error}"
             );

@@ -1,8 +1,8 @@
-//! Addresses: who is asked, and where a redirect leads.
+//! URLs: their origin, and where a redirect leads.
 
 use ureq::http::Uri;
 
-/// Scheme, host and port: the token goes to one of these and to no other.
+/// Scheme, host and port. The token is sent to the origin of the endpoint only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UrlOrigin {
     secure: bool,
@@ -11,7 +11,7 @@ pub(super) struct UrlOrigin {
 }
 
 impl UrlOrigin {
-    /// None for what is not an `http` or `https` address with a host.
+    /// `None` unless it is an `http` or `https` URL with a host.
     pub(super) fn of(url: &str) -> Option<UrlOrigin> {
         let uri: Uri = url.parse().ok()?;
         let secure = match uri.scheme_str()? {
@@ -20,9 +20,9 @@ impl UrlOrigin {
             _ => return None,
         };
         let host = uri.host().filter(|host| !host.is_empty())?.to_ascii_lowercase();
-        let behind = uri.authority()?.as_str().rsplit('@').next()?.get(host.len()..)?;
-        if behind.len() > 1 && uri.port_u16().is_none() {
-            // A port of more than 65535 is not the default port.
+        let after_host = uri.authority()?.as_str().rsplit('@').next()?.get(host.len()..)?;
+        if after_host.len() > 1 && uri.port_u16().is_none() {
+            // A port above 65535 is invalid, not the default port.
             return None;
         }
         Some(UrlOrigin {
@@ -36,7 +36,7 @@ impl UrlOrigin {
         (self.secure, &self.host, self.port)
     }
 
-    /// For messages: `host` or `host:port`, never a path, which may be signed.
+    /// `host` or `host:port`, for messages; without the path, which may have a signature.
     pub(super) fn shown(&self) -> String {
         match (self.secure, self.port) {
             (true, 443) | (false, 80) => self.host.clone(),
@@ -45,8 +45,8 @@ impl UrlOrigin {
     }
 }
 
-/// Where a `Location` leads from an address. None where that is no web address, or would leave the
-/// encrypted connection.
+/// The target of a `Location` header. `None` if it is not a web URL, or would leave an encrypted
+/// connection.
 pub(super) fn follow(from: &str, location: &str) -> Option<String> {
     let scheme = from.split_once("://")?.0;
     let origin = from
@@ -61,7 +61,7 @@ pub(super) fn follow(from: &str, location: &str) -> Option<String> {
     } else if location.starts_with('/') {
         format!("{origin}{location}")
     } else {
-        // Other ways to write an address are not used by hubs, and a scheme may hide in them.
+        // Hubs use no other form, and another form may hide a scheme.
         return None;
     };
     let to = to.split('#').next()?.to_owned();

@@ -1,45 +1,44 @@
-//! Bytes on their way from the socket to the disk and the hash, in buffers that are used again: to
-//! have the system map a new one for each piece costs as much as to copy it.
+//! Buffers for bytes on their way from a socket to their readers. They are used again: mapping a
+//! new one for each read costs as much as copying it.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Bytes of a buffer.
-pub(super) const BUFFER_BYTES: usize = 256 << 10;
-
-/// Buffers that came back.
-pub(super) struct BufferPool {
+/// Buffers of one size.
+pub(crate) struct BufferPool {
+    buffer_bytes: usize,
     free: Receiver<Vec<u8>>,
-    home: Sender<Vec<u8>>,
+    give_back: Sender<Vec<u8>>,
 }
 
-/// Some bytes; its buffer goes back to its pool.
-pub(super) struct PooledBuffer {
+/// Some bytes. Dropping it returns the buffer to its pool.
+pub(crate) struct PooledBuffer {
     buffer: Vec<u8>,
     length: usize,
-    home: Sender<Vec<u8>>,
+    give_back: Sender<Vec<u8>>,
 }
 
 impl BufferPool {
-    pub(super) fn new() -> BufferPool {
-        let (home, free) = channel();
-        BufferPool { free, home }
+    pub(crate) fn new(buffer_bytes: usize) -> BufferPool {
+        let (give_back, free) = channel();
+        BufferPool { buffer_bytes, free, give_back }
     }
 
-    /// A piece with what `read` puts into a whole buffer.
-    pub(super) fn fill<E>(
+    /// The bytes that `read` writes into a buffer.
+    pub(crate) fn fill<E>(
         &self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<PooledBuffer, E> {
-        let mut buffer = self.free.try_recv().unwrap_or_else(|_| vec![0; BUFFER_BYTES]);
+        let mut buffer = self.free.try_recv().unwrap_or_else(|_| vec![0; self.buffer_bytes]);
         match read(&mut buffer) {
             Ok(length) => Ok(PooledBuffer {
                 length: length.min(buffer.len()),
                 buffer,
-                home: self.home.clone(),
+                give_back: self.give_back.clone(),
             }),
             Err(error) => {
-                let _ = self.home.send(buffer);
+                let _ = self.give_back.send(buffer);
                 Err(error)
             }
         }
@@ -56,7 +55,13 @@ impl Deref for PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        // Nobody may be left to use it.
-        let _ = self.home.send(std::mem::take(&mut self.buffer));
+        // Fails if the pool is gone; then the buffer is freed.
+        let _ = self.give_back.send(std::mem::take(&mut self.buffer));
+    }
+}
+
+impl fmt::Debug for PooledBuffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "{} bytes", self.length)
     }
 }

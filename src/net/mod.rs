@@ -1,8 +1,19 @@
-//! What both HTTP clients, `hub` and `remote`, have in common: how they wait, whom they trust, when
-//! they come again.
+//! What the HTTP clients `hub` and `remote` share: one exchange on its own thread, cancellable
+//! waits, trusted authorities, secrets, `Retry-After`.
 //!
-//! Sends nothing itself.
+//! Neither URLs nor requests are built here.
 
+pub(crate) mod buffer_pool;
+pub(crate) mod exchange;
 pub(crate) mod retry_after;
+pub(crate) mod secret;
 pub(crate) mod trust_store;
 pub(crate) mod wait;
+
+/// Text of a server on one line, for a message; at most `most` characters of it.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let text = text.trim();
+    let line: String =
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect();
+    if line.len() < text.len() { format!("{line}...") } else { line }
+}

@@ -1,9 +1,9 @@
-//! `Retry-After`: when a server wants to be asked again.
+//! The `Retry-After` header: how long a server asks to wait.
 
 use std::time::{Duration, SystemTime};
 
-/// In seconds or as a date (RFC 9110, 10.2.3). A date is measured by the server's own clock, its
-/// `Date`, where it has one.
+/// Reads seconds or a date (RFC 9110, 10.2.3). `date` is the response's `Date`: a date is relative
+/// to the server's clock if it sends one.
 pub(crate) fn retry_after(value: &str, date: &str) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {
@@ -25,7 +25,7 @@ mod tests {
             ("7", Some(7)),
             (" 0 ", Some(0)),
             ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
-            // As the oldest servers write it.
+            // The obsolete format of RFC 850.
             ("Sunday, 06-Nov-94 08:50:07 GMT", Some(30)),
             ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
             ("-1", None),
@@ -36,7 +36,7 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(retry_after(value, date), expected.map(Duration::from_secs), "{value}");
         }
-        // Without a clock of the server's this one's counts: the date is long past.
+        // Without the server's clock the local one counts, by which the date is long past.
         assert_eq!(retry_after(date, ""), Some(Duration::ZERO));
     }
 }

@@ -1,9 +1,8 @@
-//! Whose certificates are believed.
+//! Certificate authorities that are trusted.
 //!
-//! In: environment variables. Out: a list of authorities: that of the first variable that is set,
-//! else the system's, else, where a system has none, as in small containers, Mozilla's. As
-//! huggingface_hub 2.4 and curl do it, so that what a company's administrators set up for those
-//! holds here.
+//! In: environment variables. Out: the list that the first set variable names, else the system's
+//! list, else Mozilla's (a small container may have no list). huggingface_hub 2.4 and curl do the
+//! same, so a configuration for them works here.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -14,19 +13,19 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::error::{Error, Result};
 
-/// OpenSSL's two, then those of Python's requests and of curl. Each is a file of certificates (PEM)
-/// or a folder of such.
+/// Two of OpenSSL, then one of Python's requests and one of curl. Each names a file of certificates
+/// (PEM) or a folder of such files.
 const VARIABLES: [&str; 4] =
     ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
 
-/// A list of authorities, and where it is from.
+/// A list of authorities, and its source for messages.
 #[derive(Debug, Clone)]
 pub(crate) struct TrustStore {
     roots: RootCerts,
     source: String,
 }
 
-/// Mozilla's, for whom no safe connection will be made.
+/// Mozilla's list, for clients that open no encrypted connection.
 impl Default for TrustStore {
     fn default() -> TrustStore {
         TrustStore { roots: RootCerts::WebPki, source: "Mozilla's list".to_owned() }
@@ -35,7 +34,8 @@ impl Default for TrustStore {
 
 impl TrustStore {
     /// # Errors
-    /// `INVALID_REQUEST` that names the variable: who sets one does not want another list.
+    /// `INVALID_REQUEST` that names the variable, if its list cannot be read: no other list replaces
+    /// it.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<TrustStore> {
         for name in VARIABLES {
             let Some(value) = variable(name).filter(|value| !value.is_empty()) else { continue };
@@ -44,18 +44,18 @@ impl TrustStore {
                 _ => vec![value.into()],
             };
             let mut certificates = Vec::new();
-            let mut problem = "no certificate (PEM) is in it".to_owned();
+            let mut problem = "it has no certificate (PEM)".to_owned();
             for path in &paths {
-                match of_path(path) {
-                    Ok(found) => certificates.extend(found),
-                    Err(found) => problem = found,
+                match load(path) {
+                    Ok(loaded) => certificates.extend(loaded),
+                    Err(error) => problem = error,
                 }
             }
             let shown =
                 paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
             if certificates.is_empty() {
                 let problem = format!(
-                    "{shown}: {problem}; the environment variable names a file of trusted authorities"
+                    "{shown}: {problem}; set the environment variable to a file of trusted authorities"
                 );
                 return Err(Error::invalid(name, problem));
             }
@@ -64,37 +64,33 @@ impl TrustStore {
                 source: format!("{name} ({shown})"),
             });
         }
-        Ok(TrustStore::of_system())
-    }
-
-    fn of_system() -> TrustStore {
-        match system() {
+        Ok(match system_certificates() {
             Some(roots) => TrustStore {
                 roots: RootCerts::Specific(roots),
                 source: "the system's list".to_owned(),
             },
             None => TrustStore::default(),
-        }
+        })
     }
 
-    /// For a client.
+    /// The TLS settings of a client.
     pub(crate) fn config(&self) -> TlsConfig {
         TlsConfig::builder().root_certs(self.roots.clone()).build()
     }
 
-    /// What is wrong with a certificate that a server showed; None for any other fault.
-    pub(crate) fn problem(&self, error: &ureq::Error) -> Option<String> {
+    /// The problem with the server's certificate; `None` for any other error.
+    pub(crate) fn certificate_problem(&self, error: &ureq::Error) -> Option<String> {
         let text = match error {
-            // What rustls finds while it greets.
+            // A fault that rustls finds in the handshake.
             ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => error.to_string(),
             ureq::Error::Rustls(error) => error.to_string(),
             _ => return None,
         };
         let problem = text.strip_prefix("invalid peer certificate: ")?;
         Some(match problem {
-            // The latter of one that has the name of a trusted authority, but not its key.
+            // `BadSignature`: the issuer has the name of a trusted authority, but not its key.
             "UnknownIssuer" | "BadSignature" => format!(
-                "its certificate is of an authority that is not in {}; where a proxy looks into connections, set SSL_CERT_FILE \
+                "its certificate is from an authority that is not in {}; if a proxy inspects the traffic, set SSL_CERT_FILE \
                  to a file (PEM) with the authority of that proxy",
                 self.source
             ),
@@ -103,11 +99,11 @@ impl TrustStore {
     }
 }
 
-fn of_path(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
+fn load(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     let (file, folder) = if path.is_dir() { (None, Some(path)) } else { (Some(path), None) };
     let found = rustls_native_certs::load_certs_from_paths(file, folder);
     match found.errors.first() {
-        // One file of a folder that cannot be read leaves the others.
+        // An unreadable file in a folder does not affect the others.
         Some(error) if found.certs.is_empty() => Err(error.to_string()),
         _ => Ok(found
             .certs
@@ -117,10 +113,10 @@ fn of_path(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     }
 }
 
-/// Read once: on some systems that takes a while. None where there is no such list.
-fn system() -> Option<Arc<Vec<Certificate<'static>>>> {
-    // Windows has on its list what was needed before; the rest it fetches when its own functions
-    // ask.
+/// The system's list, read once: on some systems that takes a while. `None` if there is none.
+fn system_certificates() -> Option<Arc<Vec<Certificate<'static>>>> {
+    // The list of Windows holds only authorities that were needed before. Its own functions fetch
+    // the others on demand.
     if cfg!(windows) {
         return None;
     }
@@ -142,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_is_named_must_be_there() {
+    fn a_list_that_a_variable_names_must_be_readable() {
         let folder = tempfile::tempdir().unwrap();
         let empty = folder.path().join("empty.pem");
         std::fs::write(&empty, "no certificate").unwrap();

@@ -1,159 +1,160 @@
-//! Waits that end when there is something, when it is too late, or when somebody cancels; none of
-//! them looks in turns.
+//! Waits that end with an item, at a deadline, or when the caller is cancelled, without polling.
 //!
-//! What is cancelled is the caller's matter: a flag, which each wait is given as a question.
-//! Whoever sets one calls [`wake`].
+//! Each wait gets a closure that says whether it was cancelled. After the condition changes, the
+//! canceller calls [`wake`].
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The bells of all that wait, or are about to.
+/// The notifiers of all threads that wait or are about to.
 static WAITING: Mutex<Vec<Arc<Notifier>>> = Mutex::new(Vec::new());
 
-/// Lets everything that waits ask again whether it is over: to be called after a flag was set. Any
+/// Makes every wait check again whether it was cancelled. Call it after setting a flag, from any
 /// thread.
 pub(crate) fn wake() {
-    lock(&WAITING).iter().for_each(|bell| bell.ring());
+    lock(&WAITING).iter().for_each(|notifier| notifier.notify());
 }
 
-/// Waits for a time; false if it was over before.
-pub(crate) fn pause(time: Duration, is_over: impl Fn() -> bool) -> bool {
+/// Waits for a time. False if it was cancelled before.
+pub(crate) fn pause(time: Duration, is_cancelled: impl Fn() -> bool) -> bool {
     let waiter = Waiter::enter();
-    // A time that no clock reaches is no end.
+    // A time that overflows the clock never ends.
     let end = Instant::now().checked_add(time);
     loop {
-        let heard = waiter.0.count();
-        if is_over() {
+        let seen = waiter.0.count();
+        if is_cancelled() {
             return false;
         }
         if is_past(end) {
             return true;
         }
-        waiter.0.wait(heard, end);
+        waiter.0.wait(seen, end);
     }
 }
 
-/// A channel with room for so many pieces, whose reader can leave at any moment.
-pub(crate) fn channel<T>(room: usize) -> (WaitSender<T>, WaitReceiver<T>) {
-    let (sender, pieces) = sync_channel(room);
+/// A channel that holds up to `capacity` items. The reader can leave at any moment.
+pub(crate) fn channel<T>(capacity: usize) -> (WaitSender<T>, WaitReceiver<T>) {
+    let (sender, items) = sync_channel(capacity);
     let waiter = Waiter::enter();
-    (
-        WaitSender { pieces: Some(sender), bell: Arc::clone(&waiter.0) },
-        WaitReceiver { pieces, waiter },
-    )
+    let notifier = Arc::clone(&waiter.0);
+    (WaitSender { items: Some(sender), notifier }, WaitReceiver { items, waiter })
 }
 
 /// The writer's end.
 pub(crate) struct WaitSender<T> {
-    /// None while it is dropped.
-    pieces: Option<SyncSender<T>>,
-    bell: Arc<Notifier>,
+    /// `None` while it is dropped.
+    items: Option<SyncSender<T>>,
+    notifier: Arc<Notifier>,
 }
 
 /// The reader's end.
 pub(crate) struct WaitReceiver<T> {
-    pieces: Receiver<T>,
+    items: Receiver<T>,
     waiter: Waiter,
 }
 
 /// What ended a wait.
 #[derive(Debug, PartialEq)]
 pub(crate) enum WaitEnd<T> {
-    /// The next piece.
+    /// The next item.
     Next(T),
-    /// The writer is gone, and everything was read.
-    Gone,
-    /// It was said to be over.
-    Over,
-    /// The time was up.
+    /// The sender is dropped, and all items were read.
+    Closed,
+    Cancelled,
+    /// The deadline has passed.
     Late,
 }
 
 impl<T> WaitSender<T> {
-    /// Waits for room. False when nobody reads any more.
-    pub(crate) fn send(&self, piece: T) -> bool {
-        let sent = self.pieces.as_ref().is_some_and(|pieces| pieces.send(piece).is_ok());
-        self.bell.ring();
+    /// Waits for room. False if the receiver is dropped.
+    pub(crate) fn send(&self, item: T) -> bool {
+        let sent = self.items.as_ref().is_some_and(|items| items.send(item).is_ok());
+        self.notifier.notify();
         sent
     }
 }
 
 impl<T> Drop for WaitSender<T> {
     fn drop(&mut self) {
-        // First gone, then told: the reader finds it gone.
-        self.pieces = None;
-        self.bell.ring();
+        // Close before notifying, so that the reader finds the channel closed.
+        self.items = None;
+        self.notifier.notify();
     }
 }
 
 impl<T> WaitReceiver<T> {
-    /// Waits for the next piece until `end`. What is over or late is told before pieces that are
-    /// there, of which there may be no end.
-    pub(crate) fn next(&self, end: Option<Instant>, is_over: impl Fn() -> bool) -> WaitEnd<T> {
+    /// Waits for the next item. Cancellation and the deadline come before items that are ready, of
+    /// which there may be endlessly many.
+    pub(crate) fn next(
+        &self,
+        deadline: Option<Instant>,
+        is_cancelled: impl Fn() -> bool,
+    ) -> WaitEnd<T> {
         loop {
-            let heard = self.waiter.0.count();
-            if is_over() {
-                return WaitEnd::Over;
+            let seen = self.waiter.0.count();
+            if is_cancelled() {
+                return WaitEnd::Cancelled;
             }
-            if is_past(end) {
+            if is_past(deadline) {
                 return WaitEnd::Late;
             }
-            match self.pieces.try_recv() {
-                Ok(piece) => return WaitEnd::Next(piece),
-                Err(TryRecvError::Disconnected) => return WaitEnd::Gone,
-                Err(TryRecvError::Empty) => self.waiter.0.wait(heard, end),
+            match self.items.try_recv() {
+                Ok(item) => return WaitEnd::Next(item),
+                Err(TryRecvError::Disconnected) => return WaitEnd::Closed,
+                Err(TryRecvError::Empty) => self.waiter.0.wait(seen, deadline),
             }
         }
     }
 }
 
-/// Counts how often it was rung, so that no ring is missed between a look and a wait.
+/// Counts its notifications, so that none is missed between a check and a wait.
 #[derive(Default)]
 struct Notifier {
-    rings: Mutex<u64>,
-    rung: Condvar,
+    count: Mutex<u64>,
+    changed: Condvar,
 }
 
 impl Notifier {
-    fn ring(&self) {
-        *lock(&self.rings) += 1;
-        self.rung.notify_all();
+    fn notify(&self) {
+        *lock(&self.count) += 1;
+        self.changed.notify_all();
     }
 
     fn count(&self) -> u64 {
-        *lock(&self.rings)
+        *lock(&self.count)
     }
 
-    /// Waits until it was rung more often than `heard`, or until `end`.
-    fn wait(&self, heard: u64, end: Option<Instant>) {
-        let mut rings = lock(&self.rings);
-        while *rings == heard {
-            rings = match end.map(|end| end.saturating_duration_since(Instant::now())) {
-                None => self.rung.wait(rings).unwrap_or_else(PoisonError::into_inner),
+    /// Waits until the count differs from `seen`, or until `end`.
+    fn wait(&self, seen: u64, end: Option<Instant>) {
+        let mut count = lock(&self.count);
+        while *count == seen {
+            count = match end.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => self.changed.wait(count).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => return,
                 Some(left) => {
-                    self.rung.wait_timeout(rings, left).unwrap_or_else(PoisonError::into_inner).0
+                    let waited = self.changed.wait_timeout(count, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
     }
 }
 
-/// A bell that [`wake`] rings while this lives.
+/// A notifier that [`wake`] reaches while this lives.
 struct Waiter(Arc<Notifier>);
 
 impl Waiter {
     fn enter() -> Waiter {
-        let bell = Arc::<Notifier>::default();
-        lock(&WAITING).push(Arc::clone(&bell));
-        Waiter(bell)
+        let notifier = Arc::<Notifier>::default();
+        lock(&WAITING).push(Arc::clone(&notifier));
+        Waiter(notifier)
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        lock(&WAITING).retain(|bell| !Arc::ptr_eq(bell, &self.0));
+        lock(&WAITING).retain(|notifier| !Arc::ptr_eq(notifier, &self.0));
     }
 }
 
@@ -174,58 +175,62 @@ mod tests {
 
     #[test]
     fn a_wait_ends_for_the_right_reason() {
-        let (outlet, inlet) = channel(2);
+        let (sender, receiver) = channel(2);
         let soon = Some(Instant::now());
-        assert_eq!(inlet.next(soon, || false), WaitEnd::Late);
-        assert!(outlet.send(1) && outlet.send(2));
+        assert_eq!(receiver.next(soon, || false), WaitEnd::Late);
+        assert!(sender.send(1) && sender.send(2));
         assert_eq!(
-            (inlet.next(soon, || false), inlet.next(soon, || true)),
-            (WaitEnd::Late, WaitEnd::Over)
+            (receiver.next(soon, || false), receiver.next(soon, || true)),
+            (WaitEnd::Late, WaitEnd::Cancelled)
         );
         assert_eq!(
-            (inlet.next(None, || false), inlet.next(None, || false)),
+            (receiver.next(None, || false), receiver.next(None, || false)),
             (WaitEnd::Next(1), WaitEnd::Next(2))
         );
-        assert!(outlet.send(3));
-        drop(outlet);
+        assert!(sender.send(3));
+        drop(sender);
         assert_eq!(
-            (inlet.next(None, || false), inlet.next(None, || false)),
-            (WaitEnd::Next(3), WaitEnd::Gone)
+            (receiver.next(None, || false), receiver.next(None, || false)),
+            (WaitEnd::Next(3), WaitEnd::Closed)
         );
-        let (outlet, inlet) = channel(1);
-        drop(inlet);
-        assert!(!outlet.send(4));
+        let (sender, receiver) = channel(1);
+        drop(receiver);
+        assert!(!sender.send(4));
         assert!(pause(Duration::ZERO, || false) && !pause(HOUR, || true));
     }
 
-    /// Each of these would take an hour, or for ever, did it miss its ring; `asked` says that the
-    /// wait has begun.
+    /// Each wait would take an hour or longer if it missed its notification. `asked` tells that it
+    /// has begun.
     #[test]
-    fn what_comes_later_is_heard() {
+    fn a_notification_during_a_wait_is_not_missed() {
         for round in 0..200 {
-            let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
-            let is_over = &|| {
+            let (cancelled, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+            let is_cancelled = &|| {
                 asked.fetch_add(1, Ordering::SeqCst);
-                over.load(Ordering::SeqCst)
+                cancelled.load(Ordering::SeqCst)
             };
-            let ((outlet, inlet), (silent, never)) = (channel(1), channel::<()>(1));
+            let ((sender, receiver), (silent, never)) = (channel(1), channel::<()>(1));
             std::thread::scope(|scope| {
                 let end = Instant::now() + HOUR;
-                let first = scope
-                    .spawn(move || (inlet.next(Some(end), || false), inlet.next(None, || false)));
-                let second = scope.spawn(move || never.next(Some(end), is_over));
-                let third = scope.spawn(move || pause(HOUR, is_over));
+                let first = scope.spawn(move || {
+                    (receiver.next(Some(end), || false), receiver.next(None, || false))
+                });
+                let second = scope.spawn(move || never.next(Some(end), is_cancelled));
+                let third = scope.spawn(move || pause(HOUR, is_cancelled));
                 while round % 2 == 0 && asked.load(Ordering::SeqCst) < 2 {
                     std::thread::yield_now();
                 }
-                assert!(outlet.send(round));
-                drop(outlet);
-                over.store(true, Ordering::SeqCst);
+                assert!(sender.send(round));
+                drop(sender);
+                cancelled.store(true, Ordering::SeqCst);
                 wake();
-                assert_eq!(first.join().expect("no panic"), (WaitEnd::Next(round), WaitEnd::Gone));
+                assert_eq!(
+                    first.join().expect("no panic"),
+                    (WaitEnd::Next(round), WaitEnd::Closed)
+                );
                 assert_eq!(
                     (second.join().expect("no panic"), third.join().expect("no panic")),
-                    (WaitEnd::Over, false)
+                    (WaitEnd::Cancelled, false)
                 );
             });
             drop(silent);

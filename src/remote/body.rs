@@ -1,46 +1,46 @@
-//! A request of ours -> the body of a `POST /completions`, in the names of the server it goes to.
+//! A request -> the body of a `POST /completions`, in the names of the server.
 
 use serde_json::{Map, Value, json};
 
 use crate::api::{Sampling, ServerKind};
 
-/// Tokens that `repeat_penalty` looks back over, as in this process.
+/// The window of `repeat_penalty` in tokens, as in the local engine.
 const REPEAT_LAST_N: u32 = 64;
 
-/// What is asked for, whatever the server.
+/// A request, whatever the server.
 #[derive(Debug, Clone)]
 pub struct CompletionRequest {
     /// Most tokens to generate.
     pub max_tokens: usize,
-    /// How they are chosen.
+    /// How tokens are sampled.
     pub sampling: Sampling,
-    /// Texts that end the reply.
+    /// Stop strings.
     pub stop: Vec<String>,
-    /// Log probabilities, and of how many likely tokens beside each.
+    /// Whether to return log probabilities, and of how many alternatives to each token.
     pub logprobs: Option<usize>,
-    /// Whether the server may use a prefix that it has in its cache.
+    /// Whether the server may reuse a cached prefix.
     pub cache_prompt: bool,
-    /// Spellings of control tokens that must come out as text.
+    /// Spellings of control tokens that must appear in the text.
     pub visible: Vec<String>,
     /// A Lark grammar.
     pub grammar: Option<String>,
 }
 
-/// A prompt as a server takes it.
+/// A prompt in the form that a server accepts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PromptInput {
-    /// A string or an array of token numbers.
+    /// A string or an array of token ids.
     pub(super) prompt: Value,
-    /// Whether the server should put its own BOS in front.
+    /// Whether the server should prepend BOS.
     pub(super) add_special: bool,
 }
 
-/// The body, and the members of the request that this server has no field for.
+/// The body, and the members of the request for which this server has no field.
 pub(super) fn body(
     ask: &CompletionRequest,
     kind: ServerKind,
     model: &str,
-    fed: &PromptInput,
+    input: &PromptInput,
 ) -> (Value, Vec<&'static str>) {
     let CompletionRequest { sampling, .. } = ask;
     let mut body = Map::new();
@@ -48,7 +48,7 @@ pub(super) fn body(
         body.insert(name.to_owned(), value);
     };
     set("model", model.into());
-    set("prompt", fed.prompt.clone());
+    set("prompt", input.prompt.clone());
     set("stream", true.into());
     set("stream_options", json!({ "include_usage": true }));
     set("max_tokens", ask.max_tokens.into());
@@ -68,13 +68,13 @@ pub(super) fn body(
         set("logit_bias", Value::Object(biases.collect()));
     }
     if let Some(n_top) = ask.logprobs {
-        // llama.cpp's server takes 0 for none at all; what is too many is cut off when it comes.
+        // llama.cpp's server reads 0 as no log probabilities. The extra one is dropped on arrival.
         set("logprobs", n_top.max(1).into());
     }
-    let mut left = Vec::new();
-    let mut unless = |neutral: bool, name: &'static str| {
-        if !neutral {
-            left.push(name);
+    let mut unsupported = Vec::new();
+    let mut require_neutral = |is_neutral: bool, name: &'static str| {
+        if !is_neutral {
+            unsupported.push(name);
         }
     };
     match kind {
@@ -98,26 +98,26 @@ pub(super) fn body(
             set("repetition_penalty", number(sampling.repeat_penalty));
             set("skip_special_tokens", false.into());
             set("spaces_between_special_tokens", false.into());
-            set("add_special_tokens", fed.add_special.into());
+            set("add_special_tokens", input.add_special.into());
             if let Some(grammar) = &ask.grammar {
                 set("structured_outputs", json!({ "grammar": grammar }));
             }
-            unless(sampling.typical_p == 1.0, "typical_p");
-            unless(ask.cache_prompt, "cache_prompt");
+            require_neutral(sampling.typical_p == 1.0, "typical_p");
+            require_neutral(ask.cache_prompt, "cache_prompt");
         }
         ServerKind::OpenAi => {
-            unless(sampling.top_k == 0, "top_k");
-            unless(sampling.min_p == 0.0, "min_p");
-            unless(sampling.typical_p == 1.0, "typical_p");
-            unless(sampling.repeat_penalty == 1.0, "repeat_penalty");
-            unless(ask.cache_prompt, "cache_prompt");
-            unless(ask.grammar.is_none(), "grammar");
+            require_neutral(sampling.top_k == 0, "top_k");
+            require_neutral(sampling.min_p == 0.0, "min_p");
+            require_neutral(sampling.typical_p == 1.0, "typical_p");
+            require_neutral(sampling.repeat_penalty == 1.0, "repeat_penalty");
+            require_neutral(ask.cache_prompt, "cache_prompt");
+            require_neutral(ask.grammar.is_none(), "grammar");
         }
     }
-    (Value::Object(body), left)
+    (Value::Object(body), unsupported)
 }
 
-/// llama.cpp's server takes Lark for what begins so, and GBNF for all else.
+/// llama.cpp's server reads a grammar with this prefix as Lark, and any other as GBNF.
 fn prefixed(grammar: &str) -> String {
     if grammar.starts_with("%llguidance") {
         grammar.to_owned()
@@ -126,7 +126,7 @@ fn prefixed(grammar: &str) -> String {
     }
 }
 
-/// With the digits that it was written with: 0.7, not 0.699999988079071.
+/// The shortest digits: 0.7, not 0.699999988079071.
 fn number(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn each_server_has_its_names() {
+    fn each_server_gets_its_own_names() {
         let all = ask(json!({
             "temperature": 0.3, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "typical_p": 0.9, "repeat_penalty": 1.1,
             "presence_penalty": 0.2, "frequency_penalty": -0.2, "seed": 5, "stop": ["x"], "logit_bias": {"3": -1.5},
             "logprobs": true, "cache_prompt": false, "grammar": "start: \"a\"", "max_tokens": 9,
         }));
-        let fed = PromptInput { prompt: json!([1, 2]), add_special: false };
+        let input = PromptInput { prompt: json!([1, 2]), add_special: false };
         let common = json!({
             "model": "m", "prompt": [1, 2], "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 9,
             "temperature": 0.3, "top_p": 0.5, "presence_penalty": 0.2, "frequency_penalty": -0.2, "seed": 5, "stop": ["x"],
@@ -184,22 +184,22 @@ mod tests {
                 vec!["top_k", "min_p", "typical_p", "repeat_penalty", "cache_prompt", "grammar"],
             ),
         ];
-        for (kind, own, left) in cases {
+        for (kind, own, unsupported) in cases {
             let mut expected = common.clone();
             expected
                 .as_object_mut()
                 .expect("an object")
                 .extend(own.as_object().expect("an object").clone());
-            assert_eq!(body(&all, kind, "m", &fed), (expected, left), "{kind:?}");
+            assert_eq!(body(&all, kind, "m", &input), (expected, unsupported), "{kind:?}");
         }
     }
 
     #[test]
-    fn what_changes_nothing_is_not_missed() {
+    fn neutral_members_are_not_reported() {
         let neutral = ask(json!({"top_k": 0, "min_p": 0}));
-        let fed = PromptInput { prompt: "hi".into(), add_special: true };
-        let (body, left) = body(&neutral, ServerKind::OpenAi, "m", &fed);
-        assert!(left.is_empty());
+        let input = PromptInput { prompt: "hi".into(), add_special: true };
+        let (body, unsupported) = body(&neutral, ServerKind::OpenAi, "m", &input);
+        assert!(unsupported.is_empty());
         for absent in ["seed", "stop", "logit_bias", "logprobs", "grammar"] {
             assert!(body.get(absent).is_none(), "{absent}");
         }

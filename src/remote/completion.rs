@@ -1,73 +1,72 @@
-//! A reply under way: the events of one stream, in bounds.
+//! The stream of one reply: its events, within bounds.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::event::{self, CompletionEvent, EventData};
 use super::fault::{self, CallError, RemoteFault};
-use super::http::{ApiKey, CallLimits, RemoteExchange, RemoteStep};
+use super::http::{CallLimits, RemoteExchange};
 use super::pool::{self, ServerLease};
 use super::sse::SseParser;
 use crate::error::{Code, Error};
+use crate::net::secret::Secret;
 
-/// More text than a token spells, for every token that was asked for: a server that sends more has
-/// gone wrong.
-const BYTES_OF_A_TOKEN: usize = 1024;
-/// How long the counts, which come after the last text, are waited for.
-const GRACE: Duration = Duration::from_secs(2);
-/// Bytes of an answer that says what is wrong.
-const MOST_OF_AN_ERROR: usize = 64 * 1024;
+/// More text than a token spells. A server that sends more for each requested token is faulty.
+const MOST_TOKEN_BYTES: usize = 1024;
+/// How long to wait for the token counts, which follow the last text.
+const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of an error response.
+const MOST_ERROR_BYTES: usize = 64 * 1024;
 
-/// A stream whose first event is there.
+/// A stream whose first event has arrived.
 pub struct CompletionStream {
     exchange: RemoteExchange,
     lease: ServerLease,
     parser: SseParser,
-    key: Option<ApiKey>,
+    key: Option<Secret>,
     n_top: usize,
     events: VecDeque<EventData>,
-    /// What was found behind the events that wait.
-    trouble: Option<StreamFault>,
-    /// Bytes of text that may still come.
-    left: usize,
+    /// A fault found after the events in the queue.
+    fault: Option<StreamFault>,
+    /// Bytes of text that may still arrive.
+    bytes_left: usize,
     ended: Option<Instant>,
 }
 
-/// What comes next of a reply.
+/// The next part of a reply.
 #[derive(Debug)]
 pub enum StreamItem {
     /// An event.
     Event(CompletionEvent),
-    /// Nothing more, after an event that said why.
+    /// The end, after an event with the reason.
     End,
 }
 
-/// What keeps the next event from coming.
+/// Why the next event does not arrive.
 enum StreamFault {
+    /// The call was cancelled or is past its deadline.
     Over,
+    /// The connection broke.
     Broken(String),
-    Said(Error),
+    /// The stream is invalid.
+    Invalid(Error),
 }
 
 impl CompletionStream {
-    /// Waits for the head of the answer and the first event.
+    /// Waits for the head of the response and the first event.
     pub(super) fn begin(
         exchange: RemoteExchange,
         lease: ServerLease,
-        key: Option<ApiKey>,
+        key: Option<Secret>,
         (max_tokens, n_top): (usize, usize),
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<CompletionStream, RemoteFault> {
         let over = || RemoteFault::Stop(CallError::Over);
-        let head = match exchange.next(until).ok_or_else(over)? {
-            RemoteStep::Head(head) => head,
-            RemoteStep::Failed(problem) => return Err(fault::broken(&lease.server, problem)),
-            RemoteStep::Bytes(_) | RemoteStep::End => {
-                return Err(fault::broken(&lease.server, "answers nothing"));
-            }
-        };
+        let head = exchange.head(limits).ok_or_else(over)?;
+        let head = head.map_err(|problem| fault::broken(&lease.server, problem))?;
         if head.status != 200 {
-            let body = exchange.body(MOST_OF_AN_ERROR, until).ok_or_else(over)?.unwrap_or_default();
+            let body =
+                exchange.body(MOST_ERROR_BYTES, limits).ok_or_else(over)?.unwrap_or_default();
             return Err(fault::refused(&lease.server, &head, &body, key.as_ref()));
         }
         let kind =
@@ -75,11 +74,11 @@ impl CompletionStream {
         if kind != "text/event-stream" {
             let kind: String = kind.chars().take(64).collect();
             let problem = format!(
-                "answers with {kind:?} instead of a stream of events; is base_url a completions server?"
+                "sent {kind:?} instead of a stream of events; check that base_url is a completions server"
             );
             return Err(fault::failed(&lease.server, problem).into());
         }
-        let left = max_tokens.saturating_mul(BYTES_OF_A_TOKEN);
+
         let mut completion = CompletionStream {
             exchange,
             lease,
@@ -87,19 +86,19 @@ impl CompletionStream {
             key,
             n_top,
             events: VecDeque::new(),
-            trouble: None,
-            left,
+            fault: None,
+            bytes_left: max_tokens.saturating_mul(MOST_TOKEN_BYTES),
             ended: None,
         };
-        match completion.fill(until) {
+        match completion.fill(limits) {
             Ok(()) => {}
             Err(StreamFault::Over) => return Err(over()),
             Err(StreamFault::Broken(problem)) => {
                 return Err(fault::broken(&completion.lease.server, problem));
             }
-            Err(StreamFault::Said(error)) => return Err(error.into()),
+            Err(StreamFault::Invalid(error)) => return Err(error.into()),
         }
-        // A server may also be too busy in the middle of a stream that has not begun.
+        // A busy server may accept the request and report that in the first event.
         if let Some(EventData::Error(error)) = completion.events.front() {
             let error = fault::in_stream(&completion.lease.server, error, completion.key.as_ref());
             return Err(match error.code() {
@@ -111,12 +110,12 @@ impl CompletionStream {
         Ok(completion)
     }
 
-    /// The next event. What breaks a reply that has begun is an error: no other server can go on
-    /// with it.
-    pub fn next(&mut self, until: &CallLimits) -> Result<StreamItem, CallError> {
-        let grace = self.ended.map(|ended| ended + GRACE);
-        let deadline = [until.deadline, grace].into_iter().flatten().min();
-        match self.fill(&CallLimits { deadline, ..until.clone() }) {
+    /// The next event. A fault is an error, because no other server can continue a reply that has
+    /// begun.
+    pub fn next(&mut self, limits: &CallLimits) -> Result<StreamItem, CallError> {
+        let counts_deadline = self.ended.map(|ended| ended + COUNTS_TIMEOUT);
+        let deadline = [limits.deadline, counts_deadline].into_iter().flatten().min();
+        match self.fill(&CallLimits { deadline, ..limits.clone() }) {
             Ok(()) => {}
             Err(_) if self.ended.is_some() => return Ok(StreamItem::End),
             Err(StreamFault::Over) => return Err(CallError::Over),
@@ -128,14 +127,14 @@ impl CompletionStream {
                 )
                 .into());
             }
-            Err(StreamFault::Said(error)) => return Err(error.into()),
+            Err(StreamFault::Invalid(error)) => return Err(error.into()),
         }
         match self.events.pop_front() {
             None | Some(EventData::Done) => match self.ended {
                 Some(_) => Ok(StreamItem::End),
                 None => Err(fault::failed(
                     &self.lease.server,
-                    "the reply broke off: it has no `finish_reason`",
+                    "the reply broke off: it ended without a `finish_reason`",
                 )
                 .into()),
             },
@@ -146,43 +145,42 @@ impl CompletionStream {
                 if event.ended.is_some() {
                     self.ended.get_or_insert_with(Instant::now);
                 }
-                self.left = self.left.checked_sub(event.text.len()).ok_or_else(|| {
-                    fault::failed(
-                        &self.lease.server,
-                        "sends more text than the tokens it was asked for can spell",
-                    )
-                })?;
+                self.bytes_left =
+                    self.bytes_left.checked_sub(event.text.len()).ok_or_else(|| {
+                        fault::failed(
+                            &self.lease.server,
+                            "sent more text than the requested number of tokens can spell",
+                        )
+                    })?;
                 Ok(StreamItem::Event(event))
             }
         }
     }
 
-    /// Reads until there is an event; what goes wrong behind it comes after it.
-    fn fill(&mut self, until: &CallLimits) -> Result<(), StreamFault> {
+    /// Reads until there is an event. A fault after an event is reported after it.
+    fn fill(&mut self, limits: &CallLimits) -> Result<(), StreamFault> {
         while self.events.is_empty() {
-            if let Some(trouble) = self.trouble.take() {
-                return Err(trouble);
+            if let Some(fault) = self.fault.take() {
+                return Err(fault);
             }
-            match self.exchange.next(until).ok_or(StreamFault::Over)? {
-                RemoteStep::Bytes(bytes) => self.trouble = self.take(&bytes).err(),
-                RemoteStep::Failed(problem) => return Err(StreamFault::Broken(problem)),
-                RemoteStep::End => {
-                    return Err(StreamFault::Broken("the connection was closed".into()));
-                }
-                RemoteStep::Head(_) => {}
+            match self.exchange.bytes(limits).ok_or(StreamFault::Over)? {
+                Ok(Some(bytes)) => self.fault = self.parse(&bytes).err(),
+                Ok(None) => return Err(StreamFault::Broken("the connection was closed".into())),
+                Err(problem) => return Err(StreamFault::Broken(problem)),
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), StreamFault> {
+    fn parse(&mut self, bytes: &[u8]) -> Result<(), StreamFault> {
         let mut data = Vec::new();
         let pushed = self.parser.push(bytes, &mut data);
-        let said = |problem: &str| StreamFault::Said(fault::failed(&self.lease.server, problem));
+        let invalid =
+            |problem: &str| StreamFault::Invalid(fault::failed(&self.lease.server, problem));
         for data in data {
             self.events
-                .push_back(event::read(&data, self.n_top).map_err(|problem| said(&problem))?);
+                .push_back(event::parse(&data, self.n_top).map_err(|problem| invalid(&problem))?);
         }
-        pushed.map_err(|_| said("sends an event that does not end"))
+        pushed.map_err(|_| invalid("sent an event that does not end"))
     }
 }

@@ -1,65 +1,65 @@
-//! One event of a completion's stream: JSON of a server, which may be anything -> what it says.
+//! Parses one event of a completion stream. The server's JSON is not trusted.
 
 use serde_json::Value;
 
 use crate::api::logprobs::{SampledToken, TokenLogprob};
 
-/// Why a server says a reply ended.
+/// Why a reply ended, by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndReason {
     /// The model, or a stop string.
     Stop,
-    /// Tokens or context are used up.
+    /// The token limit or the context is used up.
     Length,
-    /// Something else, by the server's word.
+    /// Another reason, as the server spells it.
     Other(String),
 }
 
-/// A server's counts.
+/// Token counts by the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     /// Tokens of the prompt.
     pub prompt: usize,
-    /// Tokens generated; servers count the end-of-generation token too.
+    /// Generated tokens, including the end-of-generation token.
     pub completion: usize,
-    /// Tokens of the prompt that it had in its cache; None where it does not say.
+    /// Cached tokens of the prompt; `None` if the server does not report them.
     pub cached: Option<usize>,
 }
 
 /// A part of a reply.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CompletionEvent {
-    /// Text as generated.
+    /// The text as generated.
     pub text: String,
-    /// Of its tokens, where asked for.
+    /// Log probabilities of its tokens, if requested.
     pub logprobs: Vec<SampledToken>,
-    /// With the last text, or after it.
+    /// Set with the last text or after it.
     pub ended: Option<EndReason>,
-    /// At the end, where the server counts.
+    /// Set at the end, if the server counts tokens.
     pub counts: Option<TokenCounts>,
-    /// Milliseconds of prefill and decode, where the server measures (llama.cpp's does).
+    /// Milliseconds of prefill and decode, if the server reports them (llama.cpp's does).
     pub times: Option<(f64, f64)>,
 }
 
-/// What an event's data is.
+/// The data of an event.
 #[derive(Debug, PartialEq)]
 pub(super) enum EventData {
     Event(CompletionEvent),
     /// `[DONE]`.
     Done,
-    /// An error of the server's.
+    /// An error of the server.
     Error(Value),
 }
 
-/// Reads the data of an event; the problem where it is none of a completion's.
-pub(super) fn read(data: &[u8], n_top: usize) -> Result<EventData, String> {
+/// Parses the data of an event. An error describes what is invalid.
+pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(EventData::Done);
     }
-    let json: Value =
-        serde_json::from_slice(data).map_err(|error| format!("an event is not JSON: {error}"))?;
+    let json: Value = serde_json::from_slice(data)
+        .map_err(|error| format!("sent an event that is not JSON: {error}"))?;
     if !json.is_object() {
-        return Err("an event is not a JSON object".into());
+        return Err("sent an event that is not a JSON object".into());
     }
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
         return Ok(EventData::Error(error.clone()));
@@ -72,27 +72,27 @@ pub(super) fn read(data: &[u8], n_top: usize) -> Result<EventData, String> {
     let choice = match &json["choices"] {
         Value::Array(choices) => choices.first(),
         Value::Null => None,
-        _ => return Err("an event has `choices` that are no array".into()),
+        _ => return Err("sent an event whose `choices` is not an array".into()),
     };
     let Some(choice) = choice else { return Ok(EventData::Event(event)) };
     event.text = match &choice["text"] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
-        _ => return Err("an event has a `text` that is no string".into()),
+        _ => return Err("sent an event whose `text` is not a string".into()),
     };
     event.ended = match &choice["finish_reason"] {
         Value::Null => None,
         Value::String(reason) if reason == "stop" => Some(EndReason::Stop),
         Value::String(reason) if reason == "length" => Some(EndReason::Length),
         Value::String(reason) => Some(EndReason::Other(reason.chars().take(64).collect())),
-        _ => return Err("an event has a `finish_reason` that is no string".into()),
+        _ => return Err("sent an event whose `finish_reason` is not a string".into()),
     };
     event.logprobs = logprobs(&choice["logprobs"], n_top);
     Ok(EventData::Event(event))
 }
 
 fn counts(usage: &Value) -> Option<TokenCounts> {
-    // Small enough to be added up.
+    // 32 bits, so that sums do not overflow.
     let number = |value: &Value| {
         value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize)
     };
@@ -107,7 +107,7 @@ fn times(timings: &Value) -> Option<(f64, f64)> {
     Some((time("prompt_ms")?, time("predicted_ms")?))
 }
 
-/// Of both shapes that servers have: that of chat completions (llama.cpp's server) and that of
+/// Parses both shapes: that of chat completions, which llama.cpp's server sends, and that of
 /// completions.
 fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
     if let Some(content) = json["content"].as_array() {
@@ -119,7 +119,7 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
                 || entry["token"].as_str().unwrap_or_default().into(),
                 Iterator::collect,
             );
-            TokenLogprob { bytes, logprob: least(&entry["logprob"]) }
+            TokenLogprob { bytes, logprob: clamped(&entry["logprob"]) }
         };
         let top = |entry: &Value| {
             entry["top_logprobs"].as_array().into_iter().flatten().take(n_top).map(token).collect()
@@ -129,24 +129,27 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
             .map(|entry| SampledToken { sampled: token(entry), top: top(entry) })
             .collect();
     }
-    let spelt =
-        |text: &str, logprob: &Value| TokenLogprob { bytes: text.into(), logprob: least(logprob) };
+    let from_text = |text: &str, logprob: &Value| TokenLogprob {
+        bytes: text.into(),
+        logprob: clamped(logprob),
+    };
     let texts = json["tokens"].as_array().into_iter().flatten().enumerate();
     let entry = |(index, text): (usize, &Value)| {
         let top = json["top_logprobs"][index].as_object().into_iter().flatten();
-        let mut top: Vec<TokenLogprob> = top.map(|(text, logprob)| spelt(text, logprob)).collect();
+        let mut top: Vec<TokenLogprob> =
+            top.map(|(text, logprob)| from_text(text, logprob)).collect();
         top.sort_by(|a, b| b.logprob.total_cmp(&a.logprob));
         top.truncate(n_top);
         SampledToken {
-            sampled: spelt(text.as_str().unwrap_or_default(), &json["token_logprobs"][index]),
+            sampled: from_text(text.as_str().unwrap_or_default(), &json["token_logprobs"][index]),
             top,
         }
     };
     texts.map(entry).collect()
 }
 
-/// As our own are: never less than -9999.
-fn least(logprob: &Value) -> f64 {
+/// At least -9999, like log probabilities of the local engine.
+fn clamped(logprob: &Value) -> f64 {
     logprob.as_f64().unwrap_or(f64::NAN).max(-9999.0)
 }
 
@@ -156,14 +159,14 @@ mod tests {
     use serde_json::json;
 
     fn event(json: Value) -> CompletionEvent {
-        match read(json.to_string().as_bytes(), 1) {
+        match parse(json.to_string().as_bytes(), 1) {
             Ok(EventData::Event(event)) => event,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn events_of_both_servers() {
+    fn events_of_both_servers_are_parsed() {
         let text = event(
             json!({"choices": [{"text": "a", "index": 0, "logprobs": null, "finish_reason": null}]}),
         );
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn log_probabilities_of_both_shapes() {
+    fn log_probabilities_of_both_shapes_are_parsed() {
         let token = |text: &str, logprob| TokenLogprob { bytes: text.into(), logprob };
         let chat = json!({"content": [{"token": "a", "bytes": [97], "logprob": -1.0, "top_logprobs": [
             {"token": "b", "bytes": [98], "logprob": -0.5}, {"token": "a", "bytes": [97], "logprob": -1.0}]}]});
@@ -201,20 +204,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_named() {
-        assert_eq!(read(b" [DONE]\n", 0), Ok(EventData::Done));
+    fn an_invalid_event_is_described() {
+        assert_eq!(parse(b" [DONE]\n", 0), Ok(EventData::Done));
         assert_eq!(
-            read(br#"{"error": {"message": "m"}}"#, 0),
+            parse(br#"{"error": {"message": "m"}}"#, 0),
             Ok(EventData::Error(json!({"message": "m"})))
         );
         for (data, problem) in [
             ("x", "not JSON"),
             ("[]", "not a JSON object"),
-            (r#"{"choices": {}}"#, "no array"),
+            (r#"{"choices": {}}"#, "not an array"),
             (r#"{"choices": [{"text": 1}]}"#, "`text`"),
             (r#"{"choices": [{"finish_reason": []}]}"#, "`finish_reason`"),
         ] {
-            let error = read(data.as_bytes(), 0).expect_err(data);
+            let error = parse(data.as_bytes(), 0).expect_err(data);
             assert!(error.contains(problem), "{error}");
         }
         let odd = json!({"choices": [{"logprobs": {"tokens": [1], "token_logprobs": "x"}}], "usage": [], "timings": {"prompt_ms": -1}});

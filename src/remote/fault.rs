@@ -1,22 +1,25 @@
-//! What goes wrong with a server -> whether another one is tried, and the error if none is.
+//! A failure of a server -> whether to try another one, and the error if there is none.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::http::{ApiKey, RemoteHead};
+use super::http::RemoteHead;
 use crate::api::BaseUrl;
 use crate::error::{Code, Error};
+use crate::net::one_line;
+use crate::net::secret::Secret;
 
-/// How long a server that is busy and does not say for how long is left alone.
-const BUSY: Duration = Duration::from_secs(1);
-/// Characters of a server's own words that go into a message.
+/// How long a busy server rests if it does not name a time.
+const BUSY_REST: Duration = Duration::from_secs(1);
+/// Characters of a server's text that a message quotes.
 const MOST_QUOTED: usize = 400;
+const NO_REASON: &str = "no reason given";
 
-/// Why a request has no answer.
+/// Why a call ended without a result.
 #[derive(Debug)]
 pub enum CallError {
-    /// It was cancelled, or its time was up.
+    /// It was cancelled or is past its deadline.
     Over,
     /// An error.
     Failed(Error),
@@ -31,9 +34,9 @@ impl From<Error> for CallError {
 /// Why an attempt with one server failed.
 #[derive(Debug)]
 pub(super) enum RemoteFault {
-    /// No further attempt.
+    /// Another attempt does not help.
     Stop(CallError),
-    /// Another server may do; this one again after a time, if it named one.
+    /// Another server may succeed, or this one after a time, if it named one.
     Next { error: Error, after: Option<Duration> },
 }
 
@@ -49,55 +52,56 @@ pub(super) fn failed(server: &BaseUrl, problem: impl std::fmt::Display) -> Error
         .with("server", &*server.host)
 }
 
-/// The connection did not come about, or broke before the reply began.
+/// The connection failed, or broke before the reply began.
 pub(super) fn broken(server: &BaseUrl, problem: impl std::fmt::Display) -> RemoteFault {
     RemoteFault::Next { error: failed(server, problem), after: None }
 }
 
-/// An answer that is no success, with its body.
+/// The fault for a response that is no success.
 pub(super) fn refused(
     server: &BaseUrl,
     head: &RemoteHead,
     body: &[u8],
-    key: Option<&ApiKey>,
+    key: Option<&Secret>,
 ) -> RemoteFault {
-    let said = ServerError::of(body, key);
+    let reason = ServerError::of(body, key);
     let status = head.status;
     let error = |problem: String| failed(server, problem).with("status", status);
     match status {
         300..=399 => RemoteFault::from(error(format!(
-            "answers with a redirect (status {status}), which is not followed; give the address it leads to as base_url"
+            "redirects (status {status}), which is not followed; set base_url to the URL that it redirects to"
         ))),
         401 | 403 => RemoteFault::from(error(format!(
-            "refuses the key, or wants one (status {status}): {}",
-            said.message
+            "refused the request: the API key is missing or wrong (status {status}): {}; check engine.api_key_env",
+            reason.message
         ))),
         404 | 405 => RemoteFault::from(error(format!(
-            "has no such endpoint or model (status {status}): {}; look at base_url and engine.model",
-            said.message
+            "has no such endpoint or model (status {status}): {}; check base_url and engine.model",
+            reason.message
         ))),
         429 => RemoteFault::Next {
-            error: error(format!("is busy (status 429): {}", said.message)),
-            after: Some(head.retry_after.unwrap_or(BUSY)),
+            error: error(format!("is busy (status 429): {}", reason.message)),
+            after: Some(head.retry_after.unwrap_or(BUSY_REST)),
         },
         408 | 500..=599 => RemoteFault::Next {
-            error: error(format!("failed (status {status}): {}", said.message)),
+            error: error(format!("failed (status {status}): {}", reason.message)),
             after: head.retry_after,
         },
-        _ => RemoteFault::from(said.overflow(server).unwrap_or_else(|| {
-            error(format!("refuses the request (status {status}): {}", said.message))
+        _ => RemoteFault::from(reason.overflow(server).unwrap_or_else(|| {
+            error(format!("refused the request (status {status}): {}", reason.message))
         })),
     }
 }
 
-/// An error inside of a stream, which has no status but may name one.
-pub(super) fn in_stream(server: &BaseUrl, error: &Value, key: Option<&ApiKey>) -> Error {
-    let said = ServerError::of_json(error, key);
-    said.overflow(server)
-        .unwrap_or_else(|| failed(server, format_args!("failed: {}", said.message)))
+/// An error in a stream, which has no HTTP status.
+pub(super) fn in_stream(server: &BaseUrl, error: &Value, key: Option<&Secret>) -> Error {
+    let reason = ServerError::of_json(error, key);
+    reason
+        .overflow(server)
+        .unwrap_or_else(|| failed(server, format_args!("failed: {}", reason.message)))
 }
 
-/// What a server says is wrong.
+/// An error as a server describes it.
 struct ServerError {
     message: String,
     kind: String,
@@ -106,21 +110,22 @@ struct ServerError {
 }
 
 impl ServerError {
-    fn of(body: &[u8], key: Option<&ApiKey>) -> ServerError {
+    fn of(body: &[u8], key: Option<&Secret>) -> ServerError {
         match serde_json::from_slice::<Value>(body) {
             Ok(json) => ServerError::of_json(&json, key),
             Err(_) => ServerError::of_json(&Value::from(String::from_utf8_lossy(body)), key),
         }
     }
 
-    /// `{"error": {"message", "type"}}`, `{"error": "…"}`, `{"message"}`, `{"detail"}` or a text.
-    fn of_json(json: &Value, key: Option<&ApiKey>) -> ServerError {
+    /// Parses `{"error": {"message", "type"}}`, `{"error": "…"}`, `{"message"}`, `{"detail"}` or
+    /// text.
+    fn of_json(json: &Value, key: Option<&Secret>) -> ServerError {
         let inner = json.get("error").unwrap_or(json);
         let text = inner
             .as_str()
             .or_else(|| ["message", "detail"].iter().find_map(|name| inner.get(name)?.as_str()));
         let text = text.map_or_else(
-            || "it does not say why".to_owned(),
+            || NO_REASON.to_owned(),
             |text| key.map_or(text.to_owned(), |key| key.hide(text)),
         );
         let number = |name: &str| inner.get(name).and_then(Value::as_u64);
@@ -132,15 +137,14 @@ impl ServerError {
         }
     }
 
-    /// `CONTEXT_OVERFLOW` where that is what it says: llama.cpp's server by the type, vLLM by the
-    /// words.
+    /// `CONTEXT_OVERFLOW`, which llama.cpp's server reports by the type and vLLM by the message.
     fn overflow(&self, server: &BaseUrl) -> Option<Error> {
-        const WORDS: &str = "maximum context length is ";
-        let by_words = self.message.split_once(WORDS).map(|(_, rest)| {
+        const VLLM_MESSAGE: &str = "maximum context length is ";
+        let vllm_limit = self.message.split_once(VLLM_MESSAGE).map(|(_, rest)| {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             digits.parse::<u64>().ok()
         });
-        if self.kind != "exceed_context_size_error" && by_words.is_none() {
+        if self.kind != "exceed_context_size_error" && vllm_limit.is_none() {
             return None;
         }
         let message = format!("{}: the prompt does not fit: {}", server.host, self.message);
@@ -148,20 +152,16 @@ impl ServerError {
         Some(
             error
                 .with("prompt_tokens", self.prompt_tokens)
-                .with("n_ctx", self.n_ctx.or(by_words.flatten())),
+                .with("n_ctx", self.n_ctx.or(vllm_limit.flatten())),
         )
     }
 }
 
-/// On one line, and not too long.
 fn quoted(text: &str) -> String {
-    let line: String = text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(MOST_QUOTED)
-        .collect();
-    if line.is_empty() { "it does not say why".to_owned() } else { line }
+    match one_line(text, MOST_QUOTED) {
+        line if line.is_empty() => NO_REASON.to_owned(),
+        line => line,
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_servers_are_understood() {
+    fn error_responses_are_classified() {
         let failed = Code::InferenceFailed;
         let fault = check(
             500,
@@ -191,15 +191,15 @@ mod tests {
             failed,
         );
         assert!(matches!(fault, RemoteFault::Next { after: None, .. }));
-        let fault = check(429, "", "h: is busy (status 429): it does not say why", failed);
+        let fault = check(429, "", "h: is busy (status 429): no reason given", failed);
         assert!(matches!(fault, RemoteFault::Next { after: Some(_), .. }));
         let fault =
-            check(422, r#"{"detail": "no"}"#, "h: refuses the request (status 422): no", failed);
+            check(422, r#"{"detail": "no"}"#, "h: refused the request (status 422): no", failed);
         assert!(matches!(fault, RemoteFault::Stop(_)));
         check(
             418,
             r#"{"error": 7}"#,
-            "h: refuses the request (status 418): it does not say why",
+            "h: refused the request (status 418): no reason given",
             failed,
         );
         check(502, "<html>", "h: failed (status 502): <html>", failed);

@@ -1,8 +1,8 @@
-//! Text from servers that have OpenAI's completions endpoint: llama.cpp's, vLLM and others.
+//! Text from servers with OpenAI's completions endpoint: llama.cpp's, vLLM and others.
 //!
-//! In: a prompt and how to sample. Out: events with text, as they come. Knows no templates, calls
-//! or reasoning, and no engine: `chat` gives it finished prompts. The servers of one [`Remote`]
-//! serve the same model by the same program.
+//! In: a prompt and how to sample. Out: events with text, as they arrive. Templates, tool calls and
+//! reasoning are not known here: `chat` passes finished prompts. The servers of one [`Remote`] run
+//! the same program and serve the same model.
 
 mod body;
 mod completion;
@@ -33,34 +33,34 @@ pub use http::CallLimits;
 pub use special_spellings::SpecialSpellings;
 
 use fault::RemoteFault;
-use http::{ApiKey, HttpClient, RemoteStep};
+use http::{HttpClient, read_key};
 use pool::ServerLease;
 
-/// Bytes of an answer about a server's models.
-const MOST_OF_MODELS: usize = 4 << 20;
-/// How long servers that are busy are waited for where the request has no time limit.
+/// Bytes of the list of models.
+const MOST_MODELS_BYTES: usize = 4 << 20;
+/// How long to wait for busy servers if the request has no time limit.
 const MOST_WAIT: Duration = Duration::from_secs(60);
-/// How often a server that says when to come again is asked.
+/// Tries of each server that names a time to wait.
 const MOST_ROUNDS: usize = 8;
-/// Notes that nobody fetched.
+/// Notes that are kept until they are fetched.
 const MOST_NOTES: usize = 64;
 
-/// What is known of the servers.
+/// Facts about the servers.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
-    /// Which program they run.
+    /// The program that they run.
     pub kind: ServerKind,
-    /// Their name of the model.
+    /// Their name for the model.
     pub model: String,
-    /// Tokens of context, where they say.
+    /// Tokens of context, if they report it.
     pub n_ctx: Option<usize>,
-    /// What llama.cpp's server puts in front of a text.
+    /// The tokens that llama.cpp's server prepends to a text.
     bos: Vec<i64>,
     /// The text of BOS.
     bos_text: Option<String>,
 }
 
-/// A chat's servers.
+/// The servers of a chat.
 pub struct Remote {
     servers: Vec<BaseUrl>,
     model: Option<String>,
@@ -69,22 +69,22 @@ pub struct Remote {
     http: HttpClient,
     specials: SpecialSpellings,
     known: Mutex<Option<Arc<ServerInfo>>>,
-    /// Control tokens by their spelling; None for spellings that are none.
+    /// Control tokens by their spelling; `None` for text that is not one.
     controls: Mutex<HashMap<String, Option<i64>>>,
     notes: Mutex<Vec<String>>,
 }
 
 impl Remote {
-    /// Reads the key and the list of trusted authorities, and asks nobody anything: servers may
-    /// start later. `bos_text` is how the model's BOS is spelt.
+    /// Reads the key and the trusted authorities. Contacts no server: servers may start later.
+    /// `bos_text` is the spelling of the model's BOS.
     pub fn open(
         options: &RemoteOptions,
         specials: SpecialSpellings,
         bos_text: Option<String>,
     ) -> Result<Remote> {
-        let key = options.api_key_env.as_deref().map(ApiKey::read).transpose()?;
-        let is_safe = options.servers.iter().any(|server| server.root.starts_with("https:"));
-        let trust = if is_safe {
+        let key = options.api_key_env.as_deref().map(read_key).transpose()?;
+        let is_encrypted = options.servers.iter().any(|server| server.root.starts_with("https:"));
+        let trust = if is_encrypted {
             TrustStore::read(|name| std::env::var_os(name))?
         } else {
             TrustStore::default()
@@ -107,53 +107,53 @@ impl Remote {
         })
     }
 
-    /// The spellings of control tokens that are known.
+    /// The known spellings of control tokens.
     pub fn specials(&self) -> &SpecialSpellings {
         &self.specials
     }
 
-    /// Servers that were passed over, and why; each once.
-    pub fn notes(&self) -> Vec<String> {
+    /// Failed attempts and their reasons. Each is returned once.
+    pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is known of the servers; asks one of them the first time.
-    pub fn known(&self, until: &CallLimits) -> Result<Arc<ServerInfo>, CallError> {
+    /// Facts about the servers. The first call queries one of them.
+    pub fn known(&self, limits: &CallLimits) -> Result<Arc<ServerInfo>, CallError> {
         if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Ok(known);
         }
-        let known = Arc::new(self.find_out(until)?);
+        let known = Arc::new(self.query_info(limits)?);
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         Ok(known)
     }
 
-    /// Sends a prompt and waits for the first event. `plain` is as in [`Remote::count`]. Gives the
-    /// fields of the request that the server has none for, too.
+    /// Sends a prompt and waits for the first event. Also returns the members of the request for
+    /// which the server has no field. `plain` is as in [`Remote::count_tokens`].
     pub fn complete(
         &self,
         prompt: &str,
         plain: &[Range<usize>],
         ask: &CompletionRequest,
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<(CompletionStream, Vec<&'static str>), CallError> {
-        let known = self.known(until)?;
-        let fed = self.feed(prompt, plain, until)?;
-        let (body, left) = body::body(ask, known.kind, &known.model, &fed);
+        let known = self.known(limits)?;
+        let input = self.prompt_input(prompt, plain, limits)?;
+        let (body, unsupported) = body::body(ask, known.kind, &known.model, &input);
         let text = body.to_string();
-        let limits = (ask.max_tokens, ask.logprobs.unwrap_or(0));
-        let completion = self.attempt(until, |lease| {
+        let bounds = (ask.max_tokens, ask.logprobs.unwrap_or(0));
+        let completion = self.attempt(limits, |lease| {
             let exchange =
                 self.http.start(endpoint(&lease.server, "/completions"), Some(text.clone()))?;
-            CompletionStream::begin(exchange, lease, self.http.key.clone(), limits, until)
+            CompletionStream::begin(exchange, lease, self.http.key.clone(), bounds, limits)
         })?;
-        Ok((completion, left))
+        Ok((completion, unsupported))
     }
 
-    fn find_out(&self, until: &CallLimits) -> Result<ServerInfo, CallError> {
+    fn query_info(&self, limits: &CallLimits) -> Result<ServerInfo, CallError> {
         let (kind, model, n_ctx) = match (self.kind, &self.model) {
             (Some(kind), Some(model)) => (kind, model.clone(), None),
             (kind, model) => {
-                let (models, server) = self.ask("/models", None, MOST_OF_MODELS, until)?;
+                let (models, server) = self.ask("/models", None, MOST_MODELS_BYTES, limits)?;
                 let models = models["data"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let id = |model: &Value| model["id"].as_str().map(str::to_owned);
                 let listed = match model {
@@ -170,7 +170,7 @@ impl Remote {
                     });
                 let Some(model) = model.clone().or_else(|| listed.and_then(id)) else {
                     let problem = format!(
-                        "missing: {} serves {} models, so one must be named",
+                        "missing: {} serves {} models; name one of them",
                         server.host,
                         models.len()
                     );
@@ -186,7 +186,7 @@ impl Remote {
         if kind == ServerKind::Llama {
             let empty =
                 serde_json::json!({ "content": "", "add_special": true, "with_pieces": true });
-            let (answer, _) = self.ask("/tokenize", Some(empty), MOST_OF_MODELS, until)?;
+            let (answer, _) = self.ask("/tokenize", Some(empty), MOST_MODELS_BYTES, limits)?;
             let first = &answer["tokens"][0];
             bos.extend(first["id"].as_i64());
             bos_text = first["piece"]
@@ -198,17 +198,17 @@ impl Remote {
         Ok(ServerInfo { kind, model, n_ctx, bos, bos_text })
     }
 
-    /// A short question: JSON in and out. `path` is below the version, but `/tokenize`, which no
-    /// server has there.
+    /// A short exchange of JSON. `path` is below the API version, except `/tokenize`, which is at
+    /// the root.
     fn ask(
         &self,
         path: &str,
         body: Option<Value>,
         most: usize,
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<(Value, BaseUrl), CallError> {
         let text = body.map(|body| body.to_string());
-        self.attempt(until, |lease| {
+        self.attempt(limits, |lease| {
             let over = || RemoteFault::Stop(CallError::Over);
             let server = &lease.server;
             let url = if path == "/tokenize" {
@@ -217,37 +217,31 @@ impl Remote {
                 endpoint(server, path)
             };
             let exchange = self.http.start(url, text.clone())?;
-            let head = match exchange.next(until).ok_or_else(over)? {
-                RemoteStep::Head(head) => head,
-                RemoteStep::Failed(problem) => return Err(fault::broken(server, problem)),
-                RemoteStep::Bytes(_) | RemoteStep::End => {
-                    return Err(fault::broken(server, "answers nothing"));
-                }
-            };
-            let answer = exchange.body(most, until).ok_or_else(over)?;
-            let answer = answer.map_err(|problem| fault::broken(server, problem))?;
+            let broken = |problem| fault::broken(server, problem);
+            let head = exchange.head(limits).ok_or_else(over)?.map_err(broken)?;
+            let body = exchange.body(most, limits).ok_or_else(over)?.map_err(broken)?;
             if path == "/models" && head.status == 404 {
                 return Ok((Value::Null, server.clone()));
             }
             if head.status != 200 {
-                return Err(fault::refused(server, &head, &answer, self.http.key.as_ref()));
+                return Err(fault::refused(server, &head, &body, self.http.key.as_ref()));
             }
-            match serde_json::from_slice(&answer) {
+            match serde_json::from_slice(&body) {
                 Ok(json) => Ok((json, server.clone())),
                 Err(error) => Err(fault::failed(
                     server,
-                    format_args!("{path} is not answered with JSON: {error}"),
+                    format_args!("the response of {path} is not JSON: {error}"),
                 )
                 .into()),
             }
         })
     }
 
-    /// Tries the servers, the least loaded first, each once; those that said when to come again,
-    /// then.
+    /// Tries each server once, the least loaded first. Servers that named a time to wait are tried
+    /// again after it.
     fn attempt<T>(
         &self,
-        until: &CallLimits,
+        limits: &CallLimits,
         mut attempt: impl FnMut(ServerLease) -> Result<T, RemoteFault>,
     ) -> Result<T, CallError> {
         let began = Instant::now();
@@ -256,7 +250,7 @@ impl Remote {
             let mut again: Option<Instant> = None;
             let mut last = None;
             while let Some(lease) = ServerLease::take(untried.iter().copied()) {
-                if until.is_over() {
+                if limits.is_over() {
                     return Err(CallError::Over);
                 }
                 let server = lease.server.clone();
@@ -274,14 +268,14 @@ impl Remote {
                 }
             }
             let last = last.unwrap_or_else(|| Error::invalid("engine.base_url", "no server"));
-            let end = until.deadline.unwrap_or(began + MOST_WAIT);
-            // To wait for what comes too late is of no use to anyone.
+            let end = limits.deadline.unwrap_or(began + MOST_WAIT);
+            // Do not wait past the end of the call.
             let Some(at) = again.filter(|at| *at < end) else { return Err(last.into()) };
-            if !until.wait(at.saturating_duration_since(Instant::now())) {
+            if !limits.wait(at.saturating_duration_since(Instant::now())) {
                 return Err(CallError::Over);
             }
         }
-        Err(Error::new(Code::InferenceFailed, "the servers stay busy; try again later").into())
+        Err(Error::new(Code::InferenceFailed, "all servers are busy; try again later").into())
     }
 
     fn note(&self, note: &str) {
@@ -292,13 +286,13 @@ impl Remote {
     }
 }
 
-/// Lets calls that wait for a server ask again whether they are over: to be called after the flag
-/// of an [`CallLimits`] was set. Any thread.
+/// Makes calls that wait for a server check whether they are over. Call it after setting the flag
+/// of a [`CallLimits`], from any thread.
 pub fn wake() {
     crate::net::wait::wake();
 }
 
-/// Where a path below the version is.
+/// The URL of a path below the API version.
 fn endpoint(server: &BaseUrl, path: &str) -> String {
     format!("{}/{}{path}", server.root, server.version)
 }

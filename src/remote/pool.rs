@@ -1,8 +1,8 @@
-//! Which of several servers gets a request.
+//! Chooses the server for a request.
 //!
-//! The one with the fewest requests of this process; of equals the one that had none for longest. A
-//! server that failed comes last for a while. The counts are kept for the whole process, since a
-//! chat runs one request at a time.
+//! The server with the fewest running requests of this process is taken; among equals, the one that
+//! was used least recently. A server that failed comes last for a while. The counts are global,
+//! because one chat runs one request at a time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use crate::api::BaseUrl;
 
-/// How long a server that failed comes last.
+/// How long a failed server comes last.
 pub(super) const REST: Duration = Duration::from_secs(10);
 
-/// Of so many, those that run nothing are forgotten.
+/// With this many servers, those without running requests are forgotten.
 const MOST_KNOWN: usize = 1024;
 
 #[derive(Debug, Default, Clone)]
 struct ServerLoad {
     running: usize,
-    /// The number of the last request.
+    /// The sequence number of the last request.
     last: u64,
     resting_until: Option<Instant>,
 }
@@ -27,7 +27,7 @@ struct ServerLoad {
 #[derive(Debug, Default)]
 struct ServerLoads {
     requests: u64,
-    /// Of servers that run something, failed, or were used at all: a few for each process.
+    /// Servers that were used.
     servers: HashMap<BaseUrl, ServerLoad>,
 }
 
@@ -37,22 +37,21 @@ fn loads() -> MutexGuard<'static, Option<ServerLoads>> {
     LOADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request that counts for a server while this lives.
+/// Counts as a running request of its server while it lives.
 #[derive(Debug)]
 pub(super) struct ServerLease {
-    /// The server.
     pub(super) server: BaseUrl,
 }
 
 impl ServerLease {
-    /// The best of these servers; None if there are none.
+    /// Takes the best of these servers; `None` if there are none.
     pub(super) fn take<'a>(servers: impl Iterator<Item = &'a BaseUrl>) -> Option<ServerLease> {
         let mut loads = loads();
         let loads = loads.get_or_insert_default();
         let now = Instant::now();
         let rank = |server: &BaseUrl| {
             let load = loads.servers.get(server).cloned().unwrap_or_default();
-            (load.resting_until.is_some_and(|until| until > now), load.running, load.last)
+            (load.resting_until.is_some_and(|limits| limits > now), load.running, load.last)
         };
         let server = servers.min_by_key(|server| rank(server))?.clone();
         if loads.servers.len() >= MOST_KNOWN {
@@ -66,7 +65,7 @@ impl ServerLease {
     }
 }
 
-/// Puts a server last for a time; none makes it as good as any.
+/// Puts a server last for a time. Zero ends its rest.
 pub(super) fn rest(server: &BaseUrl, time: Duration) {
     if let Some(load) = loads().as_mut().and_then(|loads| loads.servers.get_mut(server)) {
         load.resting_until = Instant::now().checked_add(time);
@@ -94,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn the_least_loaded_server_is_taken_in_turns() {
+    fn the_least_loaded_server_is_taken_round_robin() {
         let servers = ["a", "b", "c"].map(server);
         let take = || ServerLease::take(servers.iter()).expect("a server");
         let (a, b, c) = (take(), take(), take());
         assert_eq!([&a, &b, &c].map(|lease| &*lease.server.host), ["a", "b", "c"]);
         drop(b);
         let b = take();
-        assert_eq!(b.server.host, "b", "it runs nothing");
+        assert_eq!(b.server.host, "b", "it has no running request");
         drop((a, b, c));
         let hosts: Vec<String> = (0..4).map(|_| take().server.host.clone()).collect();
         assert_eq!(

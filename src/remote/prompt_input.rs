@@ -1,9 +1,8 @@
-//! A prompt -> what the server is fed, so that no text of a message becomes a special token.
+//! A prompt -> the input for the server, in which no text of a message becomes a special token.
 //!
-//! Nearly always the prompt goes as text, and the server's tokeniser finds the special tokens that
-//! the template wrote. Where a message spells one, the prompt is cut up and tokenised by the
-//! server's `/tokenize`: llama.cpp's can be told that a text holds none; for vLLM the spelling is
-//! cut in two.
+//! Most prompts are sent as text, and the server's tokenizer finds the special tokens of the
+//! template. If a message spells a special token, the prompt is split and tokenized with the
+//! server's `/tokenize`. llama.cpp's can treat text as plain; for vLLM the spelling is split.
 
 use std::ops::Range;
 
@@ -17,64 +16,65 @@ use super::{Remote, ServerInfo};
 use crate::api::ServerKind;
 use crate::error::Error;
 
-/// Bytes of an answer with the tokens of a prompt.
+/// Bytes of a response with the tokens of a prompt.
 const MOST_BYTES: usize = 64 << 20;
 
 impl Remote {
-    /// How many tokens a prompt has; None where the server cannot tell.
-    pub fn count(
+    /// The number of tokens of a prompt; `None` if the server cannot count them. `plain` has the
+    /// ranges of the prompt that the request wrote, in order. Without them every text may spell
+    /// special tokens.
+    pub fn count_tokens(
         &self,
         prompt: &str,
         plain: &[Range<usize>],
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<Option<usize>, CallError> {
-        let known = self.known(until)?;
+        let known = self.known(limits)?;
         if known.kind == ServerKind::OpenAi {
             return Ok(None);
         }
-        let fed = self.feed(prompt, plain, until)?;
-        match &fed.prompt {
+        let input = self.prompt_input(prompt, plain, limits)?;
+        match &input.prompt {
             Value::Array(tokens) => Ok(Some(tokens.len())),
             Value::String(text) => {
-                Ok(Some(self.tokenize(&known, text, fed.add_special, true, until)?.len()))
+                Ok(Some(self.tokenize(&known, text, input.add_special, true, limits)?.len()))
             }
             _ => Ok(None),
         }
     }
 
-    /// What to send for a prompt. `plain` is what the request wrote of it, in order; empty lets it
-    /// spell special tokens.
-    pub(super) fn feed(
+    /// The input to send for a prompt. `plain` is as in [`Remote::count_tokens`].
+    pub(super) fn prompt_input(
         &self,
         prompt: &str,
         plain: &[Range<usize>],
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<PromptInput, CallError> {
-        let known = self.known(until)?;
-        let found = self.specials.found(prompt, plain);
-        let mut foreign = Vec::new();
-        for found in found.iter().filter(|found| found.foreign) {
+        let known = self.known(limits)?;
+        let found = self.specials.find(prompt, plain);
+        let mut from_request = Vec::new();
+        for found in found.iter().filter(|found| found.from_request) {
             if known.kind == ServerKind::OpenAi
-                || self.control(&prompt[found.range.clone()], until)?.is_some()
+                || self.control(&prompt[found.range.clone()], limits)?.is_some()
             {
-                foreign.push(found);
+                from_request.push(found);
             }
         }
         let begins_with_bos = known.bos_text.as_deref().is_some_and(|bos| prompt.starts_with(bos));
-        match (foreign.first(), known.kind) {
+        match (from_request.first(), known.kind) {
             (None, ServerKind::Llama) => {
-                // It puts its BOS in front whatever the text begins with.
+                // It prepends BOS even if the text begins with it.
                 let bos = known.bos_text.as_deref().filter(|_| begins_with_bos && !known.bos.is_empty());
                 Ok(PromptInput { prompt: prompt[bos.map_or(0, str::len)..].into(), add_special: true })
             }
             (None, _) => Ok(PromptInput { prompt: prompt.into(), add_special: !begins_with_bos }),
-            (Some(_), ServerKind::Llama) => self.feed_llama(&known, prompt, &found, until),
-            (Some(_), ServerKind::Vllm) => self.feed_vllm(&known, prompt, &foreign, !begins_with_bos, until),
+            (Some(_), ServerKind::Llama) => self.llama_input(&known, prompt, &found, limits),
+            (Some(_), ServerKind::Vllm) => self.vllm_input(&known, prompt, &from_request, !begins_with_bos, limits),
             (Some(first), ServerKind::OpenAi) => Err(Error::invalid(
                 "messages",
                 format!(
-                    "special_tokens_in_messages: they spell the special token {:?}, and this server cannot be told that it is \
-                     text; take it out, or allow it by `parse_special_in_messages`",
+                    "special_tokens_in_messages: they spell the special token {:?}, which this server cannot treat as text; \
+                     remove it, or allow it with `parse_special_in_messages`",
                     &prompt[first.range.clone()]
                 ),
             )
@@ -82,32 +82,32 @@ impl Remote {
         }
     }
 
-    /// As in this process: the template's special tokens by number, all between them as text.
-    fn feed_llama(
+    /// Special tokens of the template by id, and the text between them tokenized as plain text.
+    fn llama_input(
         &self,
         known: &ServerInfo,
         prompt: &str,
         found: &[FoundSpelling],
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<PromptInput, CallError> {
         let mut tokens = Vec::new();
         let mut done = 0;
-        for FoundSpelling { range, .. } in found.iter().filter(|found| !found.foreign) {
-            let Some(token) = self.control(&prompt[range.clone()], until)? else { continue };
+        for FoundSpelling { range, .. } in found.iter().filter(|found| !found.from_request) {
+            let Some(token) = self.control(&prompt[range.clone()], limits)? else { continue };
             if range.start > done {
                 tokens.extend(self.tokenize(
                     known,
                     &prompt[done..range.start],
                     false,
                     false,
-                    until,
+                    limits,
                 )?);
             }
             tokens.push(token);
             done = range.end;
         }
         if done < prompt.len() {
-            tokens.extend(self.tokenize(known, &prompt[done..], false, false, until)?);
+            tokens.extend(self.tokenize(known, &prompt[done..], false, false, limits)?);
         }
         if !tokens.starts_with(&known.bos) {
             tokens.splice(0..0, known.bos.iter().copied());
@@ -115,18 +115,18 @@ impl Remote {
         Ok(PromptInput { prompt: json!(tokens), add_special: false })
     }
 
-    /// Cut inside of what a message spells: neither half is a special token.
-    fn feed_vllm(
+    /// Splits the spellings of the request: neither half is a special token.
+    fn vllm_input(
         &self,
         known: &ServerInfo,
         prompt: &str,
-        foreign: &[&FoundSpelling],
+        from_request: &[&FoundSpelling],
         add_bos: bool,
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<PromptInput, CallError> {
         let mut tokens = Vec::new();
         let mut done = 0;
-        let cuts = foreign.iter().map(|found| {
+        let cuts = from_request.iter().map(|found| {
             let first = prompt[found.range.clone()].chars().next().map_or(0, char::len_utf8);
             found.range.start + first
         });
@@ -136,16 +136,16 @@ impl Remote {
                 &prompt[done..cut],
                 add_bos && done == 0,
                 true,
-                until,
+                limits,
             )?);
             done = cut;
         }
         Ok(PromptInput { prompt: json!(tokens), add_special: false })
     }
 
-    /// The number of a control token; None for a text that is none. A word of the vocabulary means
-    /// the same wherever it stands.
-    pub fn control(&self, spelling: &str, until: &CallLimits) -> Result<Option<i64>, CallError> {
+    /// The id of the control token with this spelling; `None` for other text. A word of the
+    /// vocabulary is not a control token: it means the same in a message.
+    pub fn control(&self, spelling: &str, limits: &CallLimits) -> Result<Option<i64>, CallError> {
         let cached = self
             .controls
             .lock()
@@ -155,16 +155,16 @@ impl Remote {
         if let Some(cached) = cached {
             return Ok(cached);
         }
-        let known = self.known(until)?;
+        let known = self.known(limits)?;
         let one = |tokens: Vec<i64>| {
             Some(tokens)
                 .filter(|tokens| tokens.len() == 1)
                 .and_then(|tokens| tokens.first().copied())
         };
-        let special = one(self.tokenize(&known, spelling, false, true, until)?);
+        let special = one(self.tokenize(&known, spelling, false, true, limits)?);
         let word = match known.kind {
             ServerKind::Llama if special.is_some() => {
-                one(self.tokenize(&known, spelling, false, false, until)?)
+                one(self.tokenize(&known, spelling, false, false, limits)?)
             }
             _ => None,
         };
@@ -182,7 +182,7 @@ impl Remote {
         text: &str,
         add_special: bool,
         parse_special: bool,
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<Vec<i64>, CallError> {
         let body = match known.kind {
             ServerKind::Llama => {
@@ -190,14 +190,14 @@ impl Remote {
             }
             _ => json!({ "model": known.model, "prompt": text, "add_special_tokens": add_special }),
         };
-        let (answer, server) = self.ask("/tokenize", Some(body), MOST_BYTES, until)?;
+        let (answer, server) = self.ask("/tokenize", Some(body), MOST_BYTES, limits)?;
         let tokens = answer["tokens"]
             .as_array()
             .map(|tokens| tokens.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());
         match tokens.flatten() {
             Some(tokens) => Ok(tokens),
             None => {
-                Err(super::fault::failed(&server, "its /tokenize answers without `tokens`").into())
+                Err(super::fault::failed(&server, "its /tokenize response has no `tokens`").into())
             }
         }
     }

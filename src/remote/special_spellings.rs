@@ -1,12 +1,11 @@
-//! Which spellings in a prompt a server's tokeniser would take for special tokens, and whose they
-//! are.
+//! Finds spellings of special tokens in a prompt, and tells those of the template from those of the
+//! request.
 
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
-/// Spellings of control tokens: those of a model file's vocabulary, or what looks like them in a
-/// template.
+/// Spellings of control tokens, from the vocabulary of a model file or guessed from a template.
 #[derive(Debug, Default)]
 pub struct SpecialSpellings {
     finder: Option<AhoCorasick>,
@@ -16,12 +15,12 @@ pub struct SpecialSpellings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundSpelling {
     pub(super) range: Range<usize>,
-    /// Whether the request wrote it, at least in part.
-    pub(super) foreign: bool,
+    /// Whether the request wrote at least a part of it.
+    pub(super) from_request: bool,
 }
 
 impl SpecialSpellings {
-    /// Empty spellings are left out.
+    /// Ignores empty spellings.
     pub fn new(spellings: Vec<String>) -> SpecialSpellings {
         let mut spellings = spellings;
         spellings.retain(|spelling| !spelling.is_empty());
@@ -30,8 +29,7 @@ impl SpecialSpellings {
         SpecialSpellings { finder: finder.filter(|_| !spellings.is_empty()) }
     }
 
-    /// What looks like a special token in the text of a template: `<…>` without blanks, and
-    /// `[CAPITALS]`.
+    /// What looks like a special token in a template: `<…>` without whitespace, and `[CAPITALS]`.
     pub fn in_template(source: &str) -> Vec<String> {
         const MOST: usize = 64;
         let mut found = Vec::new();
@@ -57,10 +55,10 @@ impl SpecialSpellings {
         found
     }
 
-    /// The spellings in a prompt, from the left and the longest first, as tokenisers find them.
-    /// `plain` is what the request wrote, in order. What the request wrote is passed over: another
-    /// spelling may begin inside of it.
-    pub(super) fn found(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<FoundSpelling> {
+    /// The spellings in a prompt: leftmost first, longest first, as tokenizers match them. `plain`
+    /// has the ranges that the request wrote, in order. After a spelling of the request the search
+    /// continues inside it, where another one may begin.
+    pub(super) fn find(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<FoundSpelling> {
         let Some(finder) = &self.finder else { return Vec::new() };
         let mut all = Vec::new();
         let mut plain = plain.iter().peekable();
@@ -70,22 +68,22 @@ impl SpecialSpellings {
             while plain.peek().is_some_and(|plain| plain.end <= range.start) {
                 plain.next();
             }
-            let foreign = plain.peek().is_some_and(|plain| plain.start < range.end);
-            from = if foreign { range.start + 1 } else { range.end };
-            all.push(FoundSpelling { range, foreign });
+            let from_request = plain.peek().is_some_and(|plain| plain.start < range.end);
+            from = if from_request { range.start + 1 } else { range.end };
+            all.push(FoundSpelling { range, from_request });
         }
         all
     }
 
-    /// The spellings in a prompt that the request did not write, in order.
-    pub fn owned(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<String> {
-        let found = self.found(prompt, plain).into_iter().filter(|found| !found.foreign);
+    /// The spellings in a prompt that the template wrote, in order.
+    pub fn of_template(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<String> {
+        let found = self.find(prompt, plain).into_iter().filter(|found| !found.from_request);
         found.map(|found| prompt[found.range].to_owned()).collect()
     }
 
-    /// The spellings that a text holds.
+    /// The spellings in a text.
     pub fn in_text<'a>(&self, text: &'a str) -> Vec<(Range<usize>, &'a str)> {
-        self.found(text, &[])
+        self.find(text, &[])
             .into_iter()
             .map(|found| (found.range.clone(), &text[found.range]))
             .collect()
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_show_their_special_tokens() {
+    fn special_tokens_are_guessed_from_a_template() {
         let source = "{%- if a < b and c > d %}<|im_start|>{{ m['role'] }}<tool_call>\n</s>[INST] [/INST] [x] <a b> <｜User｜> {{ x[0] }}";
         assert_eq!(
             SpecialSpellings::in_template(source),
@@ -106,17 +104,22 @@ mod tests {
     }
 
     #[test]
-    fn a_spelling_belongs_to_who_wrote_it() {
+    fn a_spelling_belongs_to_its_writer() {
         let specials = SpecialSpellings::new(vec!["<s>".into(), "<ss>".into(), String::new()]);
         let found = |prompt: &str, plain: Option<Range<usize>>| {
-            let found = specials.found(prompt, plain.as_slice()).into_iter();
-            found.map(|found| (prompt[found.range].to_owned(), found.foreign)).collect::<Vec<_>>()
+            let found = specials.find(prompt, plain.as_slice()).into_iter();
+            found
+                .map(|found| (prompt[found.range].to_owned(), found.from_request))
+                .collect::<Vec<_>>()
         };
-        let own = |text: &str| (text.to_owned(), false);
-        let foreign = |text: &str| (text.to_owned(), true);
-        assert_eq!(found("<s>a<ss>", None), [own("<s>"), own("<ss>")]);
-        assert_eq!(found("<s>a<ss>", Some(3..8)), [own("<s>"), foreign("<ss>")]);
-        assert_eq!(found("<s>x", Some(2..4)), [foreign("<s>")], "half of it is not the template's");
-        assert_eq!(found("<s><s><s>", Some(3..6)), [own("<s>"), foreign("<s>"), own("<s>")]);
+        let template = |text: &str| (text.to_owned(), false);
+        let request = |text: &str| (text.to_owned(), true);
+        assert_eq!(found("<s>a<ss>", None), [template("<s>"), template("<ss>")]);
+        assert_eq!(found("<s>a<ss>", Some(3..8)), [template("<s>"), request("<ss>")]);
+        assert_eq!(found("<s>x", Some(2..4)), [request("<s>")], "the request wrote half of it");
+        assert_eq!(
+            found("<s><s><s>", Some(3..6)),
+            [template("<s>"), request("<s>"), template("<s>")]
+        );
     }
 }

@@ -1,28 +1,28 @@
-//! Server-sent events: bytes, cut anywhere -> the data of each event.
+//! Server-sent events: bytes in chunks of any size -> the data of each event.
 //!
-//! As the WHATWG HTML standard, section 9.2.6, has it: lines end with LF, CRLF or CR, several
-//! `data` lines are joined by LF, comments and other fields are passed over. An event that the end
-//! of the stream cuts off is none.
+//! Follows the WHATWG HTML standard, section 9.2.6: lines end with LF, CRLF or CR, several `data`
+//! lines are joined by LF, and comments and other fields are ignored. An event that is incomplete
+//! at the end of the stream is dropped.
 
-/// More than an event of any server has, log probabilities included.
+/// More than any server sends in one event, including log probabilities.
 const MOST_BYTES: usize = 1 << 20;
 
-/// An event is longer than any that a server of language models sends.
+/// An event is longer than `MOST_BYTES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// Reads one stream.
+/// Parses one stream.
 #[derive(Debug, Default)]
 pub(super) struct SseParser {
     line: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// The last byte was CR, so that an LF ends no further line.
+    /// The last byte was CR, so an LF does not end another line.
     after_cr: bool,
     began: bool,
 }
 
 impl SseParser {
-    /// Takes the next bytes; the data of events that they complete go to `events`.
+    /// Adds the data of the events that these bytes complete to `events`.
     pub(super) fn push(&mut self, bytes: &[u8], events: &mut Vec<Vec<u8>>) -> Result<(), TooLong> {
         for &byte in bytes {
             match byte {
@@ -45,7 +45,7 @@ impl SseParser {
 
     fn end_line(&mut self, events: &mut Vec<Vec<u8>>) {
         let line = std::mem::take(&mut self.line);
-        // A byte order mark may stand at the very beginning.
+        // The stream may begin with a byte order mark.
         let line = if std::mem::replace(&mut self.began, true) {
             &*line
         } else {
@@ -84,12 +84,12 @@ mod tests {
             }
             let events: Vec<_> =
                 events.iter().map(|event| std::str::from_utf8(event).expect("UTF-8")).collect();
-            assert_eq!(events, expected, "{stream:?} in pieces of {size}");
+            assert_eq!(events, expected, "{stream:?} in chunks of {size}");
         }
     }
 
     #[test]
-    fn events_are_read_however_they_are_cut() {
+    fn events_do_not_depend_on_chunks() {
         check("data: a\n\ndata: gr\u{fc}n \u{1F600}\n\n", &["a", "gr\u{fc}n \u{1F600}"]);
         check("data: a\r\n\r\ndata:b\r\rdata\n\n", &["a", "b", ""]);
         check("data: one\ndata:  two\n\n", &["one\n two"]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_refused() {
+    fn an_endless_event_is_refused() {
         let chunk = [b'x'; 4096];
         for line in ["", ":", "data: y\ndata: "] {
             let mut parser = SseParser::default();

@@ -58,7 +58,7 @@ fn answers_of_the_hub() {
         Code::HubUnauthorized,
         "authentication required",
     );
-    check(Api, "401 Unauthorized", "", true, Code::HubUnauthorized, "token is refused");
+    check(Api, "401 Unauthorized", "", true, Code::HubUnauthorized, "token was refused");
     check(Api, "403 Forbidden", "", true, Code::HubForbidden, "accept the licence on http");
     check(
         Api,

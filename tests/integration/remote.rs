@@ -332,7 +332,8 @@ fn silence_ends_with_a_time_out_or_a_cancel() {
         closed.lock().unwrap().send(()).unwrap();
     });
     let chat = open(json!({ "base_url": server.url(), "read_timeout_ms": 50 }));
-    for (max_tokens, says) in [(1, "silent for too long"), (2, "broke off: it was silent")] {
+    for (max_tokens, says) in [(1, "silent for too long"), (2, "broke off: the server was silent")]
+    {
         check_error(
             &chat.infer(&ask(json!({ "max_tokens": max_tokens }))),
             "INFERENCE_FAILED",
@@ -381,7 +382,7 @@ fn the_key_goes_to_the_server_and_nowhere_else() {
     check_error(
         &reply,
         "INFERENCE_FAILED",
-        "refuses the key, or wants one (status 401): bad Bearer [key]",
+        "missing or wrong (status 401): bad Bearer [key]",
     );
     let key = std::env::var(KEY).unwrap();
     assert!(!reply.to_string().contains(&key) && !chat.events().concat().contains(&key));
@@ -398,8 +399,8 @@ fn an_unsuitable_server_is_named() {
             "INFERENCE_FAILED",
             "\"application/json\" instead of a stream",
         ),
-        ("404 Not Found", "", body, "INFERENCE_FAILED", "look at base_url and engine.model"),
-        ("422 No", "", body, "INFERENCE_FAILED", "refuses the request (status 422)"),
+        ("404 Not Found", "", body, "INFERENCE_FAILED", "check base_url and engine.model"),
+        ("422 No", "", body, "INFERENCE_FAILED", "refused the request (status 422)"),
         (
             "400 Bad Request",
             "",

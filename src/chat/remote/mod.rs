@@ -75,14 +75,14 @@ impl RemoteSource {
     fn try_start(
         &self,
         generation: &GenerationRequest,
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<StartedReply, CallError> {
         let GenerationRequest { request, prompt, .. } = generation;
         let ReplyConstraint { grammar, mut diagnostics, .. } =
-            self.constraint(generation, until)?;
+            self.constraint(generation, limits)?;
         let plain = plain_ranges(generation.request, &generation.prompt);
         if let Some(n_ctx) = self.n_ctx
-            && let Some(count) = self.remote.count(&prompt.text, &plain, until)?
+            && let Some(count) = self.remote.count_tokens(&prompt.text, &plain, limits)?
         {
             check_fits(count, n_ctx)?;
         }
@@ -105,7 +105,7 @@ impl RemoteSource {
             grammar,
         };
         let sent = Instant::now();
-        let (completion, left_out) = self.remote.complete(&prompt.text, &plain, &ask, until)?;
+        let (completion, left_out) = self.remote.complete(&prompt.text, &plain, &ask, limits)?;
         if !left_out.is_empty() {
             let message = format!(
                 "{}: the server has no such field; the request was sent without",
@@ -120,7 +120,7 @@ impl RemoteSource {
             ));
         }
         let stop = request.stop.clone();
-        let reply = RemoteReply::new(completion, until.clone(), stop, self.eos.clone(), sent);
+        let reply = RemoteReply::new(completion, limits.clone(), stop, self.eos.clone(), sent);
         Ok(StartedReply {
             updates: Box::new(reply),
             constrained,
@@ -133,7 +133,7 @@ impl RemoteSource {
     fn constraint(
         &self,
         generation: &GenerationRequest,
-        until: &CallLimits,
+        limits: &CallLimits,
     ) -> Result<ReplyConstraint, CallError> {
         let requirements = generation.requirements();
         if requirements.tools.is_empty()
@@ -143,7 +143,7 @@ impl RemoteSource {
             return Ok(ReplyConstraint::default());
         }
         if self.constraints == Constraints::None
-            || self.remote.known(until)?.kind == ServerKind::OpenAi
+            || self.remote.known(limits)?.kind == ServerKind::OpenAi
         {
             return Ok(ReplyConstraint::unenforced(generation)?);
         }
@@ -154,7 +154,7 @@ impl RemoteSource {
             for (_, spelling) in specials.in_text(text) {
                 if let Some(token) = self
                     .remote
-                    .control(spelling, until)?
+                    .control(spelling, limits)?
                     .and_then(|token| i32::try_from(token).ok())
                 {
                     tokens.insert(spelling.to_owned(), token);
@@ -186,12 +186,13 @@ impl ReplySource for RemoteSource {
 
     /// Waits for the first text.
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        let until = CallLimits { cancel: generation.cancel.clone(), deadline: generation.deadline };
-        match self.try_start(&generation, &until) {
+        let limits =
+            CallLimits { cancel: generation.cancel.clone(), deadline: generation.deadline };
+        match self.try_start(&generation, &limits) {
             Ok(started) => Ok(started),
             Err(CallError::Failed(error)) => Err(error),
             Err(CallError::Over) => Ok(StartedReply {
-                updates: Box::new(RemoteReply::cancelled(until)),
+                updates: Box::new(RemoteReply::cancelled(limits)),
                 constrained: false,
                 validate_calls: false,
                 diagnostics: Vec::new(),
@@ -202,7 +203,7 @@ impl ReplySource for RemoteSource {
     /// Members that only the server knows are left out if it does not answer.
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
         let deadline = Instant::now().checked_add(PREVIEW_TIMEOUT);
-        let until = CallLimits { cancel: generation.cancel.clone(), deadline };
+        let limits = CallLimits { cancel: generation.cancel.clone(), deadline };
         let failed = |stopped| match stopped {
             CallError::Failed(error) => error,
             CallError::Over => {
@@ -210,10 +211,10 @@ impl ReplySource for RemoteSource {
             }
         };
         let ReplyConstraint { grammar, mut diagnostics, .. } =
-            self.constraint(generation, &until).map_err(failed)?;
+            self.constraint(generation, &limits).map_err(failed)?;
         let prompt = &generation.prompt.text;
         let plain = plain_ranges(generation.request, &generation.prompt);
-        let counted = self.remote.count(prompt, &plain, &until).map_err(failed);
+        let counted = self.remote.count_tokens(prompt, &plain, &limits).map_err(failed);
         let prompt_tokens = counted.unwrap_or_else(|error| {
             let message =
                 format!("the tokens of the prompt could not be counted: {}", error.message());
@@ -221,7 +222,7 @@ impl ReplySource for RemoteSource {
             None
         });
         let server_n_ctx = prompt_tokens
-            .and_then(|_| self.remote.known(&until).ok())
+            .and_then(|_| self.remote.known(&limits).ok())
             .and_then(|known| known.n_ctx);
         let n_ctx = self.n_ctx.or(server_n_ctx);
         if let (Some(count), Some(n_ctx)) = (prompt_tokens, n_ctx) {
@@ -231,7 +232,7 @@ impl ReplySource for RemoteSource {
             prompt_tokens,
             special_tokens: self
                 .has_vocabulary
-                .then(|| self.remote.specials().owned(prompt, &plain)),
+                .then(|| self.remote.specials().of_template(prompt, &plain)),
             tokens_left: prompt_tokens.and_then(|count| n_ctx?.checked_sub(count)),
             cached_tokens: None,
             cache_break: None,
@@ -241,7 +242,7 @@ impl ReplySource for RemoteSource {
     }
 
     fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
-        let notes = self.remote.notes().into_iter().filter(|_| least <= LogLevel::Warn);
+        let notes = self.remote.take_notes().into_iter().filter(|_| least <= LogLevel::Warn);
         notes.map(|note| (LogLevel::Warn, note)).collect()
     }
 }

@@ -12,7 +12,7 @@ use crate::remote::{self, CallError, CallLimits, CompletionStream, EndReason, To
 pub(super) struct RemoteReply {
     /// None if the call was cancelled before it began, or if no more text is needed.
     completion: Option<CompletionStream>,
-    until: CallLimits,
+    limits: CallLimits,
     stop: StopMatcher,
     turn_end: TurnEnd,
     /// All text so far, for the error of a reply that breaks off.
@@ -30,7 +30,7 @@ impl RemoteReply {
     /// The reply to a request that was sent at `sent` and has its first text now.
     pub(super) fn new(
         completion: CompletionStream,
-        until: CallLimits,
+        limits: CallLimits,
         stop: Vec<String>,
         eos: String,
         sent: Instant,
@@ -41,16 +41,16 @@ impl RemoteReply {
             stop: StopMatcher::new(stop),
             turn_end: TurnEnd { eos, held: String::new() },
             sent,
-            ..RemoteReply::cancelled(until)
+            ..RemoteReply::cancelled(limits)
         }
     }
 
     /// The empty reply of a call that was cancelled before it began.
-    pub(super) fn cancelled(until: CallLimits) -> RemoteReply {
+    pub(super) fn cancelled(limits: CallLimits) -> RemoteReply {
         let now = Instant::now();
         RemoteReply {
             completion: None,
-            until,
+            limits,
             stop: StopMatcher::new(Vec::new()),
             turn_end: TurnEnd::default(),
             generated: String::new(),
@@ -118,7 +118,7 @@ impl ReplyUpdates for RemoteReply {
         let Some(completion) = &mut self.completion else {
             return Ok(ReplyUpdate::Done(self.finished()));
         };
-        match completion.next(&self.until) {
+        match completion.next(&self.limits) {
             Ok(remote::StreamItem::Event(event)) => {
                 self.counts = event.counts.or(self.counts);
                 self.times = event.times.or(self.times);

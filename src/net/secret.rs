@@ -1,0 +1,49 @@
+//! A token or key that is sent to a server. No message and no debug output shows it.
+
+use std::fmt;
+
+/// The secret, and what stands in for it where a server sends it back.
+#[derive(Clone)]
+pub(crate) struct Secret {
+    text: String,
+    placeholder: &'static str,
+}
+
+impl Secret {
+    /// Trims the text. `None` if an HTTP header cannot carry it.
+    pub(crate) fn new(text: &str, placeholder: &'static str) -> Option<Secret> {
+        let text = text.trim();
+        let is_printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_printable.then(|| Secret { text: text.to_owned(), placeholder })
+    }
+
+    /// The value of the `Authorization` header.
+    pub(crate) fn bearer(&self) -> String {
+        format!("Bearer {}", self.text)
+    }
+
+    /// Replaces the secret in text of a server.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        text.replace(&self.text, self.placeholder)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(self.placeholder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let secret = Secret::new(" hf_x\n", "[token]").expect("printable");
+        assert_eq!(secret.bearer(), "Bearer hf_x");
+        assert_eq!(secret.hide("no hf_x here"), "no [token] here");
+        assert_eq!(format!("{secret:?}"), "[token]");
+        assert!(Secret::new("hf\nx", "[token]").is_none());
+    }
+}

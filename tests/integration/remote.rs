@@ -304,7 +304,7 @@ fn a_started_reply_is_not_restarted() {
         ),
         (events(b"data: {\"error\": \"out of order\"}\n\n"), "out of order"),
         (endless, "an event that does not end"),
-        (flood, "more text than the tokens"),
+        (flood, "more text than the requested number of tokens"),
     ] {
         let other = Server::saying(&["other"]);
         let chat = open(json!({ "base_url": [server.url(), other.url()] }));
@@ -369,7 +369,7 @@ fn the_key_goes_to_the_server_and_nowhere_else() {
     let server = Server::start(move |_, out| answer(out, "307 Temporary Redirect", &target, ""));
     let reply =
         open(json!({ "base_url": server.url(), "api_key_env": KEY })).infer(&ask(json!({})));
-    check_error(&reply, "INFERENCE_FAILED", "redirect (status 307), which is not followed");
+    check_error(&reply, "INFERENCE_FAILED", "redirects (status 307), which is not followed");
     assert!(other.seen().is_empty());
     // A server that sends the key back.
     let server = Server::start(|request, out| {
@@ -379,11 +379,7 @@ fn the_key_goes_to_the_server_and_nowhere_else() {
     });
     let chat = open(json!({ "base_url": server.url(), "api_key_env": KEY }));
     let reply = chat.infer(&ask(json!({})));
-    check_error(
-        &reply,
-        "INFERENCE_FAILED",
-        "missing or wrong (status 401): bad Bearer [key]",
-    );
+    check_error(&reply, "INFERENCE_FAILED", "missing or wrong (status 401): bad Bearer [key]");
     let key = std::env::var(KEY).unwrap();
     assert!(!reply.to_string().contains(&key) && !chat.events().concat().contains(&key));
 }

@@ -28,8 +28,8 @@ struct Layout {
 pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<Value> {
     let [ensure_ascii, indent, separators, sort_keys] =
         args.bind("tojson", ["ensure_ascii", "indent", "separators", "sort_keys"], 0)?;
-    let given = |value: Option<Value>| value.filter(|value| !value.is_none());
-    let indent = match given(indent) {
+    let not_none = |value: Option<Value>| value.filter(|value| !value.is_none());
+    let indent = match not_none(indent) {
         None => None,
         Some(Value::Text(text)) => Some(text),
         Some(width) => {
@@ -40,7 +40,7 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
             Some(Text::fill(budget, ' ', width)?)
         }
     };
-    let (between_items, after_key) = match given(separators) {
+    let (between_items, after_key) = match not_none(separators) {
         Some(pair) => {
             let pair = crate::jinja::value::iterate::items(budget, &pair)?;
             match pair.as_slice() {

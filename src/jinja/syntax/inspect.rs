@@ -157,7 +157,7 @@ impl<'a> Inspector<'a> {
                 }
                 self.statements(otherwise);
             }
-            StmtKind::For(one) => self.walk_loop(one),
+            StmtKind::For(code) => self.walk_loop(code),
             StmtKind::Set { target, value } => {
                 self.cut(value);
                 self.expression(value);
@@ -168,11 +168,11 @@ impl<'a> Inspector<'a> {
                 self.within(HashSet::new(), |inspector| inspector.statements(body));
                 self.define(target);
             }
-            StmtKind::Macro(one) => {
-                if let (Some(name), Some(scope)) = (one.name, self.scopes.last_mut()) {
+            StmtKind::Macro(code) => {
+                if let (Some(name), Some(scope)) = (code.name, self.scopes.last_mut()) {
                     scope.insert(name.0);
                 }
-                self.walk_macro(one);
+                self.walk_macro(code);
             }
             StmtKind::Call { caller, call } => {
                 self.expression(call);
@@ -208,26 +208,26 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    fn walk_loop(&mut self, one: &For) {
-        self.expression(&one.iterable);
+    fn walk_loop(&mut self, code: &For) {
+        self.expression(&code.iterable);
         let mut names = HashSet::new();
-        target_names(&one.target, &mut names);
+        target_names(&code.target, &mut names);
         self.within(names, |inspector| {
-            one.test.iter().for_each(|test| inspector.expression(test));
-            inspector.statements(&one.body);
+            code.test.iter().for_each(|test| inspector.expression(test));
+            inspector.statements(&code.body);
         });
-        self.within(HashSet::new(), |inspector| inspector.statements(&one.otherwise));
+        self.within(HashSet::new(), |inspector| inspector.statements(&code.otherwise));
     }
 
-    fn walk_macro(&mut self, one: &Macro) {
-        one.parameters
+    fn walk_macro(&mut self, code: &Macro) {
+        code.parameters
             .iter()
             .filter_map(|(_, default)| default.as_ref())
             .for_each(|default| self.expression(default));
-        let names = one.parameters.iter().map(|(name, _)| name.0).collect();
-        let is_named = usize::from(one.name.is_some());
+        let names = code.parameters.iter().map(|(name, _)| name.0).collect();
+        let is_named = usize::from(code.name.is_some());
         self.macros += is_named;
-        self.within(names, |inspector| inspector.statements(&one.body));
+        self.within(names, |inspector| inspector.statements(&code.body));
         self.macros -= is_named;
     }
 

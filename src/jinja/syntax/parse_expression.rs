@@ -57,7 +57,7 @@ impl TemplateParser {
     /// `a if b else c`
     pub(crate) fn parse_condition(&mut self) -> Result<Expr> {
         let line = self.line();
-        let around = self.unknown.take();
+        let outer = self.unknown.take();
         let mut then = self.parse_or()?;
         while self.skip_word("if") {
             // The whole condition is lenient, including the part before `if`.
@@ -76,7 +76,7 @@ impl TemplateParser {
                 ExprKind::Condition { test: Box::new(test), then: Box::new(then), otherwise },
             )?;
         }
-        self.unknown = around.or(self.unknown.take());
+        self.unknown = outer.or(self.unknown.take());
         Ok(then)
     }
 

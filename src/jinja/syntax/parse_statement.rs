@@ -186,7 +186,7 @@ impl TemplateParser {
             return self.unexpected("in");
         }
         let iterable = self.parse_tuple(false)?;
-        let around = std::mem::take(&mut self.uses);
+        let outer = std::mem::take(&mut self.uses);
         let test =
             if self.skip_word("if") { Some(self.strict(Self::parse_expression)?) } else { None };
         let recursive = self.skip_word("recursive");
@@ -207,7 +207,7 @@ impl TemplateParser {
             return self.fail("Can't assign to special loop variable in for-loop target");
         }
         self.open.pop();
-        self.uses = self.uses.or(around);
+        self.uses = self.uses.or(outer);
         Ok(StmtKind::For(Arc::new(For {
             target,
             iterable,
@@ -246,12 +246,12 @@ impl TemplateParser {
         name: Option<Name>,
         parameters: Vec<(Name, Option<Expr>)>,
     ) -> Result<Arc<Macro>> {
-        let around = std::mem::take(&mut self.uses);
+        let outer = std::mem::take(&mut self.uses);
         let body = self.function_body(|parser| parser.parse_block(tag, end))?;
         let inside = self.uses;
         // A call block may pass on its own caller.
         let caller = name.is_none() && inside.caller;
-        self.uses = around.or(Uses { loop_: inside.loop_, caller, ..Uses::default() });
+        self.uses = outer.or(Uses { loop_: inside.loop_, caller, ..Uses::default() });
         let is_parameter = |name: Name| parameters.iter().any(|(known, _)| *known == name);
         Ok(Arc::new(Macro {
             uses_caller: inside.caller && !is_parameter(CALLER),
@@ -331,12 +331,12 @@ impl TemplateParser {
         }
         let scoped = self.skip_word("scoped");
         let required = self.skip_word("required").then_some(name);
-        let around = std::mem::take(&mut self.uses);
+        let outer = std::mem::take(&mut self.uses);
         // Reserves the name while the body is parsed.
-        let place = self.blocks.len();
+        let index = self.blocks.len();
         self.blocks.push((name, Arc::new(Block { body: Vec::new(), scoped, required })));
         let body = self.function_body(|parser| parser.parse_block("block", "endblock"))?;
-        self.uses = self.uses.or(around);
+        self.uses = self.uses.or(outer);
         let blank = |statement: &Stmt| matches!(&statement.kind, StmtKind::Text(text) if text.trim().is_empty());
         if required.is_some() && !body.iter().all(blank) {
             return self.fail("Required blocks can only contain comments or whitespace");
@@ -344,7 +344,7 @@ impl TemplateParser {
         let word = self.text(name).to_owned();
         self.skip_word(&word);
         let block = Arc::new(Block { body, scoped, required });
-        self.blocks[place].1 = Arc::clone(&block);
+        self.blocks[index].1 = Arc::clone(&block);
         Ok(StmtKind::Block(block))
     }
 

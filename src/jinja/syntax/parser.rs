@@ -40,7 +40,7 @@ pub(crate) fn parse(source: &str, builtins: &'static BuiltinNames) -> Result<Par
         tokens: tokens(source)?,
         at: 0,
         names: Vec::new(),
-        places: HashMap::new(),
+        indices: HashMap::new(),
         depth: 0,
         unknown: None,
         missing: None,
@@ -88,7 +88,7 @@ pub(crate) struct TemplateParser {
     tokens: Vec<LexerToken>,
     pub(crate) at: usize,
     names: Vec<Box<str>>,
-    places: HashMap<Box<str>, Name>,
+    indices: HashMap<Box<str>, Name>,
     pub(crate) depth: u16,
     /// The first unknown filter or test outside conditions. Inside a condition it fails only when
     /// applied.
@@ -179,12 +179,12 @@ impl TemplateParser {
 
     /// The index of a text in the table of names.
     pub(crate) fn name(&mut self, text: &str) -> Name {
-        if let Some(known) = self.places.get(text) {
+        if let Some(known) = self.indices.get(text) {
             return *known;
         }
         let name = Name(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
         self.names.push(text.into());
-        self.places.insert(text.into(), name);
+        self.indices.insert(text.into(), name);
         name
     }
 
@@ -228,9 +228,9 @@ impl TemplateParser {
 
     /// Parses a scope, where unknown filters and tests fail even inside a condition.
     pub(crate) fn strict<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let around = self.unknown.take();
+        let outer = self.unknown.take();
         let parsed = parse(self);
-        let unknown = std::mem::replace(&mut self.unknown, around);
+        let unknown = std::mem::replace(&mut self.unknown, outer);
         self.missing = self.missing.take().or(unknown);
         parsed
     }

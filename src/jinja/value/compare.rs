@@ -251,12 +251,12 @@ pub(crate) fn sorted<T>(
     items: Vec<T>,
     mut less: impl FnMut(&T, &T) -> Result<bool>,
 ) -> Result<Vec<T>> {
-    let mut places: Vec<usize> = (0..items.len()).collect();
+    let mut positions: Vec<usize> = (0..items.len()).collect();
     let mut merged = Vec::with_capacity(items.len());
     let mut width = 1;
     while width < items.len() {
         merged.clear();
-        for pair in places.chunks(2 * width) {
+        for pair in positions.chunks(2 * width) {
             let (mut left, mut right) = pair.split_at(width.min(pair.len()));
             while let ([first_left, rest_left @ ..], [first_right, rest_right @ ..]) = (left, right)
             {
@@ -270,11 +270,11 @@ pub(crate) fn sorted<T>(
             }
             merged.extend(left.iter().chain(right));
         }
-        std::mem::swap(&mut places, &mut merged);
+        std::mem::swap(&mut positions, &mut merged);
         width *= 2;
     }
     let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
-    Ok(places.into_iter().filter_map(|place| items[place].take()).collect())
+    Ok(positions.into_iter().filter_map(|position| items[position].take()).collect())
 }
 
 fn hasher() -> &'static RandomState {

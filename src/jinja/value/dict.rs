@@ -32,11 +32,11 @@ impl Dict {
         // Positions of the distinct keys with the current hash.
         let mut kept: Vec<usize> = Vec::new();
         let mut last_hash = None;
-        for (hash, place) in &index {
+        for (hash, position) in &index {
             if last_hash.replace(hash) != Some(hash) {
                 kept.clear();
             }
-            let Some((key, value)) = entries[*place as usize].take() else { continue };
+            let Some((key, value)) = entries[*position as usize].take() else { continue };
             let mut first = None;
             for known in &kept {
                 if let Some((other, _)) = &entries[*known]
@@ -53,8 +53,8 @@ impl Dict {
                     repeated = true;
                 }
                 None => {
-                    entries[*place as usize] = Some((key, value));
-                    kept.push(*place as usize);
+                    entries[*position as usize] = Some((key, value));
+                    kept.push(*position as usize);
                 }
             }
         }
@@ -118,9 +118,9 @@ impl Dict {
             return Ok(self.get_name(name));
         }
         let hash = compare::hash(budget, key)?;
-        for place in self.places(hash) {
-            if compare::equal(budget, &self.entries[place].0, key)? {
-                return Ok(Some(&self.entries[place].1));
+        for position in self.positions(hash) {
+            if compare::equal(budget, &self.entries[position].0, key)? {
+                return Ok(Some(&self.entries[position].1));
             }
         }
         Ok(None)
@@ -131,8 +131,8 @@ impl Dict {
         let found = if self.entries.len() < INDEXED {
             self.entries.iter().find(|(key, _)| key.is_text(name))
         } else {
-            self.places(compare::hash_str(name))
-                .map(|place| &self.entries[place])
+            self.positions(compare::hash_str(name))
+                .map(|position| &self.entries[position])
                 .find(|(key, _)| key.is_text(name))
         };
         let (_, value) = found?;
@@ -143,7 +143,7 @@ impl Dict {
     }
 
     /// The positions of keys with this hash.
-    fn places(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
+    fn positions(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
         let index = self.index.get_or_init(|| {
             // This cost is bounded: a dict without an index belongs to the caller, or its keys were
             // hashed before.
@@ -154,7 +154,7 @@ impl Dict {
         index[first..]
             .iter()
             .take_while(move |(other, _)| *other == hash)
-            .map(|(_, place)| *place as usize)
+            .map(|(_, position)| *position as usize)
     }
 }
 

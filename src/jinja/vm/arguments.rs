@@ -26,12 +26,12 @@ impl Args {
             )));
         }
         let mut bound = [const { None }; N];
-        for (place, value) in bound.iter_mut().zip(self.positional) {
-            *place = Some(value);
+        for (position, value) in bound.iter_mut().zip(self.positional) {
+            *position = Some(value);
         }
         for (name, value) in self.named {
             match names.iter().position(|known| *known == name.as_str()) {
-                Some(place) if bound[place].is_none() => bound[place] = Some(value),
+                Some(position) if bound[position].is_none() => bound[position] = Some(value),
                 Some(_) => {
                     return Err(TemplateError::value(format!(
                         "{function}() got multiple values for argument '{}'",

@@ -96,12 +96,12 @@ impl<'t> Interpreter<'t> {
 
     /// The value of a name or string literal.
     pub(crate) fn text(&mut self, name: Name) -> Text {
-        let place = name.0 as usize;
-        match &self.texts[place] {
+        let index = name.0 as usize;
+        match &self.texts[index] {
             Some(text) => text.clone(),
             None => {
-                let text = Text::uncharged(&self.parsed.names[place], Vec::new());
-                self.texts[place] = Some(text.clone());
+                let text = Text::uncharged(&self.parsed.names[index], Vec::new());
+                self.texts[index] = Some(text.clone());
                 text
             }
         }
@@ -190,13 +190,13 @@ impl<'t> Interpreter<'t> {
     /// Runs a closure in a new scope.
     pub(crate) fn in_scope<T>(
         &mut self,
-        around: ScopeId,
+        parent: ScopeId,
         run: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
         if self.scopes.len() > 100_000 {
             return Err(TemplateError::limit("macros keep more than 100000 scopes"));
         }
-        let back = self.scopes.enter(around);
+        let back = self.scopes.enter(parent);
         let result = run(self);
         self.scopes.leave(back);
         result
@@ -206,8 +206,8 @@ impl<'t> Interpreter<'t> {
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
-        let around = self.scopes.current();
-        self.in_scope(around, run)
+        let parent = self.scopes.current();
+        self.in_scope(parent, run)
     }
 
     pub(crate) fn statements(&mut self, body: &[Stmt]) -> Result<Flow> {
@@ -242,8 +242,8 @@ impl<'t> Interpreter<'t> {
             }
             StmtKind::For(code) => {
                 let iterable = self.eval(&code.iterable)?;
-                let around = self.scopes.current();
-                return self.run_loop(code, &iterable, around, 0);
+                let parent = self.scopes.current();
+                return self.run_loop(code, &iterable, parent, 0);
             }
             StmtKind::Set { target, value } => {
                 let value = self.eval(value)?;
@@ -312,8 +312,8 @@ impl<'t> Interpreter<'t> {
                 self.name(name)
             )));
         }
-        let around = if block.scoped { self.scopes.current() } else { self.scopes.outermost() };
-        self.in_scope(around, |inner| inner.statements(&block.body))
+        let parent = if block.scoped { self.scopes.current() } else { self.scopes.outermost() };
+        self.in_scope(parent, |inner| inner.statements(&block.body))
     }
 
     /// `self.name()`

@@ -15,21 +15,21 @@ use crate::jinja::value::iterate;
 use crate::jinja::value::runtime::{LoopObject, LoopSource, Object, ScopeId};
 
 impl Interpreter<'_> {
-    /// Runs a loop in the scope `around`. `depth` counts the calls of a recursive loop.
+    /// Runs a loop in the scope `parent`. `depth` counts the calls of a recursive loop.
     pub(crate) fn run_loop(
         &mut self,
         code: &Arc<For>,
         iterable: &Value,
-        around: ScopeId,
+        parent: ScopeId,
         depth: usize,
     ) -> Result<Flow> {
         // A fast path for empty lists: most messages have no tool calls.
         if matches!(iterable, Value::List(list) if list.items().is_empty()) {
-            return self.in_scope(around, |inner| inner.statements(&code.otherwise));
+            return self.in_scope(parent, |inner| inner.statements(&code.otherwise));
         }
         let state = Rc::new(Object::Loop(LoopObject {
             code: Arc::clone(code),
-            scope: around,
+            scope: parent,
             source: RefCell::new(iterate::source(&self.budget, iterable)?),
             lookahead: RefCell::new(VecDeque::new()),
             previous: RefCell::new(None),
@@ -45,7 +45,7 @@ impl Interpreter<'_> {
         if completed? {
             Ok(Flow::Next)
         } else {
-            self.in_scope(around, |inner| inner.statements(&code.otherwise))
+            self.in_scope(parent, |inner| inner.statements(&code.otherwise))
         }
     }
 

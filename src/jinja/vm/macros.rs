@@ -46,7 +46,7 @@ impl Interpreter<'_> {
     pub(super) fn call_macro(&mut self, called: &MacroObject, args: Args) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
         // The body escapes as at the definition. The result is markup if the caller escapes.
-        let around = std::mem::replace(&mut self.autoescape, called.autoescape);
+        let autoescape = std::mem::replace(&mut self.autoescape, called.autoescape);
         let captured = budget.in_call(|| {
             self.capture(|interpreter| {
                 interpreter.in_scope(called.scope, |inner| {
@@ -55,9 +55,9 @@ impl Interpreter<'_> {
                 })
             })
         });
-        self.autoescape = around;
+        self.autoescape = autoescape;
         let (text, _) = captured?;
-        Ok(Value::Text(text.with_safe(around)))
+        Ok(Value::Text(text.with_safe(autoescape)))
     }
 
     /// Binds the parameters of a macro in the current scope.
@@ -71,8 +71,8 @@ impl Interpreter<'_> {
         for (parameter, default) in &code.parameters {
             self.budget.step(1 + named.len() as u64 / 16)?;
             let name = self.text(*parameter);
-            let given = named.iter().position(|(known, _)| known.as_str() == name.as_str());
-            let value = match (rest.next(), given) {
+            let keyword = named.iter().position(|(known, _)| known.as_str() == name.as_str());
+            let value = match (rest.next(), keyword) {
                 (Some(_), Some(_)) => {
                     return Err(TemplateError::value(format!(
                         "macro {title} got multiple values for argument '{}'",

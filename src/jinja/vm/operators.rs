@@ -193,7 +193,7 @@ pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
 }
 
 /// The position of an index. A negative index counts from the end.
-fn place(index: i64, length: usize) -> Option<usize> {
+fn position(index: i64, length: usize) -> Option<usize> {
     match usize::try_from(index) {
         Ok(index) => (index < length).then_some(index),
         Err(_) => length.checked_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX)),
@@ -210,13 +210,13 @@ pub(crate) fn element(budget: &Rc<Budget>, of: &Value, index: i64) -> Result<Opt
 
 fn element_at(of: &Value, index: i64) -> Option<Value> {
     match of {
-        Value::List(list) | Value::Tuple(list) => list.get(place(index, list.len())?),
+        Value::List(list) | Value::Tuple(list) => list.get(position(index, list.len())?),
         Value::Text(text) => {
-            let start = text.byte_of_char(place(index, text.char_count())?);
+            let start = text.byte_of_char(position(index, text.char_count())?);
             let length = text[start..].chars().next()?.len_utf8();
             Some(Value::Text(text.slice(start..start + length)))
         }
-        Value::Range(range) => Some(Value::Int(range.get(place(index, range.len())?))),
+        Value::Range(range) => Some(Value::Int(range.get(position(index, range.len())?))),
         _ => None,
     }
 }
@@ -290,8 +290,8 @@ fn slice_text(budget: &Rc<Budget>, text: &Text, indices: &SliceIndices) -> Resul
 }
 
 fn slice_range(range: &Range, indices: &SliceIndices) -> Result<Value> {
-    let at = |place: i64| {
-        range.step.checked_mul(place).and_then(|offset| range.start.checked_add(offset))
+    let at = |index: i64| {
+        range.step.checked_mul(index).and_then(|offset| range.start.checked_add(offset))
     };
     let step = if indices.exact_step { range.step.checked_mul(indices.step) } else { None };
     match (at(indices.start), at(indices.stop), step) {

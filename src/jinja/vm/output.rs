@@ -49,9 +49,9 @@ impl Interpreter<'_> {
         };
         let start = self.out.last().map_or(0, TextBuilder::len);
         let mut rest = operands.iter().enumerate();
-        while let Some((place, operand)) = rest.next() {
+        while let Some((position, operand)) = rest.next() {
             let Some(value) = self.print_text(operand)? else { continue };
-            let total = if place == 0 {
+            let total = if position == 0 {
                 value
             } else {
                 // The text printed so far becomes the left operand.

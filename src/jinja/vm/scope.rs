@@ -8,7 +8,7 @@ use crate::jinja::value::runtime::ScopeId;
 
 #[derive(Default)]
 struct Scope {
-    around: Option<ScopeId>,
+    parent: Option<ScopeId>,
     /// Sorted by name.
     variables: Vec<(Name, Value)>,
     kept: bool,
@@ -45,12 +45,12 @@ impl Scopes {
         self.all.len()
     }
 
-    /// Opens a scope in `around`. Returns the previous scope.
-    pub(crate) fn enter(&mut self, around: ScopeId) -> ScopeId {
+    /// Opens a scope in `parent`. Returns the previous scope.
+    pub(crate) fn enter(&mut self, parent: ScopeId) -> ScopeId {
         let back = self.current;
         self.current = ScopeId(self.all.len());
         let variables = self.spare.pop().unwrap_or_default();
-        self.all.push(Scope { around: Some(around), variables, kept: false });
+        self.all.push(Scope { parent: Some(parent), variables, kept: false });
         back
     }
 
@@ -75,7 +75,7 @@ impl Scopes {
                 break;
             }
             self.all[at].kept = true;
-            scope = self.all[at].around;
+            scope = self.all[at].parent;
         }
         self.current
     }
@@ -84,9 +84,9 @@ impl Scopes {
     pub(crate) fn set(&mut self, name: Name, value: Value) -> Option<Value> {
         let variables = &mut self.all[self.current.0].variables;
         match variables.binary_search_by_key(&name, |(known, _)| *known) {
-            Ok(place) => Some(std::mem::replace(&mut variables[place].1, value)),
-            Err(place) => {
-                variables.insert(place, (name, value));
+            Ok(index) => Some(std::mem::replace(&mut variables[index].1, value)),
+            Err(index) => {
+                variables.insert(index, (name, value));
                 None
             }
         }
@@ -96,11 +96,11 @@ impl Scopes {
     pub(crate) fn get(&self, name: Name) -> Option<&Value> {
         let mut scope = Some(self.current);
         while let Some(ScopeId(at)) = scope {
-            let Scope { around, variables, .. } = &self.all[at];
-            if let Ok(place) = variables.binary_search_by_key(&name, |(known, _)| *known) {
-                return Some(&variables[place].1);
+            let Scope { parent, variables, .. } = &self.all[at];
+            if let Ok(index) = variables.binary_search_by_key(&name, |(known, _)| *known) {
+                return Some(&variables[index].1);
             }
-            scope = *around;
+            scope = *parent;
         }
         None
     }

@@ -150,12 +150,12 @@ pub(super) fn filesizeformat(
         // Python compares integers here.
         let whole = number::whole_part(number)?;
         let mut unit = base * base;
-        let mut place = 0;
-        while whole >= BigInt::from(unit) && place + 1 < units.len() {
+        let mut position = 0;
+        while whole >= BigInt::from(unit) && position + 1 < units.len() {
             unit *= base;
-            place += 1;
+            position += 1;
         }
-        let prefix = units[place];
+        let prefix = units[position];
         let name = match (binary, prefix) {
             (true, "k") => "KiB".to_owned(),
             (true, prefix) => format!("{prefix}iB"),

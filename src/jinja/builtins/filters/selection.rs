@@ -48,8 +48,8 @@ pub(super) fn map(
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let take = |args: &mut Args, name: &str| -> Option<Value> {
-        let place = args.named.iter().position(|(known, _)| known.as_str() == name)?;
-        Some(args.named.remove(place).1)
+        let position = args.named.iter().position(|(known, _)| known.as_str() == name)?;
+        Some(args.named.remove(position).1)
     };
     if args.positional.is_empty()
         && let Some(attribute) = take(&mut args, "attribute")

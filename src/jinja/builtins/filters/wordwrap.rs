@@ -93,7 +93,7 @@ fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
 
 /// `textwrap.wrap`: the wrapped parts of a line.
 fn wrap<'l>(budget: &Rc<Budget>, line: &'l str, breaks: &Breaks) -> Result<Vec<&'l str>> {
-    let place = |part: &str| part.as_ptr() as usize - line.as_ptr() as usize;
+    let offset = |part: &str| part.as_ptr() as usize - line.as_ptr() as usize;
     let is_blank = |chunk: &str| chunk.chars().all(unicode::is_space);
     let mut lines: Vec<&str> = Vec::new();
     // Chunks with their character counts. The rest of a long word is not counted again.
@@ -127,7 +127,7 @@ fn wrap<'l>(budget: &Rc<Budget>, line: &'l str, breaks: &Breaks) -> Result<Vec<&
         }
         current.pop_if(|chunk| is_blank(chunk));
         if let (Some(first), Some(last)) = (current.first(), current.last()) {
-            lines.push(&line[place(first)..place(last) + last.len()]);
+            lines.push(&line[offset(first)..offset(last) + last.len()]);
         }
     }
     Ok(lines)

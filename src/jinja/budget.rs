@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::error::{Result, TemplateError};
+use super::error::{Result, limit_error};
 
 /// Limits of one render.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,10 +80,10 @@ impl Budget {
         // Checks the total of the unchecked charges.
         self.can_allocate(0)?;
         if thread_time().saturating_sub(self.started) > self.bounds.time {
-            return Err(TemplateError::limit(format!(
+            return limit_error(format!(
                 "the template runs longer than {} ms",
                 self.bounds.time.as_millis()
-            )));
+            ));
         }
         let wanted =
             steps.saturating_sub(self.until_clock.get()).max(CLOCK_STEPS).min(self.fuel.get());
@@ -94,10 +94,7 @@ impl Budget {
                 self.until_clock.set(left);
                 Ok(())
             }
-            None => Err(TemplateError::limit(format!(
-                "the template takes more than {} steps",
-                self.bounds.fuel
-            ))),
+            None => limit_error(format!("the template takes more than {} steps", self.bounds.fuel)),
         }
     }
 
@@ -115,10 +112,10 @@ impl Budget {
     /// Fails if this many more bytes exceed the memory limit.
     pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
         if bytes > self.memory_left() || self.live.get() > self.bounds.memory_bytes {
-            return Err(TemplateError::limit(format!(
+            return limit_error(format!(
                 "the template's values take more than {} bytes",
                 self.bounds.memory_bytes
-            )));
+            ));
         }
         Ok(())
     }
@@ -146,9 +143,9 @@ impl Budget {
     pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let nesting = self.nesting.get();
         if nesting >= MAX_NESTING {
-            return Err(TemplateError::limit(format!(
+            return limit_error(format!(
                 "the template nests deeper than {MAX_NESTING} levels while it runs"
-            )));
+            ));
         }
         self.nesting.set(nesting + 1);
         let result = stacker::maybe_grow(RED_ZONE, MORE_STACK, run);
@@ -160,10 +157,10 @@ impl Budget {
     pub(crate) fn in_call<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let calls = self.calls.get();
         if calls >= self.bounds.recursion {
-            return Err(TemplateError::limit(format!(
+            return limit_error(format!(
                 "macros call each other more than {} deep",
                 self.bounds.recursion
-            )));
+            ));
         }
         self.calls.set(calls + 1);
         let result = run();

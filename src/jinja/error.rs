@@ -91,6 +91,19 @@ impl TemplateError {
     }
 }
 
+/// Fails with a TypeError, ValueError or similar error of Python.
+pub(crate) fn type_error<T>(message: impl Into<String>) -> Result<T> {
+    Err(TemplateError::value(message))
+}
+
+pub(crate) fn unsupported<T>(message: impl Into<String>) -> Result<T> {
+    Err(TemplateError::unsupported(message))
+}
+
+pub(crate) fn limit_error<T>(message: impl Into<String>) -> Result<T> {
+    Err(TemplateError::limit(message))
+}
+
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)

@@ -3,102 +3,87 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::jinja::error::{ErrorKind, Result, TemplateError};
-use crate::jinja::value::iterate;
+use crate::jinja::error::{ErrorKind, Result, TemplateError, limit_error, type_error, unsupported};
+use crate::jinja::syntax::ast::BuiltinId;
 use crate::jinja::value::iterate::MAX_RANGE;
-use crate::jinja::value::print;
-use crate::jinja::value::runtime::{GlobalFunction, Object};
+use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::Text;
-use crate::jinja::value::{Namespace, Range, Value};
+use crate::jinja::value::{Namespace, Range, Value, iterate, print};
 use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::attribute;
 use crate::jinja::vm::interpreter::Interpreter;
 
-const FUNCTIONS: [GlobalFunction; 8] = [
-    GlobalFunction::Lipsum,
-    GlobalFunction::Range,
-    GlobalFunction::Dict,
-    GlobalFunction::Namespace,
-    GlobalFunction::RaiseException,
-    GlobalFunction::StrftimeNow,
-    GlobalFunction::Cycler,
-    GlobalFunction::Joiner,
+/// A global function: called with the arguments.
+pub(crate) type Global = fn(&mut Interpreter<'_>, Args) -> Result<Value>;
+
+/// All global functions by name.
+static GLOBALS: [(&str, Global); 8] = [
+    ("lipsum", |_, _| {
+        unsupported("the function 'lipsum' is not supported: renders are reproducible")
+    }),
+    ("range", range),
+    ("dict", dict),
+    ("namespace", namespace),
+    ("raise_exception", raise_exception),
+    ("strftime_now", strftime_now),
+    ("cycler", cycler),
+    ("joiner", joiner),
 ];
 
-/// The function of this name.
-pub(crate) fn find(name: &str) -> Option<GlobalFunction> {
-    FUNCTIONS.into_iter().find(|function| function.name() == name)
+/// The name and id of the function of this name.
+pub(crate) fn find(name: &str) -> Option<(&'static str, BuiltinId)> {
+    let ids = (0..).map(BuiltinId);
+    let ((known, _), id) = GLOBALS.iter().zip(ids).find(|((known, _), _)| *known == name)?;
+    Some((known, id))
 }
 
-/// Calls a function.
-pub(crate) fn call(
-    function: GlobalFunction,
-    interpreter: &mut Interpreter<'_>,
-    args: Args,
-) -> Result<Value> {
-    match function {
-        GlobalFunction::Lipsum => Err(TemplateError::unsupported(
-            "the function 'lipsum' is not supported: renders are reproducible",
-        )),
-        GlobalFunction::Range => range(args),
-        GlobalFunction::Dict => dict(interpreter, args),
-        GlobalFunction::Namespace => namespace(interpreter, args),
-        GlobalFunction::RaiseException => raise_exception(interpreter, args),
-        GlobalFunction::StrftimeNow => strftime_now(interpreter, args),
-        GlobalFunction::Cycler => cycler(args),
-        GlobalFunction::Joiner => joiner(args),
-    }
+/// The implementation of a function.
+pub(crate) fn function(id: BuiltinId) -> Global {
+    GLOBALS[usize::from(id.0)].1
 }
 
-fn raise_exception(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn raise_exception(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [message] = args.bind("raise_exception", ["message"], 1)?;
-    let message = print::text(&interpreter.budget, &message.unwrap_or(Value::None))?;
+    let message = print::text(&vm.budget, &message.unwrap_or(Value::None))?;
     Err(TemplateError::new(ErrorKind::Raised, message.as_str()))
 }
 
-fn strftime_now(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn strftime_now(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [format] = args.bind("strftime_now", ["format"], 1)?;
     let format = format.unwrap_or(Value::None);
     let format = string(&format, "strftime() argument 1")?;
     // A directive of two characters writes about twenty at most.
-    interpreter.budget.can_allocate(format.len().saturating_mul(16))?;
-    let text = interpreter.strftime_now(format)?;
-    Value::text(&interpreter.budget, text)
+    vm.budget.can_allocate(format.len().saturating_mul(16))?;
+    let text = vm.strftime_now(format)?;
+    Value::text(&vm.budget, text)
 }
 
-fn range(args: Args) -> Result<Value> {
+fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     if !args.named.is_empty() {
-        return Err(TemplateError::value("range() takes no keyword arguments"));
+        return type_error("range() takes no keyword arguments");
     }
     let numbers = args.positional.iter().map(integer).collect::<Result<Vec<i64>>>()?;
     let range = match numbers[..] {
         [stop] => Range { start: 0, stop, step: 1 },
         [start, stop] => Range { start, stop, step: 1 },
-        [_, _, 0] => return Err(TemplateError::value("range() arg 3 must not be zero")),
+        [_, _, 0] => return type_error("range() arg 3 must not be zero"),
         [start, stop, step] => Range { start, stop, step },
         _ => {
-            return Err(TemplateError::value(format!(
-                "range expected 1 to 3 arguments, got {}",
-                numbers.len()
-            )));
+            return type_error(format!("range expected 1 to 3 arguments, got {}", numbers.len()));
         }
     };
     if range.len() > MAX_RANGE {
-        return Err(TemplateError::limit(format!(
+        return limit_error(format!(
             "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE})."
-        )));
+        ));
     }
     Ok(Value::Range(Rc::new(range)))
 }
 
 /// The entries of `dict(…)` or `namespace(…)`.
-fn entries(
-    interpreter: &mut Interpreter<'_>,
-    function: &str,
-    args: Args,
-) -> Result<Vec<(Value, Value)>> {
+fn entries(vm: &mut Interpreter<'_>, function: &str, args: Args) -> Result<Vec<(Value, Value)>> {
     let Args { positional, named } = args;
-    let budget = &interpreter.budget;
+    let budget = &vm.budget;
     let mut entries = Vec::new();
     match positional.as_slice() {
         [] => {}
@@ -112,33 +97,33 @@ fn entries(
                     [key, value] => entries.push((key.clone(), value.clone())),
                     other => {
                         let length = other.len();
-                        return Err(TemplateError::value(format!(
+                        return type_error(format!(
                             "dictionary update sequence element #{} has length {length}; 2 is required",
                             entries.len()
-                        )));
+                        ));
                     }
                 }
             }
         }
         more => {
-            return Err(TemplateError::value(format!(
+            return type_error(format!(
                 "{function} expected at most 1 argument, got {}",
                 more.len()
-            )));
+            ));
         }
     }
     entries.extend(named.into_iter().map(|(name, value)| (Value::Text(name), value)));
     Ok(entries)
 }
 
-fn dict(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
-    let entries = entries(interpreter, "dict", args)?;
-    Value::dict(&interpreter.budget, entries)
+fn dict(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let entries = entries(vm, "dict", args)?;
+    Value::dict(&vm.budget, entries)
 }
 
-fn namespace(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
-    let entries = entries(interpreter, "namespace", args)?;
+fn namespace(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&vm.budget);
+    let entries = entries(vm, "namespace", args)?;
     let Value::Dict(dict) = Value::dict(&budget, entries)? else { return Ok(Value::None) };
     let mut attributes = Vec::with_capacity(dict.len());
     for (key, value) in dict.entries() {
@@ -149,14 +134,14 @@ fn namespace(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     Ok(Value::Namespace(Rc::new(Namespace::new(&budget, attributes)?)))
 }
 
-fn cycler(args: Args) -> Result<Value> {
+fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     if args.positional.is_empty() {
-        return Err(TemplateError::value("at least one item has to be provided"));
+        return type_error("at least one item has to be provided");
     }
     Ok(Value::object(Object::Cycler { items: args.positional, at: Cell::new(0) }))
 }
 
-fn joiner(args: Args) -> Result<Value> {
+fn joiner(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [separator] = args.bind("joiner", ["sep"], 0)?;
     let separator = separator.unwrap_or_else(|| Value::Text(Text::uncharged(", ", Vec::new())));
     Ok(Value::object(Object::Joiner { separator, used: Cell::new(false) }))

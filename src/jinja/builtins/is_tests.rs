@@ -4,10 +4,8 @@ use super::filters;
 use crate::jinja::error::Result;
 use crate::jinja::syntax::ast::{Arithmetic, BuiltinId, Comparison};
 use crate::jinja::unicode;
-use crate::jinja::value::Value;
-use crate::jinja::value::compare;
 use crate::jinja::value::runtime::Object;
-use crate::jinja::value::{number, print};
+use crate::jinja::value::{Value, compare, number, print};
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 use crate::jinja::vm::operators;
@@ -48,63 +46,61 @@ static TESTS: [(&str, Test); 39] = [
     ("escaped", |_, value, args| {
         args.expect_none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe()))
     }),
-    ("lower", |interpreter, value, args| {
+    ("lower", |vm, value, args| {
         args.expect_none("lower")?;
-        let text = print::text(&interpreter.budget, value)?;
+        let text = print::text(&vm.budget, value)?;
         Ok(is_case(&text, char::is_lowercase))
     }),
-    ("upper", |interpreter, value, args| {
+    ("upper", |vm, value, args| {
         args.expect_none("upper")?;
-        let text = print::text(&interpreter.budget, value)?;
+        let text = print::text(&vm.budget, value)?;
         Ok(is_case(&text, char::is_uppercase))
     }),
-    ("even", |interpreter, value, args| {
-        args.expect_none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2)))
+    ("even", |vm, value, args| {
+        args.expect_none("even").and_then(|()| is_multiple(vm, value, &Value::Int(2)))
     }),
-    ("odd", |interpreter, value, args| {
+    ("odd", |vm, value, args| {
         args.expect_none("odd")?;
-        let rest = remainder(interpreter, value, &Value::Int(2))?;
-        compare::equal(&interpreter.budget, &rest, &Value::Int(1))
+        let rest = remainder(vm, value, &Value::Int(2))?;
+        compare::equal(&vm.budget, &rest, &Value::Int(1))
     }),
-    ("divisibleby", |interpreter, value, args| {
+    ("divisibleby", |vm, value, args| {
         let [number] = args.bind("test_divisibleby", ["num"], 1)?;
-        is_multiple(interpreter, value, &number.unwrap_or(Value::None))
+        is_multiple(vm, value, &number.unwrap_or(Value::None))
     }),
-    ("sameas", |interpreter, value, args| {
+    ("sameas", |vm, value, args| {
         let [other] = args.bind("test_sameas", ["other"], 1)?;
-        is_same(interpreter, value, &other.unwrap_or(Value::None))
+        is_same(vm, value, &other.unwrap_or(Value::None))
     }),
-    ("filter", |interpreter, value, args| {
+    ("filter", |vm, value, args| {
         args.expect_none("test_filter")?;
-        compare::hash(&interpreter.budget, value)?;
+        compare::hash(&vm.budget, value)?;
         Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
     }),
-    ("test", |interpreter, value, args| {
+    ("test", |vm, value, args| {
         args.expect_none("test_test")?;
-        compare::hash(&interpreter.budget, value)?;
+        compare::hash(&vm.budget, value)?;
         Ok(value.as_str().is_some_and(|name| find(name).is_some()))
     }),
-    ("in", |interpreter, value, args| {
+    ("in", |vm, value, args| {
         let [container] = args.bind("test_in", ["seq"], 1)?;
-        interpreter.compare(Comparison::In, value, &container.unwrap_or(Value::None))
+        vm.compare(Comparison::In, value, &container.unwrap_or(Value::None))
     }),
-    ("eq", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
-    ("equalto", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
-    ("==", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
-    ("ne", |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)),
-    ("!=", |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)),
-    ("lt", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
-    ("lessthan", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
-    ("<", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
-    ("le", |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)),
-    ("<=", |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)),
-    ("gt", |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)),
-    ("greaterthan", |interpreter, value, args| {
-        compared(interpreter, Comparison::Greater, value, args)
-    }),
-    (">", |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)),
-    ("ge", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
-    (">=", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
+    ("eq", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
+    ("equalto", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
+    ("==", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
+    ("ne", |vm, value, args| compared(vm, Comparison::NotEqual, value, args)),
+    ("!=", |vm, value, args| compared(vm, Comparison::NotEqual, value, args)),
+    ("lt", |vm, value, args| compared(vm, Comparison::Less, value, args)),
+    ("lessthan", |vm, value, args| compared(vm, Comparison::Less, value, args)),
+    ("<", |vm, value, args| compared(vm, Comparison::Less, value, args)),
+    ("le", |vm, value, args| compared(vm, Comparison::LessEqual, value, args)),
+    ("<=", |vm, value, args| compared(vm, Comparison::LessEqual, value, args)),
+    ("gt", |vm, value, args| compared(vm, Comparison::Greater, value, args)),
+    ("greaterthan", |vm, value, args| compared(vm, Comparison::Greater, value, args)),
+    (">", |vm, value, args| compared(vm, Comparison::Greater, value, args)),
+    ("ge", |vm, value, args| compared(vm, Comparison::GreaterEqual, value, args)),
+    (">=", |vm, value, args| compared(vm, Comparison::GreaterEqual, value, args)),
 ];
 
 /// The id of the test of this name.
@@ -124,14 +120,9 @@ pub(crate) fn find(name: &str) -> Option<Test> {
     id(name).map(function)
 }
 
-fn compared(
-    interpreter: &mut Interpreter<'_>,
-    op: Comparison,
-    value: &Value,
-    args: Args,
-) -> Result<bool> {
+fn compared(vm: &mut Interpreter<'_>, op: Comparison, value: &Value, args: Args) -> Result<bool> {
     let [other] = args.bind("operator", ["other"], 1)?;
-    interpreter.compare(op, value, &other.unwrap_or(Value::None))
+    vm.compare(op, value, &other.unwrap_or(Value::None))
 }
 
 /// Whether the value has a length and elements.
@@ -177,17 +168,17 @@ pub(crate) fn is_case(text: &str, wanted: fn(char) -> bool) -> bool {
     cased
 }
 
-fn remainder(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<Value> {
-    operators::arithmetic(interpreter, Arithmetic::Mod, value, divisor)
+fn remainder(vm: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<Value> {
+    operators::arithmetic(vm, Arithmetic::Mod, value, divisor)
 }
 
-fn is_multiple(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {
-    let rest = remainder(interpreter, value, divisor)?;
-    compare::equal(&interpreter.budget, &rest, &Value::Int(0))
+fn is_multiple(vm: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {
+    let rest = remainder(vm, value, divisor)?;
+    compare::equal(&vm.budget, &rest, &Value::Int(0))
 }
 
 /// `is`: identity. Small values are identical if they are equal.
-fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<bool> {
+fn is_same(vm: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<bool> {
     use std::rc::Rc;
     Ok(match (value, other) {
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => Rc::ptr_eq(a, b),
@@ -202,7 +193,7 @@ fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> R
         (Value::Float(_), Value::Int(_)) | (Value::Int(_), Value::Float(_)) => false,
         _ => {
             let same_type = value.type_name() == other.type_name();
-            same_type && compare::equal(&interpreter.budget, value, other)?
+            same_type && compare::equal(&vm.budget, value, other)?
         }
     })
 }

@@ -6,11 +6,9 @@ use super::methods;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{ErrorKind, Result};
 use crate::jinja::unicode;
-use crate::jinja::value::Value;
-use crate::jinja::value::compare;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
-use crate::jinja::value::print;
 use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{Value, compare, print};
 
 const WIDTH: usize = 80;
 

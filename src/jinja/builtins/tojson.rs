@@ -4,15 +4,13 @@
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::jinja::quote::QuotedPart;
-use crate::jinja::value::Value;
-use crate::jinja::value::compare;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
-use crate::jinja::value::number;
 use crate::jinja::value::print::push_part;
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{Value, compare, number};
 use crate::jinja::vm::arguments::Args;
 
 /// The layout, from keyword arguments of `json.dumps`.
@@ -45,7 +43,7 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
             let pair = crate::jinja::value::iterate::items(budget, &pair)?;
             match pair.as_slice() {
                 [Value::Text(items), Value::Text(keys)] => (items.clone(), keys.clone()),
-                _ => return Err(TemplateError::value("separators is not a pair of strings")),
+                _ => return type_error("separators is not a pair of strings"),
             }
         }
         None => {
@@ -121,10 +119,9 @@ fn write(
             let items = Value::list(budget, generator.left())?;
             write(out, budget, &items, layout, depth)
         }
-        other => Err(TemplateError::value(format!(
-            "Object of type {} is not JSON serializable",
-            other.type_name()
-        ))),
+        other => {
+            type_error(format!("Object of type {} is not JSON serializable", other.type_name()))
+        }
     }
 }
 
@@ -167,10 +164,10 @@ fn key_text(budget: &Rc<Budget>, key: &Value) -> Result<Text> {
         Value::Int(number) => Text::plain(budget, number.to_string()),
         Value::Big(number) => Text::plain(budget, number::digits(number)?),
         Value::Float(number) => Text::plain(budget, float(*number)),
-        other => Err(TemplateError::value(format!(
+        other => type_error(format!(
             "keys must be str, int, float, bool or None, not {}",
             other.type_name()
-        ))),
+        )),
     }
 }
 

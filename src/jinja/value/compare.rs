@@ -7,11 +7,10 @@ use std::sync::OnceLock;
 
 use num_traits::ToPrimitive;
 
-use super::number;
 use super::runtime::{Object, ViewKind};
-use super::{Value, ValueList};
+use super::{Value, ValueList, number};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error};
 
 /// Maximum depth at which containers are compared, printed and hashed.
 pub(crate) const MAX_DEPTH: usize = 200;
@@ -180,11 +179,11 @@ fn order_at(
         _ => {
             left.defined()?;
             right.defined()?;
-            Err(TemplateError::value(format!(
+            type_error(format!(
                 "'{symbol}' not supported between instances of '{}' and '{}'",
                 left.type_name(),
                 right.type_name()
-            )))
+            ))
         }
     }
 }
@@ -197,10 +196,10 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
                 budget.step_bytes(text.len())?;
                 Ok(text.contains(part.as_str()))
             }
-            other => Err(TemplateError::value(format!(
+            other => type_error(format!(
                 "'in <string>' requires string as left operand, not {}",
                 other.type_name()
-            ))),
+            )),
         },
         Value::List(list) | Value::Tuple(list) => {
             for item in list.items().iter() {
@@ -237,10 +236,9 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
                 }
                 Ok(false)
             }
-            Err(_) => Err(TemplateError::value(format!(
-                "argument of type '{}' is not iterable",
-                other.type_name()
-            ))),
+            Err(_) => {
+                type_error(format!("argument of type '{}' is not iterable", other.type_name()))
+            }
         },
     }
 }
@@ -327,7 +325,7 @@ fn hash_at(budget: Option<&Rc<Budget>>, value: &Value, depth: usize) -> Result<u
         Value::Namespace(namespace) => hasher().hash_one(Rc::as_ptr(namespace) as usize),
         Value::Object(object) => hasher().hash_one(object.type_name()),
         Value::List(_) | Value::Dict(_) => {
-            return Err(TemplateError::value(format!("unhashable type: '{}'", value.type_name())));
+            return type_error(format!("unhashable type: '{}'", value.type_name()));
         }
     })
 }

@@ -4,8 +4,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use super::access::Watch;
-use super::compare;
-use super::{ITEM, OVERHEAD, Value, drop_iteratively, may_nest};
+use super::{ITEM, OVERHEAD, Value, compare, drop_iteratively, may_nest};
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::Result;
 

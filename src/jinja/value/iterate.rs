@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::Value;
 use super::runtime::{LoopSource, Object};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, unsupported};
 
 /// The maximum length of a range in Jinja2's sandbox.
 pub(crate) const MAX_RANGE: usize = 100_000;
@@ -51,9 +51,7 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
                 budget.step(generator.len() as u64)?;
                 generator.drain()?
             }
-            Object::Loop(_) => {
-                return Err(TemplateError::unsupported("only a loop goes over another loop"));
-            }
+            Object::Loop(_) => return unsupported("only a loop goes over another loop"),
             other => return Err(not_iterable(other.type_name())),
         },
         other => return Err(not_iterable(other.type_name())),

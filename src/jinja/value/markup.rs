@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use super::Value;
-use super::print;
 use super::text::Text;
+use super::{Value, print};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
 

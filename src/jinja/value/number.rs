@@ -9,7 +9,7 @@ use num_traits::{FromPrimitive, One, Signed, ToPrimitive, Zero};
 
 use super::Value;
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error, unsupported};
 use crate::jinja::syntax::ast::Arithmetic;
 use crate::jinja::unicode;
 
@@ -43,9 +43,9 @@ pub(crate) fn digits(number: &BigInt) -> Result<String> {
     let text =
         if number.bits() < 4 * MAX_DIGITS as u64 { number.to_string() } else { String::new() };
     if text.is_empty() || text.trim_start_matches('-').len() > MAX_DIGITS {
-        return Err(TemplateError::value(format!(
+        return type_error(format!(
             "Exceeds the limit ({MAX_DIGITS} digits) for integer string conversion"
-        )));
+        ));
     }
     Ok(text)
 }
@@ -153,7 +153,7 @@ pub(crate) fn as_float(value: &Value) -> Result<Option<f64>> {
 /// `int(float)`.
 pub(crate) fn whole_part(number: f64) -> Result<BigInt> {
     if number.is_nan() {
-        return Err(TemplateError::value("cannot convert float NaN to integer"));
+        return type_error("cannot convert float NaN to integer");
     }
     BigInt::from_f64(number.trunc())
         .ok_or_else(|| TemplateError::value("cannot convert float infinity to integer"))
@@ -233,7 +233,7 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
         Arithmetic::Mul => a * b,
         Arithmetic::Div => {
             if b.is_zero() {
-                return Err(TemplateError::value("division by zero"));
+                return type_error("division by zero");
             }
             let quotient = quotient(a, b).ok_or_else(|| {
                 TemplateError::value("integer division result too large for a float")
@@ -241,7 +241,7 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
             return Ok(Value::Float(quotient));
         }
         Arithmetic::FloorDiv | Arithmetic::Mod if b.is_zero() => {
-            return Err(TemplateError::value("integer division or modulo by zero"));
+            return type_error("integer division or modulo by zero");
         }
         Arithmetic::FloorDiv => a.div_floor(b),
         Arithmetic::Mod => a.mod_floor(b),
@@ -272,24 +272,22 @@ fn floats(op: Arithmetic, a: f64, b: f64) -> Result<Value> {
         Arithmetic::Add => a + b,
         Arithmetic::Sub => a - b,
         Arithmetic::Mul => a * b,
-        Arithmetic::Div if b == 0.0 => return Err(TemplateError::value("float division by zero")),
+        Arithmetic::Div if b == 0.0 => return type_error("float division by zero"),
         Arithmetic::Div => a / b,
-        Arithmetic::FloorDiv if b == 0.0 => {
-            return Err(TemplateError::value("float floor division by zero"));
-        }
-        Arithmetic::Mod if b == 0.0 => return Err(TemplateError::value("float modulo")),
+        Arithmetic::FloorDiv if b == 0.0 => return type_error("float floor division by zero"),
+        Arithmetic::Mod if b == 0.0 => return type_error("float modulo"),
         Arithmetic::FloorDiv => floor_divmod(a, b).0,
         Arithmetic::Mod => floor_divmod(a, b).1,
         Arithmetic::Pow => {
             if a == 0.0 && b < 0.0 {
-                return Err(TemplateError::value("0.0 cannot be raised to a negative power"));
+                return type_error("0.0 cannot be raised to a negative power");
             }
             if a < 0.0 && b.fract() != 0.0 && b.is_finite() {
-                return Err(TemplateError::unsupported("complex numbers are not supported"));
+                return unsupported("complex numbers are not supported");
             }
             let power = a.powf(b);
             if power.is_infinite() && a.is_finite() && b.is_finite() {
-                return Err(TemplateError::value("(34, 'Numerical result out of range')"));
+                return type_error("(34, 'Numerical result out of range')");
             }
             power
         }

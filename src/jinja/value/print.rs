@@ -2,11 +2,10 @@
 
 use std::rc::Rc;
 
-use super::Value;
 use super::compare::{MAX_DEPTH, too_deep};
-use super::number;
 use super::runtime::Object;
 use super::text::{Text, TextBuilder};
+use super::{Value, number};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
 use crate::jinja::quote::{QuotedPart, quote};

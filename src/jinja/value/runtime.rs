@@ -10,42 +10,15 @@ use super::text::Text;
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::quote::quoted_string;
-use crate::jinja::syntax::ast::{Block, For, Macro};
-
-/// A global function. `builtins` implements it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GlobalFunction {
-    Lipsum,
-    Range,
-    Dict,
-    Namespace,
-    RaiseException,
-    StrftimeNow,
-    Cycler,
-    Joiner,
-}
-
-impl GlobalFunction {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            GlobalFunction::Lipsum => "lipsum",
-            GlobalFunction::Range => "range",
-            GlobalFunction::Dict => "dict",
-            GlobalFunction::Namespace => "namespace",
-            GlobalFunction::RaiseException => "raise_exception",
-            GlobalFunction::StrftimeNow => "strftime_now",
-            GlobalFunction::Cycler => "cycler",
-            GlobalFunction::Joiner => "joiner",
-        }
-    }
-}
+use crate::jinja::syntax::ast::{Block, BuiltinId, For, Macro};
 
 /// A scope, by its index in the interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScopeId(pub(crate) usize);
 
 pub(crate) enum Object {
-    Function(GlobalFunction),
+    /// A global function: its name, and its index in the table of `builtins`.
+    Function(&'static str, BuiltinId),
     /// A bound method.
     Method {
         receiver: Value,
@@ -204,10 +177,8 @@ impl Generator {
 impl Object {
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
-            Object::Function(
-                GlobalFunction::Range | GlobalFunction::Dict | GlobalFunction::Namespace,
-            ) => "type",
-            Object::Function(_) => "function",
+            Object::Function("range" | "dict" | "namespace", _) => "type",
+            Object::Function(..) => "function",
             Object::Method { .. } => "builtin_function_or_method",
             Object::Macro(_) => "Macro",
             Object::Loop(_) => "LoopContext",
@@ -222,7 +193,7 @@ impl Object {
 
     pub(crate) fn owner_name(&self) -> &'static str {
         match self {
-            Object::Function(_) => "function object",
+            Object::Function(..) => "function object",
             Object::Method { .. } => "builtin_function_or_method object",
             Object::Macro(_) => "jinja2.runtime.Macro object",
             Object::Loop(_) => "jinja2.runtime.LoopContext object",
@@ -251,7 +222,7 @@ impl Object {
     /// `repr` without addresses.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Object::Function(function) => format!("<function {}>", function.name()),
+            Object::Function(name, _) => format!("<function {name}>"),
             Object::Method { receiver, name } => {
                 format!("<built-in method {} of {} object>", name.as_str(), receiver.type_name())
             }
@@ -275,7 +246,7 @@ impl Object {
     /// Whether two distinct objects are equal.
     pub(crate) fn is_same(&self, other: &Object) -> bool {
         match (self, other) {
-            (Object::Function(a), Object::Function(b)) => a == b,
+            (Object::Function(_, a), Object::Function(_, b)) => a == b,
             _ => false,
         }
     }
@@ -304,7 +275,7 @@ impl Object {
             Object::Joiner { separator, .. } => {
                 values.push(std::mem::replace(separator, Value::None))
             }
-            Object::Function(_) | Object::Macro(_) | Object::Template | Object::Block(_) => {}
+            Object::Function(..) | Object::Macro(_) | Object::Template | Object::Block(_) => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use crate::jinja::budget::{Budget, Charge};
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, limit_error};
 
 /// The accounted size of a text without its bytes: the buffer, its counters and the allocator's
 /// overhead.
@@ -266,10 +266,7 @@ impl TextBuilder {
     fn grow(&mut self, bytes: usize) -> Result<()> {
         let needed = self.text.len().saturating_add(bytes);
         if needed > self.limit {
-            return Err(TemplateError::limit(format!(
-                "the text is longer than {} bytes",
-                self.limit
-            )));
+            return limit_error(format!("the text is longer than {} bytes", self.limit));
         }
         self.budget.step_bytes(bytes)?;
         if needed > self.text.capacity() {

@@ -1,6 +1,6 @@
 //! The arguments of a call.
 
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::jinja::value::Value;
 use crate::jinja::value::text::Text;
 
@@ -21,9 +21,7 @@ impl Args {
     ) -> Result<[Option<Value>; N]> {
         if self.positional.len() > N {
             let given = self.positional.len();
-            return Err(TemplateError::value(format!(
-                "{function}() takes at most {N} arguments ({given} given)"
-            )));
+            return type_error(format!("{function}() takes at most {N} arguments ({given} given)"));
         }
         let mut bound = [const { None }; N];
         for (position, value) in bound.iter_mut().zip(self.positional) {
@@ -33,24 +31,24 @@ impl Args {
             match names.iter().position(|known| *known == name.as_str()) {
                 Some(position) if bound[position].is_none() => bound[position] = Some(value),
                 Some(_) => {
-                    return Err(TemplateError::value(format!(
+                    return type_error(format!(
                         "{function}() got multiple values for argument '{}'",
                         name.as_str()
-                    )));
+                    ));
                 }
                 None => {
-                    return Err(TemplateError::value(format!(
+                    return type_error(format!(
                         "{function}() got an unexpected keyword argument '{}'",
                         name.as_str()
-                    )));
+                    ));
                 }
             }
         }
         match bound.iter().take(required).position(Option::is_none) {
-            Some(missing) => Err(TemplateError::value(format!(
+            Some(missing) => type_error(format!(
                 "{function}() missing 1 required positional argument: '{}'",
                 names[missing]
-            ))),
+            )),
             None => Ok(bound),
         }
     }
@@ -64,7 +62,7 @@ impl Args {
 /// The integer that a parameter requires.
 pub(crate) fn integer(value: &Value) -> Result<i64> {
     match value {
-        Value::Big(_) => Err(TemplateError::value("Python int too large to convert to C ssize_t")),
+        Value::Big(_) => type_error("Python int too large to convert to C ssize_t"),
         other => other.defined()?.as_int().ok_or_else(|| {
             TemplateError::value(format!(
                 "'{}' object cannot be interpreted as an integer",
@@ -78,8 +76,6 @@ pub(crate) fn integer(value: &Value) -> Result<i64> {
 pub(crate) fn string<'a>(value: &'a Value, what: &str) -> Result<&'a Text> {
     match value.defined()? {
         Value::Text(text) => Ok(text),
-        other => {
-            Err(TemplateError::value(format!("{what} must be str, not {}", other.type_name())))
-        }
+        other => type_error(format!("{what} must be str, not {}", other.type_name())),
     }
 }

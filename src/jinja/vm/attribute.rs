@@ -3,7 +3,7 @@
 use super::interpreter::Interpreter;
 use super::operators;
 use crate::jinja::builtins::methods;
-use crate::jinja::error::{ErrorKind, Result, TemplateError};
+use crate::jinja::error::{ErrorKind, Result, unsupported};
 use crate::jinja::quote::quoted_string;
 use crate::jinja::value::runtime::{LoopObject, Object};
 use crate::jinja::value::text::Text;
@@ -12,7 +12,7 @@ use crate::jinja::value::{Undefined, Value};
 /// `of.name`: the attribute, or the element of this name. `text` returns the name as a value. A
 /// member of a dict, the common case, does not need it.
 pub(crate) fn attribute<'t>(
-    interpreter: &mut Interpreter<'t>,
+    vm: &mut Interpreter<'t>,
     of: &Value,
     name: &str,
     text: impl FnOnce(&mut Interpreter<'t>) -> Text,
@@ -24,13 +24,13 @@ pub(crate) fn attribute<'t>(
         Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
             return Ok(match dict.get_name(name) {
                 Some(value) => value.clone(),
-                None => missing(of, &text(interpreter)),
+                None => missing(of, &text(vm)),
             });
         }
         _ => {}
     }
-    let name = text(interpreter);
-    match own_attribute(interpreter, of, &name)? {
+    let name = text(vm);
+    match own_attribute(vm, of, &name)? {
         Some(value) => Ok(value),
         None => Ok(missing(of, &name)),
     }
@@ -42,7 +42,7 @@ fn missing(of: &Value, name: &Text) -> Value {
 
 /// The attribute without the fallback to elements. None if it does not exist.
 pub(crate) fn own_attribute(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     of: &Value,
     name: &Text,
 ) -> Result<Option<Value>> {
@@ -58,7 +58,7 @@ pub(crate) fn own_attribute(
     }
     Ok(match of {
         Value::Namespace(namespace) => {
-            interpreter.budget.step(namespace.len() as u64 / 16)?;
+            vm.budget.step(namespace.len() as u64 / 16)?;
             namespace.get(name)
         }
         Value::Tuple(list) if list.is_group() => match name.as_str() {
@@ -74,10 +74,8 @@ pub(crate) fn own_attribute(
             _ => None,
         },
         Value::Object(object) => match &**object {
-            Object::Loop(of) => loop_attribute(interpreter, of, name)?,
-            Object::Template => {
-                interpreter.block(name).map(|block| Value::object(Object::Block(block)))
-            }
+            Object::Loop(of) => loop_attribute(vm, of, name)?,
+            Object::Template => vm.block(name).map(|block| Value::object(Object::Block(block))),
             Object::Macro(of) => match name.as_str() {
                 "name" => Some(of.name.clone().map_or(Value::None, Value::Text)),
                 "arguments" => {
@@ -85,9 +83,9 @@ pub(crate) fn own_attribute(
                         .code
                         .parameters
                         .iter()
-                        .map(|(name, _)| Value::Text(interpreter.text(*name)))
+                        .map(|(name, _)| Value::Text(vm.text(*name)))
                         .collect();
-                    Some(Value::tuple(&interpreter.budget, names)?)
+                    Some(Value::tuple(&vm.budget, names)?)
                 }
                 "catch_kwargs" => Some(Value::Bool(of.code.uses_kwargs)),
                 "catch_varargs" => Some(Value::Bool(of.code.uses_varargs)),
@@ -97,7 +95,7 @@ pub(crate) fn own_attribute(
             Object::Cycler { items, at } => match name.as_str() {
                 "current" => items.get(at.get()).cloned(),
                 "pos" => Some(Value::count(at.get())),
-                "items" => Some(Value::tuple(&interpreter.budget, items.clone())?),
+                "items" => Some(Value::tuple(&vm.budget, items.clone())?),
                 _ => None,
             },
             Object::Joiner { separator, used } => match name.as_str() {
@@ -126,33 +124,29 @@ fn number(of: &Value, name: &Text) -> Option<Value> {
     }
 }
 
-fn loop_attribute(
-    interpreter: &mut Interpreter<'_>,
-    of: &LoopObject,
-    name: &Text,
-) -> Result<Option<Value>> {
+fn loop_attribute(vm: &mut Interpreter<'_>, of: &LoopObject, name: &Text) -> Result<Option<Value>> {
     let neighbour = |item: Option<Value>, what| {
         item.unwrap_or_else(|| Value::undefined(Undefined::Other(what)))
     };
     Ok(Some(match name.as_str() {
         "index" => Value::count(of.count.get()),
         "index0" => Value::count(of.index()),
-        "revindex" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.index())),
-        "revindex0" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.count.get())),
+        "revindex" => Value::count(vm.loop_length(of)?.saturating_sub(of.index())),
+        "revindex0" => Value::count(vm.loop_length(of)?.saturating_sub(of.count.get())),
         "first" => Value::Bool(of.index() == 0),
-        "last" => Value::Bool(interpreter.peek(of)?.is_none()),
-        "length" => Value::count(interpreter.loop_length(of)?),
+        "last" => Value::Bool(vm.peek(of)?.is_none()),
+        "length" => Value::count(vm.loop_length(of)?),
         "depth" => Value::count(of.depth + 1),
         "depth0" => Value::count(of.depth),
         "previtem" => neighbour(of.previous.borrow().clone(), "there is no previous item"),
-        "nextitem" => neighbour(interpreter.peek(of)?, "there is no next item"),
+        "nextitem" => neighbour(vm.peek(of)?, "there is no next item"),
         _ => return Ok(None),
     }))
 }
 
 /// `of[index]`: the element. A string index falls back to the attribute of this name.
-pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value) -> Result<Value> {
-    let budget = &interpreter.budget;
+pub(crate) fn item(vm: &mut Interpreter<'_>, of: &Value, index: &Value) -> Result<Value> {
+    let budget = &vm.budget;
     match of {
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) => {
@@ -172,7 +166,7 @@ pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value)
         }
     }
     if let Value::Text(name) = index {
-        return Ok(own_attribute(interpreter, of, name)?.unwrap_or_else(|| missing(of, name)));
+        return Ok(own_attribute(vm, of, name)?.unwrap_or_else(|| missing(of, name)));
     }
     Ok(Value::undefined(Undefined::Element(of.owner_name(), index.clone())))
 }
@@ -182,8 +176,8 @@ pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
     if !name.starts_with('_') {
         return Ok(());
     }
-    Err(TemplateError::unsupported(format!(
+    unsupported(format!(
         "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
         quoted_string(name)
-    )))
+    ))
 }

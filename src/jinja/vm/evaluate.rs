@@ -8,14 +8,13 @@ use super::borrowed::Borrowed;
 use super::interpreter::Interpreter;
 use super::{attribute, operators};
 use crate::jinja::builtins::{filters, globals, is_tests, methods};
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, type_error, unsupported};
 use crate::jinja::syntax::ast::{
     Arguments, Arithmetic, BuiltinId, Comparison, Expr, ExprKind, Name,
 };
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Undefined, Value};
-use crate::jinja::value::{compare, iterate, print};
+use crate::jinja::value::{Undefined, Value, compare, iterate, print};
 
 /// The depth below which an expression is evaluated without a stack check.
 pub(crate) const SHALLOW: u16 = 16;
@@ -53,9 +52,7 @@ impl<'t> Interpreter<'t> {
         match &expr.kind {
             ExprKind::Attr(of, name) => {
                 let of = self.eval(of)?;
-                attribute::attribute(self, &of, self.name(*name), |interpreter| {
-                    interpreter.text(*name)
-                })
+                attribute::attribute(self, &of, self.name(*name), |vm| vm.text(*name))
             }
             ExprKind::Item(of, index) => {
                 let of = self.eval(of)?;
@@ -139,10 +136,7 @@ impl<'t> Interpreter<'t> {
         let args = self.arguments(arguments)?;
         match filter {
             Some(filter) => filters::function(filter)(self, operand, args),
-            None => Err(TemplateError::unsupported(format!(
-                "No filter named '{}' found.",
-                self.name(name)
-            ))),
+            None => unsupported(format!("No filter named '{}' found.", self.name(name))),
         }
     }
 
@@ -157,10 +151,7 @@ impl<'t> Interpreter<'t> {
         let args = self.arguments(arguments)?;
         match test {
             Some(test) => Ok(Value::Bool(is_tests::function(test)(self, &operand, args)?)),
-            None => Err(TemplateError::unsupported(format!(
-                "No test named '{}' found.",
-                self.name(name)
-            ))),
+            None => unsupported(format!("No test named '{}' found.", self.name(name))),
         }
     }
 
@@ -309,19 +300,19 @@ impl<'t> Interpreter<'t> {
         }
         if let Some(spread) = &arguments.spread_named {
             let Value::Dict(dict) = self.eval(spread)? else {
-                return Err(TemplateError::value("argument after ** must be a mapping"));
+                return type_error("argument after ** must be a mapping");
             };
             if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
-                return Err(TemplateError::value(format!(
+                return type_error(format!(
                     "got multiple values for keyword argument '{}'",
                     name.as_str()
-                )));
+                ));
             }
             self.budget.step(dict.len() as u64)?;
             self.budget.can_allocate(dict.len() * 2 * size_of::<(Text, Value)>())?;
             for (key, value) in dict.entries() {
                 let Value::Text(key) = key else {
-                    return Err(TemplateError::value("keywords must be strings"));
+                    return type_error("keywords must be strings");
                 };
                 named.push((key.clone(), value.clone()));
             }
@@ -332,7 +323,7 @@ impl<'t> Interpreter<'t> {
     /// Evaluates a call. A call block passes one more keyword argument.
     pub(crate) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
         let ExprKind::Call(called, arguments) = &call.kind else {
-            return Err(TemplateError::value("expected a call"));
+            return type_error("expected a call");
         };
         // A method call creates no method object.
         if let ExprKind::Attr(of, name) = &called.kind {
@@ -342,9 +333,7 @@ impl<'t> Interpreter<'t> {
                 let args = self.arguments(arguments)?;
                 return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
             }
-            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| {
-                interpreter.text(*name)
-            })?;
+            let called = attribute::attribute(self, &of, self.name(*name), |vm| vm.text(*name))?;
             let mut args = self.arguments(arguments)?;
             args.named.extend(extra);
             return self.call(&called, args).map_err(|error| error.at(call.line));
@@ -358,13 +347,10 @@ impl<'t> Interpreter<'t> {
     /// Calls a value.
     pub(crate) fn call(&mut self, called: &Value, args: Args) -> Result<Value> {
         let Value::Object(object) = called.defined()? else {
-            return Err(TemplateError::value(format!(
-                "'{}' object is not callable",
-                called.type_name()
-            )));
+            return type_error(format!("'{}' object is not callable", called.type_name()));
         };
         match &**object {
-            Object::Function(function) => globals::call(*function, self, args),
+            Object::Function(_, id) => globals::function(*id)(self, args),
             Object::Method { receiver, name } => methods::call(self, receiver, name, args),
             Object::Macro(called) => self.call_macro(called, args),
             Object::Loop(of) => self.call_loop(of, args),
@@ -383,10 +369,9 @@ impl<'t> Interpreter<'t> {
             Object::View { .. }
             | Object::Generator(_)
             | Object::Cycler { .. }
-            | Object::Template => Err(TemplateError::value(format!(
-                "'{}' object is not callable",
-                object.type_name()
-            ))),
+            | Object::Template => {
+                type_error(format!("'{}' object is not callable", object.type_name()))
+            }
         }
     }
 }

@@ -9,15 +9,14 @@ use super::attribute;
 use super::scope::Scopes;
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::globals;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, limit_error, type_error, unsupported};
 use crate::jinja::syntax::ast::{Block, Expr, Name, Stmt, StmtKind, Target};
 use crate::jinja::syntax::parser::ParsedTemplate;
 use crate::jinja::value;
 use crate::jinja::value::access::AccessLog;
-use crate::jinja::value::iterate;
-use crate::jinja::value::runtime::{GlobalFunction, Object, ScopeId};
+use crate::jinja::value::runtime::{Object, ScopeId};
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Undefined, Value};
+use crate::jinja::value::{Undefined, Value, iterate};
 
 /// Formats the time for a strftime format.
 type Strftime = dyn Fn(&str) -> String;
@@ -145,10 +144,10 @@ impl<'t> Interpreter<'t> {
             return value.clone();
         }
         let text = self.name(name);
-        if let Some(function) = globals::find(text)
-            && (function != GlobalFunction::StrftimeNow || self.context.strftime_now.is_some())
+        if let Some((name, id)) = globals::find(text)
+            && (name != "strftime_now" || self.context.strftime_now.is_some())
         {
-            return Value::object(Object::Function(function));
+            return Value::object(Object::Function(name, id));
         }
         if text == "self" {
             return Value::object(Object::Template);
@@ -194,7 +193,7 @@ impl<'t> Interpreter<'t> {
         run: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
         if self.scopes.len() > 100_000 {
-            return Err(TemplateError::limit("macros keep more than 100000 scopes"));
+            return limit_error("macros keep more than 100000 scopes");
         }
         let back = self.scopes.enter(parent);
         let result = run(self);
@@ -270,9 +269,9 @@ impl<'t> Interpreter<'t> {
                 let value = self.filtered(filter, text)?;
                 if value.as_text().is_none() {
                     let found = value.type_name();
-                    return Err(TemplateError::value(format!(
+                    return type_error(format!(
                         "sequence item 0: expected str instance, {found} found"
-                    )));
+                    ));
                 }
                 self.write(&value)?;
             }
@@ -307,10 +306,7 @@ impl<'t> Interpreter<'t> {
     /// A block sees only the outermost variables unless it is scoped.
     fn run_block(&mut self, block: &Block) -> Result<Flow> {
         if let Some(name) = block.required {
-            return Err(TemplateError::value(format!(
-                "Required block '{}' not found",
-                self.name(name)
-            )));
+            return type_error(format!("Required block '{}' not found", self.name(name)));
         }
         let parent = if block.scoped { self.scopes.current() } else { self.scopes.outermost() };
         self.in_scope(parent, |inner| inner.statements(&block.body))
@@ -319,8 +315,7 @@ impl<'t> Interpreter<'t> {
     /// `self.name()`
     pub(crate) fn call_block_of_self(&mut self, block: &Block) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
-        let (text, _) =
-            budget.in_call(|| self.capture(|interpreter| interpreter.run_block(block)))?;
+        let (text, _) = budget.in_call(|| self.capture(|vm| vm.run_block(block)))?;
         Ok(Value::Text(text))
     }
 
@@ -332,7 +327,7 @@ impl<'t> Interpreter<'t> {
                 return Ok(());
             }
         }
-        Err(TemplateError::unsupported("no loader for this environment specified"))
+        unsupported("no loader for this environment specified")
     }
 
     pub(crate) fn assign(&mut self, target: &Target, value: Value) -> Result<()> {
@@ -341,9 +336,7 @@ impl<'t> Interpreter<'t> {
             Target::Attribute(name, attribute) => {
                 let holder = self.variable(*name);
                 let Value::Namespace(namespace) = &holder else {
-                    return Err(TemplateError::value(
-                        "cannot assign attribute on non-namespace object",
-                    ));
+                    return type_error("cannot assign attribute on non-namespace object");
                 };
                 let attribute = self.text(*attribute);
                 attribute::refuse_underscore(&attribute)?;
@@ -355,18 +348,18 @@ impl<'t> Interpreter<'t> {
                 let items = match &value {
                     Value::Undefined(_) => Vec::new(),
                     Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-                        return Err(TemplateError::value(format!(
+                        return type_error(format!(
                             "cannot unpack non-iterable {} object",
                             value.type_name()
-                        )));
+                        ));
                     }
                     value => iterate::items(&self.budget, value)?,
                 };
                 if items.len() > targets.len() {
-                    return Err(TemplateError::value(format!(
+                    return type_error(format!(
                         "too many values to unpack (expected {})",
                         targets.len()
-                    )));
+                    ));
                 }
                 if items.len() < targets.len() {
                     let message = format!(
@@ -374,7 +367,7 @@ impl<'t> Interpreter<'t> {
                         targets.len(),
                         items.len()
                     );
-                    return Err(TemplateError::value(message));
+                    return type_error(message);
                 }
                 for (target, item) in targets.iter().zip(items) {
                     self.assign(target, item)?;

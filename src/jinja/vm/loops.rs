@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use super::arguments::Args;
 use super::interpreter::{Flow, Interpreter};
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, type_error, unsupported};
 use crate::jinja::syntax::ast::For;
 use crate::jinja::syntax::parser::LOOP;
-use crate::jinja::value::Value;
-use crate::jinja::value::iterate;
 use crate::jinja::value::runtime::{LoopObject, LoopSource, Object, ScopeId};
+use crate::jinja::value::{Value, iterate};
 
 impl Interpreter<'_> {
     /// Runs a loop in the scope `parent`. `depth` counts the calls of a recursive loop.
@@ -79,19 +78,17 @@ impl Interpreter<'_> {
     pub(crate) fn call_loop(&mut self, of: &LoopObject, args: Args) -> Result<Value> {
         let [iterable] = args.bind("loop", ["iterable"], 1)?;
         if !of.code.recursive {
-            return Err(TemplateError::value(
+            return type_error(
                 "The loop must have the 'recursive' marker to be called recursively.",
-            ));
+            );
         }
         if matches!(*of.source.borrow(), LoopSource::Ended) {
-            return Err(TemplateError::unsupported("a loop is called after its end"));
+            return unsupported("a loop is called after its end");
         }
         let iterable = iterable.unwrap_or(Value::None);
         let budget = Rc::clone(&self.budget);
         let (text, _) = budget.in_call(|| {
-            self.capture(|interpreter| {
-                interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1)
-            })
+            self.capture(|vm| vm.run_loop(&of.code, &iterable, of.scope, of.depth + 1))
         })?;
         Ok(Value::Text(text))
     }

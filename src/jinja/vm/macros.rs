@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::arguments::Args;
 use super::interpreter::Interpreter;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, type_error};
 use crate::jinja::quote::quoted_string;
 use crate::jinja::syntax::ast::{Expr, Macro};
 use crate::jinja::syntax::parser::{CALLER, KWARGS, VARARGS};
@@ -48,8 +48,8 @@ impl Interpreter<'_> {
         // The body escapes as at the definition. The result is markup if the caller escapes.
         let autoescape = std::mem::replace(&mut self.autoescape, called.autoescape);
         let captured = budget.in_call(|| {
-            self.capture(|interpreter| {
-                interpreter.in_scope(called.scope, |inner| {
+            self.capture(|vm| {
+                vm.in_scope(called.scope, |inner| {
                     inner.bind(called, args)?;
                     inner.statements(&called.code.body)
                 })
@@ -74,10 +74,10 @@ impl Interpreter<'_> {
             let keyword = named.iter().position(|(known, _)| known.as_str() == name.as_str());
             let value = match (rest.next(), keyword) {
                 (Some(_), Some(_)) => {
-                    return Err(TemplateError::value(format!(
+                    return type_error(format!(
                         "macro {title} got multiple values for argument '{}'",
                         name.as_str()
-                    )));
+                    ));
                 }
                 (Some(value), None) => value,
                 (None, Some(at)) => named.remove(at).1,
@@ -108,15 +108,13 @@ impl Interpreter<'_> {
                 ),
                 name => format!("macro {title} takes no keyword argument {}", quoted_string(name)),
             };
-            return Err(TemplateError::value(message));
+            return type_error(message);
         }
         if code.uses_varargs {
             let varargs = Value::tuple(&self.budget, rest)?;
             self.set(VARARGS, varargs);
         } else if !rest.is_empty() {
-            return Err(TemplateError::value(format!(
-                "macro {title} takes not more than {count} argument(s)"
-            )));
+            return type_error(format!("macro {title} takes not more than {count} argument(s)"));
         }
         Ok(())
     }

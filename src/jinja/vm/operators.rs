@@ -5,30 +5,28 @@ use std::rc::Rc;
 use super::interpreter::Interpreter;
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::format;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error, unsupported};
 use crate::jinja::syntax::ast::Arithmetic;
-use crate::jinja::value::markup;
-use crate::jinja::value::number;
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Range, Value, ValueList};
+use crate::jinja::value::{Range, Value, ValueList, markup, number};
 
 /// `left op right`.
 pub(crate) fn arithmetic(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     op: Arithmetic,
     left: &Value,
     right: &Value,
 ) -> Result<Value> {
-    if let Some(result) = number::arithmetic(&interpreter.budget, op, left, right) {
+    if let Some(result) = number::arithmetic(&vm.budget, op, left, right) {
         return result;
     }
     if op == Arithmetic::Mod
         && let Value::Text(template) = left
     {
-        return format::percent(interpreter, template, right);
+        return format::percent(vm, template, right);
     }
-    let budget = &interpreter.budget;
+    let budget = &vm.budget;
     match op {
         _ if left.is_undefined() => {}
         Arithmetic::Add => {
@@ -45,12 +43,12 @@ pub(crate) fn arithmetic(
     }
     left.defined()?;
     right.defined()?;
-    Err(TemplateError::value(format!(
+    type_error(format!(
         "unsupported operand type(s) for {}: '{}' and '{}'",
         op.symbol(),
         left.type_name(),
         right.type_name()
-    )))
+    ))
 }
 
 /// `left + right` for a sequence on the left, otherwise None.
@@ -170,10 +168,7 @@ pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
         Value::Float(number) => Ok(Value::Float(-number)),
         other => match number::big(other) {
             Some(number) => Ok(Value::charged_integer(budget, -number)),
-            None => Err(TemplateError::value(format!(
-                "bad operand type for unary -: '{}'",
-                other.type_name()
-            ))),
+            None => type_error(format!("bad operand type for unary -: '{}'", other.type_name())),
         },
     }
 }
@@ -184,10 +179,7 @@ pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
         Value::Float(number) => Ok(Value::Float(*number)),
         other => match number::big(other) {
             Some(number) => Ok(Value::charged_integer(budget, number)),
-            None => Err(TemplateError::value(format!(
-                "bad operand type for unary +: '{}'",
-                other.type_name()
-            ))),
+            None => type_error(format!("bad operand type for unary +: '{}'", other.type_name())),
         },
     }
 }
@@ -231,21 +223,15 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
         Value::List(list) | Value::Tuple(list) => list.len(),
         Value::Range(range) => range.len(),
         Value::Object(object) if matches!(**object, Object::Generator(_)) => {
-            return Err(TemplateError::value(format!(
-                "'{}' object is not subscriptable",
-                object.type_name()
-            )));
+            return type_error(format!("'{}' object is not subscriptable", object.type_name()));
         }
-        Value::Dict(_) => return Err(TemplateError::value("unhashable type: 'slice'")),
+        Value::Dict(_) => return type_error("unhashable type: 'slice'"),
         other => {
             // Jinja2 looks for the attribute `slice` and does not find it.
             let slice = Value::text(budget, "slice")?;
             return match other {
                 Value::None | Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) => {
-                    Err(TemplateError::value(format!(
-                        "'{}' object is not subscriptable",
-                        other.type_name()
-                    )))
+                    type_error(format!("'{}' object is not subscriptable", other.type_name()))
                 }
                 _ => Ok(Value::undefined(crate::jinja::value::Undefined::Element(
                     other.owner_name(),
@@ -298,7 +284,7 @@ fn slice_range(range: &Range, indices: &SliceIndices) -> Result<Value> {
         (Some(start), Some(stop), Some(step)) => {
             Ok(Value::Range(Rc::new(Range { start, stop, step })))
         }
-        _ => Err(TemplateError::unsupported("a range of numbers that do not fit 64 bits")),
+        _ => unsupported("a range of numbers that do not fit 64 bits"),
     }
 }
 
@@ -316,7 +302,7 @@ impl SliceIndices {
     fn new(bounds: &[Value; 3], length: usize) -> Result<SliceIndices> {
         let step = bound(&bounds[2])?.unwrap_or(1);
         if step == 0 {
-            return Err(TemplateError::value("slice step cannot be zero"));
+            return type_error("slice step cannot be zero");
         }
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
@@ -358,9 +344,9 @@ fn bound(value: &Value) -> Result<Option<i64>> {
         }
         other => match other.defined()?.as_int() {
             Some(number) => Ok(Some(number)),
-            None => Err(TemplateError::value(
-                "slice indices must be integers or None or have an __index__ method",
-            )),
+            None => {
+                type_error("slice indices must be integers or None or have an __index__ method")
+            }
         },
     }
 }

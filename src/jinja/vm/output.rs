@@ -7,9 +7,8 @@ use super::interpreter::{Flow, Interpreter};
 use super::operators;
 use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::syntax::ast::{Arithmetic, Expr, ExprKind, Stmt};
-use crate::jinja::value::Value;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{markup, print};
+use crate::jinja::value::{Value, markup, print};
 
 impl Interpreter<'_> {
     pub(super) fn write(&mut self, value: &Value) -> Result<()> {
@@ -86,7 +85,7 @@ impl Interpreter<'_> {
     }
 
     pub(super) fn generation(&mut self, body: &[Stmt]) -> Result<Flow> {
-        let length = |interpreter: &Self| interpreter.out.last().map_or(0, TextBuilder::len);
+        let length = |vm: &Self| vm.out.last().map_or(0, TextBuilder::len);
         let start = length(self);
         let flow = self.in_new_scope(|inner| inner.statements(body))?;
         if self.out.len() == 1 {
@@ -97,7 +96,7 @@ impl Interpreter<'_> {
     }
 
     pub(super) fn capture_inner(&mut self, body: &[Stmt]) -> Result<(Text, Flow)> {
-        self.capture(|interpreter| interpreter.in_new_scope(|inner| inner.statements(body)))
+        self.capture(|vm| vm.in_new_scope(|inner| inner.statements(body)))
     }
 
     /// Evaluates a filter whose innermost operand is a captured text.

@@ -8,10 +8,9 @@ mod text;
 mod wordwrap;
 
 use super::tojson;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, unsupported};
 use crate::jinja::syntax::ast::BuiltinId;
-use crate::jinja::value::Value;
-use crate::jinja::value::iterate;
+use crate::jinja::value::{Value, iterate};
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -50,9 +49,7 @@ static FILTERS: [(&str, Filter); 54] = [
     ("min", sequences::min),
     ("pprint", text::pprint),
     ("random", |_, _, _| {
-        Err(TemplateError::unsupported(
-            "the filter 'random' is not supported: renders are reproducible",
-        ))
+        unsupported("the filter 'random' is not supported: renders are reproducible")
     }),
     ("reject", selection::reject),
     ("rejectattr", selection::rejectattr),
@@ -68,16 +65,14 @@ static FILTERS: [(&str, Filter); 54] = [
     ("striptags", text::striptags),
     ("sum", sequences::sum),
     ("title", text::title),
-    ("tojson", |interpreter, value, args| tojson::filter(&interpreter.budget, &value, args)),
+    ("tojson", |vm, value, args| tojson::filter(&vm.budget, &value, args)),
     ("trim", text::trim),
     ("truncate", text::truncate),
     ("unique", sequences::unique),
     ("upper", text::upper),
     ("urlencode", text::urlencode),
     ("urlize", |_, _, _| {
-        Err(TemplateError::unsupported(
-            "the filter 'urlize' is not supported: prompts have no links",
-        ))
+        unsupported("the filter 'urlize' is not supported: prompts have no links")
     }),
     ("wordcount", text::wordcount),
     ("wordwrap", wordwrap::wordwrap),
@@ -101,18 +96,18 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
     id(name).map(function)
 }
 
-fn length(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+fn length(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("len")?;
-    Ok(Value::count(iterate::length(&interpreter.budget, &value)?))
+    Ok(Value::count(iterate::length(&vm.budget, &value)?))
 }
 
-fn default(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+fn default(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default, boolean] = args.bind("default", ["default_value", "boolean"], 0)?;
     let replaces = value.is_undefined()
         || boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true();
     match default {
         _ if !replaces => Ok(value),
         Some(default) => Ok(default),
-        None => Value::text(&interpreter.budget, ""),
+        None => Value::text(&vm.budget, ""),
     }
 }

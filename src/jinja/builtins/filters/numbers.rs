@@ -6,31 +6,27 @@ use num_bigint::BigInt;
 use num_integer::Integer;
 use num_traits::Signed;
 
-use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::value::Value;
-use crate::jinja::value::number;
+use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::value::{Value, number};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
-pub(super) fn abs(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn abs(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("abs")?;
     match value.defined()? {
         Value::Float(number) => Ok(Value::Float(number.abs())),
         other => match number::big(other) {
-            Some(number) => Ok(Value::charged_integer(&interpreter.budget, number.abs())),
-            None => Err(TemplateError::value(format!(
-                "bad operand type for abs(): '{}'",
-                other.type_name()
-            ))),
+            Some(number) => Ok(Value::charged_integer(&vm.budget, number.abs())),
+            None => type_error(format!("bad operand type for abs(): '{}'", other.type_name())),
         },
     }
 }
 
-pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn int(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default, base] = args.bind("int", ["default", "base"], 0)?;
     let whole = match value.defined()? {
         Value::Text(text) => {
-            interpreter.budget.step_bytes(text.len())?;
+            vm.budget.step_bytes(text.len())?;
             // An invalid base leaves the number to `float()`.
             let base = base.map_or(Some(10), |base| base.as_int());
             let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
@@ -45,15 +41,15 @@ pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
         },
         other => number::big(other),
     };
-    let whole = whole.map(|whole| Value::charged_integer(&interpreter.budget, whole));
+    let whole = whole.map(|whole| Value::charged_integer(&vm.budget, whole));
     Ok(whole.or(default).unwrap_or(Value::Int(0)))
 }
 
-pub(super) fn float(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn float(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default] = args.bind("float", ["default"], 0)?;
     let number = match value.defined()? {
         Value::Text(text) => {
-            interpreter.budget.step_bytes(text.len())?;
+            vm.budget.step_bytes(text.len())?;
             number::parse_float(text)
         }
         other => number::as_float(other)?,
@@ -61,12 +57,12 @@ pub(super) fn float(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     Ok(number.map(Value::Float).or(default).unwrap_or(Value::Float(0.0)))
 }
 
-pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn round(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [precision, method] = args.bind("round", ["precision", "method"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let method = method.as_ref().map_or(Some("common"), Value::as_str);
     let Some(method @ ("common" | "ceil" | "floor")) = method else {
-        return Err(TemplateError::value("method must be common, ceil or floor"));
+        return type_error("method must be common, ceil or floor");
     };
     let value = value.defined()?;
     let to_whole = matches!(precision, Some(Value::None)) && method == "common";
@@ -119,11 +115,7 @@ fn to_tens(number: &BigInt, power: u64) -> BigInt {
     (whole + i32::from(up)) * unit
 }
 
-pub(super) fn filesizeformat(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn filesizeformat(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [binary] = args.bind("filesizeformat", ["binary"], 0)?;
     let binary = binary.is_some_and(|binary| binary.is_true());
     let number = match value.defined()? {
@@ -163,5 +155,5 @@ pub(super) fn filesizeformat(
         };
         format!("{:.1} {name}", float(base) * number / float(unit))
     };
-    Value::text(&Rc::clone(&interpreter.budget), text)
+    Value::text(&Rc::clone(&vm.budget), text)
 }

@@ -5,21 +5,20 @@ use std::rc::Rc;
 use super::sequences::generator;
 use super::sorting::AttributePath;
 use crate::jinja::builtins::{filters, is_tests};
-use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::value::Value;
-use crate::jinja::value::iterate;
+use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::value::{Value, iterate};
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// Applies a function to each item and stops at the first error. `arguments` is the number of
 /// argument values that each call clones.
 fn apply_to_each(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     value: &Value,
     arguments: usize,
     mut apply: impl FnMut(&mut Interpreter<'_>, Value) -> Result<Option<Value>>,
 ) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     if !value.is_true() {
         return generator(&budget, Vec::new(), None);
     }
@@ -32,7 +31,7 @@ fn apply_to_each(
         let mut out = Vec::new();
         for item in items {
             budget.step(1 + arguments as u64)?;
-            match apply(interpreter, item) {
+            match apply(vm, item) {
                 Ok(item) => out.extend(item),
                 Err(error) => return generator(&budget, out, Some(error)),
             }
@@ -41,12 +40,8 @@ fn apply_to_each(
     })
 }
 
-pub(super) fn map(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    mut args: Args,
-) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+pub(super) fn map(vm: &mut Interpreter<'_>, value: Value, mut args: Args) -> Result<Value> {
+    let budget = Rc::clone(&vm.budget);
     let take = |args: &mut Args, name: &str| -> Option<Value> {
         let position = args.named.iter().position(|(known, _)| known.as_str() == name)?;
         Some(args.named.remove(position).1)
@@ -56,15 +51,10 @@ pub(super) fn map(
     {
         let default = take(&mut args, "default").filter(|default| !default.is_none());
         if let Some((name, _)) = args.named.first() {
-            return Err(TemplateError::value(format!(
-                "Unexpected keyword argument '{}'",
-                name.as_str()
-            )));
+            return type_error(format!("Unexpected keyword argument '{}'", name.as_str()));
         }
         let path = AttributePath::new(&budget, Some(&attribute), false)?.with_default(default);
-        return apply_to_each(interpreter, &value, 0, |interpreter, item| {
-            path.of(interpreter, &item).map(Some)
-        });
+        return apply_to_each(vm, &value, 0, |vm, item| path.of(vm, &item).map(Some));
     }
     if args.positional.is_empty() {
         return generator(
@@ -75,47 +65,39 @@ pub(super) fn map(
     }
     let name = args.positional.remove(0);
     let arguments = args.positional.len() + args.named.len();
-    apply_to_each(interpreter, &value, arguments, |interpreter, item| {
+    apply_to_each(vm, &value, arguments, |vm, item| {
         let filter = name
             .as_str()
             .and_then(filters::find)
             .ok_or_else(|| TemplateError::unsupported(format!("No filter named {name:?}.")))?;
-        filter(interpreter, item, args.clone()).map(Some)
+        filter(vm, item, args.clone()).map(Some)
     })
 }
 
-pub(super) fn select(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    select_items(interpreter, &value, args, false, true)
+pub(super) fn select(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(vm, &value, args, false, true)
 }
 
-pub(super) fn reject(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    select_items(interpreter, &value, args, false, false)
+pub(super) fn reject(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(vm, &value, args, false, false)
 }
 
-pub(super) fn selectattr(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
-    select_items(interpreter, &value, args, true, true)
+pub(super) fn selectattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(vm, &value, args, true, true)
 }
 
-pub(super) fn rejectattr(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
-    select_items(interpreter, &value, args, true, false)
+pub(super) fn rejectattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(vm, &value, args, true, false)
 }
 
 fn select_items(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     value: &Value,
     mut args: Args,
     by_attribute: bool,
     wanted: bool,
 ) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let path = if by_attribute {
         if args.positional.is_empty() {
             return generator(
@@ -130,8 +112,8 @@ fn select_items(
     };
     let test: Option<Value> = (!args.positional.is_empty()).then(|| args.positional.remove(0));
     let arguments = args.positional.len() + args.named.len();
-    apply_to_each(interpreter, value, arguments, |interpreter, item| {
-        let subject = path.of(interpreter, &item)?;
+    apply_to_each(vm, value, arguments, |vm, item| {
+        let subject = path.of(vm, &item)?;
         let holds = match &test {
             None => subject.is_true(),
             Some(name) => {
@@ -139,7 +121,7 @@ fn select_items(
                 let test = test.ok_or_else(|| {
                     TemplateError::unsupported(format!("No test named {name:?}."))
                 })?;
-                test(interpreter, &subject, args.clone())?
+                test(vm, &subject, args.clone())?
             }
         };
         Ok((holds == wanted).then_some(item))

@@ -10,11 +10,10 @@ use super::sorting::{AttributePath, charge_working_memory, is_set};
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::methods;
 use crate::jinja::builtins::methods::pairs;
-use crate::jinja::error::{ErrorKind, Result, TemplateError};
+use crate::jinja::error::{ErrorKind, Result, TemplateError, type_error};
 use crate::jinja::syntax::ast::Arithmetic;
 use crate::jinja::value::runtime::{Generator, Object};
-use crate::jinja::value::{Undefined, Value};
-use crate::jinja::value::{compare, iterate};
+use crate::jinja::value::{Undefined, Value, compare, iterate};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 use crate::jinja::vm::{attribute, operators};
@@ -32,9 +31,9 @@ pub(super) fn generator(
     }
 }
 
-pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn unique(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let items = match iterate::items(&budget, &value) {
         Ok(items) => items,
@@ -44,7 +43,7 @@ pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     let mut seen: HashMap<u64, Vec<Value>> = HashMap::new();
     let mut kept = Vec::new();
     for item in items {
-        match is_new(interpreter, &mut seen, &path, &item) {
+        match is_new(vm, &mut seen, &path, &item) {
             Ok(true) => kept.push(item),
             Ok(false) => {}
             Err(error) => return generator(&budget, kept, Some(error)),
@@ -54,13 +53,13 @@ pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args
 }
 
 fn is_new(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     seen: &mut HashMap<u64, Vec<Value>>,
     path: &AttributePath,
     item: &Value,
 ) -> Result<bool> {
-    let key = path.of(interpreter, item)?;
-    let budget = &interpreter.budget;
+    let key = path.of(vm, item)?;
+    let budget = &vm.budget;
     let known = seen.entry(compare::hash(budget, &key)?).or_default();
     for other in known.iter() {
         if compare::equal(budget, other, &key)? {
@@ -71,27 +70,27 @@ fn is_new(
     Ok(true)
 }
 
-pub(super) fn min(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    extreme(interpreter, value, args, "min", Ordering::Less)
+pub(super) fn min(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    extreme(vm, value, args, "min", Ordering::Less)
 }
 
-pub(super) fn max(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    extreme(interpreter, value, args, "max", Ordering::Greater)
+pub(super) fn max(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    extreme(vm, value, args, "max", Ordering::Greater)
 }
 
 fn extreme(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     value: Value,
     args: Args,
     name: &str,
     wanted: Ordering,
 ) -> Result<Value> {
     let [case_sensitive, attribute] = args.bind(name, ["case_sensitive", "attribute"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let mut best: Option<(Value, Value)> = None;
     for item in iterate::items(&budget, &value)? {
-        let key = path.of(interpreter, &item)?;
+        let key = path.of(vm, &item)?;
         let better = match &best {
             None => true,
             Some((known, _)) => {
@@ -109,40 +108,40 @@ fn extreme(
     ))
 }
 
-pub(super) fn sum(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn sum(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [attribute, start] = args.bind("sum", ["attribute", "start"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
     let mut total = start.unwrap_or(Value::Int(0));
     if total.as_text().is_some() {
-        return Err(TemplateError::value("sum() can't sum strings [use ''.join(seq) instead]"));
+        return type_error("sum() can't sum strings [use ''.join(seq) instead]");
     }
     for item in iterate::items(&budget, &value)? {
-        let item = path.of(interpreter, &item)?;
-        total = operators::arithmetic(interpreter, Arithmetic::Add, &total, &item)?;
+        let item = path.of(vm, &item)?;
+        total = operators::arithmetic(vm, Arithmetic::Add, &total, &item)?;
     }
     Ok(total)
 }
 
-pub(super) fn first(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn first(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("first")?;
     let first = match &value {
         Value::Object(object) => match &**object {
             Object::Generator(generator) => generator.next()?,
-            _ => iterate::items(&interpreter.budget, &value)?.into_iter().next(),
+            _ => iterate::items(&vm.budget, &value)?.into_iter().next(),
         },
         Value::List(list) | Value::Tuple(list) => list.get(0),
         Value::Text(text) => {
             text.chars().next().map(|c| Value::Text(text.slice(0..c.len_utf8()).with_safe(false)))
         }
-        other => iterate::items(&interpreter.budget, other)?.into_iter().next(),
+        other => iterate::items(&vm.budget, other)?.into_iter().next(),
     };
     Ok(first.unwrap_or_else(|| {
         Value::undefined(Undefined::Other("No first item, sequence was empty."))
     }))
 }
 
-pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn last(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("last")?;
     let last = match &value {
         Value::List(list) | Value::Tuple(list) => {
@@ -151,7 +150,7 @@ pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
         Value::Text(text) => text.chars().next_back().map(|c| {
             Value::Text(text.slice(text.len() - c.len_utf8()..text.len()).with_safe(false))
         }),
-        other => iterate::items(&interpreter.budget, reversible(other)?)?.pop(),
+        other => iterate::items(&vm.budget, reversible(other)?)?.pop(),
     };
     Ok(last
         .unwrap_or_else(|| Value::undefined(Undefined::Other("No last item, sequence was empty."))))
@@ -161,21 +160,21 @@ pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
 fn reversible(value: &Value) -> Result<&Value> {
     match value {
         Value::Object(object) if matches!(**object, Object::Loop(_) | Object::Generator(_)) => {
-            Err(TemplateError::value(format!("'{}' object is not reversible", value.type_name())))
+            type_error(format!("'{}' object is not reversible", value.type_name()))
         }
         other => Ok(other),
     }
 }
 
-pub(super) fn list(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn list(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("list")?;
-    let items = iterate::items(&interpreter.budget, &value)?;
-    Value::list(&interpreter.budget, items)
+    let items = iterate::items(&vm.budget, &value)?;
+    Value::list(&vm.budget, items)
 }
 
-pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn items(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("items")?;
-    let budget = &interpreter.budget;
+    let budget = &vm.budget;
     match &value {
         Value::Undefined(_) => generator(budget, Vec::new(), None),
         Value::Dict(dict) => generator(budget, pairs(budget, dict)?, None),
@@ -187,13 +186,9 @@ pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     }
 }
 
-pub(super) fn reverse(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn reverse(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("reverse")?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let type_name = match &value {
         Value::Text(_) => {
             return operators::slice(&budget, &value, &[Value::None, Value::None, Value::Int(-1)]);
@@ -208,7 +203,7 @@ pub(super) fn reverse(
         Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Unsupported) => {
             return Err(error);
         }
-        Err(_) => return Err(TemplateError::value("argument must be iterable")),
+        Err(_) => return type_error("argument must be iterable"),
     };
     items.reverse();
     // A value without an end becomes a list.
@@ -220,9 +215,9 @@ pub(super) fn reverse(
     Ok(Value::object(Generator::object(&budget, items, None, type_name)?))
 }
 
-pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn batch(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"], 1)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     // No batch reaches a count that is not an integer.
     let count = match count {
         Some(Value::Float(number)) if number.fract() == 0.0 => number.to_i64(),
@@ -254,9 +249,9 @@ pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     generator(&budget, batches, None)
 }
 
-pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn slice(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [count, fill] = args.bind("slice", ["slices", "fill_with"], 1)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let fill = fill.filter(|fill| !fill.is_none());
     let count = integer(&count.unwrap_or(Value::None))?;
     let items = match iterate::items(&budget, &value) {
@@ -288,14 +283,14 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     generator(&budget, slices, None)
 }
 
-pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn attr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [name] = args.bind("attr", ["name"], 1)?;
     let Some(Value::Text(name)) = name else {
-        return Err(TemplateError::value("attribute name must be string"));
+        return type_error("attribute name must be string");
     };
     if !methods::is_unsafe(&value, &name) {
         value.defined()?;
     }
-    let found = attribute::own_attribute(interpreter, &value, &name)?;
+    let found = attribute::own_attribute(vm, &value, &name)?;
     Ok(found.unwrap_or_else(|| Value::undefined(Undefined::Attribute(value.owner_name(), name))))
 }

@@ -4,53 +4,43 @@ use std::rc::Rc;
 
 use super::sorting::AttributePath;
 use crate::jinja::builtins::{format as formatting, methods, pprint as pretty};
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::jinja::unicode;
-use crate::jinja::value::Value;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{iterate, markup, print};
+use crate::jinja::value::{Value, iterate, markup, print};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `soft_str(value)`: a string; markup stays markup.
-fn soft_str(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
-    print::text(&interpreter.budget, value)
+fn soft_str(vm: &Interpreter<'_>, value: &Value) -> Result<Text> {
+    print::text(&vm.budget, value)
 }
 
-fn cased(
-    interpreter: &mut Interpreter<'_>,
-    value: &Value,
-    args: Args,
-    name: &str,
-) -> Result<Value> {
+fn cased(vm: &mut Interpreter<'_>, value: &Value, args: Args, name: &str) -> Result<Value> {
     args.expect_none(name)?;
-    let text = soft_str(interpreter, value)?;
-    let changed = methods::changed_case(&interpreter.budget, &text, name)?;
+    let text = soft_str(vm, value)?;
+    let changed = methods::changed_case(&vm.budget, &text, name)?;
     Ok(Value::Text(changed.unwrap_or(text)))
 }
 
-pub(super) fn upper(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    cased(interpreter, &value, args, "upper")
+pub(super) fn upper(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    cased(vm, &value, args, "upper")
 }
 
-pub(super) fn lower(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    cased(interpreter, &value, args, "lower")
+pub(super) fn lower(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    cased(vm, &value, args, "lower")
 }
 
-pub(super) fn capitalize(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
-    cased(interpreter, &value, args, "capitalize")
+pub(super) fn capitalize(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    cased(vm, &value, args, "capitalize")
 }
 
 /// The title case of Jinja2: words start after whitespace, hyphens and opening brackets.
-pub(super) fn title(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn title(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("title")?;
-    let text = soft_str(interpreter, &value)?;
+    let text = soft_str(vm, &value)?;
     let mut starts = true;
-    let titled = text.map_chars(&interpreter.budget, |_, c, out| {
+    let titled = text.map_chars(&vm.budget, |_, c, out| {
         let separates = unicode::is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
         if separates {
             out.push(c);
@@ -64,11 +54,11 @@ pub(super) fn title(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     Ok(Value::Text(titled.with_safe(false)))
 }
 
-pub(super) fn string(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn string(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("string")?;
     // The whole container becomes text, so a probe counts all of it as read.
     note_all(&value, 0);
-    Ok(Value::Text(soft_str(interpreter, &value)?))
+    Ok(Value::Text(soft_str(vm, &value)?))
 }
 
 fn note_all(value: &Value, depth: usize) {
@@ -86,59 +76,47 @@ fn note_all(value: &Value, depth: usize) {
     }
 }
 
-pub(super) fn safe(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn safe(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("safe")?;
-    Ok(Value::Text(soft_str(interpreter, &value)?.with_safe(true)))
+    Ok(Value::Text(soft_str(vm, &value)?.with_safe(true)))
 }
 
-pub(super) fn escape(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn escape(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("escape")?;
-    Ok(Value::Text(markup::escape(&interpreter.budget, &value)?))
+    Ok(Value::Text(markup::escape(&vm.budget, &value)?))
 }
 
-pub(super) fn forceescape(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn forceescape(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("forceescape")?;
-    let text = soft_str(interpreter, &value)?;
-    Ok(Value::Text(markup::force_escape(&interpreter.budget, &text)?))
+    let text = soft_str(vm, &value)?;
+    Ok(Value::Text(markup::force_escape(&vm.budget, &text)?))
 }
 
-pub(super) fn striptags(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn striptags(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("striptags")?;
-    let text = soft_str(interpreter, &value)?;
-    Ok(Value::Text(methods::strip_tags(&interpreter.budget, &text)?))
+    let text = soft_str(vm, &value)?;
+    Ok(Value::Text(methods::strip_tags(&vm.budget, &text)?))
 }
 
-pub(super) fn trim(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn trim(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [chars] = args.bind("trim", ["chars"], 0)?;
-    let text = soft_str(interpreter, &value)?;
-    interpreter.budget.step_bytes(text.len())?;
-    methods::trim(&interpreter.budget, &text, chars)
+    let text = soft_str(vm, &value)?;
+    vm.budget.step_bytes(text.len())?;
+    methods::trim(&vm.budget, &text, chars)
 }
 
-pub(super) fn replace(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn replace(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [old, new, count] = args.bind("replace", ["old", "new", "count"], 2)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let count = match count.filter(|count| !count.is_none()) {
         Some(count) => usize::try_from(integer(&count)?).ok(),
         None => None,
     };
-    let text = soft_str(interpreter, &value)?;
+    let text = soft_str(vm, &value)?;
     let old = print::text(&budget, &old.unwrap_or(Value::None))?;
     let new = print::text(&budget, &new.unwrap_or(Value::None))?;
     budget.step_bytes(text.len())?;
-    if !interpreter.autoescape {
+    if !vm.autoescape {
         return Ok(Value::Text(
             methods::replace(&budget, &text, &old, &new, count)?.with_safe(false),
         ));
@@ -153,9 +131,9 @@ pub(super) fn replace(
     Ok(Value::Text(methods::replace(&budget, &text, &old, &new, count)?.with_safe(text.is_safe())))
 }
 
-pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn join(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [separator, attribute] = args.bind("join", ["d", "attribute"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let items = iterate::items(&budget, &value)?;
     let _working_memory = budget.charge_values(items.len().saturating_mul(2))?;
     let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
@@ -166,10 +144,10 @@ pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     let mut texts = Vec::with_capacity(items.len());
     for item in &items {
         budget.step(1)?;
-        let item = path.of(interpreter, item)?;
+        let item = path.of(vm, item)?;
         texts.push(print::text(&budget, &item)?);
     }
-    let markup = interpreter.autoescape && (separator.is_safe() || texts.iter().any(Text::is_safe));
+    let markup = vm.autoescape && (separator.is_safe() || texts.iter().any(Text::is_safe));
     let mut out = TextBuilder::new(&budget);
     for (index, text) in texts.iter().enumerate() {
         if markup {
@@ -187,14 +165,12 @@ pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     Ok(Value::Text(out.finish()?.with_safe(markup)))
 }
 
-pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
-    let template = soft_str(interpreter, &value)?;
+pub(super) fn format(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&vm.budget);
+    let template = soft_str(vm, &value)?;
     let value = match (args.positional.is_empty(), args.named.is_empty()) {
         (false, false) => {
-            return Err(TemplateError::value(
-                "can't handle positional and keyword arguments at the same time",
-            ));
+            return type_error("can't handle positional and keyword arguments at the same time");
         }
         (_, true) => Value::tuple(&budget, args.positional)?,
         (true, false) => {
@@ -203,20 +179,20 @@ pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args
             Value::dict(&budget, entries)?
         }
     };
-    formatting::percent(interpreter, &template, &value)
+    formatting::percent(vm, &template, &value)
 }
 
-pub(super) fn center(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn center(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [width] = args.bind("center", ["width"], 0)?;
     let width = width.map_or(Ok(80), |width| integer(&width))?;
-    let text = soft_str(interpreter, &value)?;
+    let text = soft_str(vm, &value)?;
     let width = usize::try_from(width).unwrap_or(0);
-    Ok(Value::Text(methods::pad(&interpreter.budget, &text, "center", width, ' ')?))
+    Ok(Value::Text(methods::pad(&vm.budget, &text, "center", width, ' ')?))
 }
 
-pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn indent(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [width, first, blank] = args.bind("indent", ["width", "first", "blank"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let indention = match width {
         None => Text::plain(&budget, "    ")?,
         Some(Value::Text(text)) => text,
@@ -230,10 +206,10 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     let text = match value.defined()? {
         Value::Text(text) => text.clone(),
         other => {
-            return Err(TemplateError::value(format!(
+            return type_error(format!(
                 "unsupported operand type(s) for +=: '{}' and 'str'",
                 other.type_name()
-            )));
+            ));
         }
     };
     let indention = if text.is_safe() { indention.with_safe(true) } else { indention };
@@ -257,14 +233,10 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-pub(super) fn truncate(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn truncate(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [length, killwords, end, leeway] =
         args.bind("truncate", ["length", "killwords", "end", "leeway"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let count = i64::try_from(iterate::length(&budget, &value)?).unwrap_or(i64::MAX);
     let length = length.map_or(Ok(255), |length| integer(&length))?;
     let leeway =
@@ -272,28 +244,25 @@ pub(super) fn truncate(
     let end = match end {
         Some(Value::Text(end)) => end,
         Some(other) => {
-            return Err(TemplateError::value(format!(
-                "object of type '{}' has no len()",
-                other.type_name()
-            )));
+            return type_error(format!("object of type '{}' has no len()", other.type_name()));
         }
         None => Text::plain(&budget, "...")?,
     };
     let end_length = i64::try_from(end.char_count()).unwrap_or(i64::MAX);
     if length < end_length {
-        return Err(TemplateError::value(format!("expected length >= {end_length}, got {length}")));
+        return type_error(format!("expected length >= {end_length}, got {length}"));
     }
     if leeway < 0 {
-        return Err(TemplateError::value(format!("expected leeway >= 0, got {leeway}")));
+        return type_error(format!("expected leeway >= 0, got {leeway}"));
     }
     if count <= length.saturating_add(leeway) {
         return Ok(value);
     }
     let Value::Text(text) = value else {
-        return Err(TemplateError::value(format!(
+        return type_error(format!(
             "can only concatenate {0} (not \"str\") to {0}",
             value.type_name()
-        )));
+        ));
     };
     let keep = usize::try_from(length - end_length).unwrap_or(0);
     let mut kept = text.slice(0..text.byte_of_char(keep));
@@ -308,14 +277,10 @@ pub(super) fn truncate(
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-pub(super) fn wordcount(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn wordcount(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("wordcount")?;
-    let text = soft_str(interpreter, &value)?;
-    interpreter.budget.step_bytes(text.len())?;
+    let text = soft_str(vm, &value)?;
+    vm.budget.step_bytes(text.len())?;
     let words = text
         .split(|c: char| !(c.is_alphanumeric() || c == '_'))
         .filter(|word| !word.is_empty())
@@ -323,13 +288,9 @@ pub(super) fn wordcount(
     Ok(Value::count(words))
 }
 
-pub(super) fn urlencode(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn urlencode(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("urlencode")?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let pairs = match &value {
         Value::Dict(dict) => {
             budget.step(dict.len() as u64)?;
@@ -342,7 +303,7 @@ pub(super) fn urlencode(
         | Value::Big(_)
         | Value::Float(_)
         | Value::Bool(_) => {
-            let text = soft_str(interpreter, &value)?;
+            let text = soft_str(vm, &value)?;
             return Ok(Value::Text(quoted(&text, &budget, false)?));
         }
         other => {
@@ -351,10 +312,10 @@ pub(super) fn urlencode(
                 match iterate::items(&budget, &pair)?.as_slice() {
                     [key, value] => pairs.push((key.clone(), value.clone())),
                     items => {
-                        return Err(TemplateError::value(format!(
+                        return type_error(format!(
                             "not enough values to unpack (expected 2, got {})",
                             items.len()
-                        )));
+                        ));
                     }
                 }
             }
@@ -367,9 +328,9 @@ pub(super) fn urlencode(
         if index > 0 {
             out.push("&")?;
         }
-        out.push_text(&quoted(&soft_str(interpreter, key)?, &budget, true)?)?;
+        out.push_text(&quoted(&soft_str(vm, key)?, &budget, true)?)?;
         out.push("=")?;
-        out.push_text(&quoted(&soft_str(interpreter, value)?, &budget, true)?)?;
+        out.push_text(&quoted(&soft_str(vm, value)?, &budget, true)?)?;
     }
     Ok(Value::Text(out.finish()?))
 }
@@ -388,13 +349,9 @@ fn quoted(text: &Text, budget: &Rc<crate::jinja::budget::Budget>, query: bool) -
     Ok(quoted.with_safe(false))
 }
 
-pub(super) fn xmlattr(
-    interpreter: &mut Interpreter<'_>,
-    value: Value,
-    args: Args,
-) -> Result<Value> {
+pub(super) fn xmlattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [autospace] = args.bind("xmlattr", ["autospace"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let Value::Dict(dict) = value.defined()? else {
         return Err(TemplateError::undefined(format!(
             "'{}' has no attribute 'items'",
@@ -408,12 +365,10 @@ pub(super) fn xmlattr(
             continue;
         }
         let Value::Text(name) = key else {
-            return Err(TemplateError::value("expected string or bytes-like object"));
+            return type_error("expected string or bytes-like object");
         };
         if name.contains([' ', '\t', '\n', '\r', '\u{b}', '\u{c}', '/', '>', '=']) {
-            return Err(TemplateError::value(format!(
-                "Invalid character in attribute name: {key:?}"
-            )));
+            return type_error(format!("Invalid character in attribute name: {key:?}"));
         }
         if autospace || out.len() > 0 {
             out.push(" ")?;
@@ -423,10 +378,10 @@ pub(super) fn xmlattr(
         out.push_text(&markup::escape(&budget, value)?)?;
         out.push("\"")?;
     }
-    Ok(Value::Text(out.finish()?.with_safe(interpreter.autoescape)))
+    Ok(Value::Text(out.finish()?.with_safe(vm.autoescape)))
 }
 
-pub(super) fn pprint(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn pprint(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("pprint")?;
-    Ok(Value::Text(pretty::pprint(&interpreter.budget, &value)?))
+    Ok(Value::Text(pretty::pprint(&vm.budget, &value)?))
 }

@@ -4,26 +4,25 @@ use std::rc::Rc;
 
 use super::repr;
 use super::spec::write_value;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::jinja::quote::quoted_string;
-use crate::jinja::value::Value;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{markup, print};
+use crate::jinja::value::{Value, markup, print};
 use crate::jinja::vm::attribute;
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `template.format(*positional, **named)`
 pub(crate) fn format(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     template: &Text,
     positional: Vec<Value>,
     named: Value,
 ) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let mut out = TextBuilder::new(&budget);
     let mut arguments =
         FormatArguments { positional, named, next: Some(0), safe: template.is_safe() };
-    write_format(interpreter, &mut out, template, &mut arguments, 2)?;
+    write_format(vm, &mut out, template, &mut arguments, 2)?;
     Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
 }
 
@@ -38,14 +37,14 @@ struct FormatArguments {
 }
 
 fn write_format(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     out: &mut TextBuilder,
     template: &Text,
     arguments: &mut FormatArguments,
     depth: usize,
 ) -> Result<()> {
     if depth == 0 {
-        return Err(TemplateError::value("Max string recursion exceeded"));
+        return type_error("Max string recursion exceeded");
     }
     let source = template.as_str();
     let mut at = 0;
@@ -59,7 +58,7 @@ fn write_format(
             continue;
         }
         if brace == "}" {
-            return Err(TemplateError::value("Single '}' encountered in format string"));
+            return type_error("Single '}' encountered in format string");
         }
         let field_start = at + 1;
         let mut open = 1usize;
@@ -77,23 +76,23 @@ fn write_format(
             } else {
                 "expected '}' before end of string"
             };
-            return Err(TemplateError::value(message));
+            return type_error(message);
         };
         let field = template.slice(field_start..field_start + length);
         at = field_start + length + 1;
-        write_field(interpreter, out, &field, arguments, depth)?;
+        write_field(vm, out, &field, arguments, depth)?;
     }
     out.push_text(&template.slice(at..source.len()))
 }
 
 fn write_field(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     out: &mut TextBuilder,
     field: &Text,
     arguments: &mut FormatArguments,
     depth: usize,
 ) -> Result<()> {
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     let source = field.as_str();
     let name_end = source.find(['!', ':']).unwrap_or(source.len());
     let (name, rest) = source.split_at(name_end);
@@ -101,33 +100,29 @@ fn write_field(
         Some(rest) => {
             let mut chars = rest.chars();
             let Some(conversion) = chars.next() else {
-                return Err(TemplateError::value(
-                    "end of string while looking for conversion specifier",
-                ));
+                return type_error("end of string while looking for conversion specifier");
             };
             let spec = chars.as_str();
             match spec.strip_prefix(':') {
                 Some(spec) => (Some(conversion), spec),
                 None if spec.is_empty() => (Some(conversion), spec),
-                None => {
-                    return Err(TemplateError::value("expected ':' after conversion specifier"));
-                }
+                None => return type_error("expected ':' after conversion specifier"),
             }
         }
         None => (None, rest.strip_prefix(':').unwrap_or(rest)),
     };
-    let value = lookup(interpreter, name, arguments)?;
+    let value = lookup(vm, name, arguments)?;
     let value = match conversion {
         None => value,
         Some('s') => Value::Text(print::text(&budget, &value)?),
         Some(kind @ ('r' | 'a')) => Value::Text(repr(&budget, &value, kind == 'a')?),
         Some(other) => {
-            return Err(TemplateError::value(format!("Unknown conversion specifier '{other}'")));
+            return type_error(format!("Unknown conversion specifier '{other}'"));
         }
     };
     let spec_text = if spec.contains(['{', '}']) {
         let mut expanded = TextBuilder::new(&budget);
-        write_format(interpreter, &mut expanded, &field.part(spec), arguments, depth - 1)?;
+        write_format(vm, &mut expanded, &field.part(spec), arguments, depth - 1)?;
         expanded.finish()?
     } else {
         field.part(spec)
@@ -142,29 +137,25 @@ fn write_field(
 }
 
 /// The value that a field names: `0`, `name`, `name.attribute`, `name[element]`.
-fn lookup(
-    interpreter: &mut Interpreter<'_>,
-    name: &str,
-    arguments: &mut FormatArguments,
-) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+fn lookup(vm: &mut Interpreter<'_>, name: &str, arguments: &mut FormatArguments) -> Result<Value> {
+    let budget = Rc::clone(&vm.budget);
     let first_end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, rest) = name.split_at(first_end);
     // Only a bare number switches to manual numbering.
     let index = if name.is_empty() {
         let Some(next) = arguments.next else {
-            return Err(TemplateError::value(
+            return type_error(
                 "cannot switch from manual field specification to automatic field numbering",
-            ));
+            );
         };
         arguments.next = Some(next + 1);
         Some(next)
     } else if !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit()) {
         if rest.is_empty() {
             if arguments.next.is_some_and(|next| next > 0) {
-                return Err(TemplateError::value(
+                return type_error(
                     "cannot switch from automatic field numbering to manual field specification",
-                ));
+                );
             }
             arguments.next = None;
         }
@@ -195,44 +186,40 @@ fn lookup(
             found.ok_or_else(|| TemplateError::value(quoted_string(first)))?
         }
     };
-    follow(interpreter, value, rest)
+    follow(vm, value, rest)
 }
 
 /// Resolves the attributes and elements after the first name of a field.
-fn follow(interpreter: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+fn follow(vm: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<Value> {
+    let budget = Rc::clone(&vm.budget);
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
             let end = after.find(['.', '[']).unwrap_or(after.len());
             let (name, after) = after.split_at(end);
             if name.is_empty() {
-                return Err(TemplateError::value("Empty attribute in format string"));
+                return type_error("Empty attribute in format string");
             }
             let name = Text::plain(&budget, name)?;
-            value = attribute::attribute(interpreter, &value, &name, |_| name.clone())?;
+            value = attribute::attribute(vm, &value, &name, |_| name.clone())?;
             rest = after;
         } else if let Some(after) = rest.strip_prefix('[') {
             let Some((key, after)) = after.split_once(']') else {
-                return Err(TemplateError::value("Missing ']' in format string"));
+                return type_error("Missing ']' in format string");
             };
             if key.is_empty() {
-                return Err(TemplateError::value("Empty attribute in format string"));
+                return type_error("Empty attribute in format string");
             }
             let key = match key.parse::<i64>() {
                 Ok(index) if key.bytes().all(|byte| byte.is_ascii_digit()) => Value::Int(index),
                 _ => Value::text(&budget, key)?,
             };
-            value = attribute::item(interpreter, &value, &key)?;
+            value = attribute::item(vm, &value, &key)?;
             if !after.is_empty() && !after.starts_with(['.', '[']) {
-                return Err(TemplateError::value(
-                    "Only '.' or '[' may follow ']' in format field specifier",
-                ));
+                return type_error("Only '.' or '[' may follow ']' in format field specifier");
             }
             rest = after;
         } else {
-            return Err(TemplateError::value(
-                "Only '.' or '[' may follow ']' in format field specifier",
-            ));
+            return type_error("Only '.' or '[' may follow ']' in format field specifier");
         }
     }
     Ok(value)

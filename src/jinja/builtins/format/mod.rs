@@ -10,10 +10,9 @@ pub(crate) use percent::percent;
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::value::Value;
-use crate::jinja::value::print;
+use crate::jinja::error::{Result, limit_error};
 use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{Value, print};
 
 /// The layout of one value, with the flags of both styles.
 #[derive(Debug, Default, Clone)]
@@ -56,7 +55,7 @@ pub(crate) fn float_digits(
 ) -> Result<String> {
     budget.can_allocate(precision)?;
     if precision > 10_000 {
-        return Err(TemplateError::limit("a float is printed with more than 10000 digits"));
+        return limit_error("a float is printed with more than 10000 digits");
     }
     let upper = kind.is_ascii_uppercase();
     let text = if number.is_nan() {

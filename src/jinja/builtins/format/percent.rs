@@ -6,12 +6,11 @@ use num_traits::Signed;
 
 use super::{FormatSpec, float_digits, pad_number, pad_text, repr};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::jinja::quote::quoted_string;
-use crate::jinja::value::Value;
 use crate::jinja::value::dict::Dict;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{iterate, markup, number, print};
+use crate::jinja::value::{Value, iterate, markup, number, print};
 use crate::jinja::vm::arguments::integer;
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -50,12 +49,8 @@ struct Conversion {
 }
 
 /// `template % value`
-pub(crate) fn percent(
-    interpreter: &mut Interpreter<'_>,
-    template: &Text,
-    value: &Value,
-) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+pub(crate) fn percent(vm: &mut Interpreter<'_>, template: &Text, value: &Value) -> Result<Value> {
+    let budget = Rc::clone(&vm.budget);
     let mut arguments = PercentArguments {
         values: match value {
             Value::Tuple(_) => iterate::items(&budget, value)?,
@@ -90,7 +85,7 @@ pub(crate) fn percent(
     let keyed =
         matches!(value, Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_));
     if arguments.used < arguments.values.len() && !keyed {
-        return Err(TemplateError::value("not all arguments converted during string formatting"));
+        return type_error("not all arguments converted during string formatting");
     }
     Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
 }
@@ -135,7 +130,7 @@ fn parse_conversion(
     }
     next_if(&mut rest, |c| matches!(c, 'h' | 'l' | 'L'));
     let Some(kind) = next_if(&mut rest, |_| true) else {
-        return Err(TemplateError::value("incomplete format"));
+        return type_error("incomplete format");
     };
     if zero && spec.align.is_none() && !matches!(kind, 's' | 'r' | 'a' | 'c') {
         (spec.fill, spec.align) = (Some('0'), Some('='));
@@ -173,15 +168,15 @@ fn keyed_value<'s>(
         }
         depth == 0
     });
-    let Some((end, _)) = end else { return Err(TemplateError::value("incomplete format key")) };
+    let Some((end, _)) = end else { return type_error("incomplete format key") };
     let Some(mapping) = &arguments.mapping else {
-        return Err(TemplateError::value("format requires a mapping"));
+        return type_error("format requires a mapping");
     };
     let key = &source[1..end];
     budget.step_bytes(key.len())?;
     match mapping.get_name(key) {
         Some(value) => Ok((value.clone(), &source[end + 1..])),
-        None => Err(TemplateError::value(quoted_string(key))),
+        None => type_error(quoted_string(key)),
     }
 }
 
@@ -222,11 +217,11 @@ fn convert(
             )?;
             pad_number(out, number.is_sign_negative() && !number.is_nan(), "", &digits, &spec)
         }
-        other => Err(TemplateError::value(format!(
+        other => type_error(format!(
             "unsupported format character '{other}' (0x{:x}) at index {}",
             u32::from(other),
             template.len().saturating_sub(1)
-        ))),
+        )),
     }
 }
 
@@ -234,7 +229,7 @@ fn convert(
 fn character(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     match value {
         Value::Text(text) if text.char_count() == 1 => Ok(text.clone()),
-        Value::Text(_) => Err(TemplateError::value("%c requires int or char")),
+        Value::Text(_) => type_error("%c requires int or char"),
         other => {
             let code =
                 integer(other).map_err(|_| TemplateError::value("%c requires int or char"))?;
@@ -257,10 +252,10 @@ fn decimal_integer(
         other => number::big(other),
     };
     let Some(number) = number else {
-        return Err(TemplateError::value(format!(
+        return type_error(format!(
             "%{kind} format: a real number is required, not {}",
             value.type_name()
-        )));
+        ));
     };
     spec.kind = Some('d');
     let digits = at_least(budget, number::digits(&number.abs())?, spec.precision)?;
@@ -275,10 +270,10 @@ fn radix_integer(
     spec: &FormatSpec,
 ) -> Result<()> {
     let Some(number) = number::big(value) else {
-        return Err(TemplateError::value(format!(
+        return type_error(format!(
             "%{kind} format: an integer is required, not {}",
             value.type_name()
-        )));
+        ));
     };
     let digits = match kind {
         'x' => number.abs().to_str_radix(16),

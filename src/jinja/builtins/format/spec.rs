@@ -9,10 +9,9 @@ use num_traits::{Signed, ToPrimitive};
 
 use super::{FormatSpec, float_digits, pad_number, pad_text};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::value::Value;
+use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{number, print};
+use crate::jinja::value::{Value, number, print};
 
 /// Parses a format specification. `default_align` depends on the type of the value.
 fn parse_spec(text: &str, default_align: char) -> Result<FormatSpec> {
@@ -44,7 +43,7 @@ fn parse_spec(text: &str, default_align: char) -> Result<FormatSpec> {
     }
     spec.kind = chars.next();
     if chars.next().is_some() {
-        return Err(TemplateError::value("Invalid format specifier"));
+        return type_error("Invalid format specifier");
     }
     spec.align = spec.align.or(Some(default_align));
     Ok(spec)
@@ -82,10 +81,10 @@ pub(super) fn write_value(
             }
             Some(other) => Err(unknown_kind(value, other)),
         },
-        other => Err(TemplateError::value(format!(
+        other => type_error(format!(
             "unsupported format string passed to {}.__format__",
             other.type_name()
-        ))),
+        )),
     }
 }
 
@@ -101,23 +100,21 @@ fn write_text(out: &mut TextBuilder, text: &Text, spec: &FormatSpec) -> Result<(
         return Err(unknown_kind(&Value::Text(text.clone()), kind));
     }
     if let Some(separator) = spec.grouping {
-        return Err(TemplateError::value(format!("Cannot specify '{separator}' with 's'.")));
+        return type_error(format!("Cannot specify '{separator}' with 's'."));
     }
     if spec.alternate {
-        return Err(TemplateError::value(
-            "Alternate form (#) not allowed in string format specifier",
-        ));
+        return type_error("Alternate form (#) not allowed in string format specifier");
     }
     if spec.plain_zero {
-        return Err(TemplateError::value(
+        return type_error(
             "Negative zero coercion (z) not allowed in format specifier with string",
-        ));
+        );
     }
     if spec.sign.is_some() {
-        return Err(TemplateError::value("Sign not allowed in string format specifier"));
+        return type_error("Sign not allowed in string format specifier");
     }
     if spec.align == Some('=') {
-        return Err(TemplateError::value("'=' alignment not allowed in string format specifier"));
+        return type_error("'=' alignment not allowed in string format specifier");
     }
     pad_text(out, text, spec)
 }
@@ -132,14 +129,14 @@ fn write_integer(
     let number = number::big(value).unwrap_or_default();
     match (kind, spec.grouping) {
         ('b' | 'o' | 'x' | 'X' | 'c', Some(',')) | ('c' | 'n', Some(_)) => {
-            return Err(TemplateError::value(format!("Cannot specify a separator with '{kind}'.")));
+            return type_error(format!("Cannot specify a separator with '{kind}'."));
         }
         _ => {}
     }
     match kind {
-        'c' if spec.sign.is_some() || spec.alternate => Err(TemplateError::value(
-            "Sign or alternate form not allowed with integer format specifier 'c'",
-        )),
+        'c' if spec.sign.is_some() || spec.alternate => {
+            type_error("Sign or alternate form not allowed with integer format specifier 'c'")
+        }
         'd' | 'n' => integer(out, &number, 10, "", spec),
         'b' => integer(out, &number, 2, "0b", spec),
         'o' => integer(out, &number, 8, "0o", spec),
@@ -165,12 +162,12 @@ fn integer(
     spec: FormatSpec,
 ) -> Result<()> {
     if spec.precision.is_some() {
-        return Err(TemplateError::value("Precision not allowed in integer format specifier"));
+        return type_error("Precision not allowed in integer format specifier");
     }
     if spec.plain_zero {
-        return Err(TemplateError::value(
+        return type_error(
             "Negative zero coercion (z) not allowed in format specifier with integer",
-        ));
+        );
     }
     let mut digits =
         if radix == 10 { number::digits(&number.abs())? } else { number.abs().to_str_radix(radix) };

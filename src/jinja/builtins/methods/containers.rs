@@ -3,12 +3,11 @@
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, type_error};
 use crate::jinja::value::dict::Dict;
 use crate::jinja::value::runtime::{Object, ViewKind};
 use crate::jinja::value::text::Text;
-use crate::jinja::value::{Value, ValueList};
-use crate::jinja::value::{compare, iterate};
+use crate::jinja::value::{Value, ValueList, compare, iterate};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -54,19 +53,19 @@ pub(super) fn find(
     if name.as_str() == "index" {
         let mut shown = crate::jinja::value::text::TextBuilder::new(budget);
         crate::jinja::value::print::repr(&mut shown, budget, wanted, 0)?;
-        return Err(TemplateError::value(format!("{} is not in list", shown.as_str())));
+        return type_error(format!("{} is not in list", shown.as_str()));
     }
     Ok(Value::count(count))
 }
 
 pub(super) fn list(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     value: &Value,
     list: &Rc<ValueList>,
     name: &Text,
     args: Args,
 ) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+    let budget = Rc::clone(&vm.budget);
     match name.as_str() {
         "copy" => {
             args.expect_none("copy")?;
@@ -75,7 +74,7 @@ pub(super) fn list(
         "append" => {
             let [item] = args.bind("append", ["object"], 1)?;
             let item = item.unwrap_or(Value::None);
-            interpreter.track_cycle(value, &item)?;
+            vm.track_cycle(value, &item)?;
             list.change(&budget, |items| items.push(item))?;
             Ok(Value::None)
         }
@@ -83,7 +82,7 @@ pub(super) fn list(
             let [items] = args.bind("extend", ["iterable"], 1)?;
             let more = iterate::items(&budget, &items.unwrap_or(Value::None))?;
             for item in more {
-                interpreter.track_cycle(value, &item)?;
+                vm.track_cycle(value, &item)?;
                 list.change(&budget, |items| items.push(item))?;
             }
             Ok(Value::None)
@@ -92,7 +91,7 @@ pub(super) fn list(
             let [index, item] = args.bind("insert", ["index", "object"], 2)?;
             let index = integer(&index.unwrap_or(Value::None))?;
             let item = item.unwrap_or(Value::None);
-            interpreter.track_cycle(value, &item)?;
+            vm.track_cycle(value, &item)?;
             // All later items move.
             budget.step_bytes(list.len() * size_of::<Value>())?;
             list.change(&budget, |items| {
@@ -109,14 +108,14 @@ pub(super) fn list(
             let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
             let at = if index < 0 { index.saturating_add(length) } else { index };
             if length == 0 {
-                return Err(TemplateError::value("pop from empty list"));
+                return type_error("pop from empty list");
             }
             match usize::try_from(at) {
                 Ok(at) if at < list.len() => {
                     budget.step_bytes((list.len() - at) * size_of::<Value>())?;
                     list.change(&budget, |items| items.remove(at))
                 }
-                _ => Err(TemplateError::value("pop index out of range")),
+                _ => type_error("pop index out of range"),
             }
         }
         _ => sequence(&budget, list, name, args),
@@ -124,12 +123,12 @@ pub(super) fn list(
 }
 
 pub(super) fn dict(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     dict: &Rc<Dict>,
     name: &Text,
     args: Args,
 ) -> Result<Value> {
-    let budget = &interpreter.budget;
+    let budget = &vm.budget;
     match name.as_str() {
         "get" => {
             let [key, default] = args.bind("get", ["key", "default"], 1)?;

@@ -18,13 +18,10 @@ use std::rc::Rc;
 use num_traits::Signed;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::value::Value;
-use crate::jinja::value::compare;
-use crate::jinja::value::iterate;
-use crate::jinja::value::number;
-use crate::jinja::value::runtime::{GlobalFunction, Object};
+use crate::jinja::error::{Result, type_error, unsupported};
+use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::Text;
+use crate::jinja::value::{Value, compare, iterate, number};
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -45,7 +42,7 @@ pub(crate) fn has(of: &Value, name: &str) -> bool {
         Value::Object(object) => match &**object {
             Object::Loop(_) => matches!(name, "cycle" | "changed"),
             Object::Cycler { .. } => matches!(name, "next" | "reset"),
-            Object::Function(GlobalFunction::Dict) => name == "fromkeys",
+            Object::Function("dict", _) => name == "fromkeys",
             _ => false,
         },
         _ => false,
@@ -97,10 +94,10 @@ pub(crate) fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
         _ => false,
     };
     if lacks {
-        return Err(TemplateError::unsupported(format!(
+        return unsupported(format!(
             "the attribute '{name}' of '{}' is not supported",
             of.type_name()
-        )));
+        ));
     }
     Ok(())
 }
@@ -142,25 +139,20 @@ fn is_dunder(of: &Value, name: &str) -> bool {
 }
 
 /// Calls a method that the value [`has`].
-pub(crate) fn call(
-    interpreter: &mut Interpreter<'_>,
-    of: &Value,
-    name: &Text,
-    args: Args,
-) -> Result<Value> {
-    let budget = Rc::clone(&interpreter.budget);
+pub(crate) fn call(vm: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&vm.budget);
     if !args.named.is_empty() && !takes_names(of, name) {
-        return Err(TemplateError::value(format!(
+        return type_error(format!(
             "{}.{}() takes no keyword arguments",
             of.type_name(),
             name.as_str()
-        )));
+        ));
     }
     match of {
-        Value::Text(text) => self::text::call(interpreter, text, name, args),
-        Value::List(list) => containers::list(interpreter, of, list, name, args),
+        Value::Text(text) => self::text::call(vm, text, name, args),
+        Value::List(list) => containers::list(vm, of, list, name, args),
         Value::Tuple(list) => containers::sequence(&budget, list, name, args),
-        Value::Dict(dict) => containers::dict(interpreter, dict, name, args),
+        Value::Dict(dict) => containers::dict(vm, dict, name, args),
         Value::Range(_) => {
             let items = iterate::items(&budget, of)?;
             let [wanted] = args.bind(name, ["value"], 1)?;
@@ -172,14 +164,12 @@ pub(crate) fn call(
             args.expect_none(name)?;
             match name.as_str() {
                 "is_integer" => Ok(Value::Bool(number.is_finite() && number.fract() == 0.0)),
-                "as_integer_ratio" => ratio(interpreter, *number),
+                "as_integer_ratio" => ratio(vm, *number),
                 _ => Ok(of.clone()),
             }
         }
         Value::Object(object) => call_object(&budget, object, name, args),
-        other => {
-            Err(TemplateError::value(format!("'{}' object is not callable", other.type_name())))
-        }
+        other => type_error(format!("'{}' object is not callable", other.type_name())),
     }
 }
 
@@ -203,7 +193,7 @@ fn call_object(budget: &Rc<Budget>, object: &Object, name: &Text, args: Args) ->
     match (object, name.as_str()) {
         (Object::Loop(of), "cycle") => {
             if args.positional.is_empty() {
-                return Err(TemplateError::value("no items for cycling given"));
+                return type_error("no items for cycling given");
             }
             let at = of.index() % args.positional.len();
             Ok(args.positional[at].clone())
@@ -231,8 +221,8 @@ fn call_object(budget: &Rc<Budget>, object: &Object, name: &Text, args: Args) ->
             at.set(0);
             Ok(Value::None)
         }
-        (Object::Function(_), _) => containers::from_keys(budget, args),
-        _ => Err(TemplateError::value(format!("'{}' object is not callable", object.type_name()))),
+        (Object::Function(..), _) => containers::from_keys(budget, args),
+        _ => type_error(format!("'{}' object is not callable", object.type_name())),
     }
 }
 
@@ -243,12 +233,12 @@ fn takes_names(of: &Value, name: &str) -> bool {
 }
 
 /// `float.as_integer_ratio`.
-fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
+fn ratio(vm: &mut Interpreter<'_>, number: f64) -> Result<Value> {
     if number.is_nan() {
-        return Err(TemplateError::value("cannot convert NaN to integer ratio"));
+        return type_error("cannot convert NaN to integer ratio");
     }
     if number.is_infinite() {
-        return Err(TemplateError::value("cannot convert Infinity to integer ratio"));
+        return type_error("cannot convert Infinity to integer ratio");
     }
     let mut numerator = number;
     let mut power = 0u32;
@@ -256,7 +246,7 @@ fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
         numerator *= 2.0;
         power += 1;
     }
-    let budget = &interpreter.budget;
+    let budget = &vm.budget;
     let denominator = Value::charged_integer(budget, num_bigint::BigInt::from(1) << power);
     let numerator = number::truncate(budget, numerator)?;
     Value::tuple(budget, vec![numerator, denominator])

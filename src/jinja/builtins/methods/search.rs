@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use num_bigint::Sign;
 
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, type_error};
 use crate::jinja::value::Value;
 use crate::jinja::value::text::Text;
 use crate::jinja::vm::arguments::{Args, integer, string};
@@ -12,7 +12,7 @@ use crate::jinja::vm::interpreter::Interpreter;
 
 /// `startswith` and `endswith`.
 pub(super) fn has_affix(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
@@ -20,7 +20,7 @@ pub(super) fn has_affix(
     let [affix, start, end] = args.bind(name, ["prefix", "start", "end"], 1)?;
     let part = window(text, start, end)?.map(|window| text.slice(window));
     let matches = |affix: &Value| -> Result<bool> {
-        interpreter.budget.step(1)?;
+        vm.budget.step(1)?;
         let affix = string(affix, &format!("{name} first arg"))?.as_str();
         let Some(part) = &part else { return Ok(false) };
         Ok(if name == "startswith" { part.starts_with(affix) } else { part.ends_with(affix) })
@@ -36,10 +36,10 @@ pub(super) fn has_affix(
         affix @ Value::Text(_) => matches(&affix)?,
         other => {
             other.defined()?;
-            return Err(TemplateError::value(format!(
+            return type_error(format!(
                 "{name} first arg must be str or a tuple of str, not {}",
                 other.type_name()
-            )));
+            ));
         }
     };
     Ok(Value::Bool(found))
@@ -98,7 +98,7 @@ pub(super) fn locate(
         return match name {
             "count" => Ok(Value::Int(0)),
             "find" | "rfind" => Ok(Value::Int(-1)),
-            _ => Err(TemplateError::value("substring not found")),
+            _ => type_error("substring not found"),
         };
     };
     let searched = &text.as_str()[range.clone()];
@@ -118,6 +118,6 @@ pub(super) fn locate(
     match found {
         Some(at) => Ok(Value::count(text.as_str()[..range.start + at].chars().count())),
         None if name.ends_with("find") => Ok(Value::Int(-1)),
-        None => Err(TemplateError::value("substring not found")),
+        None => type_error("substring not found"),
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, type_error};
 use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::text::Text;
@@ -12,7 +12,7 @@ use crate::jinja::vm::interpreter::Interpreter;
 
 /// `split` and `rsplit`.
 pub(super) fn split(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
@@ -24,7 +24,7 @@ pub(super) fn split(
         Some(separator) => Some(string(&separator, "separator")?.clone()),
         None => None,
     };
-    split_at(&interpreter.budget, text, separator.as_ref(), limit, name == "rsplit")
+    split_at(&vm.budget, text, separator.as_ref(), limit, name == "rsplit")
 }
 
 fn split_at(
@@ -46,9 +46,7 @@ fn split_at(
         Ok(())
     };
     match separator {
-        Some(separator) if separator.is_empty() => {
-            return Err(TemplateError::value("empty separator"));
-        }
+        Some(separator) if separator.is_empty() => return type_error("empty separator"),
         Some(separator) if from_end => {
             for part in source.rsplitn(limit.saturating_add(1), separator.as_str()) {
                 push(&mut parts, part)?;
@@ -95,7 +93,7 @@ fn split_at(
 
 /// `partition` and `rpartition`.
 pub(super) fn partition(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
@@ -104,7 +102,7 @@ pub(super) fn partition(
     let separator = separator.unwrap_or(Value::None);
     let separator = string(&separator, "separator")?;
     if separator.is_empty() {
-        return Err(TemplateError::value("empty separator"));
+        return type_error("empty separator");
     }
     let from_end = name == "rpartition";
     let at = if from_end { text.rfind(separator.as_str()) } else { text.find(separator.as_str()) };
@@ -117,7 +115,7 @@ pub(super) fn partition(
         None if from_end => [empty(), empty(), text.clone()],
         None => [text.clone(), empty(), empty()],
     };
-    Value::tuple(&interpreter.budget, parts.into_iter().map(Value::Text).collect())
+    Value::tuple(&vm.budget, parts.into_iter().map(Value::Text).collect())
 }
 
 /// The lines of a text.
@@ -140,12 +138,12 @@ pub(crate) fn line_parts(text: &str, keep_ends: bool) -> impl Iterator<Item = &s
 }
 
 pub(super) fn splitlines(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     text: &Text,
     _: &str,
     args: Args,
 ) -> Result<Value> {
-    let budget = &interpreter.budget;
+    let budget = &vm.budget;
     let [keep_ends] = args.bind("splitlines", ["keepends"], 0)?;
     let keep_ends = keep_ends.map_or(Ok(0), |keep| integer(&keep))? != 0;
     let count = line_parts(text, keep_ends).count();

@@ -8,12 +8,10 @@ use super::html::{strip_tags, unescape};
 use super::{search, split};
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::format;
-use crate::jinja::error::{Result, TemplateError};
+use crate::jinja::error::{Result, type_error};
 use crate::jinja::unicode;
-use crate::jinja::value::Value;
-use crate::jinja::value::iterate;
-use crate::jinja::value::markup;
 use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{Value, iterate, markup};
 use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -70,18 +68,18 @@ static METHODS: [(&str, StringMethod); 44] = [
 
 /// The additional methods of `Markup`.
 static MARKUP_METHODS: [(&str, StringMethod); 3] = [
-    ("escape", |interpreter, _, _, args| {
+    ("escape", |vm, _, _, args| {
         let [value] = args.bind("escape", ["s"], 1)?;
         let value = value.unwrap_or(Value::None);
-        Ok(Value::Text(markup::escape(&interpreter.budget, &value)?))
+        Ok(Value::Text(markup::escape(&vm.budget, &value)?))
     }),
-    ("striptags", |interpreter, text, _, args| {
+    ("striptags", |vm, text, _, args| {
         args.expect_none("striptags")?;
-        Ok(Value::Text(strip_tags(&interpreter.budget, text)?))
+        Ok(Value::Text(strip_tags(&vm.budget, text)?))
     }),
-    ("unescape", |interpreter, text, _, args| {
+    ("unescape", |vm, text, _, args| {
         args.expect_none("unescape")?;
-        Ok(Value::Text(unescape(&interpreter.budget, text)?))
+        Ok(Value::Text(unescape(&vm.budget, text)?))
     }),
 ];
 
@@ -100,26 +98,21 @@ pub(super) fn has(text: &Text, name: &str) -> bool {
 
 /// Calls a method that the string [has].
 pub(super) fn call(
-    interpreter: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     text: &Text,
     name: &Text,
     args: Args,
 ) -> Result<Value> {
-    interpreter.budget.step_bytes(text.len())?;
+    vm.budget.step_bytes(text.len())?;
     match find(text, name) {
-        Some(method) => method(interpreter, text, name, args),
-        None => Err(TemplateError::value("'str' object is not callable")),
+        Some(method) => method(vm, text, name, args),
+        None => type_error("'str' object is not callable"),
     }
 }
 
-fn change_case(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    name: &str,
-    args: Args,
-) -> Result<Value> {
+fn change_case(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
     args.expect_none(name)?;
-    let changed = changed_case(&interpreter.budget, text, name)?;
+    let changed = changed_case(&vm.budget, text, name)?;
     Ok(Value::Text(changed.unwrap_or_else(|| text.clone())))
 }
 
@@ -128,33 +121,23 @@ fn is_class(_: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Res
     Ok(Value::Bool(is(text, name)))
 }
 
-fn format_method(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
+fn format_method(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let named = args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
-    let named = Value::dict(&interpreter.budget, named)?;
-    format::format(interpreter, text, args.positional, named)
+    let named = Value::dict(&vm.budget, named)?;
+    format::format(vm, text, args.positional, named)
 }
 
-fn format_map(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
+fn format_map(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let [mapping] = args.bind("format_map", ["mapping"], 1)?;
     let Some(Value::Dict(dict)) = mapping else {
-        return Err(TemplateError::value("format_map() takes a mapping"));
+        return type_error("format_map() takes a mapping");
     };
-    format::format(interpreter, text, Vec::new(), Value::Dict(dict))
+    format::format(vm, text, Vec::new(), Value::Dict(dict))
 }
 
-fn strip(interpreter: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
+fn strip(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
     let [chars] = args.bind(name, ["chars"], 0)?;
-    strip_chars(&interpreter.budget, text, name, chars)
+    strip_chars(&vm.budget, text, name, chars)
 }
 
 fn strip_chars(
@@ -191,13 +174,8 @@ pub(crate) fn trim(budget: &Rc<Budget>, text: &Text, chars: Option<Value>) -> Re
     strip_chars(budget, text, "strip", chars)
 }
 
-fn replace_method(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
-    let budget = &interpreter.budget;
+fn replace_method(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+    let budget = &vm.budget;
     let [old, new, count] = args.bind("replace", ["old", "new", "count"], 2)?;
     let (old, new) = (old.unwrap_or(Value::None), new.unwrap_or(Value::None));
     let old = string(&old, "replace() argument 1")?;
@@ -243,12 +221,12 @@ pub(crate) fn replace(
     out.finish()
 }
 
-fn join(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
-    let budget = &interpreter.budget;
+fn join(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+    let budget = &vm.budget;
     let [items] = args.bind("join", ["iterable"], 1)?;
     let items = match &items.unwrap_or(Value::None) {
         Value::None | Value::Int(_) | Value::Bool(_) | Value::Float(_) => {
-            return Err(TemplateError::value("can only join an iterable"));
+            return type_error("can only join an iterable");
         }
         items => iterate::items(budget, items)?,
     };
@@ -261,22 +239,17 @@ fn join(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> 
             item if text.is_safe() => out.push_text(&markup::escape(budget, item)?)?,
             Value::Text(item) => out.push_text(item)?,
             other => {
-                return Err(TemplateError::value(format!(
+                return type_error(format!(
                     "sequence item {index}: expected str instance, {} found",
                     other.type_name()
-                )));
+                ));
             }
         }
     }
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-fn justify(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    name: &str,
-    args: Args,
-) -> Result<Value> {
+fn justify(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
     let [width, fill] = args.bind(name, ["width", "fillchar"], 1)?;
     let width = integer(&width.unwrap_or(Value::None))?;
     let fill = match &fill {
@@ -284,15 +257,13 @@ fn justify(
         Some(fill) => {
             let mut chars = string(fill, "The fill character")?.chars();
             let (Some(fill), None) = (chars.next(), chars.next()) else {
-                return Err(TemplateError::value(
-                    "The fill character must be exactly one character long",
-                ));
+                return type_error("The fill character must be exactly one character long");
             };
             fill
         }
     };
     let width = usize::try_from(width).unwrap_or(0);
-    Ok(Value::Text(pad(&interpreter.budget, text, name, width, fill)?))
+    Ok(Value::Text(pad(&vm.budget, text, name, width, fill)?))
 }
 
 /// `center`, `ljust`, `rjust`.
@@ -322,12 +293,12 @@ pub(crate) fn pad(
     Ok(out.finish()?.with_safe(text.is_safe()))
 }
 
-fn zfill(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+fn zfill(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let [width] = args.bind("zfill", ["width"], 1)?;
     let width = usize::try_from(integer(&width.unwrap_or(Value::None))?).unwrap_or(0);
     let padding = width.saturating_sub(text.char_count());
     let sign = usize::from(text.starts_with(['+', '-']));
-    let mut out = TextBuilder::new(&interpreter.budget);
+    let mut out = TextBuilder::new(&vm.budget);
     out.reserve(text.len().saturating_add(padding))?;
     out.push_text(&text.slice(0..sign))?;
     out.push_fill('0', padding)?;
@@ -335,13 +306,8 @@ fn zfill(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) ->
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-fn expandtabs(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
-    let budget = &interpreter.budget;
+fn expandtabs(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+    let budget = &vm.budget;
     let [size] = args.bind("expandtabs", ["tabsize"], 0)?;
     let size = size.map_or(Ok(8), |size| integer(&size))?;
     let size = usize::try_from(size).unwrap_or(0);

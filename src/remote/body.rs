@@ -2,10 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{Sampling, ServerKind};
-
-/// The window of `repeat_penalty` in tokens, as in the local engine.
-const REPEAT_LAST_N: u32 = 64;
+use crate::api::{PENALTY_WINDOW, Sampling, ServerKind};
 
 /// A request, whatever the server.
 #[derive(Debug, Clone)]
@@ -42,7 +39,19 @@ pub(super) fn body(
     model: &str,
     input: &PromptInput,
 ) -> (Value, Vec<&'static str>) {
-    let CompletionRequest { sampling, .. } = ask;
+    // All fields are named, so a new parameter does not compile until it is sent or refused here.
+    let Sampling {
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        typical_p,
+        repeat_penalty,
+        presence_penalty,
+        frequency_penalty,
+        seed,
+        ref logit_bias,
+    } = ask.sampling;
     let mut body = Map::new();
     let mut set = |name: &str, value: Value| {
         body.insert(name.to_owned(), value);
@@ -52,19 +61,18 @@ pub(super) fn body(
     set("stream", true.into());
     set("stream_options", json!({ "include_usage": true }));
     set("max_tokens", ask.max_tokens.into());
-    set("temperature", number(sampling.temperature));
-    set("top_p", number(sampling.top_p));
-    set("presence_penalty", number(sampling.presence_penalty));
-    set("frequency_penalty", number(sampling.frequency_penalty));
-    if let Some(seed) = sampling.seed {
+    set("temperature", number(temperature));
+    set("top_p", number(top_p));
+    set("presence_penalty", number(presence_penalty));
+    set("frequency_penalty", number(frequency_penalty));
+    if let Some(seed) = seed {
         set("seed", seed.into());
     }
     if !ask.stop.is_empty() {
         set("stop", json!(ask.stop));
     }
-    if !sampling.logit_bias.is_empty() {
-        let biases =
-            sampling.logit_bias.iter().map(|(token, bias)| (token.to_string(), number(*bias)));
+    if !logit_bias.is_empty() {
+        let biases = logit_bias.iter().map(|(token, bias)| (token.to_string(), number(*bias)));
         set("logit_bias", Value::Object(biases.collect()));
     }
     if let Some(n_top) = ask.logprobs {
@@ -79,11 +87,11 @@ pub(super) fn body(
     };
     match kind {
         ServerKind::Llama => {
-            set("top_k", sampling.top_k.into());
-            set("min_p", number(sampling.min_p));
-            set("typical_p", number(sampling.typical_p));
-            set("repeat_penalty", number(sampling.repeat_penalty));
-            set("repeat_last_n", REPEAT_LAST_N.into());
+            set("top_k", top_k.into());
+            set("min_p", number(min_p));
+            set("typical_p", number(typical_p));
+            set("repeat_penalty", number(repeat_penalty));
+            set("repeat_last_n", PENALTY_WINDOW.into());
             set("cache_prompt", ask.cache_prompt.into());
             if !ask.visible.is_empty() {
                 set("preserved_tokens", json!(ask.visible));
@@ -93,23 +101,23 @@ pub(super) fn body(
             }
         }
         ServerKind::Vllm => {
-            set("top_k", sampling.top_k.into());
-            set("min_p", number(sampling.min_p));
-            set("repetition_penalty", number(sampling.repeat_penalty));
+            set("top_k", top_k.into());
+            set("min_p", number(min_p));
+            set("repetition_penalty", number(repeat_penalty));
             set("skip_special_tokens", false.into());
             set("spaces_between_special_tokens", false.into());
             set("add_special_tokens", input.add_special.into());
             if let Some(grammar) = &ask.grammar {
                 set("structured_outputs", json!({ "grammar": grammar }));
             }
-            require_neutral(sampling.typical_p == 1.0, "typical_p");
+            require_neutral(typical_p == 1.0, "typical_p");
             require_neutral(ask.cache_prompt, "cache_prompt");
         }
         ServerKind::OpenAi => {
-            require_neutral(sampling.top_k == 0, "top_k");
-            require_neutral(sampling.min_p == 0.0, "min_p");
-            require_neutral(sampling.typical_p == 1.0, "typical_p");
-            require_neutral(sampling.repeat_penalty == 1.0, "repeat_penalty");
+            require_neutral(top_k == 0, "top_k");
+            require_neutral(min_p == 0.0, "min_p");
+            require_neutral(typical_p == 1.0, "typical_p");
+            require_neutral(repeat_penalty == 1.0, "repeat_penalty");
             require_neutral(ask.cache_prompt, "cache_prompt");
             require_neutral(ask.grammar.is_none(), "grammar");
         }

@@ -49,7 +49,7 @@ use conversation::{PolyfillContext, PolyfillConversation};
 use step::{PolyfillStep, SentMessage};
 
 /// The steps in their order. The relative order of minja's seven is minja's.
-const STEPS: [PolyfillStep; 18] = [
+const STEPS: &[PolyfillStep] = &[
     tool_content::STEP,
     null_members::STEP,
     empty_tool_calls::STEP,

@@ -85,12 +85,8 @@ impl RemoteOptions {
         let engine = &mut Fields::new("engine", value)?;
         let remote = engine.one_of("type", &[("native", false), ("openai_completions", true)])?;
         if !remote.ok_or_else(|| engine.invalid("type", "missing"))? {
-            return match engine.ignored().first() {
-                Some(path) => {
-                    Err(crate::error::Error::invalid(path, "not an option with `type` \"native\""))
-                }
-                None => Ok(None),
-            };
+            engine.refuse_ignored("not an option with `type` \"native\"")?;
+            return Ok(None);
         }
         let mut set =
             options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
@@ -123,10 +119,8 @@ impl RemoteOptions {
             bos_token: engine.string("bos_token")?.map(str::to_owned),
             eos_token: engine.string("eos_token")?.map(str::to_owned),
         };
-        match engine.ignored().first() {
-            Some(path) => Err(crate::error::Error::invalid(path, "unknown option")),
-            None => Ok(Some(read)),
-        }
+        engine.refuse_ignored("unknown option")?;
+        Ok(Some(read))
     }
 }
 

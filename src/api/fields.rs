@@ -182,7 +182,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Whether a member was read.
-    pub(crate) fn was_read(&self, key: &str) -> bool {
+    fn was_read(&self, key: &str) -> bool {
         self.read_keys.as_ref().is_none_or(|read_keys| read_keys.contains(&key))
     }
 
@@ -195,6 +195,14 @@ impl<'a> Fields<'a> {
     pub(crate) fn ignored(&self) -> Vec<String> {
         let own = self.object.keys().filter(|key| !self.was_read(key)).map(|key| self.path(key));
         own.chain(self.inner_ignored.iter().cloned()).collect()
+    }
+
+    /// `INVALID_REQUEST` for the first member that was not read.
+    pub(crate) fn refuse_ignored(&self, problem: &str) -> Result<()> {
+        match self.ignored().first() {
+            Some(path) => Err(Error::invalid(path, problem)),
+            None => Ok(()),
+        }
     }
 
     fn typed<T>(

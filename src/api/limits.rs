@@ -36,9 +36,7 @@ impl TemplateLimits {
             ms: whole(&mut limits, "ms", 3_600_000)?,
             memory_bytes: whole(&mut limits, "memory_bytes", 1 << 40)?,
         };
-        match limits.ignored().first() {
-            Some(unknown) => Err(crate::error::Error::invalid(unknown.clone(), "unknown limit")),
-            None => Ok(read),
-        }
+        limits.refuse_ignored("unknown limit")?;
+        Ok(read)
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::fields::{Fields, expected};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The maximum number of adapters of one model.
 const MAX_ADAPTERS: usize = 16;
@@ -36,10 +36,8 @@ impl Lora {
                         .ok_or_else(|| inner.invalid("path", "missing"))?
                         .to_owned();
                     let scale = inner.number("scale", -100.0..=100.0)?.unwrap_or(1.0) as f32;
-                    match inner.ignored().first() {
-                        Some(key) => Err(Error::invalid(key, "unknown option")),
-                        None => Ok(Lora { path, scale }),
-                    }
+                    inner.refuse_ignored("unknown option")?;
+                    Ok(Lora { path, scale })
                 }
                 other => Err(fields.invalid(&at, expected("an object or a path", other))),
             }

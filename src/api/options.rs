@@ -257,10 +257,8 @@ impl CreateOptions {
                 fields.invalid("components", "cannot be used together with `chat_template`")
             );
         }
-        match fields.ignored().first() {
-            Some(key) => Err(fields.invalid(key, "unknown option")),
-            None => Ok(read),
-        }
+        fields.refuse_ignored("unknown option")?;
+        Ok(read)
     }
 }
 

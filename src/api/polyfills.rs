@@ -172,12 +172,8 @@ impl Polyfills {
         read.reasoning_conflict =
             given.one_of("reasoning_conflict", &conflicts)?.unwrap_or(read.reasoning_conflict);
         read.caps_override = given.object("caps_override")?.cloned();
-        match Value::as_object(value)
-            .and_then(|object| object.keys().find(|name| !given.was_read(name)))
-        {
-            Some(name) => Err(given.invalid(name, "unknown polyfill")),
-            None => Ok(Some(read)),
-        }
+        given.refuse_ignored("unknown polyfill")?;
+        Ok(Some(read))
     }
 }
 

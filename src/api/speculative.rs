@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, expected};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Default of `n_max` with a draft model. Each drafted token costs a decode of that model.
 const DRAFT_N_MAX: u32 = 4;
@@ -74,10 +74,8 @@ impl Speculative {
                 return Err(fields.invalid(path, message));
             }
         };
-        match inner.ignored().first() {
-            Some(key) => Err(Error::invalid(key, "unknown option")),
-            None => Ok(read),
-        }
+        inner.refuse_ignored("unknown option")?;
+        Ok(read)
     }
 }
 

@@ -4,7 +4,6 @@
 mod cache_break;
 mod fit;
 mod last_request;
-mod reasoning_budget;
 mod state_file;
 mod truncation;
 mod updates;
@@ -25,7 +24,7 @@ use crate::api::{
 };
 use crate::constraint::{self, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Job, TokenId, TokenizedPrompt};
+use crate::engine::{Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt};
 use crate::error::{Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Format;
@@ -193,12 +192,18 @@ impl ReplySource for NativeSource {
         let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
         let vocab = self.model.engine.vocab();
         let reasoning = match &self.reasoning_tags {
-            Some(tags) => Some(reasoning_budget::reasoning(
-                tags,
-                generation.reasoning_open,
-                request.reasoning_budget,
-                vocab.as_ref(),
-            )?),
+            Some([open, close]) => {
+                let budget = request.reasoning_budget.map(|tokens| {
+                    let ending = vocab.tokenize(close, true)?;
+                    Ok::<_, Error>(ReasoningBudget { tokens, ending })
+                });
+                Some(ReasoningOptions {
+                    open: Arc::clone(open),
+                    close: Arc::clone(close),
+                    inside: generation.reasoning_open,
+                    budget: budget.transpose()?,
+                })
+            }
             None => None,
         };
         let constrained = constraint.is_some();

@@ -26,9 +26,11 @@ pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Tagg
     let mut messages = messages.to_vec();
     let Some(last) = messages.last_mut() else { return refuse("the conversation is empty") };
     // The reasoning is looked up before the tag is set.
-    let given = |last: &Value, name: &str| last.get(name).filter(|value| !value.is_null()).cloned();
-    let reasoning = REASONING.iter().find_map(|name| given(last, name));
-    let value = if REASONING.contains(&member) { reasoning.clone() } else { given(last, member) };
+    let non_null =
+        |last: &Value, name: &str| last.get(name).filter(|value| !value.is_null()).cloned();
+    let reasoning = REASONING.iter().find_map(|name| non_null(last, name));
+    let value =
+        if REASONING.contains(&member) { reasoning.clone() } else { non_null(last, member) };
     let Some(mut value) = value else {
         return refuse(&format!("the final message has no {member:?} to continue"));
     };

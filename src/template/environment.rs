@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold() {
+    fn limits_are_enforced() {
         let limits = Limits { fuel: 1000, output_bytes: 100, ..Limits::default() };
         check_failure("{% for i in range(100000) %}{% endfor %}", &limits, "limit");
         check_failure("{{ 'x' * 101 }}", &limits, "limit");
@@ -128,7 +128,7 @@ mod tests {
 
     /// Templates of a hostile file. Each of these has crashed some engine.
     #[test]
-    fn hostile_templates_end_in_a_limit() {
+    fn hostile_templates_exceed_a_limit() {
         let limits = Limits::default();
         for source in [
             "{% set ns = namespace(a='aaaaaaaa') %}{% for i in range(100) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_nest_deep_are_dropped_without_the_stack() {
+    fn deeply_nested_values_are_dropped_without_recursion() {
         // With enough time, each of them finishes or exceeds the memory limit.
         let limits = Limits { ms: 60_000, ..Limits::default() };
         for source in [
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_recursion_ends_in_a_limit_within_a_small_stack() {
+    fn endless_recursion_exceeds_a_limit_on_a_small_stack() {
         let endless = "{% macro m(x) %}{% for i in [1] %}{% if true %}{{ 'a' ~ m(x)|trim }}{% endif %}{% endfor %}{% endmacro %}{{ m(1) }}";
         let thread = std::thread::Builder::new().stack_size(256 << 10);
         let ended =

@@ -35,20 +35,20 @@ impl Default for Limits {
 
 impl Limits {
     /// The defaults, with the caller's values.
-    pub fn with(given: &TemplateLimits) -> Limits {
-        let bytes = |given: Option<u64>, default| {
-            given.map_or(default, |given| usize::try_from(given).unwrap_or(usize::MAX))
+    pub fn with(limits: &TemplateLimits) -> Limits {
+        let bytes = |limit: Option<u64>, default| {
+            limit.map_or(default, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
         };
         let default = Limits::default();
-        let output_bytes = bytes(given.output_bytes, default.output_bytes);
+        let output_bytes = bytes(limits.output_bytes, default.output_bytes);
         Limits {
-            fuel: given.fuel.unwrap_or(default.fuel),
+            fuel: limits.fuel.unwrap_or(default.fuel),
             output_bytes,
-            recursion: bytes(given.recursion, default.recursion),
-            ms: given.ms.unwrap_or(default.ms),
+            recursion: bytes(limits.recursion, default.recursion),
+            ms: limits.ms.unwrap_or(default.ms),
             // Longer prompts need more memory.
             memory_bytes: bytes(
-                given.memory_bytes,
+                limits.memory_bytes,
                 default.memory_bytes.max(output_bytes.saturating_mul(2)),
             ),
         }

@@ -246,7 +246,7 @@ mod tests {
     use crate::template::{Limits, LocalTime, Sources};
 
     #[test]
-    fn the_range_of_one_turn() {
+    fn range_of_one_turn() {
         for (prompt, before, through, range) in [
             ("U:hi A:yo. \nU:", "U:hi A:", "U:hi A:yo. \n", Some(7..10)),
             ("U:hi A:", "U:hi A:", "U:hi A:", Some(7..7)),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_renders_than_needed() {
+    fn renders_are_not_wasted() {
         for (turns, ends, renders) in [
             (&[1, 3][..], None, 4),
             // The last turn ends the prompt.
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn all_renders_share_one_time() {
+    fn all_renders_share_one_time_limit() {
         let sources = Sources {
             default: Some("{% for m in messages %}{{ m.content }}{% endfor %}".to_owned()),
             ..Sources::default()

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 pub fn variables(
     thinking: &Thinking,
     traits: &Traits,
-    given: &Map<String, Value>,
+    kwargs: &Map<String, Value>,
 ) -> Result<Map<String, Value>> {
     let mut variables = Map::new();
     if let Some(on) = thinking.enabled {
@@ -46,7 +46,7 @@ pub fn variables(
             variables.insert(name.to_owned(), effort.as_str().into());
         }
     }
-    variables.extend(given.clone());
+    variables.extend(kwargs.clone());
     Ok(variables)
 }
 
@@ -60,15 +60,15 @@ mod tests {
     use crate::template::{Sources, Templates};
 
     #[track_caller]
-    fn check(template: &str, thinking: &Thinking, given: Value, expected: Value) {
+    fn check(template: &str, thinking: &Thinking, kwargs: Value, expected: Value) {
         let sources = Sources { default: Some(template.to_owned()), ..Sources::default() };
         let templates = Templates::compile(&sources).unwrap();
-        let got = variables(thinking, templates.traits(), given.as_object().unwrap());
+        let got = variables(thinking, templates.traits(), kwargs.as_object().unwrap());
         assert_eq!(got.map_or_else(|error| error.message().into(), Value::Object), expected);
     }
 
     #[test]
-    fn a_switch_of_another_name_is_set_too() {
+    fn a_switch_with_another_name_is_set_too() {
         let template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %}<think>{% else %}</think>{% endif %}";
         let on = Thinking { enabled: Some(true), ..Thinking::default() };
         check(template, &on, json!({}), json!({ "enable_thinking": true, "thinking": true }));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effort_that_the_template_raises_on_is_refused_before() {
+    fn an_effort_that_the_template_refuses_is_an_error() {
         let template = "{% set e = reasoning_effort|default('low') %}{% if e not in ['low', 'high'] %}{{ raise_exception('no') }}\
                         {% endif %}{{ e }}{{ messages[0].content }}";
         let effort =

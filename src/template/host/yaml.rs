@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_keep_what_they_are() {
+    fn strings_stay_strings() {
         for plain in [
             "a",
             "a b",

@@ -18,8 +18,11 @@ const FORMATS: [ReasoningFormat; 9] = [
 ];
 
 /// Replaces flags by their published names.
-pub(super) fn apply(mut caps: TemplateCaps, given: &Map<String, Value>) -> Result<TemplateCaps> {
-    for (name, value) in given {
+pub(super) fn apply(
+    mut caps: TemplateCaps,
+    overrides: &Map<String, Value>,
+) -> Result<TemplateCaps> {
+    for (name, value) in overrides {
         let path = || format!("polyfills.caps_override.{name}");
         if name == "reasoning_format" {
             let format = FORMATS.into_iter().find(|format| value == format.as_str());

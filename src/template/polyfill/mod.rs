@@ -87,7 +87,7 @@ pub fn apply<'a>(
     validate::check(messages)?;
     let context = PolyfillContext {
         caps: match &options.caps_override {
-            Some(given) => caps_override::apply(traits.caps, given)?,
+            Some(overrides) => caps_override::apply(traits.caps, overrides)?,
             None => traits.caps,
         },
         details: &traits.details,

@@ -81,7 +81,7 @@ mod tests {
     use crate::template::probe::traits::{RoleSupport, Traits};
     use serde_json::{Value, json};
 
-    fn losing() -> Traits {
+    fn loses_later_system() -> Traits {
         let mut traits = traits();
         traits.details.later_system = RoleSupport::Lost;
         traits
@@ -95,32 +95,38 @@ mod tests {
     fn hoist() {
         let sent = messages(&[("system", "S"), ("user", "U"), ("system", "T"), ("user", "V")]);
         for fate in [RoleSupport::Lost, RoleSupport::Refused] {
-            let mut traits = losing();
+            let mut traits = loses_later_system();
             traits.details.later_system = fate;
             PolyfillCase::new(traits, sent.clone()).notes(&[("system_message_moved", 2)]).check(
                 messages(&[("system", "S\n\nT"), ("user", "U"), ("user", "V")]),
                 &["system_position"],
             );
         }
-        PolyfillCase::new(losing(), messages(&[("user", "U"), ("system", "S"), ("system", "T")]))
-            .notes(&[("system_message_moved", 1), ("system_message_moved", 2)])
-            .check(messages(&[("system", "S\n\nT"), ("user", "U")]), &["system_position"]);
-        PolyfillCase::new(losing(), messages(&[("system", "S"), ("user", "U")])).unchanged();
+        PolyfillCase::new(
+            loses_later_system(),
+            messages(&[("user", "U"), ("system", "S"), ("system", "T")]),
+        )
+        .notes(&[("system_message_moved", 1), ("system_message_moved", 2)])
+        .check(messages(&[("system", "S\n\nT"), ("user", "U")]), &["system_position"]);
+        PolyfillCase::new(loses_later_system(), messages(&[("system", "S"), ("user", "U")]))
+            .unchanged();
         PolyfillCase::new(traits(), sent.clone()).unchanged();
-        PolyfillCase::new(losing(), sent).with(|options| options.system_role = false).unchanged();
+        PolyfillCase::new(loses_later_system(), sent)
+            .with(|options| options.system_role = false)
+            .unchanged();
     }
 
     #[test]
-    fn user_and_keep() {
+    fn user_and_keep_options() {
         let sent = messages(&[("system", "S"), ("user", "U"), ("system", "T"), ("user", "V")]);
-        PolyfillCase::new(losing(), sent.clone())
+        PolyfillCase::new(loses_later_system(), sent.clone())
             .with(|options| options.system_position = SystemPosition::User)
             .notes(&[("system_message_merged", 2)])
             .check(
                 messages(&[("system", "S"), ("user", "U"), ("user", "T\nV")]),
                 &["system_position"],
             );
-        PolyfillCase::new(losing(), sent)
+        PolyfillCase::new(loses_later_system(), sent)
             .with(|options| options.system_position = SystemPosition::Keep)
             .notes(&[("system_message_not_rendered", 2)])
             .unchanged();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assistant_without_content_comes_behind() {
+    fn an_assistant_without_content_follows() {
         let mut lacking = traits();
         lacking.caps.supports_system_role = false;
         let silent = json!({"role": "assistant", "reasoning_content": "R"});

@@ -66,7 +66,7 @@ const SHOWN: Pair = Pair {
     probe: "tool_call",
     control: "no_tool_call",
     yes: "the name of an argument and its value appear in the prompt",
-    no: "the argument of a tool call does not appear in the prompt, or only escaped",
+    no: "the argument of a tool call does not appear in the prompt, or appears only escaped",
 };
 
 impl Probes<'_> {
@@ -207,7 +207,7 @@ impl Probes<'_> {
     ) -> ProbeOutcome {
         if !shown.is_yes() {
             return shown
-                .deny_dependent("a tool call does not show, so its result would stand alone");
+                .deny_dependent("a tool call does not show, so its result would have no call");
         }
         let pair = Pair {
             probe: "tool_result",
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_only() {
+    fn object_arguments_only() {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}"
         );
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn text_only() {
+    fn text_arguments_only() {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_beside_null_content() {
+    fn one_call_with_null_content() {
         let source = "{% for m in messages %}{% if m.tool_calls and m.content is none %}{% if m.tool_calls|length > 1 %}{{ raise_exception('one') }}{% endif %}{{ m.tool_calls[0].function.arguments }}{% elif m.tool_calls is undefined %}{{ m.content }}{% endif %}{% endfor %}";
         let calls = check(source, "nynnyn", AcceptedArguments::Text);
         assert_eq!(calls.form.content, NoContent::Null);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_error_is_unknown_and_stays_alone() {
+    fn an_engine_error_is_unknown_for_its_own_flags() {
         let source = "{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
         let calls = check(source, "yuuuuu", AcceptedArguments::Unknown);
         assert_eq!(calls.shown.error.map(|failure| failure.kind), Some("type"));

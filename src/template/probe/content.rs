@@ -112,7 +112,7 @@ fn requires_parts(base: &Baseline<'_>) -> ProbeOutcome {
     let pair = Pair {
         probe: "user_string",
         control: "user_parts",
-        yes: "a user's text appears as a list of parts only",
+        yes: "a user's text appears only as a list of parts",
         no: "a user's text appears as a string",
     };
     if base.typed() {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_breaks_a_template_that_tests_its_content() {
+    fn a_template_that_tests_its_content_takes_every_form() {
         let source =
             "{% for m in messages %}{% if m.content %}{{ m.content }}{% endif %}{% endfor %}";
         let content = check(source, ["ok"; 5], NoContent::Absent, EvidenceStatus::No);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn content_must_not_be_blank() {
+    fn content_must_not_be_whitespace() {
         let source = "{% for m in messages %}{% if m.content is not string or m.content == '' %}{{ raise_exception('empty') }}{% endif %}{{ m.content }}{% endfor %}";
         let content = check(
             source,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_knows_no_assistant_tells_nothing() {
+    fn a_template_without_assistant_turns_is_unknown() {
         let source = "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
         check(source, ["no"; 5], NoContent::Space, EvidenceStatus::Unknown);
     }

@@ -230,7 +230,7 @@ impl Flags {
             taken_apart(&outcome),
             &outcome,
             "the text of a content part is read and appears in the prompt",
-            "a list of content parts is not taken apart",
+            "the text of a content part is not read",
         )
     }
 

@@ -158,7 +158,7 @@ fn found(
     let requires_tools = Pair {
         probe: "reasoning",
         control: "reasoning_beside_tool_calls",
-        yes: "reasoning shows beside tool calls only",
+        yes: "reasoning shows only in turns with tool calls",
         no: "reasoning shows in turns without tool calls",
     };
     let without = Pair {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_calls() {
+    fn reasoning_with_calls() {
         let refuses = "{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}{{ m.thinking }}{{ m.content if m.content }}";
         assert_eq!(find(&messages(refuses)).with_calls, WithCalls::Raises);
         let drops = "{% if m.tool_calls %}{{ m.content if m.content }}{% else %}{{ m.thinking }}{{ m.content }}{% endif %}";

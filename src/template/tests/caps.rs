@@ -74,7 +74,7 @@ const RULES: &[DifferenceRule] = &[
             && ["REASONING_FIELD", "BLOCKS_MAPPING"]
                 .contains(&d.traits.caps.reasoning_format.as_str())
     }),
-    ("minja measures outside of tool calls, beside which alone the reasoning shows", |d| {
+    ("minja measures turns without tool calls, where the reasoning does not show", |d| {
         d.is(&REASONING[1..], true) && d.traits.caps.reasoning_requires_tools
     }),
     ("the template needs variables that no client gives", |d| {
@@ -224,7 +224,7 @@ impl CapsTally {
 }
 
 #[test]
-fn template_caps_as_minja() {
+fn template_caps_match_minja() {
     let Some(root) = data("template_caps against minja") else { return };
     let templates = templates(&root);
     let expected = fs::read_to_string(root.join("caps.minja.jsonl")).unwrap();

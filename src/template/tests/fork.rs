@@ -75,7 +75,7 @@ fn null_arguments_are_null() {
 }
 
 #[test]
-fn thinking_is_on_unless_it_is_off() {
+fn thinking_is_on_by_default() {
     let Some(set) = Set::find() else { return };
     let messages = json!([user("q")]);
     for name in FORKS.into_iter().chain([ORIGINAL]) {
@@ -134,7 +134,7 @@ fn string_arguments_are_refused() {
 }
 
 #[test]
-fn old_reasoning_is_kept_unless_told_otherwise() {
+fn old_reasoning_is_kept_by_default() {
     let Some(set) = Set::find() else { return };
     let thinks = |text: &str| {
         let mut message = call(json!({}));
@@ -170,7 +170,7 @@ fn old_reasoning_is_kept_unless_told_otherwise() {
 }
 
 #[test]
-fn a_turn_that_goes_on_is_not_opened_again() {
+fn a_continued_turn_is_opened_once() {
     let Some(set) = Set::find() else { return };
     let opened = |prompt: &str| prompt.matches("<|turn>model\n").count();
     let closed = |prompt: &str| prompt.matches("<turn|>").count();

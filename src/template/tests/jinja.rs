@@ -77,7 +77,7 @@ fn check(
 }
 
 #[test]
-fn small_templates_as_transformers() {
+fn small_templates_match_transformers() {
     let fixed = json!({
         "messages": [{ "role": "user", "content": "x" }], "tools": null, "documents": null, "add_generation_prompt": false,
     });
@@ -103,7 +103,7 @@ fn small_templates_as_transformers() {
 }
 
 #[test]
-fn small_templates_as_llama_cpp() {
+fn small_templates_match_llama_cpp() {
     let Some(root) = folder("small templates of llama.cpp") else { return };
     let cases = std::fs::read_to_string(root.join("jinja-cases.jsonl")).unwrap();
     let named = |case: &Json| {

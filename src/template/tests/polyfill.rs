@@ -155,7 +155,7 @@ fn conversations_of_minja_through_every_template() {
 /// sent renders polyfilled, or is refused because the template would not have printed its text. A
 /// second run changes nothing.
 #[test]
-fn what_renders_as_sent_renders_polyfilled() {
+fn conversations_that_render_as_sent_render_polyfilled() {
     let Some(root) = data("polyfills against renders as sent") else { return };
     let (templates, contexts) = (templates(&root), renders::contexts(&root));
     // Unoptimised renders are slow; a prime step visits every template and every context.

@@ -63,7 +63,7 @@ fn may_render(error: &Value) -> bool {
 }
 
 #[test]
-fn renders_as_transformers() {
+fn renders_match_transformers() {
     let Some(root) = data("renders against transformers") else { return };
     let (templates, contexts) = (templates(&root), contexts(&root));
     // Unoptimised renders are slow; a prime step visits every template and every context.
@@ -191,7 +191,7 @@ const BETTER: [(&str, &str, &[&str]); 3] = [
 ];
 
 #[test]
-fn caps_as_llama_cpp() {
+fn caps_match_llama_cpp() {
     let Some(root) = data("flags against llama.cpp") else { return };
     let templates = templates(&root);
     let expected = fs::read_to_string(root.join("caps.llamacpp.jsonl")).unwrap();

@@ -114,7 +114,7 @@ fn variables() {
 }
 
 #[test]
-fn variables_that_are_left_out() {
+fn omitted_variables() {
     let templates =
         templates(Some("{{ bos_token }}{{ eos_token }}{{ strftime_now is defined }}"), None);
     let messages = [json!({"role": "user", "content": "Hi"})];
@@ -126,7 +126,7 @@ fn variables_that_are_left_out() {
 }
 
 #[test]
-fn a_refusal_keeps_its_words() {
+fn a_refusal_keeps_its_message() {
     let error =
         render(&templates(Some("\n{{ raise_exception('No {x}!') }}"), None), &[], json!({}))
             .unwrap_err();

@@ -140,13 +140,13 @@ impl Composed {
         }
         let spec = &self.spec;
         HostWork {
-            tools_yaml: (spec.policies.formatter == Formatter::Yaml).then(|| ToolsYaml {
+            tools_yaml: (spec.tool_policy.formatter == Formatter::Yaml).then(|| ToolsYaml {
                 each: spec.single_tool_template.is_some(),
-                pick_function: spec.policies.tool_processor == Some(Processor::PickFunction),
-                empty: spec.policies.empty_list_as_tools,
+                pick_function: spec.tool_policy.processor == Some(Processor::PickFunction),
+                empty: spec.tool_policy.empty_list_as_tools,
             }),
             object_arguments: matches!(
-                spec.policies.call_processor,
+                spec.tool_policy.call_processor,
                 Some(Processor::ObjectArguments | Processor::DsmlCall)
             ),
         }
@@ -159,11 +159,11 @@ impl Composed {
         }
         let spec = &self.spec;
         let calls = spec.shows_calls();
-        let system = spec.policies.use_system && spec.system_template.has("system_message");
+        let system = spec.system_policy.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
         // Tools that need a system message reach some prompts only.
-        if spec.policies.system_without_message
-            || spec.policies.system_with_tools
+        if spec.system_policy.without_message
+            || spec.system_policy.with_tools
             || !spec.shows_tools()
         {
             declared.push(("supports_tools", spec.shows_tools()));
@@ -175,7 +175,8 @@ impl Composed {
         let keyed = call.has("tool_call")
             || templates.into_iter().flatten().all(|template| template.has("key"));
         let named = call.has("name")
-            || (call.has("tool_call") && spec.policies.call_processor != Some(Processor::KimiCall));
+            || (call.has("tool_call")
+                && spec.tool_policy.call_processor != Some(Processor::KimiCall));
         if named && keyed {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
@@ -195,18 +196,18 @@ impl Composed {
         let spec = &self.spec;
         if let Some(first) = messages.first().filter(|message| message["role"] == "system") {
             let parts = first["content"].as_array().map_or(0, Vec::len);
-            if !spec.policies.use_system {
+            if !spec.system_policy.use_system {
                 notes.push(Diagnostic::at(
                     "system_dropped",
                     "messages[0]",
                     "this template has no system turn",
                 ));
-            } else if spec.policies.system_placement != Placement::System
+            } else if spec.system_policy.placement != Placement::System
                 && !messages.iter().any(|message| message["role"] == "user")
             {
                 let message = "its text goes into a user's turn, but there is no user's message";
                 notes.push(Diagnostic::at("system_dropped", "messages[0]", message));
-            } else if spec.policies.first_system_part && parts > 1 {
+            } else if spec.system_policy.first_part && parts > 1 {
                 let message = "only the first part is rendered; system_policy.parts \"all\" renders every part";
                 notes.push(Diagnostic::at("system_parts_dropped", "messages[0].content", message));
             }
@@ -331,7 +332,7 @@ impl Composed {
 fn begins_with_prompt(spec: &ComponentSpec) -> bool {
     let prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content");
-    let prepended = match &spec.policies.assistant_processor {
+    let prepended = match &spec.assistant_policy.processor {
         Some(Processor::NewlineIfNonempty) => "\n",
         Some(Processor::PrependIfNonempty(text) | Processor::Prepend(text)) => text,
         _ => "",

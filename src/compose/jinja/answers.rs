@@ -14,7 +14,7 @@ const NEWLINE: &str = "\\n";
 impl TemplateWriter<'_> {
     /// Sets `text` to the text of the answer, after its reasoning if that is shown.
     pub(crate) fn answer(&mut self) {
-        let policy = &self.spec.policies.reasoning;
+        let policy = &self.spec.assistant_policy.reasoning;
         self.lines.set("text", value(&parts("message.content", ASSISTANT)));
         self.null_content();
         let template = self.spec.reasoning_template.as_ref();
@@ -56,7 +56,7 @@ impl TemplateWriter<'_> {
 
     /// The variable with the index of the last question.
     fn question(&self) -> &'static str {
-        if self.spec.policies.reasoning.no_question.is_some() {
+        if self.spec.assistant_policy.reasoning.no_question.is_some() {
             "question.last"
         } else {
             "users.last"
@@ -65,7 +65,7 @@ impl TemplateWriter<'_> {
 
     /// Whether the form of an answer depends on the last question.
     pub(crate) fn depends_on_question(&self) -> bool {
-        let policy = &self.spec.policies.reasoning;
+        let policy = &self.spec.assistant_policy.reasoning;
         let depends =
             policy.keep == KeepReasoning::LastTurn || policy.empty == EmptyReasoning::LastTurn;
         self.spec.reasoning_template.is_some() && depends
@@ -73,16 +73,8 @@ impl TemplateWriter<'_> {
 
     /// Sets `question.last`, if some users' messages are not questions.
     pub(crate) fn questions(&mut self) {
-        let Some(tags) = self
-            .spec
-            .policies
-            .reasoning
-            .no_question
-            .as_ref()
-            .filter(|_| self.depends_on_question())
-        else {
-            return;
-        };
+        let tags = self.spec.assistant_policy.reasoning.no_question.as_ref();
+        let Some(tags) = tags.filter(|_| self.depends_on_question()) else { return };
         self.lines.comment("The last message of a user that is no tool result in disguise.");
         self.lines.set("question", value("namespace(last=-1)"));
         self.lines.open("for message in messages");
@@ -221,18 +213,18 @@ pub(crate) fn turn(
     pattern: &SlotPattern,
     fill: impl Fn(&str) -> Joined,
 ) -> Joined {
-    let (omitted, policies) = (&spec.turns.first_turn_without, &spec.policies);
+    let (omitted, system_policy) = (&spec.turns.first_turn_without, &spec.system_policy);
     let rest = Some(omitted)
         .filter(|omitted| !omitted.is_empty())
         .and_then(|omitted| pattern.without_prefix(omitted));
     // If there always is a system turn, no other turn is the first.
-    let Some(rest) = rest.filter(|_| !(policies.use_system && policies.system_without_message))
+    let Some(rest) = rest.filter(|_| !(system_policy.use_system && system_policy.without_message))
     else {
         return filled(pattern, fill);
     };
     let skills = if spec.skills_template.is_some() { " and not skills" } else { "" };
-    let alone = if policies.use_system && policies.system_with_tools {
-        format!(" and not ({}){skills}", policies.has_tools())
+    let alone = if system_policy.use_system && system_policy.with_tools {
+        format!(" and not ({}){skills}", spec.tool_policy.has_tools())
     } else {
         String::new()
     };

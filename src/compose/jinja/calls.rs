@@ -22,7 +22,7 @@ fn between(joiner: &str, first: &str) -> Joined {
 impl TemplateWriter<'_> {
     /// Replaces null content.
     pub(in crate::compose) fn null_content(&mut self) {
-        let written = &self.spec.policies.null_content;
+        let written = &self.spec.assistant_policy.null_content;
         if !written.is_empty() {
             self.lines.open("if message.content is none");
             self.lines.set("text", text(written));
@@ -33,10 +33,10 @@ impl TemplateWriter<'_> {
     /// Strips the text of the answer, and sets `spoken`, which decides whether a separator precedes
     /// the calls. Neither includes reasoning.
     pub(in crate::compose) fn spoken(&mut self) {
-        if self.spec.policies.assistant_processor == Some(Processor::Strip) {
+        if self.spec.assistant_policy.processor == Some(Processor::Strip) {
             self.lines.set("text", value("text | trim"));
         }
-        if !self.spec.policies.calls.separator.is_empty() {
+        if !self.spec.tool_policy.calls.separator.is_empty() {
             self.lines.set("spoken", value("text | trim"));
         }
     }
@@ -54,7 +54,7 @@ impl TemplateWriter<'_> {
         if spec.tool_calls_template.parts().len() > 1 {
             self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
         }
-        let separator = &spec.policies.calls.separator;
+        let separator = &spec.tool_policy.calls.separator;
         if !separator.is_empty() {
             let separator = value(&format!("({} if spoken else \"\")", quoted(separator)));
             let joined = if spec.assistant_template.comes_before("tool_calls", "content") {
@@ -69,7 +69,7 @@ impl TemplateWriter<'_> {
 
     /// The macro that writes bare values, if arguments need it.
     pub(in crate::compose) fn bare(&mut self) {
-        let policy = &self.spec.policies.calls;
+        let policy = &self.spec.tool_policy.calls;
         if policy.argument_values != ArgumentValues::Bare || self.spec.argument_template.is_none() {
             return;
         }
@@ -106,7 +106,7 @@ impl TemplateWriter<'_> {
         let template = &spec.single_tool_call_template;
         let has = |slot| template.has(slot);
         let mut function = false;
-        let written = match &spec.policies.call_processor {
+        let written = match &spec.tool_policy.call_processor {
             _ if !has("tool_call") => Joined::default(),
             Some(Processor::KimiCall) => {
                 function = true;
@@ -134,13 +134,13 @@ impl TemplateWriter<'_> {
             "arguments" => arguments.clone(),
             _ => written.clone(),
         });
-        self.lines.write(between(&spec.policies.calls.joiner, "loop.first").append(call));
+        self.lines.write(between(&spec.tool_policy.calls.joiner, "loop.first").append(call));
     }
 
     /// The expression for the arguments of `function`.
     fn arguments(&mut self) -> Joined {
         let spec = self.spec;
-        let policy = &spec.policies.calls;
+        let policy = &spec.tool_policy.calls;
         let given = "(function.arguments if function.arguments is defined and function.arguments is not none else {})";
         self.lines.set("given", value(given));
         let whole = if policy.text_as_is {
@@ -220,14 +220,14 @@ impl TemplateWriter<'_> {
     pub(in crate::compose) fn results(&mut self) {
         let spec = self.spec;
         let Some(template) = &spec.observations_template else {
-            if spec.policies.calls.drops_results {
+            if spec.tool_policy.calls.drops_results {
                 return;
             }
             self.lines
                 .write(value("raise_exception(\"no_observations_template: this template has no place for tool results\")"));
             return;
         };
-        let policy = &spec.policies.calls;
+        let policy = &spec.tool_policy.calls;
         self.lines.set("content", value(&parts("message.content", TOOL)));
         if let Some(processor) = &policy.result_processor {
             self.lines.set("content", processed(processor, "content"));

@@ -47,8 +47,8 @@ impl TemplateWriter<'_> {
         self.bare();
         self.tools();
         self.skills();
-        if !self.spec.policies.prefix.is_empty() {
-            self.lines.write(text(&self.spec.policies.prefix));
+        if !self.spec.global_policy.prefix.is_empty() {
+            self.lines.write(text(&self.spec.global_policy.prefix));
         }
         self.system();
         self.indices();
@@ -99,9 +99,11 @@ impl TemplateWriter<'_> {
     fn indices(&mut self) {
         let spec = self.spec;
         let tools =
-            spec.user_with_tools().is_some() || spec.policies.system_placement != Placement::System;
+            spec.user_with_tools().is_some() || spec.system_policy.placement != Placement::System;
         self.questions();
-        if !tools && (!self.depends_on_question() || spec.policies.reasoning.no_question.is_some())
+        if !tools
+            && (!self.depends_on_question()
+                || spec.assistant_policy.reasoning.no_question.is_some())
         {
             return;
         }
@@ -165,10 +167,10 @@ impl TemplateWriter<'_> {
             self.lines.write(turn(&spec.user_template));
             return;
         };
-        let tools = spec.policies.has_tools();
+        let tools = spec.tool_policy.has_tools();
         self.lines.open(&format!(
             "if {tools} and loop.index0 == users.{}",
-            spec.policies.placement.user()
+            spec.tool_policy.placement.user()
         ));
         self.lines.write(turn(with_tools));
         self.lines.or("else");
@@ -180,12 +182,8 @@ impl TemplateWriter<'_> {
         let spec = self.spec;
         self.answer();
         // `answer` has stripped the text, before it prepended the reasoning.
-        if let Some(processor) = spec
-            .policies
-            .assistant_processor
-            .as_ref()
-            .filter(|processor| **processor != Processor::Strip)
-        {
+        let processor = spec.assistant_policy.processor.as_ref();
+        if let Some(processor) = processor.filter(|processor| **processor != Processor::Strip) {
             self.lines.set("text", processed(processor, "text"));
         }
         if spec.shows_calls() {

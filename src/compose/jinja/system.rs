@@ -22,18 +22,19 @@ impl TemplateWriter<'_> {
     /// Writes the system turn, or sets `system_text` if it goes into a user's turn.
     pub(crate) fn system(&mut self) {
         let spec = self.spec;
-        let policies = &spec.policies;
+        let system_policy = &spec.system_policy;
         self.lines.comment("The system turn.");
         self.lines.set("has_system", value("(messages and messages[0].role == \"system\")"));
-        if !policies.use_system {
+        if !system_policy.use_system {
             return;
         }
         if self.system_of_user().is_some() {
             self.lines.set("system_text", text(""));
         }
-        let filled = if policies.empty_message_is_none { " and messages[0].content" } else { "" };
+        let filled =
+            if system_policy.empty_message_is_none { " and messages[0].content" } else { "" };
         self.lines.open(&format!("if has_system{filled}"));
-        let content = if policies.first_system_part {
+        let content = if system_policy.first_part {
             self.lines.set("content", value("messages[0].content"));
             self.lines.open("if content and content is not string");
             self.lines.set("content", value("content[:1]"));
@@ -44,11 +45,11 @@ impl TemplateWriter<'_> {
         };
         self.lines.set("text", value(&parts(content, SYSTEM)));
         self.system_turn(&spec.system_template, true);
-        match (policies.system_without_message, policies.system_with_tools) {
+        match (system_policy.without_message, system_policy.with_tools) {
             (true, _) => self.lines.or("else"),
             (false, true) => {
                 let skills = if spec.skills_template.is_some() { " or skills" } else { "" };
-                self.lines.or(&format!("elif {}{skills}", policies.has_tools()));
+                self.lines.or(&format!("elif {}{skills}", spec.tool_policy.has_tools()));
             }
             (false, false) => {
                 self.lines.close("endif");
@@ -62,8 +63,8 @@ impl TemplateWriter<'_> {
 
     /// A system turn with the message `text`. `from_messages` if the conversation has that message.
     fn system_turn(&mut self, template: &SlotPattern, from_messages: bool) {
-        let policies = &self.spec.policies;
-        if let Some(processor) = &policies.system_processor {
+        let system_policy = &self.spec.system_policy;
+        if let Some(processor) = &system_policy.processor {
             let joined = match processor {
                 Processor::AppendIfTools(added) if from_messages && added.empty => {
                     value("text").value(&separator(added, None))
@@ -78,7 +79,7 @@ impl TemplateWriter<'_> {
         let turn: Joined = filled(template, |slot| match slot {
             "tools" => value("tools_block"),
             "skills" => value("skills_block"),
-            "date" => value(&date(&policies.date_format)),
+            "date" => value(&date(&system_policy.date_format)),
             _ => value("text"),
         });
         match self.system_of_user() {
@@ -89,11 +90,11 @@ impl TemplateWriter<'_> {
 
     /// The expression before a user's text; None if the system turn is separate.
     pub(crate) fn system_of_user(&self) -> Option<String> {
-        let policies = &self.spec.policies;
-        (policies.use_system && policies.system_placement != Placement::System).then(|| {
+        let system_policy = &self.spec.system_policy;
+        (system_policy.use_system && system_policy.placement != Placement::System).then(|| {
             format!(
                 "(system_text if loop.index0 == users.{} else \"\")",
-                policies.system_placement.user()
+                system_policy.placement.user()
             )
         })
     }

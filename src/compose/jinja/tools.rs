@@ -9,11 +9,11 @@ impl TemplateWriter<'_> {
     /// Sets `tools_raw` and `tools_block`, if the spec has a place for them.
     pub(super) fn tools(&mut self) {
         let spec = self.spec;
-        let in_system = spec.policies.use_system
+        let in_system = spec.system_policy.use_system
             && (spec.system_template.has("tools") || spec.default_system().has("tools"));
         let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
         let processed = matches!(
-            spec.policies.system_processor,
+            spec.system_policy.processor,
             Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_))
         );
         if !in_system && !in_user && !processed {
@@ -22,8 +22,8 @@ impl TemplateWriter<'_> {
         self.lines.comment("The declared tools.");
         self.lines.set("tools_raw", text(""));
         self.lines.set("tools_block", text(""));
-        self.lines.open(&format!("if {}", spec.policies.has_tools()));
-        match &spec.policies.formatter {
+        self.lines.open(&format!("if {}", spec.tool_policy.has_tools()));
+        match &spec.tool_policy.formatter {
             Formatter::Yaml => self.yaml_tools(),
             Formatter::Json { style, .. } => self.json_tools(style),
             Formatter::Xml(style) => {
@@ -63,7 +63,7 @@ impl TemplateWriter<'_> {
 
     fn json_tools(&mut self, style: &JsonStyle) {
         let spec = self.spec;
-        let picks = spec.policies.tool_processor == Some(Processor::PickFunction);
+        let picks = spec.tool_policy.processor == Some(Processor::PickFunction);
         let tojson = tojson(style);
         // Jinja cannot map a list, so that the picked functions are appended one by one.
         let picked = picks && style.format_as_list && spec.single_tool_template.is_none();
@@ -137,7 +137,7 @@ impl TemplateWriter<'_> {
     /// Sets `skills_block`, if the spec has a place for it.
     pub(super) fn skills(&mut self) {
         let spec = self.spec;
-        if !spec.policies.use_system
+        if !spec.system_policy.use_system
             || !(spec.system_template.has("skills") || spec.default_system().has("skills"))
         {
             return;
@@ -148,12 +148,12 @@ impl TemplateWriter<'_> {
         self.lines.open("if skills");
         self.lines.open("set skills_rows");
         self.lines.open("for skill in skills");
-        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.policies.skill_joiner));
+        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.skill_policy.joiner));
         let row = filled(&spec.single_skill_template, |name| {
             let member = format!("skill[{}]", quoted(name));
             value(&format!("(\"\" if {member} is none else {member})"))
         });
-        self.lines.write(if spec.policies.skill_joiner.is_empty() {
+        self.lines.write(if spec.skill_policy.joiner.is_empty() {
             Joined::default()
         } else {
             value(&joiner)

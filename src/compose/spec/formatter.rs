@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::members::{Codec, Members, members};
 use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
@@ -38,37 +39,31 @@ pub(crate) struct JsonStyle {
     pub(crate) ascii: bool,
 }
 
-/// The order of members, if it is not the caller's.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct XmlStyle {
-    /// Members of a parameter after its name, type and description, before all others.
-    pub(crate) first: Vec<String>,
-    /// Members of the parameters' schema after all others.
-    pub(crate) last: Vec<String>,
+members! {
+    /// The order of members, if it is not the caller's.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct XmlStyle {
+        /// Members of a parameter after its name, type and description, before all others.
+        "first" => first: Vec<String> = Strings,
+        /// Members of the parameters' schema after all others.
+        "last" => last: Vec<String> = Strings,
+    }
 }
 
-impl XmlStyle {
-    pub(crate) fn read(reader: &mut SpecReader<'_>) -> Result<XmlStyle> {
-        let mut names = |key| -> Result<Vec<String>> {
-            let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
-            let names: Option<Vec<String>> =
-                list.iter().map(|name| name.as_str().map(str::to_owned)).collect();
-            Ok(names
-                .ok_or_else(|| reader.fault(Reason::BadValue, key, "expected a list of strings"))?)
-        };
-        Ok(XmlStyle { first: names("first")?, last: names("last")? })
+/// A list of strings.
+struct Strings;
+
+impl Codec<Vec<String>> for Strings {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Vec<String>> {
+        let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
+        let strings: Option<Vec<String>> =
+            list.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+        Ok(strings
+            .ok_or_else(|| reader.fault(Reason::BadValue, key, "expected a list of strings"))?)
     }
 
-    /// `{"kind": …}` with the non-empty lists.
-    pub(crate) fn to_json(&self, kind: &str) -> Value {
-        let mut members = Map::new();
-        members.insert("kind".to_owned(), kind.into());
-        for (name, list) in [("first", &self.first), ("last", &self.last)] {
-            if !list.is_empty() {
-                members.insert(name.to_owned(), json!(list));
-            }
-        }
-        members.into()
+    fn to_json(&self, value: &Vec<String>) -> Value {
+        json!(Some(value).filter(|list| !list.is_empty()))
     }
 }
 
@@ -116,21 +111,29 @@ impl Default for Formatter {
     }
 }
 
+/// `{"kind": …}`. Without it, the default formatter.
+pub(super) struct FormatterCodec;
+
+impl Codec<Formatter> for FormatterCodec {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Formatter> {
+        Ok(reader.nested(key, Formatter::read)?.unwrap_or_default())
+    }
+
+    fn to_json(&self, value: &Formatter) -> Value {
+        if *value == Formatter::default() { Value::Null } else { value.to_json() }
+    }
+}
+
 impl Formatter {
     /// Reads `{"kind": …}`. Other members override the defaults of the kind.
-    pub(crate) fn read(
-        value: &Value,
-        path: String,
-        ignored: &mut Vec<String>,
-    ) -> Result<Formatter> {
-        let mut reader = SpecReader::new(path, value)?;
+    fn read(reader: &mut SpecReader<'_>) -> Result<Formatter> {
         let name = reader
             .string("kind")?
             .ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
         let formatter = if name == YAML {
             Formatter::Yaml
         } else if name == XML {
-            Formatter::Xml(XmlStyle::read(&mut reader)?)
+            Formatter::Xml(XmlStyle::read(reader)?)
         } else {
             let Some(kind) = KINDS.into_iter().find(|kind| *kind == name) else {
                 let known = KINDS.join(", ");
@@ -165,35 +168,33 @@ impl Formatter {
             };
             Formatter::Json { kind, style }
         };
-        reader.finish(ignored);
         Ok(formatter)
     }
 
     /// `{"kind": …}` with the options that differ from the defaults of the kind.
-    pub(crate) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let (kind, style) = match self {
             Formatter::Json { kind, style } => (kind, style),
             Formatter::Yaml => return json!({ "kind": YAML }),
-            Formatter::Xml(style) => return style.to_json(XML),
-        };
-        let usual = JsonStyle::of(kind);
-        let mut members = Map::new();
-        members.insert("kind".to_owned(), json!(kind));
-        let mut differs = |name: &str, differs: bool, value: Value| {
-            if differs {
-                members.insert(name.to_owned(), value);
+            Formatter::Xml(style) => {
+                let mut members = Map::from_iter([("kind".to_owned(), json!(XML))]);
+                style.write(&mut members);
+                return members.into();
             }
         };
-        differs("indent", style.indent != usual.indent, json!(style.indent));
-        differs("separators", style.separators != usual.separators, json!(style.separators));
-        differs("joiner", style.joiner != usual.joiner, json!(style.joiner));
-        differs(
-            "format_as_list",
-            style.format_as_list != usual.format_as_list,
-            json!(style.format_as_list),
-        );
-        differs("sort_keys", style.sort_keys != usual.sort_keys, json!(style.sort_keys));
-        differs("ascii", style.ascii != usual.ascii, json!(style.ascii));
+        let usual = JsonStyle::of(kind);
+        let options = [
+            ("indent", json!(style.indent), json!(usual.indent)),
+            ("separators", json!(style.separators), json!(usual.separators)),
+            ("joiner", json!(style.joiner), json!(usual.joiner)),
+            ("format_as_list", json!(style.format_as_list), json!(usual.format_as_list)),
+            ("sort_keys", json!(style.sort_keys), json!(usual.sort_keys)),
+            ("ascii", json!(style.ascii), json!(usual.ascii)),
+        ];
+        let differing = options.into_iter().filter(|(_, value, usual)| value != usual);
+        let differing = differing.map(|(name, value, _)| (name.to_owned(), value));
+        let mut members = Map::from_iter([("kind".to_owned(), json!(kind))]);
+        members.extend(differing);
         Value::Object(members)
     }
 }

@@ -4,7 +4,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod formatter;
-mod normal_form;
+mod members;
 pub(crate) mod policy;
 pub(crate) mod processor;
 mod read;
@@ -13,11 +13,17 @@ pub(crate) mod reasoning;
 pub(crate) mod slots;
 pub(crate) mod turns;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::diagnostic::Diagnostic;
-use policy::{Placement, Policies};
-use slots::{SlotPattern, literal};
+use members::{
+    Flattened, Literal, Members, Nested, OneOf, OptionalText, Pattern, Required, Text, members,
+};
+use policy::{
+    AssistantPolicy, GlobalPolicy, Placement, SKILL_JOINER, SkillPolicy, SystemPolicy, ToolPolicy,
+};
+use read::{CheckedVisionRule, Observations, SingleToolCall, StopWords};
+use slots::{Occurs, SlotPattern, Slots};
 use turns::TurnPolicy;
 
 /// What to do with a message of an unknown role.
@@ -37,47 +43,97 @@ const UNKNOWN_ROLES: [(&str, UnknownRoles); 3] = [
     ("as_user", UnknownRoles::AsUser),
 ];
 
-/// The components of a chat template.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ComponentSpec {
-    pub(crate) name: String,
-    pub(crate) system_template: SlotPattern,
-    pub(crate) default_system_template: Option<SlotPattern>,
-    pub(crate) system_message: String,
-    pub(crate) user_template: SlotPattern,
-    pub(crate) user_template_with_tools: Option<SlotPattern>,
-    pub(crate) assistant_template: SlotPattern,
-    /// The template of an answer with calls, if it differs.
-    pub(crate) calls_turn: Option<SlotPattern>,
-    /// The template of an answer with an empty list of calls, if it differs.
-    pub(crate) empty_calls_turn: Option<SlotPattern>,
-    pub(crate) assistant_end: Option<String>,
-    /// As written, with doubled braces.
-    pub(crate) generation_prompt: Option<String>,
-    pub(crate) reasoning_template: Option<SlotPattern>,
-    pub(crate) observations_template: Option<SlotPattern>,
-    pub(crate) single_observation_template: SlotPattern,
-    pub(crate) tool_calls_template: SlotPattern,
-    pub(crate) single_tool_call_template: SlotPattern,
-    /// None for arguments as JSON.
-    pub(crate) argument_template: Option<SlotPattern>,
-    /// The template of string arguments, if it differs.
-    pub(crate) text_argument_template: Option<SlotPattern>,
-    pub(crate) tools_template: Option<SlotPattern>,
-    pub(crate) single_tool_template: Option<SlotPattern>,
-    pub(crate) skills_template: Option<SlotPattern>,
-    /// The template of the spec, or else of the policy.
-    pub(crate) single_skill_template: SlotPattern,
-    pub(crate) stop_words: Vec<String>,
-    pub(crate) policies: Policies,
-    pub(crate) vision_start: String,
-    pub(crate) vision_end: String,
-    pub(crate) image_token: Option<String>,
-    pub(crate) video_token: Option<String>,
-    pub(crate) vision_rule: Option<Value>,
-    pub(crate) unknown_roles: UnknownRoles,
-    pub(crate) chat_template: Option<String>,
-    pub(crate) turns: TurnPolicy,
+const SYSTEM: Slots = Slots::Of(&[
+    ("system_message", Occurs::Freely),
+    ("tools", Occurs::Freely),
+    ("skills", Occurs::Freely),
+    ("date", Occurs::Freely),
+]);
+const USER: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
+const USER_WITH_TOOLS: Slots =
+    Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
+const ASSISTANT: Slots =
+    Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
+const OBSERVATIONS: Slots =
+    Slots::Of(&[("observations", Occurs::AtMostOnce), ("observation", Occurs::AtMostOnce)]);
+const SINGLE_OBSERVATION: Slots = Slots::Of(&[
+    ("observation", Occurs::Somewhere),
+    ("name", Occurs::Freely),
+    ("tool_call_id", Occurs::Freely),
+]);
+const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
+const TOOL_CALL: Slots = Slots::Of(&[
+    ("tool_call", Occurs::Freely),
+    ("name", Occurs::Freely),
+    ("arguments", Occurs::Freely),
+    ("id", Occurs::Freely),
+]);
+const CALLS_TURN: Slots =
+    Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_calls", Occurs::Once)]);
+const EMPTY_CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce)]);
+const ARGUMENT: Slots = Slots::Of(&[("key", Occurs::Freely), ("value", Occurs::Somewhere)]);
+const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
+const TOOL: Slots = Slots::Of(&[
+    ("tool", Occurs::Freely),
+    ("name", Occurs::Freely),
+    ("description", Occurs::Freely),
+    ("parameters", Occurs::Freely),
+]);
+const SKILLS: Slots = Slots::Of(&[("skills", Occurs::Somewhere)]);
+const REASONING: Slots = Slots::Of(&[("reasoning", Occurs::Once)]);
+
+members! {
+    /// The components of a chat template.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct ComponentSpec {
+        "name" => name: String = Text(""),
+        "system_template" => system_template: SlotPattern = Pattern(SYSTEM, "{system_message}"),
+        "default_system_template" => default_system_template: Option<SlotPattern> = SYSTEM,
+        "system_message" => system_message: String = Text(""),
+        "user_template" => user_template: SlotPattern = Required(USER),
+        "user_template_with_tools" => user_template_with_tools: Option<SlotPattern> =
+            USER_WITH_TOOLS,
+        "assistant_template" => assistant_template: SlotPattern = Required(ASSISTANT),
+        /// The template of an answer with calls, if it differs.
+        "assistant_template_with_calls" => calls_turn: Option<SlotPattern> = CALLS_TURN,
+        /// The template of an answer with an empty list of calls, if it differs.
+        "assistant_template_with_empty_calls" => empty_calls_turn: Option<SlotPattern> =
+            EMPTY_CALLS_TURN,
+        "assistant_end" => assistant_end: Option<String> = OptionalText,
+        /// None for the text before the content of `assistant_template`.
+        "generation_prompt" => generation_prompt: Option<String> = Literal,
+        "reasoning_template" => reasoning_template: Option<SlotPattern> = REASONING,
+        "observations_template" => observations_template: Option<SlotPattern> = Observations,
+        "single_observation_template" => single_observation_template: SlotPattern =
+            Pattern(SINGLE_OBSERVATION, "{observation}"),
+        "tool_calls_template" => tool_calls_template: SlotPattern =
+            Pattern(TOOL_CALLS, "{tool_calls}"),
+        "single_tool_call_template" => single_tool_call_template: SlotPattern = SingleToolCall,
+        /// None for arguments as JSON.
+        "argument_template" => argument_template: Option<SlotPattern> = ARGUMENT,
+        /// The template of string arguments, if it differs.
+        "text_argument_template" => text_argument_template: Option<SlotPattern> = ARGUMENT,
+        "tools_template" => tools_template: Option<SlotPattern> = TOOLS,
+        "single_tool_template" => single_tool_template: Option<SlotPattern> = TOOL,
+        "skills_template" => skills_template: Option<SlotPattern> = SKILLS,
+        /// The template of the spec, or else of the policy.
+        "single_skill_template" => single_skill_template: SlotPattern =
+            Pattern(Slots::Any, SKILL_ROW),
+        "stop_words" => stop_words: Vec<String> = StopWords,
+        "global_policy" => global_policy: GlobalPolicy = Nested,
+        "system_policy" => system_policy: SystemPolicy = Nested,
+        "assistant_policy" => assistant_policy: AssistantPolicy = Nested,
+        "tool_policy" => tool_policy: ToolPolicy = Nested,
+        "skill_policy" => skill_policy: SkillPolicy = Nested,
+        "vision_start" => vision_start: String = Text(""),
+        "vision_end" => vision_end: String = Text(""),
+        "image_token" => image_token: Option<String> = OptionalText,
+        "video_token" => video_token: Option<String> = OptionalText,
+        "vision_rule" => vision_rule: Option<Value> = CheckedVisionRule,
+        "unknown_roles" => unknown_roles: UnknownRoles = OneOf(&UNKNOWN_ROLES),
+        "" => turns: TurnPolicy = Flattened,
+        "chat_template" => chat_template: Option<String> = OptionalText,
+    }
 }
 
 /// A spec, with the remarks on it.
@@ -89,13 +145,18 @@ pub(crate) struct ReadSpec {
     pub(crate) ignored: Vec<String>,
 }
 
-/// The system template of a spec without one.
-const BARE_SYSTEM: &str = "{system_message}";
 /// The warning that skills do not reach the prompt.
 pub(super) const SKILLS_WITHOUT_PLACE: &str = "skills_without_place";
 const SKILL_ROW: &str = "- {name}: {description}";
 
 impl ComponentSpec {
+    /// The spec in normal form: without defaults, without aliases. Reading it gives the same spec.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut members = Map::new();
+        self.write(&mut members);
+        members.into()
+    }
+
     /// The template of the system turn in a conversation without a system message.
     pub(crate) fn default_system(&self) -> &SlotPattern {
         self.default_system_template.as_ref().unwrap_or(&self.system_template)
@@ -103,16 +164,16 @@ impl ComponentSpec {
 
     /// The system templates that are in use.
     fn systems(&self) -> impl Iterator<Item = &SlotPattern> {
-        let default = self.policies.system_without_message || self.policies.system_with_tools;
+        let default = self.system_policy.without_message || self.system_policy.with_tools;
         let both = [Some(&self.system_template), default.then(|| self.default_system())];
-        both.into_iter().flatten().filter(|_| self.policies.use_system)
+        both.into_iter().flatten().filter(|_| self.system_policy.use_system)
     }
 
     /// The template of a user's turn with tools, if it is in use.
     pub(crate) fn user_with_tools(&self) -> Option<&SlotPattern> {
         self.user_template_with_tools
             .as_ref()
-            .filter(|_| self.policies.placement != Placement::System)
+            .filter(|_| self.tool_policy.placement != Placement::System)
     }
 
     /// Whether calls reach the prompt.
@@ -132,18 +193,13 @@ impl ComponentSpec {
     pub(super) fn mentions_skills(&self) -> bool {
         let slot = self.system_template.has("skills") || self.default_system().has("skills");
         let row = self.single_skill_template.source() != SKILL_ROW;
-        slot || row
-            || self.skills_template.is_some()
-            || self.policies.skill_joiner != Policies::default().skill_joiner
+        slot || row || self.skills_template.is_some() || self.skill_policy.joiner != SKILL_JOINER
     }
 
     /// The generation prompt.
     pub(crate) fn generation_prompt(&self) -> String {
-        match &self.generation_prompt {
-            // `read` has checked it.
-            Some(prompt) => literal(prompt, "").unwrap_or_default(),
-            None => self.assistant_template.text_before("content"),
-        }
+        let usual = || self.assistant_template.text_before("content");
+        self.generation_prompt.clone().unwrap_or_else(usual)
     }
 
     /// The text that ends an assistant's turn and that a model is trained to write: the text after
@@ -199,7 +255,9 @@ impl ComponentSpec {
                 "tool results cannot be rendered",
             );
         }
-        if self.user_template_with_tools.is_some() && self.policies.placement == Placement::System {
+        if self.user_template_with_tools.is_some()
+            && self.tool_policy.placement == Placement::System
+        {
             warn(
                 "user_variant_unused",
                 "user_template_with_tools",
@@ -207,11 +265,6 @@ impl ComponentSpec {
             );
         }
     }
-}
-
-/// The name of a value in a table of names.
-fn name_of<T: PartialEq + Copy>(names: &[(&'static str, T)], value: T) -> Option<&'static str> {
-    names.iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::members::Codec;
 use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
@@ -84,15 +85,19 @@ const KINDS: [(&str, &str, &[ProcessorTarget]); 13] = [
     ("json", "", &[ProcessorTarget::Result]),
 ];
 
+impl Codec<Option<Processor>> for ProcessorTarget {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<Processor>> {
+        reader.nested(key, |reader| Processor::read(reader, *self))
+    }
+
+    fn to_json(&self, value: &Option<Processor>) -> Value {
+        json!(value.as_ref().map(Processor::to_json))
+    }
+}
+
 impl Processor {
     /// Reads `{"kind": …}` with its parameters, for this target.
-    pub(crate) fn read(
-        value: &Value,
-        path: String,
-        target: ProcessorTarget,
-        ignored: &mut Vec<String>,
-    ) -> Result<Processor> {
-        let mut reader = SpecReader::new(path, value)?;
+    fn read(reader: &mut SpecReader<'_>, target: ProcessorTarget) -> Result<Processor> {
         let name = reader
             .string("kind")?
             .ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
@@ -126,11 +131,11 @@ impl Processor {
             "date_header" => Processor::DateHeader {
                 cutoff: reader.string("cutoff")?.unwrap_or(CUTOFF).to_owned(),
             },
-            "prepend" => Processor::Prepend(text(&mut reader)?),
-            "append" => Processor::Append(text(&mut reader)?),
-            "prepend_if_tools" => Processor::PrependIfTools(if_tools(&mut reader)?),
-            "append_if_tools" => Processor::AppendIfTools(if_tools(&mut reader)?),
-            "prepend_if_nonempty" => Processor::PrependIfNonempty(text(&mut reader)?),
+            "prepend" => Processor::Prepend(text(reader)?),
+            "append" => Processor::Append(text(reader)?),
+            "prepend_if_tools" => Processor::PrependIfTools(if_tools(reader)?),
+            "append_if_tools" => Processor::AppendIfTools(if_tools(reader)?),
+            "prepend_if_nonempty" => Processor::PrependIfNonempty(text(reader)?),
             "newline_if_nonempty" => Processor::NewlineIfNonempty,
             "strip" => Processor::Strip,
             "pick_function" => Processor::PickFunction,
@@ -139,12 +144,11 @@ impl Processor {
             "json" => Processor::Json,
             _ => Processor::DsmlCall,
         };
-        reader.finish(ignored);
         Ok(processor)
     }
 
     /// `{"kind": …}` with the parameters that differ from the defaults.
-    pub(crate) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let with_text = |kind: &str, text: &String| json!({ "kind": kind, "text": text });
         let if_tools = |kind: &str, IfTools { text, empty }: &IfTools| {
             let mut members = json!({ "kind": kind, "text": text });

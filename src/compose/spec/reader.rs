@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 /// One object of a spec that is being read.
 pub(crate) struct SpecReader<'a> {
     fields: Fields<'a>,
+    /// Unknown members of nested objects, by path.
+    ignored: Vec<String>,
 }
 
 impl<'a> SpecReader<'a> {
@@ -19,7 +21,7 @@ impl<'a> SpecReader<'a> {
     pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<SpecReader<'a>> {
         let path = path.into();
         match Fields::new(path.clone(), value) {
-            Ok(fields) => Ok(SpecReader { fields }),
+            Ok(fields) => Ok(SpecReader { fields, ignored: Vec::new() }),
             Err(error) => Err(with_reason(error, path)),
         }
     }
@@ -74,11 +76,6 @@ impl<'a> SpecReader<'a> {
         self.read(key, |fields| fields.one_of(key, choices))
     }
 
-    /// A string; empty if absent.
-    pub(crate) fn text(&mut self, key: &'static str) -> Result<String> {
-        Ok(self.string(key)?.unwrap_or_default().to_owned())
-    }
-
     /// A text with slots.
     pub(crate) fn pattern(
         &mut self,
@@ -89,28 +86,28 @@ impl<'a> SpecReader<'a> {
         Ok(Some(SlotPattern::parse(text, &self.path(key), slots)?))
     }
 
-    /// A text with slots, or else this default.
-    pub(crate) fn pattern_or(
+    /// A nested object.
+    pub(crate) fn nested<T>(
         &mut self,
         key: &'static str,
-        slots: Slots,
-        default: &str,
-    ) -> Result<SlotPattern> {
-        match self.pattern(key, slots)? {
-            Some(pattern) => Ok(pattern),
-            None => Ok(SlotPattern::parse(default, &self.path(key), slots)?),
-        }
+        read: impl FnOnce(&mut SpecReader<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let mut inner = SpecReader::new(self.path(key), value)?;
+        let read = read(&mut inner)?;
+        self.ignored.extend(inner.finish());
+        Ok(Some(read))
     }
 
-    /// A nested object.
-    pub(crate) fn object(&mut self, key: &'static str) -> Result<Option<SpecReader<'a>>> {
-        let path = self.path(key);
-        self.get(key).map(|value| SpecReader::new(path, value)).transpose()
+    /// Records unknown members, by path.
+    pub(crate) fn ignore(&mut self, paths: Vec<String>) {
+        self.ignored.extend(paths);
     }
 
-    /// Records the unknown members.
-    pub(crate) fn finish(self, ignored: &mut Vec<String>) {
-        ignored.extend(self.fields.ignored());
+    /// The unknown members, by path.
+    pub(crate) fn finish(mut self) -> Vec<String> {
+        self.ignored.extend(self.fields.ignored());
+        self.ignored
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::name_of;
+use super::members::{Codec, OneOf, members};
 use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
@@ -44,78 +44,38 @@ pub(crate) struct TagPair {
 }
 
 impl TagPair {
-    fn read(mut reader: SpecReader<'_>, ignored: &mut Vec<String>) -> Result<TagPair> {
+    fn read(reader: &mut SpecReader<'_>) -> Result<TagPair> {
         let mut text = |key: &'static str| -> Result<String> {
-            match reader.string(key)? {
-                Some(text) if !text.is_empty() => Ok(text.to_owned()),
-                _ => Err(reader
-                    .fault(
-                        Reason::MissingField,
-                        key,
-                        "missing; expected a string that is not empty",
-                    )
-                    .into()),
-            }
+            let text = reader.string(key)?.filter(|text| !text.is_empty());
+            let problem = "missing; expected a string that is not empty";
+            Ok(text.ok_or_else(|| reader.fault(Reason::MissingField, key, problem))?.to_owned())
         };
-        let tags = TagPair { start: text("start")?, end: text("end")? };
-        reader.finish(ignored);
-        Ok(tags)
-    }
-
-    fn to_json(&self) -> Value {
-        json!({ "start": self.start, "end": self.end })
+        Ok(TagPair { start: text("start")?, end: text("end")? })
     }
 }
 
-/// The members of `assistant_policy` for reasoning.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ReasoningPolicy {
-    pub(crate) keep: KeepReasoning,
-    pub(crate) empty: EmptyReasoning,
-    /// Around reasoning inside the text of an answer.
-    pub(crate) inline: Option<TagPair>,
-    /// Around a user's message that is not a question.
-    pub(crate) no_question: Option<TagPair>,
-}
+/// `{"start": …, "end": …}`, or none.
+struct Tags;
 
-impl Default for ReasoningPolicy {
-    fn default() -> ReasoningPolicy {
-        ReasoningPolicy {
-            keep: KeepReasoning::All,
-            empty: EmptyReasoning::None,
-            inline: None,
-            no_question: None,
-        }
+impl Codec<Option<TagPair>> for Tags {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<TagPair>> {
+        reader.nested(key, TagPair::read)
+    }
+
+    fn to_json(&self, value: &Option<TagPair>) -> Value {
+        json!(value.as_ref().map(|tags| json!({ "start": tags.start, "end": tags.end })))
     }
 }
 
-impl ReasoningPolicy {
-    /// Reads the members of `assistant_policy`.
-    pub(crate) fn read(
-        policy: &mut SpecReader<'_>,
-        ignored: &mut Vec<String>,
-    ) -> Result<ReasoningPolicy> {
-        let default = ReasoningPolicy::default();
-        let mut tags = |policy: &mut SpecReader<'_>, key| -> Result<Option<TagPair>> {
-            policy.object(key)?.map(|reader| TagPair::read(reader, ignored)).transpose()
-        };
-        Ok(ReasoningPolicy {
-            keep: policy.one_of("keep_reasoning", &KEEP_REASONING)?.unwrap_or(default.keep),
-            empty: policy.one_of("empty_reasoning", &EMPTY_REASONING)?.unwrap_or(default.empty),
-            inline: tags(policy, "inline_reasoning")?,
-            no_question: tags(policy, "no_question")?,
-        })
-    }
-
-    /// The members by name. Those with a default value are null.
-    pub(crate) fn members(&self) -> [(&'static str, Value); 4] {
-        let keep = Some(self.keep).filter(|keep| *keep != KeepReasoning::All);
-        let empty = Some(self.empty).filter(|empty| *empty != EmptyReasoning::None);
-        [
-            ("keep_reasoning", json!(keep.and_then(|keep| name_of(&KEEP_REASONING, keep)))),
-            ("empty_reasoning", json!(empty.and_then(|empty| name_of(&EMPTY_REASONING, empty)))),
-            ("inline_reasoning", json!(self.inline.as_ref().map(TagPair::to_json))),
-            ("no_question", json!(self.no_question.as_ref().map(TagPair::to_json))),
-        ]
+members! {
+    /// The members of `assistant_policy` for reasoning.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct ReasoningPolicy {
+        "keep_reasoning" => keep: KeepReasoning = OneOf(&KEEP_REASONING),
+        "empty_reasoning" => empty: EmptyReasoning = OneOf(&EMPTY_REASONING),
+        /// Around reasoning inside the text of an answer.
+        "inline_reasoning" => inline: Option<TagPair> = Tags,
+        /// Around a user's message that is not a question.
+        "no_question" => no_question: Option<TagPair> = Tags,
     }
 }

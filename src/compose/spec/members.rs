@@ -1,0 +1,236 @@
+//! The members of a spec as tables: each line has the key, the field, and the member's codec, which
+//! reads it and writes it in normal form.
+
+use serde_json::{Map, Value, json};
+
+use super::reader::SpecReader;
+use super::slots::{SlotPattern, Slots, escaped, literal};
+use crate::compose::fault::Reason;
+use crate::error::Result;
+
+/// Reads and writes one member.
+pub(super) trait Codec<T> {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<T>;
+
+    /// The value in normal form; null for the default.
+    fn to_json(&self, value: &T) -> Value;
+
+    /// Adds the member in normal form, unless it has the default value.
+    fn write(&self, value: &T, key: &str, members: &mut Map<String, Value>) {
+        let value = self.to_json(value);
+        if !value.is_null() {
+            members.insert(key.to_owned(), value);
+        }
+    }
+}
+
+/// A struct of members.
+pub(super) trait Members: Sized {
+    fn read(reader: &mut SpecReader<'_>) -> Result<Self>;
+
+    /// Adds the members in normal form.
+    fn write(&self, members: &mut Map<String, Value>);
+}
+
+/// Declares a struct of members: `"key" => field: Type = codec`.
+macro_rules! members {
+    (
+        $(#[$meta:meta])*
+        $visibility:vis struct $name:ident {
+            $($(#[$field_meta:meta])* $key:literal => $field:ident: $type:ty = $codec:expr,)*
+        }
+    ) => {
+        $(#[$meta])*
+        $visibility struct $name {
+            $($(#[$field_meta])* pub(crate) $field: $type,)*
+        }
+
+        impl $crate::compose::spec::members::Members for $name {
+            fn read(reader: &mut $crate::compose::spec::reader::SpecReader<'_>) -> $crate::error::Result<$name> {
+                use $crate::compose::spec::members::Codec;
+                Ok($name { $($field: Codec::<$type>::read(&$codec, reader, $key)?,)* })
+            }
+
+            fn write(&self, members: &mut serde_json::Map<String, serde_json::Value>) {
+                use $crate::compose::spec::members::Codec;
+                $(Codec::<$type>::write(&$codec, &self.$field, $key, members);)*
+            }
+        }
+    };
+}
+pub(super) use members;
+
+/// A string with this default.
+pub(super) struct Text(pub(super) &'static str);
+
+impl Codec<String> for Text {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<String> {
+        Ok(reader.string(key)?.unwrap_or(self.0).to_owned())
+    }
+
+    fn to_json(&self, value: &String) -> Value {
+        json!(Some(value).filter(|value| *value != self.0))
+    }
+}
+
+/// A string, or none.
+pub(super) struct OptionalText;
+
+impl Codec<Option<String>> for OptionalText {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<String>> {
+        Ok(reader.string(key)?.map(str::to_owned))
+    }
+
+    fn to_json(&self, value: &Option<String>) -> Value {
+        json!(value)
+    }
+}
+
+/// Literal text. Its braces are doubled in the spec.
+pub(super) struct Literal;
+
+impl Codec<Option<String>> for Literal {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<String>> {
+        let path = reader.path(key);
+        Ok(reader.string(key)?.map(|text| literal(text, &path)).transpose()?)
+    }
+
+    fn to_json(&self, value: &Option<String>) -> Value {
+        json!(value.as_deref().map(escaped))
+    }
+}
+
+impl Codec<String> for Literal {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<String> {
+        let text: Option<String> = self.read(reader, key)?;
+        Ok(text.unwrap_or_default())
+    }
+
+    fn to_json(&self, value: &String) -> Value {
+        json!(Some(escaped(value)).filter(|text| !text.is_empty()))
+    }
+}
+
+/// A boolean with this default.
+pub(super) struct Flag(pub(super) bool);
+
+impl Codec<bool> for Flag {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<bool> {
+        Ok(reader.boolean(key)?.unwrap_or(self.0))
+    }
+
+    fn to_json(&self, value: &bool) -> Value {
+        json!(Some(value).filter(|value| **value != self.0))
+    }
+}
+
+/// One of these names. The first is the default.
+pub(super) struct OneOf<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+impl<T: Copy + PartialEq> Codec<T> for OneOf<T> {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<T> {
+        Ok(reader.one_of(key, self.0)?.unwrap_or(self.0[0].1))
+    }
+
+    fn to_json(&self, value: &T) -> Value {
+        let others = &self.0[1..];
+        json!(others.iter().find(|(_, other)| other == value).map(|(name, _)| name))
+    }
+}
+
+/// A text with these slots, or none.
+impl Codec<Option<SlotPattern>> for Slots {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<SlotPattern>> {
+        reader.pattern(key, *self)
+    }
+
+    fn to_json(&self, value: &Option<SlotPattern>) -> Value {
+        json!(value.as_ref().map(SlotPattern::source))
+    }
+}
+
+/// A text with these slots that must be present.
+pub(super) struct Required(pub(super) Slots);
+
+impl Codec<SlotPattern> for Required {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<SlotPattern> {
+        let pattern = reader.pattern(key, self.0)?;
+        Ok(pattern.ok_or_else(|| reader.fault(Reason::MissingField, key, "missing"))?)
+    }
+
+    fn to_json(&self, value: &SlotPattern) -> Value {
+        json!(value.source())
+    }
+}
+
+/// A text with these slots and this default.
+pub(super) struct Pattern(pub(super) Slots, pub(super) &'static str);
+
+impl Codec<SlotPattern> for Pattern {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<SlotPattern> {
+        match reader.pattern(key, self.0)? {
+            Some(pattern) => Ok(pattern),
+            None => Ok(SlotPattern::parse(self.1, &reader.path(key), self.0)?),
+        }
+    }
+
+    fn to_json(&self, value: &SlotPattern) -> Value {
+        json!(Some(value.source()).filter(|source| *source != self.1))
+    }
+}
+
+/// Some of these strings, in this order.
+pub(super) struct SomeOf(pub(super) &'static [&'static str]);
+
+impl Codec<Vec<&'static str>> for SomeOf {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Vec<&'static str>> {
+        let listed = reader.array(key)?.map_or(&[][..], Vec::as_slice);
+        if let Some(unknown) = listed.iter().find(|role| !self.0.iter().any(|known| *role == known))
+        {
+            let known = self.0.join(", ");
+            let problem = format!("unknown role {unknown}; expected one of {known}");
+            return Err(reader.fault(Reason::BadValue, key, problem).into());
+        }
+        let is_listed = |known: &&str| listed.iter().any(|role| role == known);
+        Ok(self.0.iter().copied().filter(is_listed).collect())
+    }
+
+    fn to_json(&self, value: &Vec<&'static str>) -> Value {
+        json!(Some(value).filter(|roles| !roles.is_empty()))
+    }
+}
+
+/// An object with members of its own.
+pub(super) struct Nested;
+
+impl<T: Members> Codec<T> for Nested {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<T> {
+        match reader.nested(key, T::read)? {
+            Some(members) => Ok(members),
+            None => T::read(&mut SpecReader::new(reader.path(key), &json!({}))?),
+        }
+    }
+
+    fn to_json(&self, value: &T) -> Value {
+        let mut members = Map::new();
+        value.write(&mut members);
+        if members.is_empty() { Value::Null } else { members.into() }
+    }
+}
+
+/// Members of the same object, in a struct of their own.
+pub(super) struct Flattened;
+
+impl<T: Members> Codec<T> for Flattened {
+    fn read(&self, reader: &mut SpecReader<'_>, _: &'static str) -> Result<T> {
+        T::read(reader)
+    }
+
+    fn to_json(&self, value: &T) -> Value {
+        Nested.to_json(value)
+    }
+
+    fn write(&self, value: &T, _: &str, members: &mut Map<String, Value>) {
+        value.write(members);
+    }
+}

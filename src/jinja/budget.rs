@@ -113,7 +113,7 @@ impl Budget {
     pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
         if bytes > self.memory_left() || self.live.get() > self.bounds.memory_bytes {
             return limit_error(format!(
-                "the template's values take more than {} bytes",
+                "the template's values exceed {} bytes",
                 self.bounds.memory_bytes
             ));
         }
@@ -144,7 +144,7 @@ impl Budget {
         let nesting = self.nesting.get();
         if nesting >= MAX_NESTING {
             return limit_error(format!(
-                "the template nests deeper than {MAX_NESTING} levels while it runs"
+                "the template nests deeper than {MAX_NESTING} levels at run time"
             ));
         }
         self.nesting.set(nesting + 1);
@@ -157,10 +157,7 @@ impl Budget {
     pub(crate) fn in_call<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let calls = self.calls.get();
         if calls >= self.bounds.recursion {
-            return limit_error(format!(
-                "macros call each other more than {} deep",
-                self.bounds.recursion
-            ));
+            return limit_error(format!("macro calls nest deeper than {}", self.bounds.recursion));
         }
         self.calls.set(calls + 1);
         let result = run();

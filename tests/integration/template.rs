@@ -111,7 +111,7 @@ fn errors_name_what_is_wrong() {
         ffi::llb_template_info,
         json!({ "chat_template": chain }),
         "TEMPLATE_LIMIT",
-        "operations within each other",
+        "nests more than 400 operations",
     );
     refused(
         ffi::llb_template_parse,

@@ -197,7 +197,7 @@ impl TemplateParser {
     pub(crate) fn node(&self, line: u32, deepest: u16, kind: ExprKind) -> Result<Expr> {
         if deepest >= MAX_CHAIN {
             return Err(TemplateError::limit(format!(
-                "an expression has more than {MAX_CHAIN} operations within each other"
+                "an expression nests more than {MAX_CHAIN} operations"
             ))
             .at(line));
         }

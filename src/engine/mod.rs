@@ -27,5 +27,6 @@ pub use special_tokens::{SpecialToken, SpecialTokens, TokenizedPrompt};
 pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;
+pub(crate) use thread::stopped;
 pub use thread::{Engine, LoadProgress, Loaded};
 pub(crate) use token_cache::TokenCache;

@@ -231,7 +231,8 @@ fn obey(scheduler: &mut Scheduler, command: EngineCommand) {
     };
 }
 
-fn stopped() -> Error {
+/// `ENGINE_CLOSED`: a fault has stopped the engine.
+pub(crate) fn stopped() -> Error {
     Error::new(
         Code::EngineClosed,
         "the engine of this model has stopped after a fault; create the chat again",

@@ -13,7 +13,7 @@ use super::lora::Adapter;
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use crate::api::{CacheType, FlashAttention, Sampling};
-use crate::engine::{Backend, BatchEntry, Decoded, Sampler, TokenId};
+use crate::engine::{self, Backend, BatchEntry, Decoded, Sampler, TokenId};
 use crate::error::{Code, Error, Result};
 
 /// How a context is made.
@@ -193,17 +193,14 @@ impl Backend for LlamaContext {
     }
 
     fn decode(&mut self, batch: &[BatchEntry], abort: AbortCheck) -> Result<Decoded> {
-        // More tokens than n_batch is an assertion in llama.cpp, an end of the process.
-        if batch.len() > self.n_batch || batch.is_empty() || self.broken {
+        if self.broken {
+            return Err(engine::stopped());
+        }
+        // llama.cpp asserts on more tokens than n_batch, which would end the process.
+        if batch.len() > self.n_batch || batch.is_empty() {
             return Err(Error::new(
                 Code::InternalBridgeError,
-                format!("a batch of {} tokens", batch.len()),
-            ));
-        }
-        if self.broken {
-            return Err(Error::new(
-                Code::EngineClosed,
-                "the engine of this model has stopped after a fault; create the chat again",
+                format!("a batch of {} tokens, but n_batch is {}", batch.len(), self.n_batch),
             ));
         }
         let raw = self.batch.fill(batch);

@@ -1,30 +1,31 @@
 //! One file of a model: magic, version, metadata, tensor table.
 //!
-//! In: a cursor at byte 0. Out: `FilePart`, with diagnostics about the file's length. Never: what only a
-//! whole model must have.
+//! In: a cursor at byte 0. Out: `FilePart`, with diagnostics about the file's length. What only a
+//! whole model must have is not checked.
 
 use std::io::{Read, Seek};
 
-use super::metadata::{GgufValue, Metadata};
+use super::metadata::Metadata;
 use super::reader::{Cursor, invalid};
 use super::tensors::TensorTable;
+use super::value::GgufValue;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// One file of a model.
+/// One file of a model. A split model has several.
 pub(crate) struct FilePart {
     pub(crate) version: u32,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: TensorTable,
-    /// Bytes the file must have; `None` if a tensor type is unknown.
+    /// Bytes that the file must have; `None` if a tensor type is unknown.
     pub(crate) data_end: Option<u64>,
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 impl FilePart {
-    /// Reads everything before the data section.
+    /// Reads everything before the tensor data.
     pub(crate) fn read<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<FilePart> {
         let file_size = cursor.remaining();
         if file_size == 0 {
@@ -50,7 +51,9 @@ impl FilePart {
                 Some(end.ok_or_else(|| {
                     invalid(
                         header_end,
-                        format_args!("tensors of {bytes} bytes fit in no file, behind the header"),
+                        format_args!(
+                            "the header claims tensors of {bytes} bytes, more than a file can hold"
+                        ),
                     )
                 })?)
             }
@@ -58,14 +61,15 @@ impl FilePart {
         if let Some(data_end) = data_end {
             if data_end > file_size {
                 let message =
-                    format!("the file has {file_size} bytes, its tensors need {data_end}");
+                    format!("the file has {file_size} bytes, but its tensors need {data_end}");
                 diagnostics.push(Diagnostic::new("file_truncated", message));
             } else if data_end
                 .checked_next_multiple_of(alignment)
                 .is_some_and(|end| end < file_size)
             {
-                let message =
-                    format!("the tensors end at byte {data_end}, the file has {file_size} bytes");
+                let message = format!(
+                    "the tensors end at byte {data_end}, but the file has {file_size} bytes"
+                );
                 diagnostics.push(Diagnostic::new("trailing_bytes", message));
             }
         }
@@ -76,28 +80,33 @@ impl FilePart {
 fn check_magic(magic: [u8; 4]) -> Result<()> {
     let hint = match &magic {
         b"GGUF" => return Ok(()),
-        b"vers" => ": it looks like a Git LFS pointer, download the file it stands for",
-        b"<!do" | b"<!DO" | b"<htm" | b"<HTM" => ": it is a web page, the download went wrong",
-        b"ggml" | b"lmgg" | b"fmgg" | b"tjgg" | b"algg" => {
-            ": it is an older llama.cpp format, convert the model again"
+        b"vers" => ": it is a Git LFS pointer; download the file itself",
+        b"<!do" | b"<!DO" | b"<htm" | b"<HTM" => {
+            ": it is a web page; the download failed, try again"
         }
-        b"PK\x03\x04" => ": it is a PyTorch or zip file, convert the model to GGUF",
+        b"ggml" | b"lmgg" | b"fmgg" | b"tjgg" | b"algg" => {
+            ": it is an older llama.cpp format; convert the model again"
+        }
+        b"PK\x03\x04" => ": it is a PyTorch or zip file; convert the model to GGUF",
         _ => "",
     };
     Err(invalid(
         0,
-        format_args!("not a GGUF file (it starts with \"{}\"){hint},", magic.escape_ascii()),
+        format_args!("not a GGUF file (it starts with \"{}\"){hint}", magic.escape_ascii()),
     ))
 }
 
 fn check_version(version: u32) -> Result<()> {
     let problem = match version {
         2 | 3 => return Ok(()),
-        1 => "GGUF version 1 is no longer read by any engine: convert the model again with a current llama.cpp".to_owned(),
+        1 => "GGUF version 1 is not supported; convert the model again with a current llama.cpp"
+            .to_owned(),
         _ if (1..=0xFFFF).contains(&version.swap_bytes()) => {
-            "the file is big-endian: convert it with llama.cpp's gguf_convert_endian.py,".to_owned()
+            "the file is big-endian; convert it with llama.cpp's gguf_convert_endian.py".to_owned()
         }
-        _ => format!("GGUF version {version} is not known (2 and 3 are): the file is damaged or newer than this library,"),
+        _ => format!(
+            "GGUF version {version} is unknown (2 and 3 are supported): the file is damaged or newer than this library"
+        ),
     };
     Err(invalid(4, problem))
 }

@@ -1,53 +1,54 @@
-//! What the layers of a model need in memory, by its header: their weights, and what they keep of
-//! each token or sequence.
+//! The memory that the layers of a model need, from its header: weights, and state of each token or
+//! sequence.
 
 use super::header::ModelHeader;
-use super::metadata::GgufValue;
+use super::value::GgufValue;
 
-/// What a model's layers need, in bytes where nothing else is said.
+/// The needs of a model's layers, in bytes unless noted otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layers {
-    /// One for each block, in order.
+    /// The blocks, in order.
     pub blocks: Vec<Layer>,
-    /// The weights behind the last block: what makes logits of it.
+    /// The weights after the last block, which compute logits.
     pub output: u64,
     /// The largest tensor of a block.
     pub largest: u64,
     /// Elements of a token's embedding, of the widest layer inside a block, and of its logits.
     pub widths: [u64; 3],
-    /// Heads of attention.
+    /// Attention heads.
     pub heads: u64,
 }
 
-/// What one block needs.
+/// The needs of one block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// Its weights.
+    /// The weights.
     pub weights: u64,
-    /// The KV cache of each token of context.
+    /// KV cache for each token of context.
     pub per_token: u64,
-    /// The state of each sequence, where it has one instead.
+    /// State for each sequence, in a block that has state instead of a KV cache.
     pub per_sequence: u64,
 }
 
 impl ModelHeader {
-    /// What its layers need, for the bytes that an element of each half of the KV cache takes (2.0
-    /// for f16).
+    /// The needs of the layers. The arguments are the bytes of a key element and of a value element
+    /// in the KV cache (2.0 for f16).
     ///
-    /// An upper bound for layers that share a cache. None when the header does not say.
+    /// An upper bound for layers that share a cache. `None` if the header lacks the sizes.
     pub fn layers(&self, key_element: f64, value_element: f64) -> Option<Layers> {
         let tensors = self.tensors();
         tensors.data_bytes?;
         let count = self.block_count().filter(|count| (1..=65_536).contains(count))?;
         let embedding = self.embedding_length()?;
-        let number = |key: &str| self.of_architecture(key).and_then(GgufValue::as_u64);
-        let heads = self.of_architecture("attention.head_count").and_then(most).unwrap_or(0);
+        let number = |key: &str| self.architecture_value(key).and_then(GgufValue::as_u64);
+        let heads =
+            self.architecture_value("attention.head_count").and_then(largest_u64).unwrap_or(0);
         let length = |key| number(key).or_else(|| embedding.checked_div(heads)).unwrap_or(0) as f64;
         let per_head = length("attention.key_length") * key_element
             + length("attention.value_length") * value_element;
         let kv_heads = self
-            .of_architecture("attention.head_count_kv")
-            .or_else(|| self.of_architecture("attention.head_count"));
+            .architecture_value("attention.head_count_kv")
+            .or_else(|| self.architecture_value("attention.head_count"));
         let state = self.state_elements(embedding).saturating_mul(4);
         let block = |index: u64| {
             let kv_heads = match kv_heads {
@@ -58,11 +59,11 @@ impl ModelHeader {
                 None => None,
             };
             let per_token = kv_heads.unwrap_or(0) as f64 * per_head;
-            // Where all blocks are said to have heads, which of them have a state instead is the
-            // engine's knowledge.
+            // If the header gives heads to all blocks, only the engine knows which of them have
+            // state instead.
             let may_have_state = kv_heads.unwrap_or(0) == 0
                 || !matches!(
-                    self.of_architecture("attention.head_count_kv"),
+                    self.architecture_value("attention.head_count_kv"),
                     Some(GgufValue::Array(..))
                 );
             Layer {
@@ -75,13 +76,13 @@ impl ModelHeader {
             .unwrap_or(0)
             .saturating_mul(number("expert_feed_forward_length").unwrap_or(0));
         let inner = [
-            self.of_architecture("feed_forward_length").and_then(most),
+            self.architecture_value("feed_forward_length").and_then(largest_u64),
             number("ssm.inner_size"),
             Some(experts),
         ];
         Some(Layers {
             blocks: (0..count).map(block).collect(),
-            // Without weights of its own it takes a copy of the embedding.
+            // Without output weights the model uses a copy of the embedding.
             output: tensors.output.saturating_add(if tensors.has_output {
                 0
             } else {
@@ -97,10 +98,11 @@ impl ModelHeader {
         })
     }
 
-    /// Elements of the state of a layer that has one (llama.cpp `n_embd_r` and `n_embd_s`); 0 where
-    /// there is none, or none known.
+    /// Elements of the state of a layer (llama.cpp `n_embd_r` and `n_embd_s`); 0 if it has none or
+    /// its size is unknown.
     fn state_elements(&self, embedding: u64) -> u64 {
-        let number = |key: &str| self.of_architecture(key).and_then(GgufValue::as_u64).unwrap_or(0);
+        let number =
+            |key: &str| self.architecture_value(key).and_then(GgufValue::as_u64).unwrap_or(0);
         let (inner, state) = (number("ssm.inner_size"), number("ssm.state_size"));
         let groups = number("ssm.group_count").saturating_mul(state).saturating_mul(2);
         let convolution = number("ssm.conv_kernel")
@@ -114,8 +116,8 @@ impl ModelHeader {
     }
 }
 
-/// A number, or the largest of several.
-fn most(value: &GgufValue) -> Option<u64> {
+/// A number, or the largest of an array.
+fn largest_u64(value: &GgufValue) -> Option<u64> {
     match value {
         GgufValue::Array(_, items) => items.iter().filter_map(GgufValue::as_u64).max(),
         scalar => scalar.as_u64(),
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_with_heads_keep_tokens() {
+    fn layers_with_heads_need_cache_per_token() {
         let layers = read(base().to_bytes()).unwrap();
         // Four heads of two elements each, two bytes and one.
         let layer = |weights| Layer { weights, per_token: 4 * (2 * 2 + 2), per_sequence: 0 };
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_with_a_state_keep_that() {
+    fn layers_with_state_need_it_per_sequence() {
         let writer = base()
             .metadata("x.attention.head_count_kv", vec![0_u32, 2])
             .metadata("x.ssm.conv_kernel", 4_u32)
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_what_is_not_known() {
+    fn unknown_sizes_give_none() {
         assert_eq!(read(base().tensor_bytes("blk.0.x", &[4], 99, vec![0; 16]).to_bytes()), None);
         assert_eq!(read(GgufWriter::new().metadata("general.architecture", "x").to_bytes()), None);
     }

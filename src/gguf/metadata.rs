@@ -1,223 +1,52 @@
 //! The key-value table of a GGUF file.
 //!
-//! In: a cursor behind the counts. Out: the scalars, strings and short integer arrays by key, and
-//! where the token texts lie. Never stored: long arrays, and long strings nobody asks for; they are
-//! walked or passed over.
+//! In: a cursor after the counts. Out: scalars, strings and short integer arrays by key, and the
+//! offsets of the token texts. Long arrays and long strings are skipped.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
 use super::reader::{Cursor, invalid};
+use super::value::{GgufValue, ValueType};
 use crate::error::Result;
 
 /// Known files have fewer than a hundred entries.
 const MAX_ENTRIES: u64 = 16_384;
 /// The format's own limit.
 const MAX_KEY_BYTES: u64 = 65_535;
-/// Keys, kept strings and kept arrays together; the largest chat template known is 40 kB.
+/// Bytes of keys, kept strings and kept arrays. The largest known chat template has 40 kB.
 const MAX_KEPT_BYTES: u64 = 8 * 1024 * 1024;
-/// A longer string is kept only if it is a chat template (some converters store a whole
-/// tokenizer.json).
+/// A longer string is kept only if it is a chat template. Some converters store a whole
+/// tokenizer.json.
 const MAX_OTHER_STRING_BYTES: u64 = 64 * 1024;
-/// Longer arrays are not per-layer figures.
+/// Longer arrays do not have one value per layer.
 const MAX_KEPT_ARRAY: u64 = 1_024;
-/// String arrays must be walked element by element; vocabulary and merges of the largest models
+/// String arrays must be walked element by element. Vocabulary and merges of the largest models
 /// take 12 MB.
 const MAX_WALKED_BYTES: u64 = 64 * 1024 * 1024;
-/// One remembered offset for this many token texts.
+/// One offset is kept for this many token texts.
 const CHECKPOINT_EVERY: u64 = 256;
 
-/// What kind of token each one is.
+/// The type of each token.
 const TYPES_KEY: &str = "tokenizer.ggml.token_type";
 /// llama.cpp's `LLAMA_TOKEN_TYPE_CONTROL`.
 const CONTROL: u32 = 3;
 const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 
-/// The types of a metadata value, with their numbers in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the format's own")]
-pub enum ValueType {
-    U8 = 0,
-    I8 = 1,
-    U16 = 2,
-    I16 = 3,
-    U32 = 4,
-    I32 = 5,
-    F32 = 6,
-    Bool = 7,
-    String = 8,
-    Array = 9,
-    U64 = 10,
-    I64 = 11,
-    F64 = 12,
-}
-
-impl ValueType {
-    const ALL: [ValueType; 13] = [
-        ValueType::U8,
-        ValueType::I8,
-        ValueType::U16,
-        ValueType::I16,
-        ValueType::U32,
-        ValueType::I32,
-        ValueType::F32,
-        ValueType::Bool,
-        ValueType::String,
-        ValueType::Array,
-        ValueType::U64,
-        ValueType::I64,
-        ValueType::F64,
-    ];
-
-    fn from_number(number: u32) -> Option<ValueType> {
-        Self::ALL.get(usize::try_from(number).ok()?).copied()
-    }
-
-    /// Bytes of one value; `None` for strings and arrays.
-    fn bytes(self) -> Option<u64> {
-        match self {
-            ValueType::U8 | ValueType::I8 | ValueType::Bool => Some(1),
-            ValueType::U16 | ValueType::I16 => Some(2),
-            ValueType::U32 | ValueType::I32 | ValueType::F32 => Some(4),
-            ValueType::U64 | ValueType::I64 | ValueType::F64 => Some(8),
-            ValueType::String | ValueType::Array => None,
-        }
-    }
-
-    fn is_integer(self) -> bool {
-        !matches!(
-            self,
-            ValueType::F32
-                | ValueType::F64
-                | ValueType::Bool
-                | ValueType::String
-                | ValueType::Array
-        )
-    }
-}
-
-/// A metadata value.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "the names are the format's own")]
-pub enum GgufValue {
-    U8(u8),
-    I8(i8),
-    U16(u16),
-    I16(i16),
-    U32(u32),
-    I32(i32),
-    F32(f32),
-    Bool(bool),
-    String(String),
-    U64(u64),
-    I64(i64),
-    F64(f64),
-    /// The element type, which also an empty array has, and the elements.
-    Array(ValueType, Vec<GgufValue>),
-}
-
-impl GgufValue {
-    /// The type this value is written with.
-    pub fn value_type(&self) -> ValueType {
-        match self {
-            GgufValue::U8(_) => ValueType::U8,
-            GgufValue::I8(_) => ValueType::I8,
-            GgufValue::U16(_) => ValueType::U16,
-            GgufValue::I16(_) => ValueType::I16,
-            GgufValue::U32(_) => ValueType::U32,
-            GgufValue::I32(_) => ValueType::I32,
-            GgufValue::F32(_) => ValueType::F32,
-            GgufValue::Bool(_) => ValueType::Bool,
-            GgufValue::String(_) => ValueType::String,
-            GgufValue::U64(_) => ValueType::U64,
-            GgufValue::I64(_) => ValueType::I64,
-            GgufValue::F64(_) => ValueType::F64,
-            GgufValue::Array(..) => ValueType::Array,
-        }
-    }
-
-    /// An integer of any width that is not negative.
-    pub fn as_u64(&self) -> Option<u64> {
-        match *self {
-            GgufValue::U8(v) => Some(v.into()),
-            GgufValue::U16(v) => Some(v.into()),
-            GgufValue::U32(v) => Some(v.into()),
-            GgufValue::U64(v) => Some(v),
-            GgufValue::I8(v) => v.try_into().ok(),
-            GgufValue::I16(v) => v.try_into().ok(),
-            GgufValue::I32(v) => v.try_into().ok(),
-            GgufValue::I64(v) => v.try_into().ok(),
-            _ => None,
-        }
-    }
-
-    /// A string.
-    pub fn as_str(&self) -> Option<&str> {
-        match self {
-            GgufValue::String(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    /// A boolean.
-    pub fn as_bool(&self) -> Option<bool> {
-        match *self {
-            GgufValue::Bool(v) => Some(v),
-            _ => None,
-        }
-    }
-
-    /// A float, or an integer as one.
-    pub fn as_f64(&self) -> Option<f64> {
-        match *self {
-            GgufValue::F32(v) => Some(v.into()),
-            GgufValue::F64(v) => Some(v),
-            GgufValue::I8(v) => Some(v.into()),
-            GgufValue::I16(v) => Some(v.into()),
-            GgufValue::I32(v) => Some(v.into()),
-            GgufValue::I64(v) => Some(v as f64),
-            _ => self.as_u64().map(|v| v as f64),
-        }
-    }
-}
-
-macro_rules! value_from {
-    ($($from:ty => $variant:ident),*) => {$(
-        impl From<$from> for GgufValue {
-            fn from(v: $from) -> Self {
-                GgufValue::$variant(v)
-            }
-        }
-        impl From<Vec<$from>> for GgufValue {
-            fn from(items: Vec<$from>) -> Self {
-                GgufValue::Array(ValueType::$variant, items.into_iter().map(GgufValue::from).collect())
-            }
-        }
-    )*};
-}
-value_from!(u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, f32 => F32, bool => Bool,
-    String => String, u64 => U64, i64 => I64, f64 => F64);
-
-impl From<&str> for GgufValue {
-    fn from(text: &str) -> Self {
-        GgufValue::String(text.to_owned())
-    }
-}
-
-/// Where the token texts lie.
+/// Offsets of the token texts.
 struct Tokens {
     count: u64,
     /// Offsets of the elements 0, 256, 512, …
     checkpoints: Vec<u64>,
 }
 
-/// The table as read.
+/// The table after reading.
 pub(crate) struct Metadata {
-    /// `None` for what was passed over.
+    /// `None` for a value that was skipped.
     entries: BTreeMap<String, Option<GgufValue>>,
     tokens: Option<Tokens>,
-    /// Where the types of the tokens begin, and how many there are.
+    /// The offset of the token types, and their number.
     types: Option<(u64, u64)>,
 }
 
@@ -228,7 +57,7 @@ impl Metadata {
             return Err(invalid(
                 cursor.offset(),
                 format_args!(
-                    "the file claims {count} metadata entries, more than the {MAX_ENTRIES} allowed,"
+                    "the file claims {count} metadata entries, more than the limit of {MAX_ENTRIES}"
                 ),
             ));
         }
@@ -243,7 +72,7 @@ impl Metadata {
             budget.keep(length, at)?;
             let key = cursor.text(length, "a metadata key")?;
             if table.entries.contains_key(&key) {
-                return Err(invalid(at, format_args!("metadata key {key:?} occurs twice, again")));
+                return Err(invalid(at, format_args!("metadata key {key:?} occurs twice")));
             }
             let value = table.value(cursor, &key, &mut budget)?;
             table.entries.insert(key, value);
@@ -281,7 +110,7 @@ impl Metadata {
             return Err(invalid(
                 at,
                 format_args!(
-                    "array {key:?} claims {count} elements, more than the {} bytes left in the file hold,",
+                    "array {key:?} claims {count} elements, which do not fit in the remaining {} bytes",
                     cursor.remaining()
                 ),
             ));
@@ -289,7 +118,7 @@ impl Metadata {
         match element {
             ValueType::Array => Err(invalid(
                 at,
-                format_args!("array {key:?} holds arrays, which no reader supports,"),
+                format_args!("array {key:?} has arrays as elements, which no reader supports"),
             )),
             ValueType::String => {
                 let checkpoints = walk_strings(cursor, key, count, budget)?;
@@ -317,7 +146,7 @@ impl Metadata {
         self.entries.get(key)?.as_ref()
     }
 
-    /// Whether the key occurs, kept or not.
+    /// Whether the key exists, even if its value was skipped.
     pub(crate) fn contains(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
@@ -330,7 +159,7 @@ impl Metadata {
         self.get(key)?.as_str()
     }
 
-    /// Names of the string templates: `default` first, the others in the order of their names.
+    /// Names of the string templates: `default` first, then the others in alphabetical order.
     pub(crate) fn template_names(&self) -> Vec<&str> {
         let default = self.str(TEMPLATE_KEY).map(|_| "default");
         let others = self.entries.iter().filter_map(|(key, value)| {
@@ -340,12 +169,12 @@ impl Metadata {
         default.into_iter().chain(others).collect()
     }
 
-    /// How many token texts there are; `None` without a vocabulary.
+    /// The number of token texts; `None` without a vocabulary.
     pub(crate) fn n_tokens(&self) -> Option<u64> {
         self.tokens.as_ref().map(|tokens| tokens.count)
     }
 
-    /// Goes back and reads the text of one token; `None` outside the vocabulary.
+    /// Seeks back and reads the text of one token; `None` outside the vocabulary.
     pub(crate) fn token<R: Read + Seek>(
         &self,
         cursor: &mut Cursor<R>,
@@ -359,7 +188,7 @@ impl Metadata {
         else {
             return Ok(None);
         };
-        cursor.go_to(checkpoint);
+        cursor.seek_to(checkpoint);
         for _ in 0..id % CHECKPOINT_EVERY {
             let length = cursor.u64(TOKENS_KEY)?;
             cursor.skip(length, TOKENS_KEY)?;
@@ -368,8 +197,8 @@ impl Metadata {
         cursor.text(length, "a token text").map(Some)
     }
 
-    /// Goes back and reads the texts of the control tokens, at most `most` of them.
-    pub(crate) fn controls<R: Read + Seek>(
+    /// Seeks back and reads the texts of up to `most` control tokens.
+    pub(crate) fn control_tokens<R: Read + Seek>(
         &self,
         cursor: &mut Cursor<R>,
         most: usize,
@@ -377,17 +206,17 @@ impl Metadata {
         let (Some(tokens), Some((types, count))) = (&self.tokens, self.types) else {
             return Ok(Vec::new());
         };
-        cursor.go_to(types);
-        let mut controls = Vec::new();
+        cursor.seek_to(types);
+        let mut ids = Vec::new();
         for id in 0..count.min(tokens.count) {
-            if cursor.u32(TYPES_KEY)? == CONTROL && controls.len() < most {
-                controls.push(id);
+            if cursor.u32(TYPES_KEY)? == CONTROL && ids.len() < most {
+                ids.push(id);
             }
         }
-        let mut texts = Vec::with_capacity(controls.len());
-        cursor.go_to(tokens.checkpoints.first().copied().unwrap_or_default());
+        let mut texts = Vec::with_capacity(ids.len());
+        cursor.seek_to(tokens.checkpoints.first().copied().unwrap_or_default());
         let mut at = 0;
-        for id in controls {
+        for id in ids {
             for _ in at..id {
                 let length = cursor.u64(TOKENS_KEY)?;
                 cursor.skip(length, TOKENS_KEY)?;
@@ -400,7 +229,7 @@ impl Metadata {
     }
 }
 
-/// What may still be kept and walked.
+/// Bytes that may still be kept or walked.
 struct ReadBudget {
     kept: u64,
     walked: u64,
@@ -411,7 +240,9 @@ impl ReadBudget {
         self.kept = self.kept.checked_sub(bytes).ok_or_else(|| {
             invalid(
                 at,
-                format_args!("keys and strings of the header exceed {MAX_KEPT_BYTES} bytes"),
+                format_args!(
+                    "keys and strings of the header exceed the limit of {MAX_KEPT_BYTES} bytes"
+                ),
             )
         })?;
         Ok(())
@@ -466,7 +297,7 @@ fn scalar<R: Read + Seek>(
     })
 }
 
-/// Walks a string array, with the offset of every 256th element.
+/// Walks a string array and returns the offset of every 256th element.
 fn walk_strings<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     key: &str,
@@ -487,7 +318,9 @@ fn walk_strings<R: Read + Seek>(
         budget.walked = budget.walked.checked_sub(cursor.offset() - start).ok_or_else(|| {
             invalid(
                 start,
-                format_args!("string arrays exceed {MAX_WALKED_BYTES} bytes, in {key:?}"),
+                format_args!(
+                    "{key:?}: the string arrays exceed the limit of {MAX_WALKED_BYTES} bytes"
+                ),
             )
         })?;
     }
@@ -535,10 +368,10 @@ mod tests {
         check_refused(&u64::MAX.to_le_bytes(), 1, "needs 18446744073709551615 bytes");
         let mut long_key = 65_536_u64.to_le_bytes().to_vec();
         long_key.resize(70_000, b'k');
-        check_refused(&long_key, 1, "65536 bytes long, more than the 65535 allowed");
+        check_refused(&long_key, 1, "65536 bytes long, more than the limit of 65535");
         let mut nested = 9_u32.to_le_bytes().to_vec();
         nested.extend_from_slice(&0_u64.to_le_bytes());
-        check_refused(&entry("a", 9, &nested), 1, "holds arrays");
+        check_refused(&entry("a", 9, &nested), 1, "has arrays as elements");
         for element in [0_u32, 4, 8, 10] {
             for claimed in [1_u64 << 63, u64::MAX, 1 << 61, 1 << 32] {
                 let mut array = element.to_le_bytes().to_vec();
@@ -553,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn long_strings_are_passed_over_unless_they_are_templates() {
+    fn long_strings_are_skipped_unless_they_are_templates() {
         let mut text = 100_000_u64.to_le_bytes().to_vec();
         text.resize(100_008, 0xFF);
         let table = read(&entry("tokenizer.huggingface.json", 8, &text), 1).unwrap();
@@ -567,6 +400,6 @@ mod tests {
         assert_eq!(table.str(TEMPLATE_KEY).unwrap().len(), 100_000);
         let mut text = (MAX_KEPT_BYTES + 1).to_le_bytes().to_vec();
         text.resize(MAX_KEPT_BYTES as usize + 9, b'x');
-        check_refused(&entry(TEMPLATE_KEY, 8, &text), 1, "exceed 8388608 bytes");
+        check_refused(&entry(TEMPLATE_KEY, 8, &text), 1, "exceed the limit of 8388608 bytes");
     }
 }

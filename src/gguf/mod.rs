@@ -1,8 +1,8 @@
-//! GGUF file -> `ModelHeader`: what a model file says about itself, without its weights.
+//! GGUF file -> `ModelHeader`: the facts about a model that its file states, without the weights.
 //!
-//! In: a path, or anything that reads and seeks. Out: the metadata that decides (templates, token
-//! texts, sizes) and sums over the tensor table. Never: tensor data, whole vocabularies, or an
-//! allocation that the file's size does not vouch for.
+//! In: a path, or a source that reads and seeks. Out: metadata (templates, token texts, sizes) and
+//! sums over the tensor table. Tensor data and whole vocabularies are never read, and no allocation
+//! exceeds what the file's size justifies.
 
 mod file_part;
 mod header;
@@ -12,6 +12,7 @@ mod quantization;
 mod reader;
 mod split;
 mod tensors;
+mod value;
 mod writer;
 
 #[cfg(feature = "hub")]
@@ -19,5 +20,5 @@ pub(crate) use split::PartName;
 
 pub use header::ModelHeader;
 pub use layers::{Layer, Layers};
-pub use metadata::{GgufValue, ValueType};
+pub use value::{GgufValue, ValueType};
 pub use writer::GgufWriter;

@@ -1,9 +1,9 @@
-//! Names and block sizes of the tensor types, names of the whole-file types.
+//! Names and block sizes of the tensor types, and names of the file types.
 //!
-//! Source: `ggml_type`, `llama_ftype` and the block layouts of llama.cpp as pinned by
-//! llama-cpp-sys-2 0.1.161.
+//! Source: `ggml_type`, `llama_ftype` and the block layouts of llama.cpp in llama-cpp-sys-2
+//! 0.1.161.
 
-/// A tensor type: its short name and how many bytes a block of elements takes.
+/// A tensor type: its short name and the size of a block of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TensorType {
     pub(crate) name: &'static str,
@@ -11,7 +11,7 @@ pub(crate) struct TensorType {
     pub(crate) block_bytes: u64,
 }
 
-/// By number: (ggml type, name, elements a block, bytes a block). Retired numbers are absent.
+/// By number: (ggml type, name, elements per block, bytes per block). Retired numbers are absent.
 const TENSOR_TYPES: &[(u32, &str, u64, u64)] = &[
     (0, "F32", 1, 4),
     (1, "F16", 1, 2),
@@ -50,7 +50,7 @@ const TENSOR_TYPES: &[(u32, &str, u64, u64)] = &[
     (42, "Q2_0", 64, 18),
 ];
 
-/// By number: `general.file_type` and the spelling file names use.
+/// By number: `general.file_type`, spelled as in file names.
 const FILE_TYPES: &[(u64, &str)] = &[
     (0, "F32"),
     (1, "F16"),
@@ -90,17 +90,17 @@ const FILE_TYPES: &[(u64, &str)] = &[
     (41, "Q2_0"),
 ];
 
-/// Set in `general.file_type` when a converter only guessed it.
+/// Set in `general.file_type` if the converter guessed it.
 const GUESSED: u64 = 1024;
 
-/// The tensor type of this number, `None` when retired or newer than the engine.
+/// The tensor type of this number; `None` if it is retired or newer than the engine.
 pub(crate) fn tensor_type(number: u32) -> Option<TensorType> {
     let &(_, name, block_elements, block_bytes) =
         TENSOR_TYPES.iter().find(|row| row.0 == number)?;
     Some(TensorType { name, block_elements, block_bytes })
 }
 
-/// The spelling of `general.file_type`.
+/// The name of a `general.file_type`.
 pub(crate) fn file_type(number: u64) -> Option<&'static str> {
     FILE_TYPES.iter().find(|row| row.0 == number & !GUESSED).map(|row| row.1)
 }

@@ -1,36 +1,36 @@
 //! A little-endian cursor over a file, with its own buffer.
 //!
 //! In: a source that reads and seeks, and its size. Out: numbers and strings, each checked against
-//! the bytes that remain before anything is allocated. A skip inside the buffer moves an index; a
+//! the remaining bytes before anything is allocated. A skip inside the buffer moves an index; a
 //! longer one becomes a seek at the next read.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 
 use crate::error::{Code, Error, Result};
 
-/// Large enough that a 6 MB header takes under a hundred reads, small enough to be nothing.
+/// Large enough to read a 6 MB header in fewer than a hundred reads.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// `MODEL_INVALID` at a byte offset.
 pub(crate) fn invalid(offset: u64, problem: impl std::fmt::Display) -> Error {
-    Error::new(Code::ModelInvalid, format!("{problem} at byte {offset}")).with("offset", offset)
+    Error::new(Code::ModelInvalid, format!("{problem} (at byte {offset})")).with("offset", offset)
 }
 
 pub(crate) struct Cursor<R> {
     source: R,
-    /// Where the source itself stands; differs from `end` after a long skip.
+    /// The position of the source; differs from `end` after a long skip.
     source_at: u64,
     size: u64,
     buffer: Box<[u8]>,
     /// The unread bytes are `buffer[head..tail]`.
     head: usize,
     tail: usize,
-    /// File offset just behind `buffer[tail - 1]`.
+    /// The file offset after `buffer[tail - 1]`.
     end: u64,
 }
 
 impl<R: Read + Seek> Cursor<R> {
-    /// A cursor at byte 0 of a source of `size` bytes, wherever the source stands now.
+    /// A cursor at byte 0 of a source of `size` bytes, whatever the position of the source.
     pub(crate) fn new(source: R, size: u64) -> Self {
         Cursor {
             source,
@@ -48,25 +48,25 @@ impl<R: Read + Seek> Cursor<R> {
         self.end - (self.tail - self.head) as u64
     }
 
-    /// Bytes between the next one and the end of the file.
+    /// Bytes from the next one to the end of the file.
     pub(crate) fn remaining(&self) -> u64 {
         self.size.saturating_sub(self.offset())
     }
 
-    /// Goes to an offset already visited.
-    pub(crate) fn go_to(&mut self, offset: u64) {
+    /// Seeks to an offset that was read before.
+    pub(crate) fn seek_to(&mut self, offset: u64) {
         self.head = 0;
         self.tail = 0;
         self.end = offset;
     }
 
-    /// Refuses `n` bytes of `what` when fewer remain.
+    /// Fails if fewer than `n` bytes remain. `what` names them in the message.
     fn require(&self, n: u64, what: &str) -> Result<()> {
         if n > self.remaining() {
             return Err(invalid(
                 self.offset(),
                 format_args!(
-                    "{what} needs {n} bytes but {} remain in the file, which may be cut off,",
+                    "{what} needs {n} bytes, but {} remain in the file, which may be cut off",
                     self.remaining()
                 ),
             ));
@@ -74,7 +74,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(())
     }
 
-    /// Makes at least `n` bytes available in the buffer, `n` being at most its size.
+    /// Fills the buffer with at least `n` bytes; `n` does not exceed its size.
     #[cold]
     fn fill(&mut self, n: usize, what: &str) -> Result<()> {
         self.require(n as u64, what)?;
@@ -92,7 +92,7 @@ impl<R: Read + Seek> Cursor<R> {
                 Ok(0) => {
                     return Err(invalid(
                         self.end,
-                        format_args!("the file ended early, inside {what},"),
+                        format_args!("the file ended early, inside {what}"),
                     ));
                 }
                 Ok(read) => {
@@ -109,7 +109,7 @@ impl<R: Read + Seek> Cursor<R> {
     }
 
     fn unreadable(&self, error: std::io::Error) -> Error {
-        invalid(self.end, format_args!("the file cannot be read: {error},")).caused_by(error)
+        invalid(self.end, format_args!("the file cannot be read: {error}")).caused_by(error)
     }
 
     #[inline]
@@ -144,7 +144,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(u64::from_le_bytes(self.bytes(what)?))
     }
 
-    /// Passes over `n` bytes without reading them.
+    /// Skips `n` bytes without reading them.
     #[inline]
     pub(crate) fn skip(&mut self, n: u64, what: &str) -> Result<()> {
         if n <= (self.tail - self.head) as u64 {
@@ -152,11 +152,11 @@ impl<R: Read + Seek> Cursor<R> {
             return Ok(());
         }
         self.require(n, what)?;
-        self.go_to(self.offset() + n);
+        self.seek_to(self.offset() + n);
         Ok(())
     }
 
-    /// The length of a string that is to be kept: refused over `cap` or the bytes that remain.
+    /// The length of a string to keep. Fails if it exceeds `cap` or the remaining bytes.
     pub(crate) fn length(&mut self, cap: u64, what: &str) -> Result<u64> {
         let at = self.offset();
         let length = self.u64(what)?;
@@ -164,13 +164,13 @@ impl<R: Read + Seek> Cursor<R> {
         if length > cap {
             return Err(invalid(
                 at,
-                format_args!("{what} is {length} bytes long, more than the {cap} allowed,"),
+                format_args!("{what} is {length} bytes long, more than the limit of {cap}"),
             ));
         }
         Ok(length)
     }
 
-    /// `length` bytes of text; the caller has bounded `length`.
+    /// Text of `length` bytes, which the caller has limited.
     pub(crate) fn text(&mut self, length: u64, what: &str) -> Result<String> {
         self.require(length, what)?;
         let at = self.offset();
@@ -211,7 +211,7 @@ mod tests {
         cursor.skip(at as u64 - 1, "x").unwrap();
         assert_eq!(cursor.offset(), at as u64);
         assert_eq!(cursor.u64("x").unwrap(), 0x0102_0304_0506_0708);
-        cursor.go_to(at as u64);
+        cursor.seek_to(at as u64);
         assert_eq!(cursor.u64("x").unwrap(), 0x0102_0304_0506_0708);
         assert!(cursor.skip(cursor.remaining() + 1, "x").is_err());
         cursor.skip(cursor.remaining(), "x").unwrap();
@@ -226,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn text_says_where_it_is_not_utf8() {
+    fn invalid_utf8_has_its_offset() {
         let mut cursor = Cursor::new(Bytes::new(b"ab\xFFd".to_vec()), 4);
         assert_eq!(
             cursor.text(4, "the key").unwrap_err().message(),
-            "the key is not valid UTF-8 at byte 2"
+            "the key is not valid UTF-8 (at byte 2)"
         );
     }
 }

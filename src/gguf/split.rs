@@ -1,18 +1,18 @@
-//! Models split over several files: their names and what the parts say of each other.
+//! Models that are split into several files: the names and metadata of the parts.
 //!
-//! The first part carries the metadata; every part has its own tensor table and the keys `split.no`
-//! (from 0), `split.count` and `split.tensors.count`. llama.cpp finds the others by name alone,
-//! `NAME-00002-of-00003.gguf`.
+//! The first part has the metadata. Every part has its own tensor table and the keys `split.no`
+//! (from 0), `split.count` and `split.tensors.count`. llama.cpp finds the other parts by name
+//! alone: `NAME-00002-of-00003.gguf`.
 
 use super::metadata::Metadata;
 
-/// What a file says about being a part.
+/// The split metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Split {
     /// From 0.
     pub(crate) no: u64,
     pub(crate) count: u64,
-    /// Tensors in all parts.
+    /// The number of tensors of all parts.
     pub(crate) tensors: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Split {
 /// A file name in the form `NAME-00002-of-00003.gguf`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PartName<'a> {
-    /// What the names of all parts begin with.
+    /// The common prefix of the names of all parts.
     pub(crate) stem: &'a str,
     /// From 1.
     pub(crate) number: u64,
@@ -43,7 +43,7 @@ impl<'a> PartName<'a> {
         Some(PartName { stem, number: five_digits(number)?, count: five_digits(count)? })
     }
 
-    /// The name of another part, from 1.
+    /// The name of the part with this number, from 1.
     pub(crate) fn of_part(&self, number: u64) -> String {
         format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count)
     }

@@ -1,7 +1,7 @@
-//! The tensor table of a GGUF file, summed up.
+//! Sums over the tensor table of a GGUF file.
 //!
-//! In: a cursor behind the metadata. Out: how many tensors and elements there are, of which types,
-//! and how far their data reaches. Never: the data.
+//! In: a cursor after the metadata. Out: the number of tensors and elements, their types, and the
+//! size of their data. The data itself is never read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Seek};
@@ -11,9 +11,9 @@ use super::reader::{Cursor, invalid};
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 
-/// The largest models known have a few thousand tensors in a file.
+/// The largest known models have a few thousand tensors per file.
 const MAX_TENSORS: u64 = 65_536;
-/// ggml's limit, 64 bytes with the terminating NUL.
+/// ggml's limit of 64 bytes includes the terminating NUL.
 const MAX_NAME_BYTES: u64 = 63;
 const MAX_DIMENSIONS: u32 = 4;
 
@@ -27,8 +27,7 @@ pub(crate) struct TensorTable {
     pub(crate) data_bytes: Option<u64>,
     /// Bytes of the tensors of each block, by its number.
     pub(crate) blocks: BTreeMap<u32, u64>,
-    /// Bytes of the tensors behind the last block, and whether there are weights of the output
-    /// among them.
+    /// Bytes of the tensors after the last block, and whether they include output weights.
     pub(crate) output: u64,
     pub(crate) has_output: bool,
     /// Bytes of the embedding, and of the largest tensor of a block.
@@ -48,23 +47,23 @@ impl TensorTable {
             return Err(invalid(
                 cursor.offset(),
                 format_args!(
-                    "the file claims {count} tensors, more than the {MAX_TENSORS} allowed,"
+                    "the file claims {count} tensors, more than the limit of {MAX_TENSORS}"
                 ),
             ));
         }
         let mut table = TensorTable { count, data_bytes: Some(0), ..TensorTable::default() };
         let mut names = HashSet::new();
-        let mut notes = Notes::default();
+        let mut problems = TensorProblems::default();
         for _ in 0..count {
             let at = cursor.offset();
             let length = cursor.length(MAX_NAME_BYTES, "a tensor name")?;
             let name = cursor.text(length, "a tensor name")?;
-            table.tensor(cursor, &name, alignment, &mut notes)?;
+            table.tensor(cursor, &name, alignment, &mut problems)?;
             if let Some(name) = names.replace(name) {
-                return Err(invalid(at, format_args!("tensor name {name:?} occurs twice, again")));
+                return Err(invalid(at, format_args!("tensor name {name:?} occurs twice")));
             }
         }
-        diagnostics.extend(notes.into_diagnostics());
+        diagnostics.extend(problems.into_diagnostics());
         Ok(table)
     }
 
@@ -73,23 +72,21 @@ impl TensorTable {
         cursor: &mut Cursor<R>,
         name: &str,
         alignment: u64,
-        notes: &mut Notes,
+        problems: &mut TensorProblems,
     ) -> Result<()> {
         let at = cursor.offset();
         let n_dims = cursor.u32(name)?;
         if n_dims > MAX_DIMENSIONS {
             return Err(invalid(
                 at,
-                format_args!(
-                    "tensor {name:?} has {n_dims} dimensions, more than {MAX_DIMENSIONS},"
-                ),
+                format_args!("tensor {name:?} has {n_dims} dimensions, more than {MAX_DIMENSIONS}"),
             ));
         }
         let mut shape = [1_u64; MAX_DIMENSIONS as usize];
         for extent in shape.iter_mut().take(n_dims as usize) {
             *extent = cursor.u64(name)?;
         }
-        // A zero hides no overflow: ggml multiplies in order and in i64.
+        // A zero extent does not hide an overflow: ggml multiplies in order, in i64.
         let too_large =
             || invalid(at, format_args!("tensor {name:?} of shape {shape:?} is too large"));
         let product =
@@ -102,24 +99,24 @@ impl TensorTable {
         self.elements = self.elements.checked_add(elements).ok_or_else(too_large)?;
         *self.elements_by_type.entry(type_number).or_default() += elements;
         let Some(tensor_type) = tensor_type(type_number) else {
-            notes.unknown_type.note(|| {
+            problems.unknown_type.record(|| {
                 format!(
-                    "tensor {name:?} has the type {type_number}, which the engine does not know"
+                    "tensor {name:?} has the type {type_number}, which is unknown to the engine"
                 )
             });
             self.data_bytes = None;
             return Ok(());
         };
         if !shape[0].is_multiple_of(tensor_type.block_elements) {
-            notes.shape.note(|| {
+            problems.shape.record(|| {
                 format!(
-                    "tensor {name:?} has rows of {} elements, not a multiple of {} as {} needs",
+                    "tensor {name:?} has rows of {} elements, but {2} needs a multiple of {1}",
                     shape[0], tensor_type.block_elements, tensor_type.name
                 )
             });
         }
         if !offset.is_multiple_of(alignment) {
-            notes.layout.note(|| {
+            problems.layout.record(|| {
                 format!("data of tensor {name:?} starts at {offset}, not a multiple of {alignment}")
             });
         }
@@ -127,16 +124,17 @@ impl TensorTable {
             elements.div_ceil(tensor_type.block_elements).checked_mul(tensor_type.block_bytes);
         let end = bytes.and_then(|bytes| bytes.checked_add(offset)).ok_or_else(too_large)?;
         self.data_bytes = self.data_bytes.map(|furthest| furthest.max(end));
-        self.place(name, end - offset);
+        self.add_bytes(name, end - offset);
         Ok(())
     }
 
-    /// Counts a tensor where its name says it belongs: `blk.<number>.…`, `output…`, `token_embd.…`.
-    fn place(&mut self, name: &str, bytes: u64) {
+    /// Adds the bytes of a tensor to the sum that its name selects: `blk.<number>.…`, `output…`,
+    /// `token_embd.…`.
+    fn add_bytes(&mut self, name: &str, bytes: u64) {
         self.has_output |= name == "output.weight";
         let block =
             name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-        let place = match block {
+        let sum = match block {
             Some(block) => {
                 self.largest = self.largest.max(bytes);
                 self.blocks.entry(block).or_default()
@@ -145,7 +143,7 @@ impl TensorTable {
             None if name.starts_with("token_embd.") => &mut self.embedding,
             None => return,
         };
-        *place = place.saturating_add(bytes);
+        *sum = sum.saturating_add(bytes);
     }
 
     /// Adds the sums of another part of a split model.
@@ -168,16 +166,16 @@ impl TensorTable {
     }
 }
 
-/// The first case of a problem in full, the others as a number: a hostile file cannot make a long
-/// list.
+/// The first occurrence of a problem, and the number of further ones: a hostile file cannot cause a
+/// long list.
 #[derive(Default)]
-struct Note {
+struct RepeatedProblem {
     first: Option<String>,
     more: u64,
 }
 
-impl Note {
-    fn note(&mut self, message: impl FnOnce() -> String) {
+impl RepeatedProblem {
+    fn record(&mut self, message: impl FnOnce() -> String) {
         if self.first.is_none() {
             self.first = Some(message());
         } else {
@@ -194,13 +192,13 @@ impl Note {
 }
 
 #[derive(Default)]
-struct Notes {
-    unknown_type: Note,
-    shape: Note,
-    layout: Note,
+struct TensorProblems {
+    unknown_type: RepeatedProblem,
+    shape: RepeatedProblem,
+    layout: RepeatedProblem,
 }
 
-impl Notes {
+impl TensorProblems {
     fn into_diagnostics(self) -> impl Iterator<Item = Diagnostic> {
         [
             self.unknown_type.into_diagnostic("unknown_tensor_type"),
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_blocks_and_reach() {
+    fn elements_and_data_size_are_summed() {
         let bytes =
             [entry("a", &[256, 2], 12, 0), entry("b", &[3], 0, 288), entry("c", &[], 0, 320)]
                 .concat();
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_by_place() {
+    fn bytes_are_summed_by_name() {
         let names = [
             "token_embd.weight",
             "blk.0.attn_q.weight",

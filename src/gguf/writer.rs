@@ -1,13 +1,13 @@
 //! Metadata and tensors -> a GGUF file, for tests and test models.
 //!
-//! Writes what it is given, little-endian, version 3 (or 2, which differs in the number only). The
-//! caller vouches for the sense of it: refusals are tested with files made here.
+//! Writes little-endian, version 3 (or 2, which differs only in the number). The content is not
+//! checked, so that tests can write invalid files.
 
 use std::io::{self, Write};
 
-use super::metadata::{GgufValue, ValueType};
+use super::value::{GgufValue, ValueType};
 
-/// Collects a file and writes it.
+/// Collects the content of a file and writes it.
 pub struct GgufWriter {
     version: u32,
     alignment: u32,
@@ -34,35 +34,35 @@ impl GgufWriter {
         GgufWriter { version: 3, alignment: 32, metadata: Vec::new(), tensors: Vec::new() }
     }
 
-    /// Another version number.
+    /// Sets the version number.
     #[must_use]
     pub fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
-    /// Another alignment, a power of two; adds `general.alignment`.
+    /// Sets the alignment, a power of two, and adds `general.alignment`.
     #[must_use]
     pub fn alignment(mut self, alignment: u32) -> Self {
         self.alignment = alignment;
         self.metadata("general.alignment", alignment)
     }
 
-    /// Adds an entry. A value of an array must have the array's element type.
+    /// Adds an entry. The values of an array must have its element type.
     #[must_use]
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<GgufValue>) -> Self {
         self.metadata.push((key.into(), value.into()));
         self
     }
 
-    /// Adds a tensor of floats; the first extent of the shape is the row length.
+    /// Adds a tensor of floats. The first extent of the shape is the row length.
     #[must_use]
     pub fn tensor(self, name: impl Into<String>, shape: &[u64], elements: &[f32]) -> Self {
         let data = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.tensor_bytes(name, shape, 0, data)
     }
 
-    /// Adds a tensor of any ggml type from its bytes.
+    /// Adds a tensor of any ggml type.
     #[must_use]
     pub fn tensor_bytes(
         mut self,
@@ -78,7 +78,7 @@ impl GgufWriter {
     /// Writes the file.
     ///
     /// # Errors
-    /// What `out` answers.
+    /// Those of `out`.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut header = b"GGUF".to_vec();
         header.extend_from_slice(&self.version.to_le_bytes());

@@ -1,8 +1,8 @@
-//! `ModelHeader`: the answers a model file gives without its weights.
+//! `ModelHeader`: the facts that a model file states, without its weights.
 //!
 //! In: a path or a source. Out: architecture, sizes, templates, token texts, and diagnostics about
-//! what is odd but no obstacle to reading. Refuses what is not a GGUF file of version 2 or 3,
-//! little-endian, with an architecture.
+//! problems that do not prevent reading. Anything but a little-endian GGUF file of version 2 or 3
+//! with an architecture is refused.
 
 #[cfg(test)]
 mod tests;
@@ -12,11 +12,12 @@ use std::io::{ErrorKind, Read, Seek};
 use std::path::Path;
 
 use super::file_part::FilePart;
-use super::metadata::{GgufValue, Metadata};
+use super::metadata::Metadata;
 use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
 use super::split::{PartName, Split};
 use super::tensors::TensorTable;
+use super::value::GgufValue;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 
@@ -27,7 +28,7 @@ const TOOL_USE_KEY: &str = "tokenizer.chat_template.tool_use";
 pub struct ModelHeader {
     version: u32,
     metadata: Metadata,
-    /// Of all parts that are present.
+    /// Sums over all present parts.
     tensors: TensorTable,
     file_size: u64,
     tensor_data_end: u64,
@@ -37,12 +38,12 @@ pub struct ModelHeader {
 }
 
 impl ModelHeader {
-    /// Reads the header of a file; of the first part of a split model also the headers of the parts
-    /// beside it.
+    /// Reads the header of a file. For the first part of a split model it reads the headers of the
+    /// other parts in the folder too.
     ///
     /// # Errors
-    /// `MODEL_NOT_FOUND` for what cannot be opened as a file, `MODEL_INVALID` with the byte offset
-    /// for the rest, also for a part that is not the first.
+    /// `MODEL_NOT_FOUND` if the path is not a readable file. `MODEL_INVALID` with the byte offset
+    /// otherwise, also for a later part of a split model.
     pub fn read_file(path: &Path) -> Result<ModelHeader> {
         let (file, size) = open(path)?;
         let mut header =
@@ -50,13 +51,13 @@ impl ModelHeader {
         let Some(split) = Split::of(&header.metadata) else { return Ok(header) };
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         match PartName::parse(file_name) {
-            _ if split.no != 0 => return Err(not_the_first(split, PartName::parse(file_name)).about(path.display())),
+            _ if split.no != 0 => return Err(later_part_error(split, PartName::parse(file_name)).about(path.display())),
             Some(name) if name.number == 1 && name.count == split.count => header.add_parts(path, &name, split)?,
-            _ => header.find(
+            _ => header.report(
                 "split_name",
                 format!(
-                    "the file is part 1 of {}, but {file_name:?} is not named NAME-00001-of-{:05}.gguf, so the others \
-                     cannot be found",
+                    "the file is part 1 of {}, but {file_name:?} is not named NAME-00001-of-{:05}.gguf, so the other \
+                     parts cannot be found; rename it",
                     split.count, split.count
                 ),
             ),
@@ -64,7 +65,8 @@ impl ModelHeader {
         Ok(header)
     }
 
-    /// Reads the header of one file of `file_size` bytes; of a split model, the first part alone.
+    /// Reads the header of one file of `file_size` bytes; for a split model, of the first part
+    /// only.
     ///
     /// # Errors
     /// `MODEL_INVALID` with the byte offset.
@@ -72,9 +74,9 @@ impl ModelHeader {
         let mut header = ModelHeader::read_whole(source, file_size)?;
         if let Some(split) = Split::of(&header.metadata) {
             if split.no != 0 {
-                return Err(not_the_first(split, None));
+                return Err(later_part_error(split, None));
             }
-            header.find("split_parts_unread", format!("only part 1 of {} was read", split.count));
+            header.report("split_parts_unread", format!("only part 1 of {} was read", split.count));
         }
         Ok(header)
     }
@@ -96,14 +98,15 @@ impl ModelHeader {
         if header.architecture().is_empty() && !is_later_part {
             return Err(Error::new(
                 Code::ModelInvalid,
-                "the metadata has no general.architecture: this is not a model llama.cpp can load",
+                "the metadata has no general.architecture: llama.cpp cannot load it",
             ));
         }
         header.bos_token = header.token(&mut cursor, "tokenizer.ggml.bos_token_id")?;
         header.eos_token = header.token(&mut cursor, "tokenizer.ggml.eos_token_id")?;
         for key in [TEMPLATE_KEY, TOOL_USE_KEY] {
             if header.metadata.contains(key) && header.metadata.str(key).is_none() {
-                header.find("chat_template_type", format!("{key} is not a string and is not used"));
+                header
+                    .report("chat_template_type", format!("{key} is not a string and is not used"));
             }
         }
         Ok(header)
@@ -114,18 +117,18 @@ impl ModelHeader {
         cursor: &mut Cursor<R>,
         key: &str,
     ) -> Result<Option<String>> {
-        // Some converters write "none" as -1 in an unsigned field.
+        // Some converters write -1 for "none" in an unsigned field.
         let Some(id) = self.metadata.u64(key).filter(|id| *id != u64::from(u32::MAX)) else {
             return Ok(None);
         };
         let token = self.metadata.token(cursor, id)?;
         if let (None, Some(n_tokens)) = (&token, self.metadata.n_tokens()) {
-            self.find("token_id", format!("{key} is {id}, but there are {n_tokens} tokens"));
+            self.report("token_id", format!("{key} is {id}, but there are {n_tokens} tokens"));
         }
         Ok(token)
     }
 
-    /// Reads the parts behind the first and adds them up.
+    /// Reads the parts after the first and adds up the sums.
     fn add_parts(&mut self, first: &Path, name: &PartName<'_>, split: Split) -> Result<()> {
         let mut missing = MissingParts::default();
         for number in 2..=split.count {
@@ -141,13 +144,16 @@ impl ModelHeader {
                 Error::new(Code::ModelInvalid, format!("{file_name}: {}", error.message()))
                     .caused_by(error)
             })?;
-            let its_own = Split::of(&part.metadata);
-            if its_own
-                .is_none_or(|its_own| its_own.no != number - 1 || its_own.count != split.count)
-            {
-                self.find(
+            let part_split = Split::of(&part.metadata);
+            if part_split.is_none_or(|part_split| {
+                part_split.no != number - 1 || part_split.count != split.count
+            }) {
+                self.report(
                     "split_part_mismatch",
-                    format!("{file_name} does not say that it is part {number} of {}", split.count),
+                    format!(
+                        "the metadata of {file_name} does not make it part {number} of {}",
+                        split.count
+                    ),
                 );
             }
             self.diagnostics.extend(part.diagnostics.into_iter().map(|diagnostic| {
@@ -157,12 +163,12 @@ impl ModelHeader {
             self.file_size = self.file_size.saturating_add(size);
         }
         if let Some(message) = missing.message(split.count) {
-            self.find("split_part_missing", message);
+            self.report("split_part_missing", message);
         } else if split.tensors.is_some_and(|tensors| tensors != self.tensors.count) {
-            self.find(
+            self.report(
                 "split_tensor_count",
                 format!(
-                    "the parts have {} tensors, split.tensors.count is {}",
+                    "the parts have {} tensors, but split.tensors.count is {}",
                     self.tensors.count,
                     split.tensors.unwrap_or(0)
                 ),
@@ -171,26 +177,26 @@ impl ModelHeader {
         Ok(())
     }
 
-    fn find(&mut self, code: &'static str, message: String) {
+    fn report(&mut self, code: &'static str, message: String) {
         self.diagnostics.push(Diagnostic::new(code, message));
     }
 
-    /// The texts of the control tokens of a file's vocabulary, which a header does not keep; of a
-    /// split model, of its first part. Empty where it does not say.
+    /// The texts of the control tokens in a file's vocabulary, which a header does not keep. For a
+    /// split model, the first part is read. Empty without token types.
     ///
     /// # Errors
-    /// As [`ModelHeader::read_file`].
+    /// Those of [`ModelHeader::read_file`].
     pub fn control_tokens(path: &Path) -> Result<Vec<String>> {
-        /// Vocabularies that were made larger hold some thousand tokens that nothing uses.
+        /// Enlarged vocabularies have some thousand unused tokens.
         const MOST: usize = 65_536;
         let (file, size) = open(path)?;
         let mut cursor = Cursor::new(file, size);
-        let read =
-            FilePart::read(&mut cursor).and_then(|part| part.metadata.controls(&mut cursor, MOST));
+        let read = FilePart::read(&mut cursor)
+            .and_then(|part| part.metadata.control_tokens(&mut cursor, MOST));
         read.map_err(|error| error.about(path.display()))
     }
 
-    /// Version of the format: 2 or 3.
+    /// The version of the format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -210,33 +216,33 @@ impl ModelHeader {
         self.metadata.str("general.license")
     }
 
-    /// Sum of the tensor elements, over all parts present.
+    /// The number of elements of all tensors in all present parts.
     pub fn n_params(&self) -> u64 {
         self.tensors.elements
     }
 
-    /// Number of tensors, over all parts present.
+    /// The number of tensors in all present parts.
     pub fn n_tensors(&self) -> u64 {
         self.tensors.count
     }
 
-    /// Bytes of all parts present.
+    /// The size of all present parts in bytes.
     pub fn file_size(&self) -> u64 {
         self.file_size
     }
 
-    /// Bytes the first file must have for its tensors; 0 when a tensor type is unknown.
+    /// The size that the first file must have for its tensors; 0 if a tensor type is unknown.
     pub fn tensor_data_end(&self) -> u64 {
         self.tensor_data_end
     }
 
-    /// The numbers of the tensor types, as ggml counts them.
+    /// The ggml numbers of the tensor types.
     pub fn tensor_types(&self) -> impl Iterator<Item = u32> {
         self.tensors.elements_by_type.keys().copied()
     }
 
-    /// `Q4_K_M` and the like from `general.file_type`, else the tensor type that holds most
-    /// elements, else `unknown`.
+    /// A name such as `Q4_K_M` from `general.file_type`, else the tensor type of most elements,
+    /// else `unknown`.
     pub fn quantization(&self) -> String {
         let from_key = self.metadata.u64("general.file_type").and_then(file_type);
         let from_tensors = || {
@@ -247,46 +253,46 @@ impl ModelHeader {
         from_key.or_else(from_tensors).unwrap_or("unknown").to_owned()
     }
 
-    /// Tokens of context the model was trained for.
+    /// The context length that the model was trained for, in tokens.
     pub fn context_length(&self) -> Option<u64> {
-        self.of_architecture("context_length")?.as_u64()
+        self.architecture_value("context_length")?.as_u64()
     }
 
-    /// Width of the residual stream.
+    /// The width of the residual stream.
     pub fn embedding_length(&self) -> Option<u64> {
-        self.of_architecture("embedding_length")?.as_u64()
+        self.architecture_value("embedding_length")?.as_u64()
     }
 
-    /// Number of layers.
+    /// The number of layers.
     pub fn block_count(&self) -> Option<u64> {
-        self.of_architecture("block_count")?.as_u64()
+        self.architecture_value("block_count")?.as_u64()
     }
 
-    /// A value whose key begins with the name of the architecture.
-    pub(super) fn of_architecture(&self, key: &str) -> Option<&GgufValue> {
+    /// The value of a key that begins with the architecture's name.
+    pub(super) fn architecture_value(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.get(&format!("{}.{key}", self.architecture()))
     }
 
-    /// Bytes of KV cache per token of context, for the bytes an element of each half takes (2.0 for
-    /// f16).
+    /// Bytes of KV cache per token of context. The arguments are the bytes of a key element and of
+    /// a value element (2.0 for f16).
     ///
-    /// An upper bound for models with sliding windows or layers that share a cache. `None` when the
-    /// header does not say.
+    /// An upper bound for models with sliding windows or layers that share a cache. `None` if the
+    /// header lacks the sizes.
     pub fn kv_bytes_per_token(&self, key_element: f64, value_element: f64) -> Option<u64> {
-        let heads = self.of_architecture("attention.head_count")?;
+        let heads = self.architecture_value("attention.head_count")?;
         let first_head_count = match heads {
             GgufValue::Array(_, items) => {
                 items.iter().filter_map(GgufValue::as_u64).find(|n| *n > 0)?
             }
             scalar => scalar.as_u64().filter(|n| *n > 0)?,
         };
-        let kv_heads = match self.of_architecture("attention.head_count_kv").unwrap_or(heads) {
+        let kv_heads = match self.architecture_value("attention.head_count_kv").unwrap_or(heads) {
             GgufValue::Array(_, items) => {
                 items.iter().map(GgufValue::as_f64).sum::<Option<f64>>()?
             }
             scalar => scalar.as_u64()? as f64 * self.block_count()? as f64,
         };
-        let length = |key| match self.of_architecture(key).and_then(GgufValue::as_u64) {
+        let length = |key| match self.architecture_value(key).and_then(GgufValue::as_u64) {
             Some(length) => Some(length as f64),
             None => Some((self.embedding_length()? / first_head_count) as f64),
         };
@@ -296,28 +302,27 @@ impl ModelHeader {
         (bytes.is_finite() && bytes > 0.0 && bytes < u64::MAX as f64).then(|| bytes.ceil() as u64)
     }
 
-    /// The sums over the tensor table, over all parts present.
+    /// The sums over the tensor tables of all present parts.
     pub(super) fn tensors(&self) -> &TensorTable {
         &self.tensors
     }
 
-    /// Number of tokens of the vocabulary; `None` without one.
+    /// The number of tokens in the vocabulary; `None` without one.
     pub(super) fn n_tokens(&self) -> Option<u64> {
         self.metadata.n_tokens()
     }
 
-    /// Text of the token that begins a sequence.
+    /// The text of the token that begins a sequence.
     pub fn bos_token(&self) -> Option<&str> {
         self.bos_token.as_deref()
     }
 
-    /// Text of the token that ends a sequence.
+    /// The text of the token that ends a sequence.
     pub fn eos_token(&self) -> Option<&str> {
         self.eos_token.as_deref()
     }
 
-    /// Whether the tokenizer puts the first token in front by itself; `None` when the header does
-    /// not say.
+    /// Whether the tokenizer prepends BOS by itself; `None` if the header does not state it.
     pub fn add_bos_token(&self) -> Option<bool> {
         self.metadata.get("tokenizer.ggml.add_bos_token")?.as_bool()
     }
@@ -332,24 +337,24 @@ impl ModelHeader {
         self.metadata.str(TOOL_USE_KEY)
     }
 
-    /// Names of the chat templates: `default` first, then the others in alphabetical order.
+    /// The names of the chat templates: `default` first, then the others in alphabetical order.
     pub fn template_names(&self) -> Vec<&str> {
         self.metadata.template_names()
     }
 
-    /// A metadata value: any scalar, any string (but templates up to 64 KiB), any array of up to
-    /// 1,024 integers.
+    /// A metadata value: any scalar, any string (up to 64 KiB unless it is a template), any array
+    /// of up to 1,024 integers.
     pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.get(key)
     }
 
-    /// Problems of the file that did not keep it from being read.
+    /// Problems that did not prevent reading.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
 }
 
-fn not_the_first(split: Split, name: Option<PartName<'_>>) -> Error {
+fn later_part_error(split: Split, name: Option<PartName<'_>>) -> Error {
     let no = split.no.saturating_add(1);
     let first = match name {
         Some(name) => name.of_part(1),
@@ -361,7 +366,7 @@ fn not_the_first(split: Split, name: Option<PartName<'_>>) -> Error {
     )
 }
 
-/// The names of absent parts, a few of them.
+/// The names of missing parts, up to a few.
 #[derive(Default)]
 struct MissingParts {
     names: Vec<String>,
@@ -389,7 +394,8 @@ impl MissingParts {
     }
 }
 
-/// A regular file and its size. Looks before it opens: opening a pipe would wait for a writer.
+/// Opens a regular file and returns its size. The type is checked first: opening a pipe would
+/// block.
 fn open(path: &Path) -> Result<(File, u64)> {
     let shown = path.display();
     let not_found = |error: std::io::Error| {

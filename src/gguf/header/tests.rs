@@ -138,16 +138,19 @@ fn kv_bytes() {
 
 #[test]
 fn refusals_of_other_files() {
-    check_refused(b"", "not a GGUF file: it is empty at byte 0");
-    check_refused(b"PNG\x01 and so on", "not a GGUF file (it starts with \"PNG\\x01\"), at byte 0");
+    check_refused(b"", "not a GGUF file: it is empty (at byte 0)");
+    check_refused(
+        b"PNG\x01 and so on",
+        "not a GGUF file (it starts with \"PNG\\x01\") (at byte 0)",
+    );
     check_refused(b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer");
     check_refused(b"<!DOCTYPE html>", "web page");
     check_refused(&GgufWriter::new().version(1).to_bytes(), "convert the model again");
-    check_refused(&GgufWriter::new().version(4).to_bytes(), "version 4 is not known");
-    check_refused(&GgufWriter::new().version(0).to_bytes(), "version 0 is not known");
+    check_refused(&GgufWriter::new().version(4).to_bytes(), "version 4 is unknown");
+    check_refused(&GgufWriter::new().version(0).to_bytes(), "version 0 is unknown");
     check_refused(
         &GgufWriter::new().version(3_u32.swap_bytes()).to_bytes(),
-        "gguf_convert_endian.py, at byte 4",
+        "gguf_convert_endian.py (at byte 4)",
     );
     check_refused(&GgufWriter::new().to_bytes(), "no general.architecture");
     check_refused(&GgufWriter::new().alignment(48).to_bytes(), "48, which is not a power of two");
@@ -178,7 +181,7 @@ fn oddities_are_diagnostics() {
     assert_eq!(codes(&cut), ["file_truncated"]);
     assert_eq!(
         cut.diagnostics()[0].message,
-        format!("the file has {} bytes, its tensors need {end}", end - 1)
+        format!("the file has {} bytes, but its tensors need {end}", end - 1)
     );
     bytes.push(0);
     assert_eq!(codes(&read(&bytes).unwrap()), ["trailing_bytes"]);
@@ -212,7 +215,7 @@ fn every_prefix_is_an_error_or_a_truncated_file() {
                 "{length}: {error}"
             ),
         }
-        // The same file, shorter than it was said to be.
+        // A file that is shorter than its stated size.
         if let Err(error) = ModelHeader::read(Bytes::new(&bytes[..length]), bytes.len() as u64) {
             assert_eq!(error.code(), Code::ModelInvalid);
         }
@@ -267,7 +270,7 @@ fn hostile_counts_return_at_once() {
             check_refused(&hostile, "claims");
         }
     }
-    // A file said to be huge: counts pass the size check, the walk is bounded all the same.
+    // A file with a huge stated size: counts pass the size check, but the walk is limited.
     bytes.truncate(24);
     bytes[16] = 1;
     for element in [8_u32, 4] {
@@ -281,7 +284,7 @@ fn hostile_counts_return_at_once() {
     }
 }
 
-/// A file that goes on with zeros for ever, as a sparse one does.
+/// A sparse file, which continues with zeros.
 struct Sparse {
     start: Vec<u8>,
     at: u64,

@@ -1,13 +1,12 @@
-//! llama.cpp's assertions as errors.
+//! Turns failed assertions of llama.cpp into errors.
 //!
-//! A failed `GGML_ASSERT` ends the process, unless the callback that ggml calls first does not
-//! return. Ours unwinds: through llama.cpp's C and C++ frames, whose destructors run, back to the
-//! [`guard`] that made the call. What the call was working on is then in an unknown state and must
-//! not be touched again, not even freed.
+//! A failed `GGML_ASSERT` ends the process unless the callback that ggml calls first does not
+//! return. The callback here unwinds through llama.cpp's C and C++ frames, whose destructors run,
+//! to the [`guard`] around the call. The object of the call is then in an unknown state: it must
+//! not be used again, not even freed.
 //!
-//! Only the thread that is inside a guard can be saved. An assertion on one of ggml's own threads
-//! still ends the process; the assertions that files and requests can provoke are all on the
-//! calling thread.
+//! Only a thread inside a guard can be saved. An assertion on one of ggml's own threads still ends
+//! the process. All assertions that files and requests can cause are on the calling thread.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
@@ -18,7 +17,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::exit::CallGuard;
 
-/// The functions that may unwind, declared so.
+/// The functions that may unwind, declared as such.
 pub(super) mod calls {
     use super::*;
 
@@ -98,11 +97,11 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What [`guard`] caught: the assertion's file, line and text.
+/// What [`guard`] caught: file, line and text of the assertion.
 #[derive(Debug)]
 pub(super) struct AssertionFailed(pub(super) String);
 
-/// Runs calls into llama.cpp; an assertion that fails in one of them comes back as an error.
+/// Runs calls into llama.cpp and returns a failed assertion as an error.
 pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, AssertionFailed> {
     install();
     let outer = GUARDED.replace(true);
@@ -120,8 +119,8 @@ fn install() {
     INSTALLED.call_once(|| {
         let callback: unsafe extern "C-unwind" fn(*const c_char) = on_abort;
         // SAFETY: only the declared unwinding differs. The callback is called by `ggml_abort`, C
-        // code with unwind tables (the default of every ABI built for), which has nothing of its
-        // own to clean up.
+        // code with unwind tables (the default of every supported ABI), which has nothing to clean
+        // up.
         let callback = unsafe {
             std::mem::transmute::<
                 unsafe extern "C-unwind" fn(*const c_char),
@@ -139,11 +138,10 @@ unsafe extern "C-unwind" fn on_abort(message: *const c_char) {
     }
     // SAFETY: ggml passes a NUL-terminated string that lives during the call.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-    // "/path/of/the/build/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" -> without the path of
-    // the build.
+    // "/build/path/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" -> without the folder.
     let (path, rest) = message.split_once(':').unwrap_or(("", &message));
     let file = path.rsplit('/').next().unwrap_or_default();
     let message = format!("{file}:{rest}");
-    // Without the panic hook: nothing is printed.
+    // `resume_unwind` skips the panic hook, so nothing is printed.
     resume_unwind(Box::new(AssertionFailed(message)));
 }

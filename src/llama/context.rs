@@ -16,7 +16,7 @@ use crate::api::{CacheType, FlashAttention, Sampling};
 use crate::engine::{self, Backend, BatchEntry, Decoded, Sampler, TokenId};
 use crate::error::{Code, Error, Result};
 
-/// How a context is made.
+/// The options of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ContextOptions {
     pub(crate) n_ctx: u32,
@@ -28,7 +28,7 @@ pub(crate) struct ContextOptions {
     pub(crate) cache_type_v: CacheType,
 }
 
-/// Whether a decode should stop, asked by llama.cpp while it computes.
+/// Returns whether a decode should stop. llama.cpp calls it during a decode.
 type AbortCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
@@ -36,15 +36,15 @@ pub(crate) struct LlamaContext {
     context: NonNull<sys::llama_context>,
     threads: Threads,
     batch: Batch,
-    /// The check of the decode that runs; llama.cpp holds a pointer to this box.
+    /// The check of the running decode. llama.cpp holds a pointer to this box.
     check: Box<Option<AbortCheck<'static>>>,
     n_ctx: usize,
     n_batch: usize,
     n_parallel: usize,
     n_vocab: i32,
-    /// An assertion failed in a call on the context: it is not touched again, not even freed.
+    /// An assertion failed in a call on the context: it is not used again, not even freed.
     broken: bool,
-    // Freed after the context, in this order.
+    // Dropped after the context is freed, in this order.
     adapters: Vec<Adapter>,
     model: Arc<Model>,
 }
@@ -71,18 +71,18 @@ impl LlamaContext {
         params.no_perf = true;
         params.abort_callback = Some(should_abort);
         params.abort_callback_data = (&raw mut *check).cast::<c_void>();
-        // SAFETY: the model is alive and kept alive by this struct; the abort box is on the heap
-        // and lives as long.
+        // SAFETY: the model is alive and kept alive by this struct; the box is on the heap and
+        // lives as long as the context.
         let context =
             abort::guard(|| unsafe { abort::calls::llama_init_from_model(model.as_ptr(), params) });
         let failed = |reason: &str| {
             Error::new(
                 Code::InferenceFailed,
-                format!("llama.cpp could not make a context with these options{reason}"),
+                format!("llama.cpp could not create a context with these options{reason}"),
             )
         };
         let context = context.map_err(|aborted| {
-            // Whatever was half made refers to both.
+            // The partly created context may refer to both.
             std::mem::forget((Arc::clone(&model), std::mem::take(&mut check)));
             failed(&format!(": {}", aborted.0))
         })?;
@@ -91,7 +91,7 @@ impl LlamaContext {
         let n_vocab = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         // SAFETY: the context is alive.
         let padded = unsafe { sys::llama_n_ctx(context.as_ptr()) };
-        // llama.cpp rounds up; what was asked for holds.
+        // llama.cpp rounds up, but the requested size is the limit.
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
@@ -112,58 +112,57 @@ impl LlamaContext {
         Ok(made)
     }
 
-    /// Changes the weights by adapters, each with its scale, and sees whether the model still
-    /// computes.
+    /// Applies adapters, each with its scale, and tests that the model still computes.
     pub(crate) fn with_adapters(mut self, adapters: Vec<(Adapter, f32)>) -> Result<Self> {
         let (adapters, mut scales): (Vec<Adapter>, Vec<f32>) = adapters.into_iter().unzip();
         self.adapters = adapters;
         let mut raw: Vec<_> = self.adapters.iter().map(Adapter::as_ptr).collect();
         let (n, raw, scales) = (raw.len(), raw.as_mut_ptr(), scales.as_mut_ptr());
-        // SAFETY: context and adapters are alive, and both arrays have as many elements as is said.
+        // SAFETY: context and adapters are alive, and both arrays have `n` elements.
         let set = abort::guard(|| unsafe {
             abort::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales)
         });
         if !matches!(set, Ok(0)) {
             self.broken = true;
-            return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply it"));
+            return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply the adapters"));
         }
         self.decode(&[BatchEntry { token: 0, position: 0, sequence: 0, logits: true }], &|| false)?;
         self.truncate(0, 0);
         Ok(self)
     }
 
-    /// The memory of all sequences; None where there is none, or none that may be touched.
+    /// The memory of all sequences; `None` if there is none, or if the context is broken.
     fn memory(&self) -> Option<sys::llama_memory_t> {
         // SAFETY: the context is alive.
         let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
         (!memory.is_null() && !self.broken).then_some(memory)
     }
 
-    /// The last position that a sequence holds; None if it is empty.
+    /// The last position of a sequence; `None` if it is empty.
     fn last_position(&self, sequence: usize) -> Option<usize> {
         let memory = self.memory()?;
-        // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
+        // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
         usize::try_from(unsafe { sys::llama_memory_seq_pos_max(memory, sequence as i32) }).ok()
     }
 
-    /// The fewest tokens a sequence can be cut to without losing what the next token looks back at
-    /// in layers with a sliding window: llama.cpp gives cells of theirs that are out of the window
-    /// to other sequences, and saves the last window alone. From its first position on, a sequence
-    /// has no holes.
+    /// The fewest tokens that a sequence can be cut to without losing what the next token attends
+    /// to in layers with a sliding window. llama.cpp gives cells outside the window to other
+    /// sequences, and saves only the last window. From its first position on, a sequence has no
+    /// holes.
     fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> usize {
         let window = self.model.window().max(0) as usize;
         if window == 0 {
             return 1;
         }
-        // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
+        // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
         let first =
             unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) }.max(0) as usize;
-        // The token at position p sees p - window + 1 and what is behind it.
+        // The token at position p attends to positions from p - window + 1.
         if first == 0 { 1 } else { first + window - 1 }
     }
 
     fn row(&self, row: usize) -> Option<&[f32]> {
-        // SAFETY: the context is alive; the scheduler asks only for rows of the last batch that
+        // SAFETY: the context is alive; the scheduler requests only rows of the last batch that
         // have logits.
         let logits = unsafe { sys::llama_get_logits_ith(self.context.as_ptr(), row as i32) };
         if logits.is_null() {
@@ -204,7 +203,7 @@ impl Backend for LlamaContext {
             ));
         }
         let raw = self.batch.fill(batch);
-        // SAFETY: only the lifetime changes; the box is emptied below, before the check goes out of
+        // SAFETY: only the lifetime changes; the box is emptied below, before `abort` goes out of
         // scope.
         *self.check =
             Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
@@ -221,7 +220,7 @@ impl Backend for LlamaContext {
         match status {
             0 => Ok(Decoded::Done),
             2 => Ok(Decoded::Aborted),
-            1 => Err(Error::new(Code::ContextOverflow, "the KV cache has no room for the batch")),
+            1 => Err(Error::new(Code::ContextOverflow, "the KV cache is full")),
             other => Err(Error::new(
                 Code::InferenceFailed,
                 format!("llama.cpp could not decode (status {other})"),
@@ -234,8 +233,8 @@ impl Backend for LlamaContext {
         if length > 0 && length < self.shortest_window(memory, sequence) {
             return false;
         }
-        // SAFETY: the memory belongs to the context; a sequence or position that is not there is
-        // answered, not asserted.
+        // SAFETY: the memory belongs to the context; an absent sequence or position is reported,
+        // not asserted.
         let removed = abort::guard(|| unsafe {
             abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1)
         });
@@ -259,15 +258,15 @@ impl Backend for LlamaContext {
 
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
         let Some(memory) = self.memory() else { return false };
-        // No token behind what is copied may look back at one that is not there.
+        // No copied token may attend to a position that is missing.
         if range.end < self.shortest_window(memory, from) {
             self.truncate(to, 0);
             return false;
         }
         let (start, end) = (range.start as sys::llama_pos, range.end as sys::llama_pos);
         let (from, sequence) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
-        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max; with a
-        // unified cache this marks cells as belonging to both.
+        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max. With a
+        // unified cache this assigns the cells to both sequences.
         let copied = abort::guard(|| unsafe {
             abort::calls::llama_memory_seq_cp(memory, from, sequence, start, end)
         });
@@ -291,7 +290,7 @@ impl Backend for LlamaContext {
             )
         };
         let (context, sequence) = (self.context.as_ptr(), sequence as i32);
-        // SAFETY: the context is alive; it only reads.
+        // SAFETY: the context is alive and only read.
         let size =
             abort::guard(|| unsafe { abort::calls::llama_state_seq_get_size(context, sequence) });
         let size = size.map_err(|aborted| failed(&aborted.0))?;
@@ -299,7 +298,7 @@ impl Backend for LlamaContext {
         data.try_reserve_exact(size)
             .map_err(|error| Error::new(Code::OutOfMemory, error.to_string()).caused_by(error))?;
         data.resize(size, 0);
-        // SAFETY: the context is alive, and the buffer valid for its length.
+        // SAFETY: the context is alive, and the buffer is valid for its length.
         let written = abort::guard(|| unsafe {
             abort::calls::llama_state_seq_get_data(context, data.as_mut_ptr(), size, sequence)
         });
@@ -312,8 +311,8 @@ impl Backend for LlamaContext {
 
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
         let context = self.context.as_ptr();
-        // SAFETY: the context is alive, and the data valid for its length, which llama.cpp keeps
-        // to.
+        // SAFETY: the context is alive, and the data is valid for its length, which llama.cpp
+        // checks.
         let read = abort::guard(|| unsafe {
             abort::calls::llama_state_seq_set_data(
                 context,
@@ -331,7 +330,7 @@ impl Backend for LlamaContext {
             return Ok(());
         }
         self.truncate(sequence, 0);
-        Err(Error::new(Code::InferenceFailed, "llama.cpp does not take it"))
+        Err(Error::new(Code::InferenceFailed, "llama.cpp rejected the saved sequence"))
     }
 
     fn sampler(&self, sampling: &Sampling, recent: &[TokenId]) -> Result<Box<dyn Sampler>> {
@@ -347,7 +346,7 @@ impl Backend for LlamaContext {
 impl Drop for LlamaContext {
     fn drop(&mut self) {
         if self.broken {
-            // Leaked, with all it refers to.
+            // Leaked, with everything that it refers to.
             let adapters = std::mem::take(&mut self.adapters);
             std::mem::forget((
                 self.threads.pool.take(),
@@ -358,8 +357,8 @@ impl Drop for LlamaContext {
             return;
         }
         let _inside = CallGuard::enter();
-        // SAFETY: made by llama_init_from_model, freed once; thread pool, adapters and model go
-        // after it.
+        // SAFETY: created by llama_init_from_model, freed once; thread pool, adapters and model are
+        // freed after it.
         unsafe { sys::llama_free(self.context.as_ptr()) };
     }
 }
@@ -378,13 +377,13 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 }
 
 unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the context's check box, which outlives the context and is not changed
-    // while a decode runs.
+    // SAFETY: `data` is the context's check box, which outlives the context and does not change
+    // during a decode.
     let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
     exit::is_exiting() || check.is_some_and(|check| check())
 }
 
-/// Threads that live as long as the context; without them llama.cpp starts new ones for every
+/// A thread pool that lives as long as the context. Without it llama.cpp starts threads for every
 /// graph.
 struct Threads {
     pool: Option<NonNull<sys::ggml_threadpool>>,
@@ -410,13 +409,13 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(pool) = self.pool {
-            // SAFETY: made by ggml_threadpool_new, freed once, after the context that used it.
+            // SAFETY: created by ggml_threadpool_new, freed once, after the context that used it.
             unsafe { sys::ggml_threadpool_free(pool.as_ptr()) };
         }
     }
 }
 
-/// The arrays of a `llama_batch`, filled again for every decode.
+/// The arrays of a `llama_batch`, filled for every decode.
 struct Batch {
     tokens: Vec<sys::llama_token>,
     positions: Vec<sys::llama_pos>,
@@ -440,7 +439,7 @@ impl Batch {
         }
     }
 
-    /// At most as many entries as `new` was told.
+    /// Takes at most as many entries as `new` was given.
     fn fill(&mut self, entries: &[BatchEntry]) -> sys::llama_batch {
         for (index, entry) in entries.iter().enumerate() {
             self.tokens[index] = entry.token;

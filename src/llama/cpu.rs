@@ -1,12 +1,12 @@
 //! Whether this processor can run this build.
 //!
-//! ggml's kernels are compiled for one instruction set. The default is AVX2 with FMA and F16C;
-//! `LLB_CPU=baseline` at build time (see `make baseline`) compiles for any x86-64. On a processor
-//! without them the first kernel would be a SIGILL.
+//! ggml's kernels are compiled for one instruction set: by default AVX2 with FMA and F16C, with
+//! `LLB_CPU=baseline` at build time (see `make baseline`) any x86-64. On a processor without that
+//! set the first kernel would end with SIGILL.
 
 use crate::error::{Code, Error, Result};
 
-/// Fails on a processor that lacks what this build needs.
+/// Fails if the processor lacks an instruction set of this build.
 pub(crate) fn check() -> Result<()> {
     let missing = missing_features();
     if missing.is_empty() {

@@ -1,4 +1,4 @@
-//! The devices besides the processor that layers can be put on, and loading a model on them.
+//! Devices such as GPUs that can hold layers, and loading a model onto them.
 
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
@@ -11,32 +11,31 @@ use super::model::{self, ModelOptions};
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 
-/// Loads of models that are to be fitted run one after another: what one takes the next one must
-/// see.
+/// Loads that fit layers run one after another, because each must see the memory that the previous
+/// one took.
 static FITTING: Mutex<()> = Mutex::new(());
 
-/// Whether there is any. Builds for the processor alone never have one.
-pub(crate) fn is_there() -> bool {
+/// Whether there is a device. CPU-only builds have none.
+pub(crate) fn exists() -> bool {
     model::start_backend();
     !raw().is_empty()
 }
 
-/// Loads by `load`, with as many layers on devices as fit there if the options leave that open.
-/// Where llama.cpp does not come by with that after all it is asked for half of it, and then for
-/// none. Without devices, or where a header does not say enough, it is left to llama.cpp: all
-/// layers.
+/// Loads by `load`. If the options leave the number of layers open, as many are put on devices as
+/// fit. If llama.cpp then fails, half of them are tried, and then none. Without devices, or with a
+/// header that lacks the sizes, llama.cpp decides: all layers.
 pub(crate) fn load_fitting<T>(
     options: &ModelOptions,
     needs: Option<&MemoryNeeds>,
     log: &LogQueue,
     load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
 ) -> Result<T> {
-    let (None, Some(needs), true) = (options.n_gpu_layers, needs, is_there()) else {
+    let (None, Some(needs), true) = (options.n_gpu_layers, needs, exists()) else {
         return load(options);
     };
     let _one = FITTING.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = measured();
-    // One that does not say what it has: nothing can be fitted.
+    // A device that does not report its memory makes fitting impossible.
     if devices.iter().any(|device| device.total == 0) {
         return load(options);
     }
@@ -54,13 +53,13 @@ pub(crate) fn load_fitting<T>(
                 let why = error.message();
                 notes.push((
                     LogLevel::Warn,
-                    format!("n_gpu_layers: {layers} of {all} failed, trying {less}: {why}"),
+                    format!("n_gpu_layers: loading {layers} of {all} layers failed, trying {less}: {why}"),
                 ));
                 layers = less;
             }
             Err(error) if fitting > 0 => {
                 let message = format!(
-                    "{} (with {fitting} layers on a device, and with none)",
+                    "{} (tried with {fitting} layers on devices and with none)",
                     error.message()
                 );
                 break Err(Error::new(error.code(), message).caused_by(error));
@@ -83,8 +82,8 @@ fn measured() -> Vec<Device> {
 
 fn measure(device: sys::ggml_backend_dev_t) -> Device {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: the device is one of the registry's, which live as long as the process; both numbers
-    // are written during the call.
+    // SAFETY: the device is from the registry, whose entries live as long as the process; both
+    // numbers are written during the call.
     unsafe { sys::ggml_backend_dev_memory(device, &raw mut free, &raw mut total) };
     // SAFETY: as above.
     let name = unsafe { sys::ggml_backend_dev_name(device) };
@@ -94,15 +93,15 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     Device { name: name.into_owned(), free: free as u64, total: total as u64 }
 }
 
-/// Those that llama.cpp uses by itself: graphics processors with memory of their own, each once
-/// however many backends know it, or else those that share the system's, of one backend (llama.cpp,
-/// `llama_prepare_model_devices`).
+/// The devices that llama.cpp uses by default: GPUs with their own memory, each once even if
+/// several backends know it; else the GPUs of one backend that share the system's memory
+/// (llama.cpp, `llama_prepare_model_devices`).
 fn raw() -> Vec<sys::ggml_backend_dev_t> {
-    // SAFETY: the registry was filled by `start_backend`, and reads only.
+    // SAFETY: `start_backend` has filled the registry; the call only reads it.
     let count = unsafe { sys::ggml_backend_dev_count() };
     // SAFETY: as above; the index is below the count.
     let all: Vec<_> = (0..count).map(|index| unsafe { sys::ggml_backend_dev_get(index) }).collect();
-    // SAFETY: the device is one of the registry's.
+    // SAFETY: the device is from the registry.
     let kind = |device: &sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_type(*device) };
     let of = |wanted| all.iter().copied().filter(move |device| kind(device) == wanted);
     let mut seen: Vec<String> = Vec::new();
@@ -119,7 +118,7 @@ fn raw() -> Vec<sys::ggml_backend_dev_t> {
     if !own.is_empty() {
         return own;
     }
-    // SAFETY: the device is one of the registry's.
+    // SAFETY: the device is from the registry.
     let backend =
         |device: sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_backend_reg(device) };
     let shared: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_IGPU).collect();
@@ -127,11 +126,11 @@ fn raw() -> Vec<sys::ggml_backend_dev_t> {
     shared.into_iter().filter(|device| Some(backend(*device)) == first).collect()
 }
 
-/// What tells a device from others, whatever backend names it.
+/// The id of a device, the same in every backend.
 fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
-    // SAFETY: a plain struct of numbers and pointers, for which zeros are values.
+    // SAFETY: a plain struct of numbers and pointers; zeros are valid values.
     let mut props: sys::ggml_backend_dev_props = unsafe { std::mem::zeroed() };
-    // SAFETY: the device is one of the registry's; the struct is written during the call.
+    // SAFETY: the device is from the registry; the struct is written during the call.
     unsafe { sys::ggml_backend_dev_get_props(device, &raw mut props) };
     if props.device_id.is_null() {
         return None;

@@ -1,4 +1,4 @@
-//! The second model of speculative decoding.
+//! The draft model of speculative decoding.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use crate::engine::ModelDrafter;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
-/// The header of a draft model: what can be said of it before a weight is read. Every failure is
-/// one of the option.
+/// The header of a draft model, checked before any weights are read. Every error names the option.
 pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(invalid)?;
     if header.tensor_data_end() > header.file_size() {
@@ -26,8 +25,8 @@ pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     Ok(header)
 }
 
-/// Loads a draft model and makes its context, which is like the big model's. On the engine thread,
-/// once the big model has taken what it needs.
+/// Loads a draft model and creates its context, with the options of the main model's. Runs on the
+/// engine thread, after the main model has taken its memory.
 pub(crate) fn load(
     options: &ModelOptions,
     context: &ContextOptions,
@@ -52,7 +51,7 @@ fn load_as(
     if let Some(difference) = vocab.difference(&LlamaVocab::new(Arc::clone(&model))) {
         let path = &options.path;
         return Err(not_usable(format!(
-            "{path}: a draft model needs the model's vocabulary, but {difference}"
+            "{path}: a draft model needs the vocabulary of the main model, but {difference}"
         )));
     }
     LlamaContext::new(model, context)
@@ -62,7 +61,7 @@ fn not_usable(message: String) -> Error {
     Error::new(Code::InvalidRequest, message)
 }
 
-/// The error said of the option: a caller can tell it from one of the model.
+/// An error about the option `draft_model`, to tell it from an error about the model.
 pub(crate) fn invalid(error: Error) -> Error {
     Error::invalid("draft_model", error.message()).caused_by(error)
 }

@@ -1,14 +1,14 @@
-//! The end of the process, while engines compute.
+//! The exit of the process while engines compute.
 //!
-//! `exit` destroys llama.cpp's static objects while other threads still use them: a host that ends
-//! in the middle of a reply would end with a fault. A handler that runs before those destructors
-//! stops every thread at the edge of llama.cpp.
+//! `exit` destroys llama.cpp's static objects while other threads still use them, so a host that
+//! exits during a reply would crash. A handler that runs before those destructors stops every
+//! thread at its next call into llama.cpp.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the end of the process waits for a call into llama.cpp that cannot be aborted.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the exit waits for calls into llama.cpp that cannot be aborted.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 struct ExitState {
     /// Threads inside llama.cpp.
@@ -48,18 +48,18 @@ impl Drop for CallGuard {
     }
 }
 
-/// Whether the process is exiting: loads and decodes end themselves then.
+/// Whether the process is exiting. Loads and decodes then abort.
 pub(super) fn is_exiting() -> bool {
     lock().exiting
 }
 
-/// Puts the handler in front of the destructors of all that llama.cpp has made so far. Called after
-/// every load and after the first decode, since it makes its static objects when they are first
-/// used.
+/// Registers the handler to run before the destructors of all static objects that llama.cpp has
+/// created so far. It creates them on first use, so this is called after every load and after the
+/// first decode.
 pub(super) fn register() {
     #[cfg(unix)]
-    // SAFETY: the handler takes and returns nothing, and does not unwind. One that cannot be
-    // registered changes nothing.
+    // SAFETY: the handler takes and returns nothing, and does not unwind. A failed registration
+    // changes nothing.
     let _ = unsafe { libc::atexit(stop_all) };
 }
 
@@ -68,5 +68,5 @@ extern "C" fn stop_all() {
     let mut state = lock();
     state.exiting = true;
     let others_are_inside = |state: &mut ExitState| state.inside > 0;
-    drop(CHANGED.wait_timeout_while(state, PATIENCE, others_are_inside));
+    drop(CHANGED.wait_timeout_while(state, EXIT_TIMEOUT, others_are_inside));
 }

@@ -1,23 +1,20 @@
-//! How many layers of a model fit on the devices there are: arithmetic over sizes, before anything
-//! is loaded.
+//! How many layers of a model fit on the devices: arithmetic over sizes, before anything is loaded.
 //!
-//! In: what the layers need, by the model's header, and the free memory of each device. Out: a
-//! number of layers for llama.cpp, which puts the last ones on devices and keeps the first ones in
-//! main memory. Where sizes can only be estimated (buffers that a computation needs) the estimate
-//! is high, and a reserve is left beside it.
+//! In: the needs of the layers from the model's header, and the free memory of each device. Out: a
+//! number of layers for llama.cpp, which puts the last layers on devices and the first ones in main
+//! memory. Compute buffers can only be estimated: the estimate is high, and a reserve is left.
 //!
-//! llama.cpp has such a function too (common/fit.h). It is not used: it takes over the log of the
-//! whole process while it runs, belongs to a library with much else in it, and answers what it
-//! cannot do by exceptions.
+//! llama.cpp's own function for this (common/fit.h) is not used: it redirects the log of the whole
+//! process while it runs, is part of a large library, and reports failures by C++ exceptions.
 
 use super::context::ContextOptions;
 use crate::api::FlashAttention;
 use crate::gguf::{Layers, ModelHeader};
 
-/// A device that layers can be put on.
+/// A device that can hold layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// As llama.cpp calls it.
+    /// llama.cpp's name for it.
     pub(crate) name: String,
     /// Bytes.
     pub(crate) free: u64,
@@ -26,8 +23,8 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// What may be used of it. The rest is for what drivers and other programs take meanwhile, and
-    /// for errors of the estimate.
+    /// The memory that may be used. The rest is for drivers, other programs and errors of the
+    /// estimate.
     fn usable(&self) -> u64 {
         self.free.saturating_sub((self.total / 16).clamp(LEAST_RESERVE, MOST_RESERVE))
     }
@@ -36,24 +33,24 @@ impl Device {
 const LEAST_RESERVE: u64 = 256 << 20;
 const MOST_RESERVE: u64 = 1 << 30;
 
-/// What a model needs on devices, in bytes.
+/// The memory that a model needs on devices, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryNeeds {
-    /// Each block with what it keeps in the KV cache.
+    /// Each block with its KV cache.
     blocks: Vec<u64>,
-    /// The weights of the output.
+    /// The output weights.
     output: u64,
-    /// What computing takes on every device that has a block.
+    /// Compute buffers on every device that has a block.
     compute: u64,
-    /// What it takes more where the output is.
+    /// Additional compute buffers on the device with the output.
     logits: u64,
-    /// What it takes more on every device where some blocks are on none: their weights are sent
+    /// Additional memory on every device if some blocks are in main memory: their weights are sent
     /// there for large batches.
     largest: u64,
 }
 
 impl MemoryNeeds {
-    /// Of a model with this context. None where its header does not say enough.
+    /// The needs of a model with this context. `None` if its header lacks the sizes.
     pub(crate) fn of(header: &ModelHeader, context: &ContextOptions) -> Option<MemoryNeeds> {
         let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes())?;
         Some(MemoryNeeds::of_layers(&layers, context))
@@ -72,16 +69,16 @@ impl MemoryNeeds {
                 .saturating_add(layer.per_sequence.saturating_mul(n_parallel));
             layer.weights.saturating_add(kept)
         };
-        // The mask, as f32 and as f16; without flash attention the products of all heads, before
-        // and after the softmax.
+        // The attention mask as f32 and as f16. Without flash attention, also the scores of all
+        // heads before and after the softmax.
         let scores = if context.flash_attn == FlashAttention::Off {
             layers.heads.saturating_mul(8)
         } else {
             0
         };
         let attention = n_batch.saturating_mul(n_ctx).saturating_mul(6 + scores);
-        // Some of the tensors of a layer live at once: a few as wide as the embedding, three inside
-        // a feed-forward block.
+        // Several tensors of a layer live at once: some as wide as the embedding, three inside a
+        // feed-forward block.
         let widths = embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3));
         MemoryNeeds {
             blocks: layers.blocks.iter().map(block).collect(),
@@ -92,7 +89,7 @@ impl MemoryNeeds {
         }
     }
 
-    /// Layers, the output among them: what llama.cpp counts by.
+    /// The number of layers as llama.cpp counts them, including the output.
     pub(crate) fn n_layers(&self) -> usize {
         self.blocks.len() + 1
     }
@@ -112,8 +109,8 @@ impl MemoryNeeds {
         (1..=self.n_layers()).rev().find(fits).unwrap_or(0)
     }
 
-    /// What each device holds if the last `n` layers are on devices: a layer goes where llama.cpp
-    /// puts it, by the shares of free memory (`llama_model_base::load_tensors`).
+    /// The memory used on each device if the last `n` layers are on devices. Layers are assigned as
+    /// by llama.cpp, in proportion to free memory (`llama_model_base::load_tensors`).
     fn taken(&self, n: usize, devices: &[Device]) -> Vec<u64> {
         let mut taken = vec![0_u64; devices.len()];
         let ends: Vec<f32> = devices
@@ -167,12 +164,12 @@ mod tests {
         }
     }
 
-    /// With so much that may be used.
+    /// A device with this much usable memory.
     fn device(usable: u64) -> Device {
         Device { name: "d".into(), free: usable + LEAST_RESERVE, total: usable + LEAST_RESERVE }
     }
 
-    /// Ten blocks of 10 MiB with 1 KiB for each token, an output of 50 MiB.
+    /// Ten blocks of 10 MiB with 1 KiB per token, and an output of 50 MiB.
     fn layers() -> Layers {
         let block = Layer { weights: 10 * MIB, per_token: 1024, per_sequence: 0 };
         Layers {
@@ -185,18 +182,18 @@ mod tests {
     }
 
     #[test]
-    fn as_many_layers_as_there_is_room_for() {
-        // The cache of 1024 tokens is 1 MiB a block; the mask 512 * 1024 * 6 bytes, 3 MiB, beside.
+    fn as_many_layers_as_fit_are_placed() {
+        // The cache of 1024 tokens takes 1 MiB per block, the mask 512 * 1024 * 6 bytes, 3 MiB.
         let needs = MemoryNeeds::of_layers(&layers(), &context(1024));
         let cases = [
             (0, 0),
             (56, 0),
-            // The output first, with the mask and room for the largest tensor.
+            // The output comes first, with the mask and the largest tensor.
             (57, 1),
             (57 + 10, 1),
             (57 + 11, 2),
             (57 + 9 * 11, 10),
-            // All: nothing is sent then.
+            // With all layers on the device, no weights are sent.
             (57 - 4 + 10 * 11, 11),
             (100_000, 11),
         ];
@@ -211,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_with_the_context_is_counted() {
+    fn needs_grow_with_the_context() {
         let state = Layer { weights: 0, per_token: 0, per_sequence: 3 * MIB };
         let layers =
             Layers { blocks: vec![state], widths: [256, 1024, 2048], heads: 2, ..layers() };
@@ -222,27 +219,27 @@ mod tests {
         };
         let plain = needs(&|_| ());
         assert_eq!((plain.blocks[0], plain.logits), (4 * 3 * MIB, 4 * MIB));
-        // 1000 tokens are 1024 cells.
+        // 1000 tokens take 1024 cells.
         assert_eq!(plain.compute, 3 * MIB + 512 * 4 * (6 * 256 + 3 * 1024));
         let off = needs(&|context| context.flash_attn = FlashAttention::Off);
         assert_eq!(off.compute - plain.compute, 512 * 1024 * 2 * 8);
     }
 
     #[test]
-    fn several_devices_share_by_what_is_free() {
+    fn several_devices_share_in_proportion_to_free_memory() {
         let needs = MemoryNeeds::of_layers(&layers(), &context(1024));
         let free = |mib: u64| Device { name: "d".into(), free: mib * MIB, total: 0 };
-        // 11 layers, a third of the memory: the first four blocks, up to share 1/3.
+        // 11 layers, a third of the memory: the first four blocks, up to a share of 1/3.
         assert_eq!(
             needs.taken(11, &[free(1000), free(2000)]),
             [4 * 11 * MIB + 3 * MIB, (6 * 11 + 50 + 3) * MIB]
         );
         assert_eq!(needs.fitting(&[free(1000), free(2000)]), 11);
-        // The second device has too little for the output, which llama.cpp puts there as soon as
-        // there are five layers: the first one has 1000/1286 of the memory, and so what comes
-        // before that share, three of four layers or all of them.
+        // The second device has too little memory for the output, which llama.cpp puts there from
+        // five layers on. The first device has 1000/1286 of the memory, so it gets the layers below
+        // that share: three of four layers, or all of them.
         assert_eq!(needs.fitting(&[free(1000), free(256 + 30)]), 4);
-        // One that says nothing gets nothing.
+        // A device without free memory gets nothing.
         assert_eq!(needs.taken(11, &[free(3000), free(0)])[1], 0);
     }
 
@@ -253,7 +250,7 @@ mod tests {
                 "skipped: layers of real headers: LLB_MODELS is not set",
             );
         };
-        // The blocks these models have, and the output.
+        // The number of blocks of these models, and the output.
         let cases = [
             ("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 25),
             ("smollm2-135m-instruct-q4_1.gguf", 31),
@@ -270,7 +267,7 @@ mod tests {
             let header = ModelHeader::read_file(&path).expect("a header");
             let needs = MemoryNeeds::of(&header, &context(8192)).expect("the header says enough");
             assert_eq!(needs.n_layers(), n_layers, "{name}");
-            // All weights are there once, the embedding perhaps twice.
+            // All weights are counted once, the embedding perhaps twice.
             let cache = header.kv_bytes_per_token(2.0, 2.0).expect("it has heads") * 8192;
             let weights = needs.blocks.iter().sum::<u64>() - cache + needs.output;
             assert!(

@@ -1,5 +1,5 @@
-//! llama.cpp's log, which is one callback for the whole process, sorted to the engine thread it
-//! came from.
+//! llama.cpp's log. One callback serves the whole process; each line goes to the queue of the
+//! engine thread that logged it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use llama_cpp_sys_2 as sys;
 
 use crate::api::LogLevel;
 
-/// Lines kept for callers that do not fetch them; older ones go.
+/// Lines kept until a caller fetches them. The oldest are dropped.
 const MOST_LINES: usize = 256;
 
-/// Log lines of one engine until a caller takes them.
+/// Log lines of one engine.
 #[derive(Default)]
 pub struct LogQueue {
     lines: Mutex<VecDeque<(LogLevel, String)>>,
@@ -25,13 +25,13 @@ thread_local! {
 }
 
 impl LogQueue {
-    /// Takes the lines of at least this level; the others are dropped.
+    /// Takes the lines of at least this level and drops the others.
     pub fn take(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.drain(..).filter(|(level, _)| *level >= least).collect()
     }
 
-    /// What the last error lines said, for an error message.
+    /// The last error line, for an error message.
     pub(crate) fn last_error(&self) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
@@ -41,7 +41,7 @@ impl LogQueue {
             .map(|(_, text)| text.clone())
     }
 
-    /// Adds a line of our own.
+    /// Adds a line of llb.
     pub(crate) fn push(&self, level: LogLevel, text: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == MOST_LINES {
@@ -51,16 +51,16 @@ impl LogQueue {
     }
 }
 
-/// Silences llama.cpp on stderr, once per process.
+/// Keeps llama.cpp from writing to stderr, once per process.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // SAFETY: `on_log` has the type asked for, lives forever and uses no user data.
+        // SAFETY: `on_log` has the required type, lives forever and uses no user data.
         unsafe { sys::llama_log_set(Some(on_log), std::ptr::null_mut()) };
     });
 }
 
-/// Sends what llama.cpp logs on this thread from now on to `queue`.
+/// Sends further log lines of this thread to `queue`.
 pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
     QUEUE.with(|slot| *slot.borrow_mut() = Some(queue));
 }

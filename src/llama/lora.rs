@@ -1,8 +1,8 @@
 //! LoRA adapters: small files that change a model's weights.
 //!
-//! llama.cpp asserts on metadata of wrong types and trusts the types of tensors, so a file is
-//! judged from its header before llama.cpp sees it. What its shapes do to the computation shows
-//! only there: a context with adapters decodes one token before it is used.
+//! llama.cpp asserts on metadata of wrong types and trusts tensor types, so the file's header is
+//! checked before llama.cpp reads the file. Wrong shapes show only during computation: a context
+//! with adapters decodes one token before it is used.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -16,11 +16,11 @@ use super::model::Model;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{GgufValue, ModelHeader, ValueType};
 
-/// F32, F16, Q8_0 and BF16: what llama.cpp's converter writes. Others, of integers above all,
-/// cannot be multiplied with.
+/// F32, F16, Q8_0 and BF16, which llama.cpp's converter writes. Others, in particular integers,
+/// cannot be multiplied.
 const TENSOR_TYPES: [u32; 4] = [0, 1, 8, 30];
 
-/// A loaded adapter. Owned beside the context that uses it, on the engine thread; freed before its
+/// A loaded adapter. Owned by the context that uses it, on the engine thread; freed before its
 /// model.
 pub(crate) struct Adapter {
     raw: NonNull<sys::llama_adapter_lora>,
@@ -40,7 +40,7 @@ impl Adapter {
         })?;
         let raw = NonNull::new(raw);
         raw.map(|raw| Adapter { raw }).ok_or_else(|| {
-            Error::new(Code::InvalidRequest, format!("{path}: llama.cpp refuses it"))
+            Error::new(Code::InvalidRequest, format!("{path}: llama.cpp rejected the adapter"))
         })
     }
 
@@ -52,26 +52,24 @@ impl Adapter {
 impl Drop for Adapter {
     fn drop(&mut self) {
         let _inside = CallGuard::enter();
-        // SAFETY: made by llama_adapter_lora_init, freed once, before its model and after the last
-        // decode with it.
+        // SAFETY: created by llama_adapter_lora_init, freed once, before its model and after the
+        // last decode with it.
         unsafe { sys::llama_adapter_lora_free(self.raw.as_ptr()) };
     }
 }
 
-/// Whether a file is an adapter for a model of this header, as far as its own header says.
+/// Checks by its header that a file is an adapter for a model with this header.
 pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
     let header = ModelHeader::read_file(Path::new(path))?;
     let refuse =
         |problem: String| Err(Error::new(Code::ModelInvalid, format!("{path}: {problem}")));
     let text = |key: &str| header.get(key).and_then(GgufValue::as_str);
     if text("general.type") != Some("adapter") || text("adapter.type") != Some("lora") {
-        return refuse(
-            "not a LoRA adapter (general.type and adapter.type say otherwise)".to_owned(),
-        );
+        return refuse("not a LoRA adapter (by general.type and adapter.type)".to_owned());
     }
     if header.architecture() != model.architecture() {
         return refuse(format!(
-            "an adapter for {:?}, but the model is {:?}",
+            "the adapter is for the architecture {:?}, but the model is {:?}",
             header.architecture(),
             model.architecture()
         ));
@@ -80,8 +78,8 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
     if !matches!(alpha, Some(GgufValue::F32(alpha)) if alpha.is_finite()) {
         return refuse("adapter.lora.alpha is missing or not a 32-bit float".to_owned());
     }
-    // An "activated" one is for the tokens behind a phrase only; used for all it would be another
-    // adapter.
+    // An "activated" adapter applies only to the tokens after a phrase. Applied to all tokens it
+    // would be a different adapter.
     if header.get("adapter.alora.invocation_tokens").is_some() {
         return refuse("an activated LoRA (aLoRA) is not supported".to_owned());
     }

@@ -1,12 +1,12 @@
-//! Memory that can be had, so that what cannot fit is an error before it is the end of the process.
+//! Available memory, so that a model that cannot fit is an error and does not end the process.
 //!
-//! llama.cpp clears the KV cache when it makes it; on a machine that overcommits, one that does not
-//! fit brings the kernel's OOM killer instead of an error.
+//! llama.cpp clears the KV cache when it creates it. If it does not fit on a machine that
+//! overcommits, the kernel's OOM killer ends the process.
 
 use std::fs;
 
-/// Bytes that can still be used here: what the system has left, within the limit of the control
-/// group. None where the system does not say.
+/// Bytes that can still be used: the system's available memory, within the limit of the control
+/// group. `None` if the system does not report it.
 pub(crate) fn available() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_available(&text));
     match (system, group_available()) {
@@ -24,7 +24,7 @@ fn group_available() -> Option<u64> {
     let read = |name: &str| {
         fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok()
     };
-    // `memory.max` reads "max" where there is no limit, which is no number.
+    // Without a limit `memory.max` reads "max", which does not parse.
     Some(read("memory.max")?.saturating_sub(read("memory.current")?))
 }
 

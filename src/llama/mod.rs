@@ -1,7 +1,7 @@
-//! llama.cpp behind [`crate::engine::Backend`]; the only caller of llama-cpp-sys-2.
+//! Implements [`crate::engine::Backend`] with llama.cpp; the only caller of llama-cpp-sys-2.
 //!
-//! Every raw call is wrapped once here, behind a safe signature. Facts about what aborts the
-//! process, and must therefore be checked before the call, are in docs/engine.md.
+//! Every raw call is wrapped once, in a safe signature. docs/engine.md lists what aborts the
+//! process and must be checked before the call.
 #![allow(unsafe_code, reason = "the one module that calls C")]
 
 mod abort;
@@ -23,7 +23,7 @@ mod vocab;
 pub use log::LogQueue;
 pub use model_cache::{LoadedModel, open};
 
-/// llama.cpp's own version text, as `llb_version` shows it.
+/// llama.cpp's version, as `llb_version` returns it.
 pub fn version() -> String {
     // SAFETY: takes nothing.
     let text = unsafe { llama_cpp_sys_2::llama_version() };

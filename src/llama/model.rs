@@ -10,7 +10,7 @@ use super::exit::CallGuard;
 use super::{abort, exit, log};
 use crate::error::{Code, Error, Result};
 
-/// How a model file is loaded.
+/// The load options of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ModelOptions {
     pub(crate) path: String,
@@ -24,14 +24,13 @@ pub(crate) struct Model {
     raw: NonNull<sys::llama_model>,
 }
 
-// SAFETY: a loaded model is not changed by llama.cpp any more; contexts and vocabulary functions
-// only read it.
+// SAFETY: llama.cpp does not change a loaded model; contexts and vocabulary functions only read it.
 unsafe impl Send for Model {}
 // SAFETY: as above.
 unsafe impl Sync for Model {}
 
 impl Model {
-    /// Loads weights. `on_progress` gets shares from 0 to 1 on this thread.
+    /// Loads the weights. `on_progress` gets shares from 0 to 1 on this thread.
     pub(crate) fn load(options: &ModelOptions, on_progress: &mut dyn FnMut(f32)) -> Result<Model> {
         start_backend();
         let path = CString::new(options.path.as_str()).map_err(|error| {
@@ -71,17 +70,17 @@ impl Model {
     }
 
     pub(crate) fn vocab(&self) -> *const sys::llama_vocab {
-        // SAFETY: the model is alive; its vocabulary lives as long.
+        // SAFETY: the model is alive; its vocabulary lives as long as it.
         unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
     }
 
-    /// How far back the layers look that do not look back to the beginning; 0 where all do.
+    /// The sliding window of layers that have one; 0 if all layers attend to the whole context.
     pub(crate) fn window(&self) -> i32 {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_n_swa(self.raw.as_ptr()) }
     }
 
-    /// Tokens that the file says are never to be sampled (`tokenizer.ggml.suppress_tokens`).
+    /// Tokens that must never be sampled, by the file (`tokenizer.ggml.suppress_tokens`).
     pub(crate) fn suppressed(&self) -> &[sys::llama_token] {
         let mut count = 0;
         // SAFETY: the model is alive; the count is written during the call.
@@ -90,13 +89,12 @@ impl Model {
         if tokens.is_null() || count == 0 {
             return &[];
         }
-        // SAFETY: llama.cpp's array of that many, which lives as long as the model and is not
-        // changed.
+        // SAFETY: llama.cpp's array has `count` elements, lives as long as the model and does not
+        // change.
         unsafe { std::slice::from_raw_parts(tokens, count) }
     }
 
-    /// Whether there are tokens: without, llama.cpp asserts in most functions that take a
-    /// vocabulary.
+    /// Whether there is a vocabulary. Without one llama.cpp asserts in most functions that take it.
     pub(crate) fn has_vocabulary(&self) -> bool {
         // SAFETY: the model is alive.
         let kind = unsafe { sys::llama_vocab_type(self.vocab()) };
@@ -104,8 +102,8 @@ impl Model {
         kind != sys::LLAMA_VOCAB_TYPE_NONE && unsafe { sys::llama_vocab_n_tokens(self.vocab()) } > 0
     }
 
-    /// Whether what was read is, at least in some layers, one state that can only be taken as a
-    /// whole.
+    /// Whether some layers keep one state for the whole sequence, which cannot be copied or cut in
+    /// part.
     pub(crate) fn has_state(&self) -> bool {
         // SAFETY: the model is alive.
         let recurrent = unsafe { sys::llama_model_is_recurrent(self.raw.as_ptr()) };
@@ -113,7 +111,7 @@ impl Model {
         recurrent || unsafe { sys::llama_model_is_hybrid(self.raw.as_ptr()) }
     }
 
-    /// Whether the model generates (an encoder alone does not).
+    /// Whether the model generates text; an encoder does not.
     pub(crate) fn has_decoder(&self) -> bool {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_has_decoder(self.raw.as_ptr()) }
@@ -124,12 +122,12 @@ impl Drop for Model {
     fn drop(&mut self) {
         let _inside = CallGuard::enter();
         // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold
-        // an Arc of this.
+        // an Arc of this model.
         unsafe { sys::llama_model_free(self.raw.as_ptr()) };
     }
 }
 
-/// Starts llama.cpp, once per process; before any other call.
+/// Starts llama.cpp, once per process, before any other call.
 pub(crate) fn start_backend() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {

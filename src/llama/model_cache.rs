@@ -1,4 +1,4 @@
-//! Loaded models, one per file and load options, however many chats use them.
+//! Loaded models: chats with the same file and load options share one.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,29 +24,29 @@ use crate::engine::{
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
-/// Context of a model whose header does not say what it was trained for.
+/// The context if the header does not give the trained context length.
 const UNKNOWN_CONTEXT: u64 = 4096;
-/// Default context: what a laptop can spare.
+/// The default context, sized for a laptop.
 const DEFAULT_CONTEXT: u64 = 8192;
 
 /// A model in memory with its engine.
 pub struct LoadedModel {
-    /// Runs jobs.
+    /// Runs the jobs.
     pub engine: Engine,
-    /// Compiles grammars for its vocabulary.
+    /// Compiles grammars for the vocabulary.
     pub grammars: Grammars,
     /// What llama.cpp logged.
     pub log: Arc<LogQueue>,
     /// Tokens of context.
     pub n_ctx: usize,
     key: LoadKey,
-    /// What a state file must be for. Found when it is first asked for.
+    /// What a state file must match, computed on first use.
     description: OnceCell<Value>,
 }
 
 impl LoadedModel {
-    /// What a state file holds for this model, llama.cpp and these options; None if there is no
-    /// file. An error is why it is of no use, for people.
+    /// Reads a state file for this model, llama.cpp version and these options. `None` if there is
+    /// no file. An error is a message that says why the file cannot be used.
     pub fn read_state(&self, path: &Path) -> Result<Option<SavedSequence>, String> {
         let description = self.description().map_err(|error| error.to_string())?;
         let vocab = self.engine.vocab();
@@ -54,7 +54,7 @@ impl LoadedModel {
         state_file::read(path, description, self.n_ctx, fits)
     }
 
-    /// Writes a state file in place of what is there, readable for the user alone.
+    /// Writes a state file, replacing an existing one. Only the user can read it.
     pub fn write_state(&self, path: &Path, kept: &SavedSequence) -> Result<()> {
         let written =
             self.description().and_then(|description| state_file::write(path, description, kept));
@@ -86,7 +86,7 @@ impl LoadedModel {
     }
 }
 
-/// What makes two loads the same.
+/// Two loads with equal keys share one model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct LoadKey {
     file: FileIdentity,
@@ -103,7 +103,7 @@ struct LoadKey {
 struct AdapterKey {
     file: FileIdentity,
     path: String,
-    /// The bits of the scale.
+    /// The bits of the scale, which can be hashed.
     scale: u32,
 }
 
@@ -118,9 +118,9 @@ type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
 
 static LOADED: Mutex<Option<HashMap<LoadKey, ModelSlot>>> = Mutex::new(None);
 
-/// The loaded model for these options: one that is in memory already, or a new one. `OUT_OF_MEMORY`
-/// where it cannot fit, `MODEL_INVALID` where llama.cpp refuses the file, `INFERENCE_FAILED` where
-/// it refuses the options.
+/// The loaded model for these options, from memory or newly loaded. `OUT_OF_MEMORY` if it does not
+/// fit, `MODEL_INVALID` if llama.cpp refuses the file, `INFERENCE_FAILED` if it refuses the
+/// options.
 pub fn open(
     options: &CreateOptions,
     path: &str,
@@ -146,7 +146,7 @@ pub fn open(
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
         let checked =
             lora::check(&lora.path, header).and_then(|()| identify(Path::new(&lora.path)));
-        let file = checked.map_err(|error| of_adapter(index, error))?;
+        let file = checked.map_err(|error| adapter_error(index, error))?;
         Ok(AdapterKey { file, path: lora.path.clone(), scale: lora.scale.to_bits() })
     });
     let lora: Vec<AdapterKey> = lora.collect::<Result<_>>()?;
@@ -162,13 +162,13 @@ pub fn open(
     let entry = {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = loaded.get_or_insert_default();
-        // Forget models that are gone and that nobody is loading.
+        // Forget models that are dropped and not being loaded.
         loaded.retain(|_, entry| {
             Arc::strong_count(entry) > 1 || entry.lock().is_ok_and(|model| model.strong_count() > 0)
         });
         Arc::clone(loaded.entry(key.clone()).or_default())
     };
-    // Held while loading: a second chat on the same file waits for the first one's load.
+    // Held while loading: a second chat with the same key waits for the load.
     let mut slot = entry.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(model) = slot.upgrade().filter(|model| !model.engine.is_broken()) {
         on_progress(1.0);
@@ -179,7 +179,7 @@ pub fn open(
     Ok(model)
 }
 
-/// What the models of a load need on devices.
+/// The device memory that the models of a load need.
 struct LoadNeeds {
     model: Option<MemoryNeeds>,
     draft: Option<MemoryNeeds>,
@@ -195,7 +195,7 @@ fn load(
         let (queue, key) = (Arc::clone(&queue), key.clone());
         move |on_progress: &mut dyn FnMut(LoadProgress)| {
             log::collect_on_this_thread(Arc::clone(&queue));
-            // llama.cpp returns NULL and logs why.
+            // llama.cpp returns NULL and logs the reason.
             let with_reason = |error: Error| match queue.last_error() {
                 Some(reason) => Error::new(error.code(), format!("{}: {reason}", error.message())),
                 None => error,
@@ -205,7 +205,7 @@ fn load(
                 if !model.has_decoder() {
                     return Err(Error::new(
                         Code::ModelInvalid,
-                        "the model only encodes; it cannot chat",
+                        "the model is an encoder, which cannot generate text",
                     ));
                 }
                 if !model.has_vocabulary() {
@@ -222,7 +222,10 @@ fn load(
                 speculation(&key, needs.draft.as_ref(), &vocab, &queue).map_err(with_reason)?;
             let adapters = key.lora.iter().enumerate().map(|(index, lora)| {
                 let loaded = Adapter::load(&model, &lora.path).map_err(with_reason);
-                Ok((loaded.map_err(|error| of_adapter(index, error))?, f32::from_bits(lora.scale)))
+                Ok((
+                    loaded.map_err(|error| adapter_error(index, error))?,
+                    f32::from_bits(lora.scale),
+                ))
             });
             let adapters = adapters.collect::<Result<Vec<_>>>()?;
             if !adapters.is_empty() {
@@ -236,7 +239,7 @@ fn load(
     let engine = Engine::start(load, on_progress)?;
     exit::register();
     let vocab = Arc::clone(engine.vocab());
-    // Most chats have tools, and their first request should not wait for this.
+    // Built in advance: most chats have tools, and their first request should not wait.
     let grammars = Grammars::new(move || vocab::grammar_vocabulary(&vocab)).begin();
     Ok(LoadedModel {
         engine,
@@ -248,7 +251,7 @@ fn load(
     })
 }
 
-/// What guesses for this load. On the engine thread.
+/// The drafter of this load. Runs on the engine thread.
 fn speculation(
     key: &LoadKey,
     needs: Option<&MemoryNeeds>,
@@ -268,8 +271,8 @@ fn speculation(
     Ok(Some(Speculation::new(drafter, n_max as usize)))
 }
 
-/// The error said of the option: a caller can tell it from one of the model.
-fn of_adapter(index: usize, error: Error) -> Error {
+/// An error about the option, to tell it from an error about the model.
+fn adapter_error(index: usize, error: Error) -> Error {
     Error::invalid(format_args!("lora[{index}].path"), error.message()).caused_by(error)
 }
 
@@ -282,8 +285,8 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOpti
         n_ctx,
         n_batch: options.n_batch,
         n_parallel: options.n_parallel,
-        // llama.cpp's threads wait for each other in loops: more than can run at once never come to
-        // an end.
+        // llama.cpp's threads spin while they wait for each other: with more threads than cores
+        // they make almost no progress.
         n_threads: options.n_threads.unwrap_or(physical).min(usable),
         flash_attn: options.flash_attn,
         cache_type_k: options.cache_type_k,
@@ -291,7 +294,7 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOpti
     }
 }
 
-/// `headers` are those of all models that are loaded with these options.
+/// `headers` are those of all models of the load.
 fn check_memory(
     options: &CreateOptions,
     context: &ContextOptions,
@@ -304,10 +307,10 @@ fn check_memory(
     let (Some(available), Some(per_token)) = (memory::available(), per_token) else {
         return Ok(());
     };
-    // The cache of a layer is where the layer is, and what is on devices is their matter.
-    let elsewhere = options.n_gpu_layers != Some(0) && device::is_there();
-    let cache = if elsewhere { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
-    // Mapped weights can be paged in and out; weights that are read must fit.
+    // The KV cache of a layer is on the layer's device, whose memory is checked elsewhere.
+    let on_devices = options.n_gpu_layers != Some(0) && device::exists();
+    let cache = if on_devices { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
+    // Mapped weights can be paged in and out. Weights that are read must fit.
     let weights =
         if options.use_mmap { 0 } else { headers.iter().map(|header| header.file_size()).sum() };
     let needed = cache.saturating_add(weights);
@@ -316,7 +319,7 @@ fn check_memory(
     }
     let mib = |bytes: u64| bytes / (1 << 20);
     let message = format!(
-        "n_ctx {} needs {} MiB ({} MiB KV cache), but {} MiB are available; ask for a smaller n_ctx",
+        "n_ctx {} needs {} MiB ({} MiB KV cache), but {} MiB are available; set a smaller n_ctx",
         context.n_ctx,
         mib(needed),
         mib(cache),

@@ -1,7 +1,7 @@
 //! llama.cpp's sampler chain, in the order of its own tools (`common_params_sampling::samplers` and
 //! `common_sampler_init`): bias, penalties, top-k, typical, top-p, min-p, temperature, choice. Not
-//! offered, and off in llama.cpp by default: DRY and top-n-sigma (between penalties and top-k), XTC
-//! (before temperature), mirostat.
+//! supported, and off by default in llama.cpp: DRY and top-n-sigma (between penalties and top-k),
+//! XTC (before temperature), mirostat.
 
 use std::ptr::NonNull;
 
@@ -11,13 +11,13 @@ use crate::api::{PENALTY_WINDOW, Sampling};
 use crate::engine::{Sampler, TokenId, TokenMask};
 use crate::error::{Code, Error, Result};
 
-/// Owns a chain and the array it works on.
+/// Owns a chain and its array of candidates.
 pub(crate) struct LlamaSampler {
     chain: NonNull<sys::llama_sampler>,
     candidates: Vec<sys::llama_token_data>,
-    /// Nothing in the chain but the likeliest token: no array is needed.
+    /// The chain only picks the likeliest token, so it needs no array.
     greedy: bool,
-    /// Tokens that the model file says are never to be sampled, in order of their ids.
+    /// Tokens that must never be sampled by the model file, sorted by id.
     suppressed: Vec<TokenId>,
 }
 
@@ -63,11 +63,12 @@ impl LlamaSampler {
             selected: -1,
             sorted: false,
         };
-        // SAFETY: chain and array are alive; samplers reorder and shrink the array, never grow it.
+        // SAFETY: chain and array are alive; samplers reorder and shrink the array, but never grow
+        // it.
         unsafe { sys::llama_sampler_apply(self.chain.as_ptr(), &raw mut array) };
         let selected = usize::try_from(array.selected).ok().filter(|index| *index < array.size)?;
-        // SAFETY: a sampler may have moved `data` to memory of the chain's; either way it holds
-        // `size` elements and is alive.
+        // SAFETY: a sampler may point `data` to memory of the chain; it holds `size` elements and
+        // is alive either way.
         let candidates = unsafe { std::slice::from_raw_parts(array.data, array.size) };
         Some(candidates[selected].id)
     }
@@ -79,7 +80,7 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
         let known = sampling.logit_bias.iter().filter(|(token, _)| *token < n_vocab);
         let biases: Vec<_> =
             known.map(|&(token, bias)| sys::llama_logit_bias { token, bias }).collect();
-        // SAFETY: the biases are valid for their length and copied.
+        // SAFETY: the biases are valid for their length and are copied.
         parts.push(unsafe {
             sys::llama_sampler_init_logit_bias(n_vocab, biases.len() as i32, biases.as_ptr())
         });
@@ -87,7 +88,7 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
     if sampling.has_penalties() {
         let (repeat, frequency, presence) =
             (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty);
-        // SAFETY: plain numbers, in range since the request was checked.
+        // SAFETY: plain numbers, whose ranges were checked with the request.
         parts.push(unsafe {
             sys::llama_sampler_init_penalties(
                 n_vocab,
@@ -121,8 +122,8 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
     }
     // SAFETY: a plain number.
     parts.push(unsafe { sys::llama_sampler_init_temp(sampling.temperature) });
-    // llama.cpp's own "random" is the highest number; who asks for it as a seed wants the same
-    // draws every time.
+    // llama.cpp reads the highest number as "random". A request with that seed wants repeatable
+    // draws.
     let seed = sampling.seed.map_or(u32::MAX, |seed| seed.min(u32::MAX - 1));
     // SAFETY: a plain number.
     parts.push(unsafe { sys::llama_sampler_init_dist(seed) });
@@ -130,7 +131,7 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
 }
 
 fn no_memory() -> Error {
-    Error::new(Code::OutOfMemory, "llama.cpp could not make a sampler")
+    Error::new(Code::OutOfMemory, "llama.cpp could not create a sampler")
 }
 
 impl Sampler for LlamaSampler {
@@ -139,7 +140,7 @@ impl Sampler for LlamaSampler {
             return likeliest(logits, mask);
         }
         let allowed = |token: usize| mask.is_none_or(|mask| mask.get(token));
-        // What has no probability is no candidate, nor is what is not a number.
+        // Tokens without a probability and NaN are not candidates.
         let candidates = logits
             .iter()
             .enumerate()
@@ -167,7 +168,7 @@ impl Sampler for LlamaSampler {
     }
 }
 
-/// Of equals, the one with the smaller id.
+/// Among equals, the token with the smaller id.
 fn likeliest(logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
     let mut best = (f32::NEG_INFINITY, None);
     let mut consider = |token: usize| {
@@ -188,7 +189,7 @@ fn likeliest(logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
 
 impl Drop for LlamaSampler {
     fn drop(&mut self) {
-        // SAFETY: made by llama_sampler_chain_init, freed once; the chain frees its parts.
+        // SAFETY: created by llama_sampler_chain_init, freed once; the chain frees its parts.
         unsafe { sys::llama_sampler_free(self.chain.as_ptr()) };
     }
 }
@@ -202,11 +203,11 @@ mod tests {
     use super::*;
     use crate::api::ChatRequest;
 
-    /// Probabilities 0.4, 0.3, 0.15, 0.1, 0.05, in an order of their own.
+    /// Probabilities 0.4, 0.3, 0.15, 0.1 and 0.05, not sorted.
     const ODDS: [f32; 5] = [0.1, 0.4, 0.05, 0.3, 0.15];
 
     fn sampling(members: Value) -> Sampling {
-        // Off, unless the case says otherwise: only a draw by probability is left.
+        // Turns off all samplers except the draw by probability; a case may turn some on.
         let mut request = json!({ "messages": [{ "role": "user", "content": "x" }], "temperature": 1.0, "top_k": 0, "top_p": 1.0,
             "min_p": 0.0, "typical_p": 1.0 });
         let members = members.as_object().expect("an object").clone();
@@ -226,8 +227,8 @@ mod tests {
         (0..count).map(|_| sampler.draw(logits, None).expect("a token")).collect()
     }
 
-    /// Which tokens are left: with a draw of equals among them, a hundred draws for each miss none
-    /// by any seed worth a test.
+    /// Checks which tokens are left. 2000 draws from five tokens miss one only with negligible
+    /// probability.
     #[track_caller]
     fn left(members: Value, recent: &[TokenId], expected: &[TokenId]) {
         let drawn: BTreeSet<TokenId> =
@@ -240,7 +241,7 @@ mod tests {
         left(json!({ "seed": 1 }), &[], &[0, 1, 2, 3, 4]);
         left(json!({ "seed": 1, "top_k": 1 }), &[], &[1]);
         left(json!({ "seed": 1, "top_k": 3 }), &[], &[1, 3, 4]);
-        // 0.4 + 0.3 is 0.7: the first that reaches p is the last one kept.
+        // 0.4 + 0.3 is 0.7: the token that reaches p is kept.
         left(json!({ "seed": 1, "top_p": 0.69 }), &[], &[1, 3]);
         left(json!({ "seed": 1, "top_p": 0.71 }), &[], &[1, 3, 4]);
         left(json!({ "seed": 1, "top_p": 0.0 }), &[], &[1]);
@@ -248,8 +249,8 @@ mod tests {
         left(json!({ "seed": 1, "min_p": 0.3 }), &[], &[1, 3, 4]);
         left(json!({ "seed": 1, "min_p": 0.24 }), &[], &[0, 1, 3, 4]);
         left(json!({ "seed": 1, "min_p": 1.0 }), &[], &[1]);
-        // The entropy is 1.392; surprisals are 0.92, 1.20, 1.90, 2.30, 3.00, so the distances 0.48,
-        // 0.19, 0.50, 0.91, 1.60.
+        // The entropy is 1.392. The surprisals are 0.92, 1.20, 1.90, 2.30 and 3.00, so the
+        // distances are 0.48, 0.19, 0.50, 0.91 and 1.60.
         left(json!({ "seed": 1, "typical_p": 0.2 }), &[], &[3]);
         left(json!({ "seed": 1, "typical_p": 0.5 }), &[], &[1, 3]);
         left(json!({ "seed": 1, "typical_p": 0.8 }), &[], &[1, 3, 4]);
@@ -257,20 +258,20 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_llama_cpp() {
-        // top_k first: of three that sum up to 0.85, 0.47 and 0.35 reach 0.8. Of all five it would
-        // be three.
+        // top_k first: of three tokens that sum up to 0.85, 0.47 and 0.35 reach 0.8. Of all five it
+        // would take three.
         left(json!({ "seed": 1, "top_k": 3, "top_p": 0.8 }), &[], &[1, 3]);
-        // typical_p before top_p: 0.3, 0.4 and 0.15 are left, and 0.47 is the first to reach 0.4.
+        // typical_p before top_p: 0.3, 0.4 and 0.15 are left, and 0.47 alone reaches 0.4.
         left(json!({ "seed": 1, "typical_p": 0.8, "top_p": 0.4 }), &[], &[1]);
         left(json!({ "seed": 1, "typical_p": 0.2, "top_k": 2 }), &[], &[1]);
-        // Temperature last: it does not bring back what was cut, nor cut by itself.
+        // Temperature last: it neither restores what was cut nor cuts anything.
         left(json!({ "seed": 1, "top_p": 0.69, "temperature": 50.0 }), &[], &[1, 3]);
         left(json!({ "seed": 1, "min_p": 0.3, "temperature": 50.0 }), &[], &[1, 3, 4]);
-        // Penalties and bias before all of it.
+        // Penalties and bias come first.
         left(json!({ "seed": 1, "top_k": 1, "presence_penalty": 1.0 }), &[1], &[3]);
         left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "1": -100 } }), &[], &[3]);
-        // Bias first: ln 0.05 and 4 make 1.0, a tenth of which is above all others. Else -30 and 4
-        // would be below.
+        // Bias before penalties: ln 0.05 and 4 make 1.0, a tenth of which is above all others. In
+        // the other order, -30 and 4 would be below.
         left(
             json!({ "seed": 1, "top_k": 1, "logit_bias": { "2": 4 }, "repeat_penalty": 10.0 }),
             &[2],
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_suppresses_is_never_drawn() {
+    fn suppressed_tokens_are_never_drawn() {
         for members in [
             json!({ "temperature": 0 }),
             json!({ "top_k": 1 }),
@@ -303,8 +304,8 @@ mod tests {
     }
 
     #[test]
-    fn penalties_see_what_was_there() {
-        // Logits below 0 are multiplied by the penalty: ln 0.4 * 2 is -1.83, ln 0.3 is -1.20.
+    fn penalties_see_recent_tokens() {
+        // The penalty multiplies negative logits: ln 0.4 * 2 is -1.83, ln 0.3 is -1.20.
         let logits = logits(&ODDS);
         for (members, recent, expected) in [
             (json!({ "repeat_penalty": 2.0 }), vec![1], 3),
@@ -327,7 +328,7 @@ mod tests {
                 [expected],
                 "{members} after {recent:?}"
             );
-            // The same when the tokens come while the reply is generated.
+            // The same if the tokens arrive during generation.
             let mut accepted = sampler(members, &[]);
             recent.iter().for_each(|token| accepted.accept(*token));
             assert_eq!(draws(accepted, &logits, 1), [expected]);
@@ -342,7 +343,7 @@ mod tests {
             assert_eq!(of(seed.clone()), of(seed));
         }
         assert_ne!(of(json!(7)), of(json!(8)));
-        // No seed, and a negative one, are random.
+        // An absent seed and a negative one are random.
         assert_ne!(of(json!(null)), of(json!(null)));
         assert_ne!(of(json!(-1)), of(json!(-1)));
     }
@@ -353,10 +354,10 @@ mod tests {
         for (token, odds) in ODDS.iter().enumerate() {
             let share =
                 drawn.iter().filter(|drawn| **drawn == token as TokenId).count() as f32 / 20_000.0;
-            // Six standard deviations of the rarest are 0.009, of the likeliest 0.021.
+            // Six standard deviations are 0.009 for the rarest token and 0.021 for the likeliest.
             assert!((share - odds).abs() < 0.021, "{token}: {share}");
         }
-        // Twice the temperature takes the square root: 0.4 to 0.1 becomes 2 to 1.
+        // Twice the temperature takes the square root: 4 to 1 becomes 2 to 1.
         let drawn =
             draws(sampler(json!({ "seed": 5, "temperature": 2.0 }), &[]), &logits(&ODDS), 20_000);
         let count = |token| drawn.iter().filter(|drawn| **drawn == token).count() as f32;

@@ -1,13 +1,12 @@
-//! State files: a chat's part of the KV cache between two processes.
+//! State files: a chat's part of the KV cache, saved for another process.
 //!
 //! ```text
 //! "LLBSTATE" | u32 version | u32 length of the description | description, JSON | tokens, i32 each | data | SHA-256 of all
 //! ```
 //!
-//! Little-endian. The description says for which model, options and llama.cpp the data is; it is
-//! compared before anything is used. llama.cpp gets the data only after the checksum was found
-//! right, and reads it within bounds. A checksum is no signature: a file that others may write is
-//! not read at all.
+//! Numbers are little-endian. The description names the model, options and llama.cpp version of the
+//! data, and is compared first. llama.cpp gets the data only if the checksum matches, and reads it
+//! within bounds. A checksum is not a signature: a file that others may write is not read.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -27,8 +26,8 @@ const PREFIX: usize = 16;
 const MOST_DESCRIPTION: usize = 16 * 1024;
 const CHECKSUM: usize = 32;
 
-/// Writes what was kept, in place of what is there; readable for the user alone. After an error
-/// `path` is as it was.
+/// Writes a state file, replacing an existing one; only the user can read it. After an error `path`
+/// is unchanged.
 pub(crate) fn write(path: &Path, description: &Value, kept: &SavedSequence) -> io::Result<()> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     may_replace(path)?;
@@ -50,13 +49,13 @@ pub(crate) fn write(path: &Path, description: &Value, kept: &SavedSequence) -> i
     written
 }
 
-/// An error where something else is there than a state file, or an empty one: a path that was
-/// mistyped must not cost a model.
+/// Fails if the path has anything but a state file or an empty file: a typo must not overwrite a
+/// model.
 fn may_replace(path: &Path) -> io::Result<()> {
     let another = || {
         io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "it is not a state file, and was left as it is",
+            "it is not a state file and was not overwritten; choose another path",
         )
     };
     match fs::metadata(path) {
@@ -94,8 +93,8 @@ fn write_new(path: &PathBuf, description: &Value, kept: &SavedSequence) -> io::R
     file.sync_all()
 }
 
-/// Reads a file for a model of this description; `fits` says of a token whether the vocabulary has
-/// it. None if there is no file. An error is why the file is of no use, for people.
+/// Reads a file for a model of this description. `fits` returns whether the vocabulary has a token.
+/// `None` if there is no file. An error is a message that says why the file cannot be used.
 pub(crate) fn read(
     path: &Path,
     description: &Value,
@@ -113,7 +112,7 @@ pub(crate) fn read(
     }
     #[cfg(unix)]
     if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o022 != 0 {
-        return Err("others may write to it; take that right away (chmod 600)".to_owned());
+        return Err("other users may write to it; remove that permission (chmod 600)".to_owned());
     }
     if memory::available().is_some_and(|available| metadata.len() > available) {
         return Err(format!("its {} bytes do not fit in memory", metadata.len()));
@@ -141,7 +140,9 @@ fn parse(
     }
     match number(8) {
         Some(VERSION) => {}
-        Some(other) => return Err(format!("its format has version {other}, this is {VERSION}")),
+        Some(other) => {
+            return Err(format!("its format version is {other}, but {VERSION} is expected"));
+        }
         None => return Err(damaged()),
     }
     let (content, checksum) =
@@ -158,7 +159,7 @@ fn parse(
     for (key, now) in description.as_object().into_iter().flatten() {
         let then = &written["for"][key];
         if then != now {
-            return Err(format!("it was written with another {key}: {then}, now {now}"));
+            return Err(format!("it was written with a different {key}: {then}, now {now}"));
         }
     }
     let count = |key: &str| written[key].as_u64().and_then(|count| usize::try_from(count).ok());
@@ -178,13 +179,12 @@ fn parse(
     Ok(SavedSequence { tokens, data: data.to_vec() })
 }
 
-/// Blocks of a model file that are read to know it again, and their size.
+/// Blocks that are read to identify a model file, and their size.
 const SAMPLES: u64 = 64;
 const SAMPLE_BYTES: u64 = 64 * 1024;
 
-/// What tells a model file from others, wherever it stands: a hash of its size and of blocks all
-/// over it. Two files that differ in so little that no block shows it are taken for one;
-/// fine-tuning changes every tensor.
+/// Identifies a model file by its content: a hash of its size and of blocks spread over it. Files
+/// that differ only between these blocks are not told apart, but fine-tuning changes every tensor.
 pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
     use std::io::{Seek, SeekFrom};
     let mut file = File::open(path)?;
@@ -194,7 +194,7 @@ pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
     let mut block = Vec::new();
     for sample in 0..SAMPLES {
         let last = size.saturating_sub(SAMPLE_BYTES);
-        // In 128 bits: a product of sizes.
+        // In 128 bits, because sizes are multiplied.
         let start = (u128::from(last) * u128::from(sample) / u128::from(SAMPLES - 1)) as u64;
         file.seek(SeekFrom::Start(start))?;
         block.clear();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_no_damage_is() {
+    fn a_file_reads_back_and_damage_is_detected() {
         let bytes = file(&json!({ "model": "m", "n_ctx": 64 }), &kept());
         assert_eq!(reads(&bytes), Ok(kept()));
         for at in 0..bytes.len() {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_right_checksum_vouches_for_is_still_bounded() {
+    fn content_with_a_valid_checksum_is_still_checked() {
         let forged = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = file(&json!({ "model": "m", "n_ctx": 64 }), &kept());
             bytes.truncate(bytes.len() - CHECKSUM);
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(replace("\"n_bytes\"", "\"m_bytes\""), damaged);
         assert_eq!(forged(&|bytes| bytes[12..16].fill(0xFF)), damaged);
         assert_eq!(forged(&|bytes| bytes.truncate(14)), damaged);
-        // A token that the vocabulary has not.
+        // A token outside the vocabulary.
         let spoil_first = |bytes: &mut Vec<u8>| {
             let at = bytes.len() - 256 - 20;
             bytes[at] = 200;
@@ -272,19 +272,22 @@ mod tests {
         assert_eq!(forged(&spoil_first), damaged);
         assert_eq!(
             forged(&|bytes| bytes[8] = 2),
-            Err("its format has version 2, this is 1".to_owned())
+            Err("its format version is 2, but 1 is expected".to_owned())
         );
     }
 
     #[test]
-    fn another_model_is_named() {
+    fn a_different_model_is_reported() {
         let bytes = file(&json!({ "model": "m", "n_ctx": 32 }), &kept());
-        assert_eq!(reads(&bytes), Err("it was written with another n_ctx: 32, now 64".to_owned()));
+        assert_eq!(
+            reads(&bytes),
+            Err("it was written with a different n_ctx: 32, now 64".to_owned())
+        );
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_file_is_private_and_others_must_not_write_to_it() {
+    fn a_file_that_others_may_write_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
@@ -296,21 +299,24 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
         assert_eq!(
             read(),
-            Err("others may write to it; take that right away (chmod 600)".to_owned())
+            Err("other users may write to it; remove that permission (chmod 600)".to_owned())
         );
         fs::remove_file(&path).unwrap();
         assert_eq!(read(), Ok(None));
     }
 
     #[test]
-    fn another_file_is_not_replaced() {
+    fn other_files_are_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         let description = json!({ "model": "m" });
         for other in [b"GGUF and gigabytes".as_slice(), b"LLB"] {
             fs::write(&path, other).unwrap();
             let error = write(&path, &description, &kept()).unwrap_err();
-            assert_eq!(error.to_string(), "it is not a state file, and was left as it is");
+            assert_eq!(
+                error.to_string(),
+                "it is not a state file and was not overwritten; choose another path"
+            );
             assert_eq!(fs::read(&path).unwrap(), other);
         }
         fs::write(&path, b"").unwrap();
@@ -320,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_of_the_content() {
+    fn a_fingerprint_depends_on_the_content() {
         let folder = tempfile::tempdir().unwrap();
         let of = |name: &str, bytes: &[u8]| {
             fs::write(folder.path().join(name), bytes).unwrap();

@@ -11,7 +11,7 @@ use crate::constraint::Vocabulary;
 use crate::engine::{SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 
-/// llama.cpp's vocabulary is immutable once loaded; its functions may be called from any thread.
+/// llama.cpp's vocabulary is immutable after loading; its functions may be called from any thread.
 pub(crate) struct LlamaVocab {
     model: Arc<Model>,
     n_tokens: i32,
@@ -26,7 +26,7 @@ impl LlamaVocab {
         LlamaVocab { model, n_tokens, special: OnceLock::new(), known: TokenCache::default() }
     }
 
-    /// How a token is spelt in the file, and what it is; None where the spelling is not UTF-8.
+    /// The special token with this id; `None` for a plain token, or if its spelling is not UTF-8.
     fn special(&self, token: TokenId) -> Option<SpecialToken> {
         // SAFETY: the id is inside the vocabulary, and the model is alive.
         let attributes = unsafe { sys::llama_vocab_get_attr(self.model.vocab(), token) };
@@ -45,15 +45,18 @@ impl LlamaVocab {
         })
     }
 
-    /// Where another vocabulary differs, for people; None if a token of one is the same token of
-    /// the other.
+    /// A message about the first difference from another vocabulary; `None` if all tokens are the
+    /// same.
     pub(crate) fn difference(&self, other: &LlamaVocab) -> Option<String> {
         if self.n_tokens != other.n_tokens {
-            return Some(format!("it has {} tokens, the model {}", other.n_tokens, self.n_tokens));
+            return Some(format!(
+                "it has {} tokens, but the model has {}",
+                other.n_tokens, self.n_tokens
+            ));
         }
         let ends = |vocab: &LlamaVocab| (vocab.required_bos(), vocab.end_of_sequence());
         if ends(self) != ends(other) {
-            return Some("its BOS or EOS is another token".to_owned());
+            return Some("its BOS or EOS is a different token".to_owned());
         }
         let different = |token: &TokenId| {
             self.text(*token) != other.text(*token)
@@ -63,7 +66,7 @@ impl LlamaVocab {
         let shown = |vocab: &LlamaVocab| {
             vocab.text(first).map(CStr::to_string_lossy).unwrap_or_default().into_owned()
         };
-        Some(format!("token {first} is {:?}, the model's {:?}", shown(other), shown(self)))
+        Some(format!("token {first} is {:?}, but {:?} in the model", shown(other), shown(self)))
     }
 
     fn end_of_sequence(&self) -> TokenId {
@@ -71,7 +74,7 @@ impl LlamaVocab {
         unsafe { sys::llama_vocab_eos(self.model.vocab()) }
     }
 
-    /// How a token of the vocabulary is spelt in the file.
+    /// The spelling of a token in the file.
     fn text(&self, token: TokenId) -> Option<&CStr> {
         // SAFETY: the id is inside the vocabulary, and the model is alive.
         let text = unsafe { sys::llama_vocab_get_text(self.model.vocab(), token) };
@@ -83,15 +86,14 @@ impl LlamaVocab {
         let too_long = || {
             Error::new(
                 Code::ContextOverflow,
-                format!("a text of {} bytes is too long to tokenise", text.len()),
+                format!("a text of {} bytes is too long to tokenize", text.len()),
             )
         };
         let length = i32::try_from(text.len()).map_err(|_| too_long())?;
-        // Mostly one token for several bytes; a second call is made where that is not enough.
+        // Most tokens have several bytes. A second call is made if the array is too small.
         let mut tokens: Vec<TokenId> = vec![0; text.len() / 2 + 16];
         for _ in 0..2 {
-            // SAFETY: text and tokens are valid for the lengths passed with them, and the model is
-            // alive.
+            // SAFETY: text and tokens are valid for the given lengths, and the model is alive.
             let count = abort::guard(|| unsafe {
                 abort::calls::llama_tokenize(
                     self.model.vocab(),
@@ -106,7 +108,7 @@ impl LlamaVocab {
             let failed = |aborted: AssertionFailed| {
                 Error::new(
                     Code::InferenceFailed,
-                    format!("llama.cpp could not tokenise: {}", aborted.0),
+                    format!("llama.cpp could not tokenize: {}", aborted.0),
                 )
             };
             let count = count.map_err(failed)?;
@@ -119,22 +121,22 @@ impl LlamaVocab {
                 Err(_) => tokens.resize(count.unsigned_abs() as usize, 0),
             }
         }
-        Err(Error::new(Code::InferenceFailed, "llama.cpp could not tokenise the prompt"))
+        Err(Error::new(Code::InferenceFailed, "llama.cpp could not tokenize the prompt"))
     }
 
-    /// Whether the id may be handed to llama.cpp: one outside the vocabulary throws through C.
+    /// Whether the id may be passed to llama.cpp: one outside the vocabulary throws through C.
     fn contains(&self, token: TokenId) -> bool {
         (0..self.n_tokens).contains(&token)
     }
 }
 
-/// The vocabulary as grammars see it.
+/// The vocabulary for grammars.
 pub(crate) fn grammar_vocabulary(vocab: &Arc<dyn Vocab>) -> Vocabulary {
     let tokens = 0..vocab.len() as TokenId;
     let token_bytes = tokens.clone().map(|token| {
         let plain = vocab.piece(token, false);
         let special = if plain.is_empty() { vocab.piece(token, true) } else { Vec::new() };
-        // A vocabulary padded to a round size has tokens without any text; an empty word is never
+        // A vocabulary padded to a round size has tokens without text. An empty token is never
         // allowed.
         if special.is_empty() { plain } else { [&[0xFF], special.as_slice()].concat() }
     });

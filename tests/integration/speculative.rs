@@ -199,9 +199,9 @@ fn a_draft_model_must_have_the_models_vocabulary() {
     let cases = [
         (
             scripted_model("tool_call.gguf"),
-            "a draft model needs the model's vocabulary, but it has",
+            "a draft model needs the vocabulary of the main model, but it has",
         ),
-        (other, "a draft model needs the model's vocabulary, but token 2"),
+        (other, "a draft model needs the vocabulary of the main model, but token 2"),
         (scripted_model("truncated.gguf"), "the file is cut short"),
         (folder.path().join("none.gguf").to_str().unwrap().to_owned(), "none.gguf: "),
         (not_gguf.to_str().unwrap().to_owned(), "noise.gguf: "),

@@ -1,4 +1,4 @@
-//! A job that runs: its next token, and what its caller gets to see of it.
+//! A running job: its next token, and the output for its caller.
 
 use std::time::Instant;
 
@@ -12,13 +12,13 @@ use super::stop::StopMatcher;
 use crate::constraint::Constraint;
 use crate::error::{Code, Error, Result};
 
-/// A job on a sequence.
+/// A job that runs on a sequence.
 pub(crate) struct ActiveJob {
     pub(crate) job: Job,
     pub(crate) sequence: usize,
-    /// Chosen, not decoded yet; None while the prompt is not in the cache.
+    /// Sampled but not decoded; `None` during prefill.
     pub(crate) next: Option<TokenId>,
-    /// How much is guessed for it.
+    /// How many tokens to draft for it.
     pub(crate) pace: DraftPace,
     sampler: Box<dyn Sampler>,
     reasoning: Option<ReasoningWatch>,
@@ -31,7 +31,7 @@ pub(crate) struct ActiveJob {
     first_token: Option<Instant>,
 }
 
-/// A token that was chosen for a job.
+/// A token that was sampled for a job.
 pub(crate) struct ChosenToken {
     token: TokenId,
     logprobs: Option<SampledLogprobs>,
@@ -62,11 +62,11 @@ impl ActiveJob {
         }
     }
 
-    /// Chooses the next token by the logits of the last one, one per token of the vocabulary.
+    /// Samples the next token by the logits of the last one.
     ///
-    /// Under a grammar a token is drawn as if there were none, and checked: mostly it is allowed,
-    /// and to check one token costs much less than a mask of all. Only a refused one is drawn
-    /// again, among those the grammar allows.
+    /// With a grammar, a token is first drawn without a mask and then checked. Most such tokens are
+    /// allowed, and checking one costs much less than a mask. Only a refused token is drawn again,
+    /// with the mask.
     pub(crate) fn choose(&mut self, logits: &[f32]) -> Result<ChosenToken> {
         let token = match self.forced()? {
             Some(token) => token,
@@ -80,8 +80,7 @@ impl ActiveJob {
         Ok(ChosenToken { token, logprobs })
     }
 
-    /// The token that ends reasoning whose budget is used up, unless the grammar has no place for
-    /// it.
+    /// The token that ends reasoning whose budget is used up, unless the grammar refuses it.
     fn forced(&mut self) -> Result<Option<TokenId>> {
         let Some(watch) = &mut self.reasoning else { return Ok(None) };
         let Some(ending) = watch.due(self.utf8.is_between_characters()) else { return Ok(None) };
@@ -108,7 +107,7 @@ impl ActiveJob {
         draw_among(self.sampler.as_mut(), logits, Some(&mask))
     }
 
-    /// Takes a chosen token; says why the job ends, if it does.
+    /// Adds a sampled token to the output. Returns why the job ends, if it does.
     pub(crate) fn take(
         &mut self,
         chosen: ChosenToken,
@@ -131,13 +130,13 @@ impl ActiveJob {
         }
         let (shown, stopped) = self.stop.push(&text);
         let logprobs = self.unsent.shown(&shown);
-        let heard = self.send(shown, logprobs);
+        let is_received = self.send(shown, logprobs);
         self.next = Some(token);
         if stopped {
-            // What is held belongs to the stop string.
+            // The held bytes belong to the stop string.
             self.utf8 = Utf8Assembler::default();
             Some(Finish::Stop)
-        } else if !heard {
+        } else if !is_received {
             Some(Finish::Cancelled)
         } else if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
             Some(Finish::Stop)
@@ -148,12 +147,13 @@ impl ActiveJob {
         }
     }
 
-    /// How many more tokens it may have.
+    /// How many more tokens it may generate.
     pub(crate) fn tokens_left(&self) -> usize {
         self.job.max_tokens.saturating_sub(self.completion_tokens)
     }
 
-    /// Sends what was held back, and the outcome. `drafted` is None where nothing is ever guessed.
+    /// Sends the text that was held back, and the outcome. `drafted` is `None` without speculative
+    /// decoding.
     pub(crate) fn finish(mut self, finish: Finish, drafted: Option<DraftCounts>) {
         let rest = self.utf8.finish();
         let (shown, stopped) = self.stop.push(rest);
@@ -180,7 +180,7 @@ impl ActiveJob {
         let _ = self.job.updates.send(JobUpdate::Failed(error));
     }
 
-    /// False when the receiver is gone.
+    /// False if the receiver is dropped.
     fn send(&self, text: String, logprobs: Vec<SampledLogprobs>) -> bool {
         text.is_empty() && logprobs.is_empty()
             || self.job.updates.send(JobUpdate::Piece { text, logprobs }).is_ok()
@@ -214,7 +214,7 @@ mod tests {
     use crate::api::{ChatRequest, Sampling};
     use crate::constraint::{Grammars, Vocabulary};
 
-    /// Ends a generation; the token before it has no text.
+    /// Ends a generation. The token before it has no text.
     const END: TokenId = 257;
     const BLANK: TokenId = 256;
 
@@ -263,7 +263,7 @@ mod tests {
         Grammars::new(vocabulary).compile(lark).expect("a grammar")
     }
 
-    /// Draws the likeliest token, and remembers whether it ever saw a mask.
+    /// Draws the likeliest token, and records whether it ever got a mask.
     #[derive(Clone, Default)]
     struct MaskWatcher {
         masked: Arc<AtomicBool>,
@@ -312,7 +312,7 @@ mod tests {
         (job, received)
     }
 
-    /// `wish` is the likeliest, then the end, then `x`; all others are equal.
+    /// `wish` is the likeliest token, then the end, then `x`; all others are equal.
     fn logits(wish: Option<TokenId>) -> Vec<f32> {
         let mut logits = vec![0.0; 258];
         logits[usize::from(b'x')] = 1.0;
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn the_end_is_allowed_where_the_grammar_may_end() {
-        // The end is likelier than anything the grammar wants, but only allowed behind a letter.
+        // The end is the likeliest token, but the grammar allows it only after a letter.
         check(Some("start: /[a-z]*/"), None, &[], "", false);
         check(Some(r#"start: "ab" /[a-z]*/"#), None, &[], "ab", true);
         check(Some(r#"start: "ab" /[a-z]*/"#), None, &[TokenId::from(b'a'), END, END], "ab", true);
@@ -431,7 +431,8 @@ mod tests {
     fn a_forced_ending_obeys_the_grammar() {
         let lark = r#"start: "<t>" /[a-z]+/ "</t>" /[a-z]+/"#;
         check(Some(lark), Some(2), &tokens("<t>ab????cd"), "<t>ab</t>cd", false);
-        // No place for the ending before the first letter: the reasoning goes on.
+        // The grammar has no place for the ending before the first letter, so the reasoning
+        // continues.
         check(Some(lark), Some(0), &tokens("<t>abc</t>d"), "<t>abc</t>d", false);
     }
 }

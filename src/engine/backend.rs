@@ -1,4 +1,4 @@
-//! What the scheduler needs of something that computes logits.
+//! What the scheduler needs from the code that computes logits.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use super::special_tokens::SpecialTokens;
 use crate::api::Sampling;
 use crate::error::Result;
 
-/// A token id of the model's vocabulary.
+/// A token id of the vocabulary.
 pub type TokenId = i32;
 
-/// Tokens a grammar allows next, one bit each.
+/// The tokens that a grammar allows next, one bit each.
 pub type TokenMask = llguidance::toktrie::SimpleVob;
 
 /// One token of a batch.
@@ -21,16 +21,16 @@ pub struct BatchEntry {
     pub position: usize,
     /// Its sequence, below [`Backend::n_sequences`].
     pub sequence: usize,
-    /// Whether its logits are wanted.
+    /// Whether its logits are needed.
     pub logits: bool,
 }
 
 /// How a decode ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
-    /// Logits are there.
+    /// The logits are available.
     Done,
-    /// `abort` said so; the KV cache of the batch's sequences may hold a part of it.
+    /// `abort` returned true. The KV cache may hold a part of the batch.
     Aborted,
 }
 
@@ -39,91 +39,89 @@ pub trait Backend {
     /// Cells of the KV cache, shared by all sequences.
     fn n_ctx(&self) -> usize;
 
-    /// Most entries of one batch.
+    /// The most entries of one batch.
     fn n_batch(&self) -> usize;
 
-    /// Number of sequences.
+    /// The number of sequences.
     fn n_sequences(&self) -> usize;
 
-    /// Whether a fault has left it in an unknown state. Then every call fails, and nothing of it is
-    /// touched again.
+    /// Whether a fault has left it in an unknown state. Then every call fails, and the state is not
+    /// used again.
     fn is_broken(&self) -> bool;
 
-    /// Computes a batch. `abort` is asked now and then while it runs.
+    /// Computes a batch. `abort` is polled while it runs.
     fn decode(
         &mut self,
         batch: &[BatchEntry],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Result<Decoded>;
 
-    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a
-    /// part only, or has lost what the rest of the sequence looks back to; then nothing of it may
-    /// be used.
+    /// Removes all positions of a sequence from `length` on. False if the model cannot remove a
+    /// part, or has lost what the rest attends to; then no part of the sequence may be used.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
-    /// Whether a part of a sequence can be copied or forgotten: not where a model's memory is one
-    /// state for all that was read. There nothing is shared, and nothing is guessed.
+    /// Whether a part of a sequence can be copied or removed. Not if the model keeps one state for
+    /// the whole sequence: then nothing is shared and nothing is drafted.
     fn is_divisible(&self) -> bool;
 
-    /// The fewest tokens that a sequence of `length` can be cut to, or copied up to, and still go
-    /// on; fewer leave nothing of it. 1 where all of it is there, `length` where it can only be
-    /// taken as a whole. In between where layers with a sliding window have lost what a shorter
-    /// beginning would look back to; this grows as other sequences are computed.
+    /// The fewest tokens that a sequence of `length` can be cut to, or copied up to, and still
+    /// continue. 1 if any prefix is usable, `length` if only the whole sequence is. In between if
+    /// layers with a sliding window have lost what a shorter prefix attends to; the value grows as
+    /// other sequences are computed.
     fn shortest(&self, sequence: usize, length: usize) -> usize;
 
-    /// Gives `to`, which holds the same positions below `range`, those of `from` in `range`, in the
-    /// same cells. False where that cannot be done after all; then `to` is empty.
+    /// Adds the positions of `from` in `range` to `to`, which holds the same positions before them;
+    /// the two share the cells. False if that fails; then `to` is empty.
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
 
-    /// What is computed of a sequence, for [`Backend::restore`].
-    fn keep(&self, sequence: usize) -> Result<Vec<u8>>;
+    /// Saves a sequence for [`Backend::restore`].
+    fn save(&self, sequence: usize) -> Result<Vec<u8>>;
 
-    /// Puts what another backend of the same kind kept of `n_tokens` tokens into an empty sequence.
-    /// After an error the sequence is empty.
+    /// Restores a sequence of `n_tokens` tokens that a backend of the same kind saved, into an
+    /// empty sequence. After an error the sequence is empty.
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()>;
 
-    /// A sampler whose penalties have seen `recent`.
+    /// A sampler whose penalties count `recent`.
     fn sampler(&self, sampling: &Sampling, recent: &[TokenId]) -> Result<Box<dyn Sampler>>;
 
-    /// The logits of the `row`-th entry of the last batch (an entry that asked for them), one per
-    /// token of the vocabulary.
+    /// The logits of the `row`-th entry of the last batch, one per token of the vocabulary. The
+    /// entry must have requested logits.
     fn logits(&self, row: usize) -> Result<&[f32]>;
 }
 
-/// Chooses one token.
+/// Samples tokens.
 pub trait Sampler {
-    /// Draws from logits, one per token of the vocabulary, among the tokens `mask` allows. None
-    /// when not one of them has a probability. Remembers nothing but how many random numbers it
-    /// took.
+    /// Draws a token that `mask` allows, by logits for the whole vocabulary. `None` if no such
+    /// token has a probability. Changes no state but that of the random generator.
     fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId>;
 
-    /// Remembers a token of the reply, for penalties.
+    /// Counts a token of the reply for penalties.
     fn accept(&mut self, token: TokenId);
 }
 
-/// The vocabulary. Immutable: any thread may ask.
+/// The vocabulary. It is immutable and may be used from any thread.
 pub trait Vocab: Send + Sync {
-    /// Number of tokens.
+    /// The number of tokens.
     fn len(&self) -> usize;
 
-    /// Whether there is no token at all.
+    /// Whether there are no tokens.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Text to tokens, without adding BOS or EOS. With `parse_special`, text that spells a special
-    /// token becomes it.
+    /// Converts text to tokens without adding BOS or EOS. With `parse_special`, text that spells a
+    /// special token becomes that token.
     fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>>;
 
-    /// The bytes of a token; control tokens have none unless `special`.
+    /// The bytes of a token. Control tokens have none unless `special`.
     fn piece(&self, token: TokenId, special: bool) -> Vec<u8>;
 
     /// Whether the token ends a generation.
     fn is_end_of_generation(&self, token: TokenId) -> bool;
 
-    /// The token that begins a text, where prompts must have it.
+    /// The token that must begin a prompt, if there is one.
     fn required_bos(&self) -> Option<TokenId>;
 
-    /// The tokens that are found in a text before the rest of it is tokenised.
+    /// The tokens that are matched in a text before the rest is tokenized.
     fn special_tokens(&self) -> &SpecialTokens;
 }

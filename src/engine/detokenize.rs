@@ -1,17 +1,15 @@
-//! Bytes of tokens to text cut on UTF-8 boundaries.
+//! Converts bytes of tokens to text cut at UTF-8 boundaries.
 //!
-//! NUL, which no C string can carry, becomes U+FFFD here, so that a stream and its reply stay the
-//! same text.
+//! NUL becomes U+FFFD, because C strings cannot contain it and a stream must equal its reply.
 
-/// Holds back the bytes of a character that is not complete yet.
+/// Holds back the bytes of an incomplete character.
 #[derive(Debug, Default)]
 pub(crate) struct Utf8Assembler {
     held: Vec<u8>,
 }
 
 impl Utf8Assembler {
-    /// The text that is complete now. Bytes that can never become a character are U+FFFD, as in
-    /// `String::from_utf8_lossy`.
+    /// The complete text so far. Invalid bytes become U+FFFD, as in `String::from_utf8_lossy`.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let text = self.complete();
@@ -46,7 +44,7 @@ impl Utf8Assembler {
         self.held.is_empty()
     }
 
-    /// What is left when no more bytes come: an incomplete character is one U+FFFD.
+    /// The rest at the end: an incomplete character is one U+FFFD.
     pub(crate) fn finish(&mut self) -> &'static str {
         let incomplete = !self.held.is_empty();
         self.held.clear();

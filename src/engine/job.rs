@@ -1,4 +1,4 @@
-//! What goes into the engine and what comes out of it.
+//! The input and output of the engine: jobs and their updates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,32 +15,32 @@ use crate::error::Error;
 
 /// One request for the engine.
 pub struct Job {
-    /// Whose it is: a number for each chat of the process.
+    /// The chat's number, unique in the process.
     pub chat: u64,
-    /// The prompt; at least one token, fewer than `n_ctx`.
+    /// The prompt: at least one token, fewer than `n_ctx`.
     pub prompt: Vec<TokenId>,
-    /// Most tokens to generate.
+    /// The most tokens to generate.
     pub max_tokens: usize,
-    /// How tokens are chosen.
+    /// How tokens are sampled.
     pub sampling: Sampling,
-    /// Texts that end the reply.
+    /// Stop strings.
     pub stop: Vec<String>,
-    /// A grammar the tokens must obey.
+    /// The grammar of the reply.
     pub constraint: Option<Constraint>,
-    /// What to know of the model's reasoning; None where it has none.
+    /// The reasoning tags and their budget; `None` if the model has no reasoning.
     pub reasoning: Option<ReasoningOptions>,
-    /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each
-    /// sampled one.
+    /// Whether to return log probabilities, and of how many of the likeliest tokens in addition to
+    /// each sampled one.
     pub logprobs: Option<usize>,
-    /// Control tokens whose text must be visible, since the tool-call format is written with them.
+    /// Control tokens whose text must be visible because the tool-call format uses them.
     pub visible: Arc<[TokenId]>,
-    /// Whether a prefix in the KV cache may be used.
+    /// Whether a cached prefix may be used.
     pub reuse_prefix: bool,
-    /// Set by anyone to end the job.
+    /// Set by any thread to cancel the job.
     pub cancel: Arc<AtomicBool>,
-    /// When the job ends by itself as cancelled.
+    /// When the job is cancelled by itself.
     pub deadline: Option<Instant>,
-    /// Where updates go; a receiver that is gone cancels the job.
+    /// The channel for updates. Dropping the receiver cancels the job.
     pub updates: Sender<JobUpdate>,
 }
 
@@ -55,20 +55,20 @@ pub(crate) fn is_over(cancel: &AtomicBool, deadline: Option<Instant>) -> bool {
     cancel.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// What a job's caller receives: any number of pieces, then one outcome or error.
+/// What the caller receives: any number of pieces, then one outcome or error.
 pub enum JobUpdate {
     /// A part of the reply.
     Piece {
-        /// Text, cut on UTF-8 boundaries, stop strings excluded; may be empty where there are log
+        /// Text cut at UTF-8 boundaries, without stop strings. May be empty if there are log
         /// probabilities.
         text: String,
-        /// One for each token whose last byte is in this text or an earlier one, in order; those of
-        /// a stop string come last. Empty when the job asked for none.
+        /// In order, one for each token whose last byte is in this text or an earlier one. Those of
+        /// a stop string come last. Empty if not requested.
         logprobs: Vec<SampledLogprobs>,
     },
-    /// The end.
+    /// The end of a successful job.
     Done(JobOutcome),
-    /// The other end.
+    /// The end of a failed job.
     Failed(Error),
 }
 
@@ -84,21 +84,21 @@ pub enum Finish {
     Cancelled,
 }
 
-/// Figures of a finished job.
+/// The result of a finished job.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JobOutcome {
     /// Why it ended.
     pub finish: Finish,
-    /// Tokens of the prompt that were in the KV cache.
+    /// Prompt tokens that were in the KV cache.
     pub cached_tokens: usize,
-    /// Tokens generated, without the end-of-generation token.
+    /// Generated tokens without the end-of-generation token.
     pub completion_tokens: usize,
-    /// Those of them that were generated inside reasoning, its closing tag included.
+    /// Those of them inside reasoning, including its closing tag.
     pub reasoning_tokens: usize,
-    /// From admission to the first token.
+    /// Milliseconds from admission to the first token.
     pub prompt_ms: f64,
-    /// From the first token to the end.
+    /// Milliseconds from the first token to the end.
     pub predicted_ms: f64,
-    /// Tokens that were guessed for it; None without speculative decoding.
+    /// Drafted tokens; `None` without speculative decoding.
     pub drafted: Option<DraftCounts>,
 }

@@ -1,14 +1,14 @@
 //! Log probabilities of sampled tokens.
 //!
-//! In: logits as the model computed them, before bias, penalties, grammar, truncation and
-//! temperature. Out: natural logarithms of their softmax, in time linear in the vocabulary: it is
-//! never sorted.
+//! In: logits of the model, before bias, penalties, grammar, truncation and temperature. Out:
+//! natural logarithms of their softmax. The time is linear in the vocabulary, which is never
+//! sorted.
 
 use std::collections::VecDeque;
 
 use super::backend::TokenId;
 
-/// What is not a number, or is minus infinity, which JSON cannot carry.
+/// Replaces NaN and minus infinity, which JSON cannot represent.
 const LEAST: f64 = -9999.0;
 
 /// A token and the logarithm of its probability.
@@ -20,17 +20,17 @@ pub struct Logprob {
     pub logprob: f64,
 }
 
-/// A token that was sampled or forced, and those that the model liked best in its place.
+/// A token that was sampled or forced, and the likeliest alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledLogprobs {
     /// The token of the reply.
     pub sampled: Logprob,
-    /// The likeliest first; of equals the one with the smaller id.
+    /// The likeliest first; among equals, the one with the smaller id.
     pub top: Vec<Logprob>,
 }
 
 impl SampledLogprobs {
-    /// The token `sampled` and the `n_top` likeliest ones, by logits for the whole vocabulary.
+    /// The token `sampled` and the `n_top` likeliest tokens, by logits for the whole vocabulary.
     pub(crate) fn of(logits: &[f32], sampled: TokenId, n_top: usize) -> SampledLogprobs {
         let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let offset = |logit: f32| f64::from(logit) - f64::from(greatest);
@@ -39,7 +39,7 @@ impl SampledLogprobs {
         let logarithm = sum.ln();
         let logprob = |token: usize| {
             let value = logits.get(token).map_or(f64::NAN, |logit| offset(*logit) - logarithm);
-            // `max` of a NaN and a number is the number.
+            // `max` of NaN and a number is the number.
             Logprob { token: token as TokenId, logprob: value.max(LEAST) }
         };
         SampledLogprobs {
@@ -67,31 +67,31 @@ fn likeliest(logits: &[f32], n: usize) -> Vec<usize> {
     top
 }
 
-/// Log probabilities whose tokens' text is not out yet: a character is incomplete, or a stop string
-/// may have begun.
+/// Log probabilities of tokens whose text is not sent yet: a character is incomplete, or a stop
+/// string may have begun.
 #[derive(Debug, Default)]
 pub(crate) struct PendingLogprobs {
-    /// With each, how many bytes of text there are when its token's are all out.
+    /// Each with the length of the text up to the end of its token.
     waiting: VecDeque<(usize, SampledLogprobs)>,
     made: usize,
     shown: usize,
 }
 
 impl PendingLogprobs {
-    /// Text was made of tokens: `text`, and the beginning of one more character if not `whole`.
+    /// Adds a token that made `text`, and the beginning of another character unless `whole`.
     pub(crate) fn push(&mut self, logprobs: SampledLogprobs, text: &str, whole: bool) {
         self.made += text.len();
         self.waiting.push_back((self.made + usize::from(!whole), logprobs));
     }
 
-    /// What goes out together with this text.
+    /// The log probabilities to send with this text.
     pub(crate) fn shown(&mut self, text: &str) -> Vec<SampledLogprobs> {
         self.shown += text.len();
         let ready = self.waiting.iter().take_while(|(end, _)| *end <= self.shown).count();
         self.waiting.drain(..ready).map(|(_, logprobs)| logprobs).collect()
     }
 
-    /// What goes out at the end.
+    /// The log probabilities to send at the end.
     pub(crate) fn rest(&mut self) -> Vec<SampledLogprobs> {
         self.waiting.drain(..).map(|(_, logprobs)| logprobs).collect()
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_the_logarithms_of_the_softmax() {
+    fn log_probabilities_are_logarithms_of_the_softmax() {
         check(&[0.0, 0.0], 1, 0, 0.5_f64.ln(), &[]);
         check(&[1000.0, 1000.0, 1000.0, 1000.0], 3, 2, 0.25_f64.ln(), &[0, 1]);
         let all = check(
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_top_is_what_sorting_would_give() {
-        // A sequence that goes up and down, with equals.
+        // Values that rise and fall, with equals among them.
         let logits: Vec<f32> =
             (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 22) as f32 / 64.0).collect();
         let mut sorted: Vec<usize> = (0..logits.len()).collect();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_the_least() {
+    fn nan_and_infinity_are_replaced() {
         check(&[0.0, f32::NEG_INFINITY], 1, 2, LEAST, &[0, 1]);
         check(&[0.0, f32::NAN], 1, 2, LEAST, &[0]);
         check(&[f32::NAN, f32::NAN], 0, 1, LEAST, &[]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn they_wait_for_the_text_of_their_tokens() {
+    fn log_probabilities_wait_for_the_text_of_their_tokens() {
         let of =
             |token| SampledLogprobs { sampled: Logprob { token, logprob: 0.0 }, top: Vec::new() };
         let tokens = |logprobs: Vec<SampledLogprobs>| {

@@ -1,8 +1,8 @@
-//! Tokens in, pieces of text out. Knows no llama.cpp: that is a [`Backend`].
+//! Tokens in, pieces of text out, on any [`Backend`]; llama.cpp is not known here.
 //!
 //! One thread per loaded model owns the backend and decodes all its chats in one batch
-//! (`scheduler`). Callers post a [`Job`] and receive [`JobUpdate`]s; nothing here calls a caller's
-//! code.
+//! (`scheduler`). Callers post a [`Job`] and receive [`JobUpdate`]s. The engine never calls code of
+//! a caller.
 
 mod active_job;
 mod backend;

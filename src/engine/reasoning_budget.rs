@@ -1,33 +1,33 @@
-//! Watches a model reason: how many tokens it took, and when its budget is used up.
+//! Counts the tokens of reasoning and ends it when its budget is used up.
 //!
-//! In: what every token of the reply spells, control tokens too. Out: a count, and the tokens that
-//! must come next once the budget is gone. The tags are looked for wherever they are spelt; whether
-//! that was a quotation only the reply parser can tell.
+//! In: the text of every token of the reply, including control tokens. Out: a count, and the tokens
+//! to force once the budget is used up. Tags are matched anywhere in the text; only the reply
+//! parser can tell a quotation.
 
 use std::sync::Arc;
 
 use super::backend::TokenId;
 
-/// How a model marks its reasoning, and how much of it a job allows.
+/// The reasoning tags of a model, and the budget of a job.
 #[derive(Debug, Clone)]
 pub struct ReasoningOptions {
-    /// The tag that opens it; empty where it is never opened in a reply.
+    /// The opening tag; empty if a reply never has one.
     pub open: Arc<str>,
-    /// The tag that closes it.
+    /// The closing tag.
     pub close: Arc<str>,
-    /// Whether the prompt ended inside of it.
+    /// Whether the prompt ends inside reasoning.
     pub inside: bool,
-    /// None lets it take what it takes.
+    /// `None` is unlimited.
     pub budget: Option<ReasoningBudget>,
 }
 
-/// A budget for each block of reasoning.
+/// A limit for each block of reasoning.
 #[derive(Debug, Clone)]
 pub struct ReasoningBudget {
-    /// Tokens behind the opening tag. A character or a closing tag that the last of them begins is
-    /// completed all the same.
+    /// Tokens after the opening tag. If the last one begins a character or a closing tag, that is
+    /// completed first.
     pub tokens: usize,
-    /// What ends the block then: the closing tag, with whatever should stand beside it.
+    /// The tokens that then end the block: the closing tag and the text around it.
     pub ending: Vec<TokenId>,
 }
 
@@ -35,10 +35,10 @@ pub struct ReasoningBudget {
 enum WatchState {
     /// Waits for the opening tag.
     Outside,
-    /// Waits for the closing tag; `left` tokens may come before it is forced, and `over` came too
-    /// many.
+    /// Waits for the closing tag. `left` more tokens may come before it is forced, and `over` came
+    /// since.
     Inside { left: Option<usize>, over: usize },
-    /// The ending's `next`-th token is due.
+    /// The `next`-th token of the ending is due.
     Forcing { next: usize },
 }
 
@@ -47,7 +47,7 @@ enum WatchState {
 pub(crate) struct ReasoningWatch {
     reasoning: ReasoningOptions,
     state: WatchState,
-    /// The end of the text so far, as much as may begin a tag.
+    /// The end of the text, as long as it may be the beginning of a tag.
     tail: Vec<u8>,
     tokens: usize,
 }
@@ -62,8 +62,8 @@ impl ReasoningWatch {
         watch
     }
 
-    /// The tokens that must come next, if the budget is used up; none while a character is
-    /// incomplete, or while the model is about to close the reasoning itself.
+    /// The tokens to force if the budget is used up. `None` while a character is incomplete, or
+    /// while the model itself is writing the closing tag.
     pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[TokenId]> {
         if let WatchState::Inside { left: Some(0), over } = self.state
             && between_characters
@@ -76,12 +76,12 @@ impl ReasoningWatch {
         ending.get(next..).filter(|rest| !rest.is_empty())
     }
 
-    /// The ending cannot be written here: the reasoning goes on until the model closes it.
+    /// Gives up forcing the ending: the reasoning continues until the model closes it.
     pub(crate) fn give_up(&mut self) {
         self.state = WatchState::Inside { left: None, over: 0 };
     }
 
-    /// Takes the next token of the reply by what it spells.
+    /// Adds the text of the next token of the reply.
     pub(crate) fn take(&mut self, spelling: &[u8]) {
         match &mut self.state {
             WatchState::Outside => {}
@@ -115,7 +115,7 @@ impl ReasoningWatch {
         self.tail.drain(..self.tail.len().saturating_sub(keep));
     }
 
-    /// Tokens that were taken inside reasoning, its closing tag included.
+    /// The tokens of all reasoning so far, including closing tags.
     pub(crate) fn tokens(&self) -> usize {
         self.tokens
     }
@@ -127,7 +127,7 @@ impl ReasoningWatch {
         };
     }
 
-    /// Whether the text ends with a beginning of the closing tag.
+    /// Whether the text ends with the beginning of the closing tag.
     fn begins_closing(&self) -> bool {
         let close = self.reasoning.close.as_bytes();
         (1..close.len()).any(|length| self.tail.ends_with(&close[..length]))
@@ -143,7 +143,7 @@ impl ReasoningWatch {
     }
 }
 
-/// Where a tag begins, and its length; an empty one is nowhere.
+/// The position and length of a tag; `None` for an empty one.
 fn find(text: &[u8], tag: &[u8]) -> Option<(usize, usize)> {
     if tag.is_empty() {
         return None;
@@ -155,8 +155,8 @@ fn find(text: &[u8], tag: &[u8]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// Each byte is a token. Feeds `text`, but what is due instead, until `text` is used up;
-    /// returns what was taken.
+    /// Each byte is a token. Feeds `text`, except where tokens are forced, and returns what was
+    /// taken.
     #[track_caller]
     fn check(
         inside: bool,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_block_has_the_budget_anew() {
+    fn every_block_has_its_own_budget() {
         check(false, Some(1), "<t>ab<t>cd", "<t>a\n</t>b<t>c\n</t>d", 12);
         check(false, Some(5), "<t>a</t><t>bcdefg", "<t>a</t><t>bcdef\n</t>g", 15);
     }
@@ -213,10 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn a_closing_tag_under_way_is_not_closed_twice() {
+    fn an_incomplete_closing_tag_is_not_doubled() {
         check(true, Some(3), "a</t>bcdefg", "a</t>bcdefg", 5);
-        // One that comes to nothing does not count, and beginnings of one are not waited for
-        // without end.
+        // An incomplete tag does not count, and tag beginnings do not delay the ending forever.
         check(true, Some(3), "a</bcdef", "a</b\n</t>cdef", 9);
         check(true, Some(2), "a<<<<<<<<", "a<<<<<\n</t><<<", 11);
     }
@@ -234,7 +233,7 @@ mod tests {
         assert_eq!(watch.due(true), Some([1, 2].as_slice()));
         watch.give_up();
         assert_eq!(watch.due(true), None);
-        // The next block has the budget again; a token may hold a tag and more.
+        // The next block has its own budget. A token may contain more than a tag.
         watch.take(b"x</t> <t>\n");
         assert_eq!(watch.due(true), Some([1, 2].as_slice()));
         watch.take(b"one");
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_opening_tag_is_only_open_at_the_start() {
+    fn without_an_opening_tag_reasoning_is_only_at_the_start() {
         let mut watch = ReasoningWatch::new(ReasoningOptions {
             open: "".into(),
             close: "</t>".into(),

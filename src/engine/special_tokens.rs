@@ -1,9 +1,9 @@
-//! Prompts to tokens, where only some of the text may spell special tokens.
+//! Tokenizes prompts in which only the template's text may spell special tokens.
 //!
-//! In: a prompt, and which bytes of it came from the request. Out: tokens in which every special
-//! token was written by the template; what a user or a tool wrote is plain text, whatever it
-//! spells. The text between special tokens is tokenised in one piece each, as llama.cpp would:
-//! apart from those spellings the tokens are the same.
+//! In: a prompt, and the ranges that the request wrote. Out: tokens in which every control token
+//! comes from the template. Text of a user or a tool is plain text, whatever it spells. The text
+//! between special tokens is tokenized in one piece, as by llama.cpp, so apart from those spellings
+//! the tokens are the same.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,59 +13,59 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::backend::{TokenId, Vocab};
 use crate::error::Result;
 
-/// A token that a vocabulary finds in a text before it tokenises the rest.
+/// A token that is matched in a text before the rest is tokenized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecialToken {
-    /// How it is spelt.
+    /// The spelling.
     pub text: String,
     /// Its id.
     pub token: TokenId,
-    /// Whether it controls the model. Others are words of the vocabulary, and mean the same
-    /// wherever they stand.
+    /// Whether it is a control token. Other special tokens are words of the vocabulary, which mean
+    /// the same in a message.
     pub control: bool,
-    /// Whether it takes the blanks before it.
+    /// Whether it takes the whitespace before it.
     pub strips_before: bool,
-    /// Whether it takes the blanks after it.
+    /// Whether it takes the whitespace after it.
     pub strips_after: bool,
 }
 
-/// A prompt as tokens, and where they can be taken up again.
+/// A tokenized prompt, which a later prompt with the same beginning can reuse.
 #[derive(Debug, Default)]
 pub struct TokenizedPrompt {
     /// The tokens.
     pub tokens: Vec<TokenId>,
-    /// The bytes in which no control token was looked for.
+    /// The ranges in which no control token was matched.
     plain: Vec<Range<usize>>,
     cuts: Vec<TokenBoundary>,
 }
 
-/// Behind a special token: what was before it has the same tokens, whatever follows.
+/// A boundary after a special token: the tokens before it do not depend on what follows.
 #[derive(Debug, Clone, Copy, Default)]
 struct TokenBoundary {
     byte: usize,
     tokens: usize,
-    /// Whether the token takes the blanks that follow.
+    /// Whether the token takes the whitespace that follows.
     strips: bool,
 }
 
 impl TokenizedPrompt {
-    /// Puts a token in front, which no byte of the prompt stands for.
+    /// Prepends a token that the text does not contain.
     pub fn prepend(&mut self, token: TokenId) {
         self.tokens.insert(0, token);
         self.cuts.iter_mut().for_each(|cut| cut.tokens += 1);
     }
 
-    /// The tokens, and the cuts, of as many bytes or fewer.
+    /// The tokens and boundaries within the first `bytes` bytes.
     fn up_to(&self, bytes: usize) -> (Vec<TokenId>, Vec<TokenBoundary>) {
         let cuts = &self.cuts[..self.cuts.partition_point(|cut| cut.byte <= bytes)];
         let tokens = cuts.last().map_or(0, |cut| cut.tokens);
-        // Most of a prompt is there, and the rest is about to be.
+        // Most of the prompt is reused, and the rest will be added.
         let mut kept = Vec::with_capacity(self.tokens.len());
         kept.extend_from_slice(&self.tokens[..tokens]);
         (kept, cuts.to_vec())
     }
 
-    /// The bytes from the start in which the same are plain.
+    /// The length of the prefix in which the plain ranges agree.
     fn common_plain(&self, plain: &[Range<usize>]) -> usize {
         let same = self.plain.iter().zip(plain).take_while(|(a, b)| a == b).count();
         match (self.plain.get(same), plain.get(same)) {
@@ -79,14 +79,14 @@ impl TokenizedPrompt {
 pub struct SpecialTokens {
     tokens: Vec<SpecialToken>,
     controls: HashMap<TokenId, usize>,
-    /// The bytes of the longest spelling.
+    /// The longest spelling in bytes.
     longest: usize,
-    /// None where there are none, or too many to be searched for.
+    /// `None` without special tokens, or with too many to search for.
     finder: Option<AhoCorasick>,
 }
 
 impl SpecialTokens {
-    /// Tokens without a spelling are left out.
+    /// Ignores tokens without a spelling.
     pub fn new(mut tokens: Vec<SpecialToken>) -> SpecialTokens {
         tokens.retain(|special| !special.text.is_empty());
         let spellings = tokens.iter().map(|special| special.text.as_bytes());
@@ -98,12 +98,12 @@ impl SpecialTokens {
         SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), controls, longest, tokens }
     }
 
-    /// How a control token is spelt; None for every other token.
+    /// The spelling of a control token; `None` for any other token.
     pub fn control(&self, token: TokenId) -> Option<&str> {
         self.controls.get(&token).map(|place| &*self.tokens[*place].text)
     }
 
-    /// The control tokens that a text spells, in order.
+    /// The control tokens in a text, in order.
     pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, TokenId)> {
         let Some(finder) = &self.finder else { return Vec::new() };
         let found = finder
@@ -115,11 +115,11 @@ impl SpecialTokens {
             .collect()
     }
 
-    /// Tokens of a prompt. Control tokens are found outside of `plain` only, which is in order and
-    /// does not overlap.
+    /// Tokenizes a prompt. Control tokens are matched outside the `plain` ranges only, which are in
+    /// order and do not overlap.
     ///
-    /// `before` is another prompt with its tokens. What the two begin with in common is not
-    /// tokenised again: a conversation that goes on is mostly what it was.
+    /// `before` is another prompt with its tokens. The common prefix is not tokenized again: a
+    /// continued conversation mostly repeats the previous prompt.
     pub fn tokenize(
         &self,
         vocab: &dyn Vocab,
@@ -135,7 +135,8 @@ impl SpecialTokens {
             Some((other, tokenized)) => {
                 let common = common_prefix(prompt.as_bytes(), other.as_bytes())
                     .min(tokenized.common_plain(&plain));
-                // A spelling that begins earlier may be another one by what follows.
+                // A spelling that begins shortly before the end of the prefix may match
+                // differently.
                 tokenized.up_to(common.saturating_sub(self.longest))
             }
             None => Default::default(),
@@ -151,7 +152,7 @@ impl SpecialTokens {
                 ranges.next();
             }
             if special.control && ranges.peek().is_some_and(|range| range.start < end) {
-                // Spelt by the request, at least in part. Another one may begin inside of it.
+                // The request wrote at least a part of it. Another spelling may begin inside it.
                 from = start + 1;
                 continue;
             }
@@ -169,7 +170,7 @@ impl SpecialTokens {
     }
 }
 
-/// How many bytes two texts begin with in common.
+/// The length of the common prefix of two texts.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     const AT_ONCE: usize = 64;
     let alike =
@@ -191,8 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// Every byte is a token; text between special tokens stays together by a mark of its start, as
-    /// a word-start would.
+    /// Every byte is a token, after one that marks the start of each text, like a word-start.
     struct WordStartVocab;
 
     impl Vocab for WordStartVocab {
@@ -260,26 +260,25 @@ mod tests {
     }
 
     #[test]
-    fn what_the_template_wrote_is_special() {
+    fn spellings_of_the_template_are_special() {
         check("<s>a<e> b<e><e>", None, "[S]|a[E]|b[EE]");
         check("", None, "");
         check("a<w>b", None, "|a[W]|b");
     }
 
     #[test]
-    fn what_the_request_wrote_is_text() {
+    fn spellings_of_the_request_are_text() {
         check("<s>a<e>b<e>", Some(3..8), "[S]|a<e>b[E]");
         check("<s><w><e>", Some(3..6), "[S][W][E]");
-        // Half and half is not the template's.
+        // The request wrote a part of the spelling.
         check("<s>x<e>y", Some(3..5), "[S]|x<e>y");
         check("<s>x<e>y", Some(6..8), "[S]|x<e>y");
-        // What a spelling that is not meant hides in itself is found all the same.
+        // A spelling inside a refused one is found.
         check("<<s>", Some(0..1), "|<[S]");
         check("<s>", Some(0..0), "[S]");
     }
 
-    /// All texts of so many pieces, each of which is a special token, a part of one or no such
-    /// thing.
+    /// All texts of this many pieces, each of them a special token, a part of one, or plain text.
     fn texts(pieces: u32) -> Vec<String> {
         const PIECES: [&str; 6] = ["<s>", "<e>", " <w>", " ", "a", "<e"];
         let text = |number: usize| -> String {
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tokenised_before_changes_no_token() {
+    fn reusing_a_prompt_changes_no_token() {
         let specials = specials();
         let tokens = |prompt: &str,
                       plain: &[(usize, usize)],
@@ -303,7 +302,7 @@ mod tests {
             }
             tokenized
         };
-        // The ranges of one request, and those of the next.
+        // The ranges of one request and of the next.
         let plains: [[&[(usize, usize)]; 2]; 5] = [
             [&[], &[]],
             [&[(2, 5)], &[(2, 5)]],
@@ -323,7 +322,7 @@ mod tests {
                     let again = tokens(&prompt, new, Some((&known, &before)));
                     let mut anew = tokens(&prompt, new, None);
                     if again.tokens.first() != Some(&300) {
-                        // Nothing was taken, the token in front neither.
+                        // Nothing was reused, so the prepended token is missing.
                         anew.tokens.remove(0);
                     } else {
                         taken += 1;

@@ -1,6 +1,6 @@
-//! Ends a text at the first stop string and never lets a part of one through.
+//! Ends a text at the first stop string, and never shows a part of one.
 
-/// Looks for stop strings in text that arrives in pieces.
+/// Finds stop strings in text that arrives in pieces.
 #[derive(Debug)]
 pub(crate) struct StopMatcher {
     stops: Vec<String>,
@@ -8,20 +8,20 @@ pub(crate) struct StopMatcher {
 }
 
 impl StopMatcher {
-    /// Stop strings are not empty (the request reader checks).
+    /// Stop strings are not empty, which the request reader checks.
     pub(crate) fn new(stops: Vec<String>) -> Self {
         StopMatcher { stops, held: String::new() }
     }
 
-    /// The text that can be shown now, and whether a stop string was met. After one, nothing more
+    /// The text that can be shown, and whether a stop string was found. After that, nothing more
     /// may be pushed.
     pub(crate) fn push(&mut self, piece: &str) -> (String, bool) {
         if self.stops.is_empty() {
             return (piece.to_owned(), false);
         }
         self.held.push_str(piece);
-        // The one that is complete first, so that the cut does not depend on how the text was cut
-        // into pieces.
+        // The stop string that is complete first wins, so that the result does not depend on the
+        // pieces.
         let found = self
             .stops
             .iter()
@@ -36,13 +36,13 @@ impl StopMatcher {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// What was held back, when no more text comes.
+    /// The text that was held back, at the end of the reply.
     pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Length of the longest end of `text` that begins `stop`.
+/// The length of the longest suffix of `text` that is a prefix of `stop`.
 fn longest_overlap(text: &str, stop: &str) -> usize {
     let most = text.len().min(stop.len() - 1);
     (1..=most).rev().find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n])).unwrap_or(0)
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_are_found_wherever_pieces_are_cut() {
+    fn stops_do_not_depend_on_pieces() {
         check(&[], "all of it", "all of it", false);
         check(&["END"], "one END two", "one ", true);
         check(&["END"], "one EN", "one EN", false);

@@ -1,4 +1,4 @@
-//! The engine thread: loads the model, runs the scheduler, ends when its last owner is gone.
+//! The engine thread: loads the model, runs the scheduler, and ends when its owner is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::scheduler::Scheduler;
 use super::speculate::Speculation;
 use crate::error::{Code, Error, Result};
 
-/// What a load reports while it runs: the share of the work that is done, 0 to 1.
+/// The share of a load that is done, 0 to 1.
 pub type LoadProgress = f32;
 
-/// What a load returns.
+/// The result of a load.
 pub struct Loaded {
-    /// Computes.
+    /// Computes logits.
     pub backend: Box<dyn Backend>,
     /// Its vocabulary.
     pub vocab: Arc<dyn Vocab>,
-    /// What guesses, if anything does.
+    /// Speculative decoding, if it is on.
     pub speculation: Option<Speculation>,
 }
 
@@ -32,21 +32,21 @@ enum LoadMessage {
     Finished(Result<Arc<dyn Vocab>>),
 }
 
-/// What the thread is asked for.
+/// A request to the thread.
 enum EngineCommand {
     Run(Box<Job>),
-    /// What is held for a prompt of a chat.
-    Look {
+    /// What the cache has for a prompt of a chat.
+    LookUp {
         chat: u64,
         prompt: Vec<TokenId>,
         answer: Sender<CacheLookup>,
     },
-    /// What is held of a chat.
-    Keep {
+    /// Saves the sequence of a chat.
+    Save {
         chat: u64,
         answer: Sender<Result<Option<SavedSequence>>>,
     },
-    /// To hold it again.
+    /// Restores a saved sequence.
     Restore {
         chat: u64,
         kept: SavedSequence,
@@ -54,7 +54,7 @@ enum EngineCommand {
     },
 }
 
-/// A loaded model with its thread. Dropping it ends the thread and frees the model.
+/// A loaded model and its thread. Dropping it ends the thread and frees the model.
 pub struct Engine {
     commands: Option<Sender<EngineCommand>>,
     vocab: Arc<dyn Vocab>,
@@ -63,8 +63,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts a thread, loads on it, and returns when the model is ready. `on_progress` is called
-    /// on this thread.
+    /// Starts a thread, loads the model on it, and returns when the model is ready. `on_progress`
+    /// is called on the caller's thread.
     pub fn start<L>(load: L, on_progress: &mut dyn FnMut(LoadProgress)) -> Result<Engine>
     where
         L: FnOnce(&mut dyn FnMut(LoadProgress)) -> Result<Loaded> + Send + 'static,
@@ -99,29 +99,29 @@ impl Engine {
         }
     }
 
-    /// Hands a job to the engine; its updates come through the job's channel.
+    /// Submits a job. Its updates arrive on the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
         self.send(EngineCommand::Run(Box::new(job)))
     }
 
-    /// What the KV cache holds for a prompt (one token or more) of a chat. Waits for the decode
-    /// that runs.
-    pub fn held(&self, chat: u64, prompt: Vec<TokenId>) -> Result<CacheLookup> {
+    /// What the KV cache has for a prompt of a chat; the prompt is not empty. Waits for the running
+    /// decode.
+    pub fn look_up(&self, chat: u64, prompt: Vec<TokenId>) -> Result<CacheLookup> {
         let (answer, held) = channel();
-        self.send(EngineCommand::Look { chat, prompt, answer })?;
+        self.send(EngineCommand::LookUp { chat, prompt, answer })?;
         held.recv().map_err(|_| stopped())
     }
 
-    /// What the KV cache holds of the last job of a chat; None if that is gone. Waits for the
-    /// decode that runs.
-    pub fn keep(&self, chat: u64) -> Result<Option<SavedSequence>> {
+    /// Saves the sequence of a chat's last job; `None` if it is not in the cache any more. Waits
+    /// for the running decode.
+    pub fn save(&self, chat: u64) -> Result<Option<SavedSequence>> {
         let (answer, kept) = channel();
-        self.send(EngineCommand::Keep { chat, answer })?;
+        self.send(EngineCommand::Save { chat, answer })?;
         kept.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Puts into the KV cache what [`Engine::keep`] of an engine with the same model and options
-    /// returned, for the next prompts that begin with it. Waits for the decode that runs.
+    /// Restores a sequence that [`Engine::save`] of an engine with the same model and options
+    /// returned, for further prompts that begin with it. Waits for the running decode.
     pub fn restore(&self, chat: u64, kept: SavedSequence) -> Result<()> {
         let (answer, restored) = channel();
         self.send(EngineCommand::Restore { chat, kept, answer })?;
@@ -133,7 +133,7 @@ impl Engine {
         if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(stopped()) }
     }
 
-    /// Whether a fault has stopped it; a new one can be made.
+    /// Whether a fault has stopped the engine. A new engine can be started.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
@@ -175,56 +175,56 @@ fn run<L>(
     let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab), speculation);
     let _ = report.send(LoadMessage::Finished(Ok(vocab)));
     let fault = match catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, inbox))) {
-        Ok(ServeEnd::ToTheEnd) => return,
-        Ok(ServeEnd::UntilAFault) => stopped(),
+        Ok(ServeEnd::Closed) => return,
+        Ok(ServeEnd::Broken) => stopped(),
         Err(payload) => crate::panic::error(&*payload),
     };
     broken.store(true, Ordering::Release);
     let again = || Error::new(fault.code(), fault.message());
     scheduler.fail_all(again);
-    // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
+    // Commands that were sent before the flag was seen. Later ones are refused by `send`.
     for command in inbox.iter() {
         let _ = match command {
             EngineCommand::Run(job) => job.updates.send(JobUpdate::Failed(again())).is_ok(),
-            EngineCommand::Keep { answer, .. } => answer.send(Err(again())).is_ok(),
+            EngineCommand::Save { answer, .. } => answer.send(Err(again())).is_ok(),
             EngineCommand::Restore { answer, .. } => answer.send(Err(again())).is_ok(),
-            // Hanging up is the answer.
-            EngineCommand::Look { .. } => false,
+            // Dropping the channel is the answer.
+            EngineCommand::LookUp { .. } => false,
         };
     }
 }
 
 enum ServeEnd {
-    /// Nobody is left to send a job.
-    ToTheEnd,
+    /// All senders are dropped.
+    Closed,
     /// The backend is broken.
-    UntilAFault,
+    Broken,
 }
 
 fn serve(scheduler: &mut Scheduler, inbox: &Receiver<EngineCommand>) -> ServeEnd {
     while !scheduler.is_broken() {
         if scheduler.is_idle() {
             match inbox.recv() {
-                Ok(command) => obey(scheduler, command),
-                Err(_) => return ServeEnd::ToTheEnd,
+                Ok(command) => handle(scheduler, command),
+                Err(_) => return ServeEnd::Closed,
             }
         }
         for command in inbox.try_iter() {
-            obey(scheduler, command);
+            handle(scheduler, command);
         }
         scheduler.step();
     }
-    ServeEnd::UntilAFault
+    ServeEnd::Broken
 }
 
-fn obey(scheduler: &mut Scheduler, command: EngineCommand) {
-    // Nobody may be waiting any more.
+fn handle(scheduler: &mut Scheduler, command: EngineCommand) {
+    // Sending fails if the caller has left, which is ignored.
     let _ = match command {
         EngineCommand::Run(job) => return scheduler.add(*job),
-        EngineCommand::Look { chat, prompt, answer } => {
-            answer.send(scheduler.held(chat, &prompt)).is_ok()
+        EngineCommand::LookUp { chat, prompt, answer } => {
+            answer.send(scheduler.look_up(chat, &prompt)).is_ok()
         }
-        EngineCommand::Keep { chat, answer } => answer.send(scheduler.keep(chat)).is_ok(),
+        EngineCommand::Save { chat, answer } => answer.send(scheduler.save(chat)).is_ok(),
         EngineCommand::Restore { chat, kept, answer } => {
             answer.send(scheduler.restore(chat, &kept)).is_ok()
         }

@@ -1,5 +1,5 @@
-//! Tokens of texts that were tokenised before: the messages of a conversation come again with each
-//! of its requests, and llama.cpp takes a microsecond or more for each token.
+//! Caches the tokens of texts. Each request repeats the messages of its conversation, and llama.cpp
+//! needs a microsecond or more per token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,25 +7,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::backend::TokenId;
 use crate::error::Result;
 
-/// Bytes of text in one generation. A conversation that fills a context of 32,768 tokens fits.
+/// Bytes of text per generation: a conversation that fills a context of 32,768 tokens.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// Remembers what was asked last. May be used by any thread.
+/// Caches recent texts. May be used from any thread.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache(Mutex<Generations>);
 
-/// What was asked since the last one filled up, and what that one held: whatever is asked again is
-/// in the younger one.
+/// The current generation and the previous one. A text that is used again moves to the current one.
 #[derive(Debug, Default)]
 struct Generations {
     young: HashMap<Box<str>, Arc<[TokenId]>>,
     old: HashMap<Box<str>, Arc<[TokenId]>>,
-    /// Of the young one.
+    /// Bytes of text in `young`.
     bytes: usize,
 }
 
 impl TokenCache {
-    /// The tokens of a text, by `tokenize` where they are not known. Errors are not remembered.
+    /// The tokens of a text, from the cache or by `tokenize`. Errors are not cached.
     pub(crate) fn tokens(
         &self,
         text: &str,
@@ -37,7 +36,7 @@ impl TokenCache {
         if let Some(tokens) = self.lock().find(text) {
             return Ok(tokens.to_vec());
         }
-        // Not under the lock: others tokenise meanwhile.
+        // Without the lock, so that other threads can tokenize.
         let tokens = tokenize()?;
         self.lock().keep(text.into(), tokens.as_slice().into());
         Ok(tokens)
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
     use crate::error::{Code, Error};
 
-    /// Whether the cache had to ask.
+    /// Whether the cache called `tokenize`.
     fn asks(cache: &TokenCache, text: &str) -> bool {
         let mut asked = false;
         let tokens = cache.tokens(text, || {
@@ -85,20 +84,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_not_asked_again() {
+    fn a_text_is_tokenized_once() {
         let cache = TokenCache::default();
         assert_eq!([asks(&cache, "a"), asks(&cache, "b"), asks(&cache, "a")], [true, true, false]);
     }
 
     #[test]
-    fn an_error_is_not_remembered() {
+    fn an_error_is_not_cached() {
         let cache = TokenCache::default();
         assert!(cache.tokens("a", || Err(Error::new(Code::InferenceFailed, "no"))).is_err());
         assert!(asks(&cache, "a"));
     }
 
     #[test]
-    fn it_holds_two_generations_at_most_and_what_is_in_use() {
+    fn it_holds_at_most_two_generations_and_keeps_used_texts() {
         let cache = TokenCache::default();
         let text = |number: usize| format!("{number:>1000}");
         for number in 0..2000 {

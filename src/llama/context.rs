@@ -282,7 +282,7 @@ impl Backend for LlamaContext {
         whole
     }
 
-    fn keep(&self, sequence: usize) -> Result<Vec<u8>> {
+    fn save(&self, sequence: usize) -> Result<Vec<u8>> {
         let failed = |why: &str| {
             Error::new(
                 Code::InferenceFailed,

@@ -26,7 +26,7 @@ impl NativeSource {
         if !request.cache_prompt {
             return Ok((0, broken(0, "cache_prompt is false")));
         }
-        let held = self.model.engine.held(self.chat, tokens.clone())?;
+        let held = self.model.engine.look_up(self.chat, tokens.clone())?;
         let cached = held.cached;
         // The last token is always computed.
         let reusable = tokens.len() - 1;

@@ -76,7 +76,7 @@ impl StateFile {
         if !self.used.load(Ordering::Relaxed) {
             return Ok(());
         }
-        match model.engine.keep(self.chat)? {
+        match model.engine.save(self.chat)? {
             Some(kept) => model.write_state(&self.path, &kept),
             None => Ok(()),
         }

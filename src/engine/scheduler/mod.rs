@@ -1,9 +1,9 @@
-//! One batch for many chats: who is admitted, what goes into the next decode, what comes out of it.
+//! One batch for many chats: admits jobs, fills the next decode, and takes its results.
 //!
-//! Each turn of the loop: admit waiting jobs in order of arrival while a sequence and room are
-//! free; fill a batch with the next token of every decoding job and what is guessed to follow it
-//! (`speculate`), then with prefill in order of admission up to the batch size; decode; sample.
-//! Nothing here blocks and nothing here knows threads.
+//! Each step admits waiting jobs in order of arrival, while a sequence and enough cells are free.
+//! It fills a batch with the next token of every decoding job and its draft (`speculate`), then
+//! with prefill in order of admission. Then it decodes and samples. Nothing here blocks or knows
+//! threads.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ use super::speculate::Speculation;
 use crate::api::PENALTY_WINDOW;
 use crate::error::{Code, Error, Result};
 
-/// A job waits for another one that computes the beginning of its prompt when that saves it so many
+/// A job waits for another one that computes the beginning of its prompt if that saves this many
 /// tokens.
 const WORTH_WAITING: usize = 64;
 
@@ -35,19 +35,19 @@ pub(crate) struct Scheduler {
     active: Vec<ActiveJob>,
 }
 
-/// Entries of one job in a batch.
+/// The entries of one job in a batch.
 struct BatchShare {
     active: usize,
-    /// Length of its sequence before the batch.
+    /// The length of its sequence before the batch.
     before: usize,
-    /// The row whose logits are wanted.
+    /// The first row with logits that are needed.
     row: Option<usize>,
-    /// What was guessed to follow; the rows behind `row`.
+    /// The drafted tokens, in the rows after `row`.
     draft: Vec<TokenId>,
 }
 
 impl Scheduler {
-    /// `speculation` is dropped where the backend cannot forget a wrong guess.
+    /// Ignores `speculation` if the backend cannot remove wrong drafts.
     pub(crate) fn new(
         backend: Box<dyn Backend>,
         vocab: Arc<dyn Vocab>,
@@ -71,19 +71,19 @@ impl Scheduler {
     }
 
     /// What a request of this chat would find in the KV cache.
-    pub(crate) fn held(&mut self, chat: u64, prompt: &[TokenId]) -> CacheLookup {
-        self.look();
-        self.cache.held(chat, prompt)
+    pub(crate) fn look_up(&mut self, chat: u64, prompt: &[TokenId]) -> CacheLookup {
+        self.update_shortest();
+        self.cache.look_up(chat, prompt)
     }
 
-    /// What the sequence holds that a chat used last; None if there is none any more.
-    pub(crate) fn keep(&self, chat: u64) -> Result<Option<SavedSequence>> {
+    /// Saves the last sequence of a chat; `None` if it is gone.
+    pub(crate) fn save(&self, chat: u64) -> Result<Option<SavedSequence>> {
         let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
         let tokens = self.cache.tokens(sequence).to_vec();
-        Ok(Some(SavedSequence { tokens, data: self.backend.keep(sequence)? }))
+        Ok(Some(SavedSequence { tokens, data: self.backend.save(sequence)? }))
     }
 
-    /// Makes what was kept the content of a sequence, and that the chat's.
+    /// Restores a saved sequence as the chat's.
     pub(crate) fn restore(&mut self, chat: u64, kept: &SavedSequence) -> Result<()> {
         let wish = CacheRequest {
             prompt: &kept.tokens,
@@ -93,7 +93,10 @@ impl Scheduler {
             copy: true,
         };
         let no_room = || {
-            Error::new(Code::Busy, "the KV cache has no room for it beside the requests that run")
+            Error::new(
+                Code::Busy,
+                "the KV cache has no room for it next to the running requests; try again later",
+            )
         };
         let sequence = self.cache.claim(wish).ok_or_else(no_room)?.sequence;
         self.forget_from(sequence, 0);
@@ -112,19 +115,19 @@ impl Scheduler {
         self.waiting.is_empty() && self.active.is_empty()
     }
 
-    /// Whether the backend cannot be used any more.
+    /// Whether the backend is unusable.
     pub(crate) fn is_broken(&self) -> bool {
         self.backend.is_broken()
     }
 
-    /// Ends every job with an error: the engine cannot go on.
+    /// Ends every job with an error, because the engine stops.
     pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
         for job in self.waiting.drain(..).chain(self.active.drain(..).map(|active| active.job)) {
             let _ = job.updates.send(JobUpdate::Failed(error()));
         }
     }
 
-    /// One decode of all that runs.
+    /// Decodes one batch of all running jobs.
     pub(crate) fn step(&mut self) {
         self.drop_cancelled();
         self.admit();
@@ -139,7 +142,7 @@ impl Scheduler {
         }
         match self.backend.decode(&batch, &abort) {
             Ok(Decoded::Done) => self.advance(&batch, shares),
-            Ok(Decoded::Aborted) => self.roll_back(&shares),
+            Ok(Decoded::Aborted) => self.undo_batch(&shares),
             Err(error) => self.fail_batch(&shares, &error),
         }
     }
@@ -162,10 +165,9 @@ impl Scheduler {
     fn admit(&mut self) {
         let mut copy = true;
         while !self.waiting.is_empty() {
-            // As llama-server counts: what the KV cache is changed for a prompt is part of the
-            // prompt's time.
+            // As in llama-server, the time of cache changes counts as prompt time.
             let admitted = Instant::now();
-            self.look();
+            self.update_shortest();
             let Some(job) = self.waiting.front() else { return };
             if copy && self.is_being_computed(job) {
                 return;
@@ -184,7 +186,7 @@ impl Scheduler {
             if let Some((from, length)) = claim.copy
                 && !self.copy(from, sequence, length)
             {
-                // The cells it was admitted for are not enough now: once more, without.
+                // Without the copy the reserved cells do not suffice: claim again without copies.
                 self.cache.release(sequence);
                 copy = false;
                 continue;
@@ -218,17 +220,17 @@ impl Scheduler {
         }
     }
 
-    /// Asks how much of each sequence is of use.
-    fn look(&mut self) {
+    /// Updates how much of each sequence is usable.
+    fn update_shortest(&mut self) {
         for sequence in 0..self.backend.n_sequences() {
             self.cache
                 .set_shortest(sequence, self.backend.shortest(sequence, self.cache.len(sequence)));
         }
     }
 
-    /// Whether a running job is about to compute what this one begins with. It was admitted before,
-    /// and prefill goes by order of admission: nothing is lost by waiting until it is past the
-    /// common part, which is copied then.
+    /// Whether a running job is about to compute the beginning of this prompt. It was admitted
+    /// earlier, and prefill runs in order of admission, so waiting loses nothing. The common prefix
+    /// is then copied.
     fn is_being_computed(&self, job: &Job) -> bool {
         if !job.reuse_prefix || !self.cache.copies() {
             return false;
@@ -237,12 +239,12 @@ impl Scheduler {
         let mut prefills = self.active.iter().filter(|active| active.next.is_none());
         prefills.any(|active| {
             let common = common_prefix(&active.job.prompt, reusable);
-            let without = self.cache.longest_beside(active.sequence, &job.prompt);
+            let without = self.cache.longest_in_others(active.sequence, &job.prompt);
             self.cache.len(active.sequence) < common && common >= without + WORTH_WAITING
         })
     }
 
-    /// Copies what `from` holds up to `length` behind what `to` holds.
+    /// Appends what `from` holds up to `length` to `to`.
     fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
         let copied = self.backend.copy(from, to, self.cache.len(to)..length);
         if copied {
@@ -253,8 +255,7 @@ impl Scheduler {
         copied
     }
 
-    /// Forgets a sequence from `length` on, or the whole of it where the model cannot forget a
-    /// part.
+    /// Removes a sequence from `length` on, or all of it if the model cannot remove a part.
     fn forget_from(&mut self, sequence: usize, length: usize) {
         if self.cache.len(sequence) <= length {
             return;
@@ -279,7 +280,7 @@ impl Scheduler {
         )
     }
 
-    /// `drafts` has one for each active job, or none at all.
+    /// `drafts` has one for each active job, or is empty.
     fn fill_batch(&self, drafts: Vec<Vec<TokenId>>) -> (Vec<BatchEntry>, Vec<BatchShare>) {
         let n_batch = self.backend.n_batch();
         let mut batch = Vec::new();
@@ -332,8 +333,8 @@ impl Scheduler {
         (batch, shares)
     }
 
-    /// Takes what a decode computed: the cache has grown, and a token can be sampled where logits
-    /// were asked for.
+    /// Takes the result of a decode: the cache has grown, and tokens are sampled where logits were
+    /// requested.
     fn advance(&mut self, batch: &[BatchEntry], shares: Vec<BatchShare>) {
         for entry in batch {
             self.cache.push(entry.sequence, &[entry.token]);
@@ -343,7 +344,7 @@ impl Scheduler {
             let Some(row) = share.row else { continue };
             let (right, end) = self.verify(&share, row);
             if right < share.draft.len() {
-                // What is forgotten was the last, so a model that forgets at all forgets this.
+                // The end of a sequence can always be removed by a model that removes parts at all.
                 let sequence = self.active[share.active].sequence;
                 self.forget_from(sequence, self.cache.len(sequence) - (share.draft.len() - right));
             }
@@ -360,8 +361,8 @@ impl Scheduler {
         }
     }
 
-    /// Chooses from the rows of a share, one after another, as long as each choice is what was
-    /// guessed. Says how many guessed tokens were right, and how the job ends, if it does.
+    /// Samples from the rows of a share while each token equals the drafted one. Returns how many
+    /// drafted tokens were right, and how the job ends, if it does.
     fn verify(&mut self, share: &BatchShare, row: usize) -> (usize, Option<Result<Finish>>) {
         let active = &mut self.active[share.active];
         let length = self.cache.len(active.sequence) - share.draft.len();
@@ -387,19 +388,19 @@ impl Scheduler {
         (right, end)
     }
 
-    /// A decode was aborted: the batch is undone, and the cancelled job leaves on the next step.
-    fn roll_back(&mut self, shares: &[BatchShare]) {
+    /// Undoes an aborted batch. The cancelled job leaves at the next step.
+    fn undo_batch(&mut self, shares: &[BatchShare]) {
         for share in shares {
             let sequence = self.active[share.active].sequence;
             if !self.backend.truncate(sequence, share.before) {
-                // Cannot forget a part: compute the prompt, and what was generated, once more.
+                // No part can be removed: compute the prompt and the generated tokens again.
                 self.backend.truncate(sequence, 0);
                 self.restart(share.active);
             }
         }
     }
 
-    /// Prefills a sequence again from nothing, generated tokens included.
+    /// Restarts the prefill of a sequence, including generated tokens.
     fn restart(&mut self, index: usize) {
         let active = &mut self.active[index];
         let generated = self
@@ -413,7 +414,7 @@ impl Scheduler {
         self.cache.truncate(active.sequence, 0);
     }
 
-    /// A decode failed: its jobs end with the error, and their sequences are empty.
+    /// Ends the jobs of a failed batch with the error and empties their sequences.
     fn fail_batch(&mut self, shares: &[BatchShare], error: &Error) {
         let mut indices: Vec<usize> = shares.iter().map(|share| share.active).collect();
         indices.sort_unstable_by(|a, b| b.cmp(a));

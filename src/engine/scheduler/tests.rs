@@ -1,5 +1,5 @@
-//! The scheduler over a backend in memory, whose next token depends on every token before it: a
-//! reply is right only if the sequence held exactly the prompt, at the right positions.
+//! Tests the scheduler with a backend in memory, whose next token depends on every token before it:
+//! a reply is right only if its sequence held exactly the prompt, at the right positions.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,19 +13,19 @@ use super::*;
 use crate::api::{ChatRequest, Sampling};
 use crate::error::Result;
 
-/// What the tests see of the backend, and what they make it do.
+/// What the backend records, and faults that it injects.
 #[derive(Default)]
 struct BackendLog {
     /// Tokens that were computed.
     decoded: usize,
     decodes: usize,
     copied: usize,
-    /// Decodes, by number, that are cancelled half way: these flags are set in them.
+    /// Decodes, by number, during which these flags are set.
     cancels: Vec<(usize, Arc<AtomicBool>)>,
     refuses_copies: bool,
 }
 
-/// Token and cell of each position of each sequence.
+/// The token and cell of each position of each sequence.
 struct MemoryBackend {
     sequences: Vec<Vec<(TokenId, usize)>>,
     rows: Vec<Vec<f32>>,
@@ -37,7 +37,7 @@ struct MemoryBackend {
 
 const N_BATCH: usize = 64;
 
-/// The letter behind these tokens.
+/// The letter that follows these tokens.
 fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
     let hash = tokens.fold(7_u64, |hash, token| {
         (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
@@ -115,7 +115,7 @@ impl Backend for MemoryBackend {
         if self.whole { length } else { 1 }
     }
 
-    fn keep(&self, sequence: usize) -> Result<Vec<u8>> {
+    fn save(&self, sequence: usize) -> Result<Vec<u8>> {
         Ok(self.sequences[sequence].iter().map(|(token, _)| *token as u8).collect())
     }
 
@@ -195,7 +195,7 @@ impl Vocab for ByteVocab {
     }
 }
 
-/// Knows the reply, and is wrong now and then.
+/// Drafts the right reply with occasional errors.
 struct OracleDrafter {
     state: u64,
 }
@@ -224,7 +224,7 @@ struct World {
     seen: Arc<Mutex<BackendLog>>,
 }
 
-/// A job that was handed in.
+/// A submitted job.
 struct SubmittedJob {
     prompt: Vec<TokenId>,
     max_tokens: usize,
@@ -232,7 +232,7 @@ struct SubmittedJob {
     updates: Receiver<JobUpdate>,
 }
 
-/// What came of it.
+/// The result of a job.
 #[derive(Debug)]
 struct FinishedJob {
     text: String,
@@ -287,7 +287,7 @@ impl World {
     }
 
     fn run(&mut self) {
-        // Far more than any test needs: a loop that makes no progress is a failure, not a hang.
+        // More steps than any test needs, so that a loop without progress fails instead of hanging.
         for _ in 0..20_000 {
             if self.scheduler.is_idle() {
                 return;
@@ -303,8 +303,8 @@ impl World {
 }
 
 impl SubmittedJob {
-    /// The end, whose text must be the beginning of what a lone run says, and all of it unless it
-    /// was cancelled.
+    /// The result. Its text must be a prefix of what the job says when it runs alone, and all of it
+    /// unless it was cancelled.
     #[track_caller]
     fn ended(&self) -> FinishedJob {
         let mut text = String::new();
@@ -332,7 +332,7 @@ impl SubmittedJob {
     }
 }
 
-/// `length` tokens that no other seed has.
+/// `length` tokens that depend on the seed.
 fn part(seed: TokenId, length: usize) -> Vec<TokenId> {
     (0..length as TokenId)
         .map(|index| (seed * 31 + index * 7) % 251)
@@ -363,7 +363,7 @@ fn a_common_prefix_is_computed_once() {
 }
 
 #[test]
-fn a_new_chat_leaves_a_kept_conversation_alone() {
+fn a_new_chat_does_not_overwrite_a_cached_conversation() {
     let system = part(1, 100);
     let mut world = World::new(2, 4096, false);
     let first = prompt(&system, 2);
@@ -375,14 +375,14 @@ fn a_new_chat_leaves_a_kept_conversation_alone() {
     assert_eq!(other.ended().outcome.cached_tokens, 100);
     let again = world.ask(1, &[&first[..], &reply, &part(4, 10)].concat(), 8);
     world.run();
-    // All of the prompt and the reply, but the last token, which was never decoded.
+    // All of the prompt and the reply except the last token, which was never decoded.
     assert_eq!(again.ended().outcome.cached_tokens, 120 + 7);
-    let held = world.scheduler.held(2, &prompt(&system, 5));
+    let held = world.scheduler.look_up(2, &prompt(&system, 5));
     assert_eq!(held, CacheLookup { cached: 100, own: Some((120 + 7, 100)) });
 }
 
 #[test]
-fn a_job_does_not_wait_for_one_that_is_gone() {
+fn a_job_does_not_wait_for_a_cancelled_one() {
     let system = part(1, 500);
     let mut world = World::new(3, 4096, false);
     let first = world.ask(1, &prompt(&system, 2), 8);
@@ -393,7 +393,7 @@ fn a_job_does_not_wait_for_one_that_is_gone() {
     first.cancel.store(true, Ordering::Relaxed);
     world.run();
     assert_eq!(first.ended().outcome.finish, Finish::Cancelled);
-    // What the first one had computed is not lost.
+    // What the first job computed is not lost.
     assert_eq!(second.ended().outcome.cached_tokens, 2 * N_BATCH);
 }
 
@@ -407,8 +407,7 @@ fn a_cancel_takes_one_step() {
     world.scheduler.step();
     assert_eq!(long.ended().outcome.finish, Finish::Cancelled);
     assert_eq!(world.seen(|seen| seen.decodes), before + 1, "of the other job");
-    // In the middle of a decode: the batch is undone, and the other one's reply is what it would
-    // have been.
+    // During a decode: the batch is undone, and the reply of the other job is unchanged.
     let third = world.ask(3, &part(3, 500), 8);
     let number = world.seen(|seen| {
         seen.cancels.push((seen.decodes + 3, Arc::clone(&third.cancel)));
@@ -418,7 +417,7 @@ fn a_cancel_takes_one_step() {
     assert_eq!(third.ended().outcome.finish, Finish::Cancelled);
     assert_eq!(short.ended().outcome.finish, Finish::Length);
     assert!(world.seen(|seen| seen.decodes) > number + 3);
-    // A deadline that has passed is a cancel.
+    // A deadline that has passed cancels.
     let late = world.ask(4, &part(4, 500), 8);
     world.scheduler.waiting.iter_mut().for_each(|job| job.deadline = Some(Instant::now()));
     let before = world.seen(|seen| seen.decodes);
@@ -434,8 +433,8 @@ fn a_copy_that_fails_is_computed() {
     let system = part(1, 200);
     let mut world = World::new(2, 480, false);
     world.seen(|seen| seen.refuses_copies = true);
-    // With a shared prefix both would fit at once; without, one waits for the other, and goes on in
-    // its place.
+    // With a shared prefix both would fit at once. Without it, one waits for the other and takes
+    // its sequence.
     let asked: Vec<SubmittedJob> =
         (0..2).map(|chat| world.ask(chat, &prompt(&system, chat as TokenId + 2), 40)).collect();
     world.run();
@@ -446,14 +445,14 @@ fn a_copy_that_fails_is_computed() {
     assert_eq!(world.seen(|seen| seen.copied), 0);
 }
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers, the same in every run.
 fn random(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) as usize
 }
 
 #[test]
-fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
+fn replies_do_not_depend_on_other_jobs() {
     for seed in 0..60 {
         let mut state = seed;
         let whole = seed % 5 == 4;
@@ -463,7 +462,7 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
             World::with(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole, guesses);
         let mut asked: Vec<SubmittedJob> = Vec::new();
         for _ in 0..30 {
-            // A few beginnings, and at times a conversation that goes on.
+            // A few beginnings, and sometimes a continued conversation.
             let mut tokens = part(random(&mut state) as TokenId % 3, 10 + random(&mut state) % 150);
             if let Some(before) = asked.last().filter(|_| random(&mut state).is_multiple_of(3)) {
                 tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
@@ -490,17 +489,17 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
 }
 
 #[test]
-fn what_a_chat_left_is_kept_and_restored() {
+fn a_chat_is_saved_and_restored() {
     let mut world = World::new(2, 400, false);
     let first = world.ask(1, &part(1, 100), 10);
     world.run();
     let text = first.ended().text;
-    // The last token was chosen and not computed.
+    // The last token was sampled but not decoded.
     let held: Vec<TokenId> =
         part(1, 100).into_iter().chain(text.bytes().take(9).map(TokenId::from)).collect();
-    let kept = world.scheduler.keep(1).expect("kept").expect("something");
+    let kept = world.scheduler.save(1).expect("kept").expect("something");
     assert_eq!(kept.tokens, held);
-    assert!(world.scheduler.keep(2).expect("kept").is_none(), "a chat that asked nothing");
+    assert!(world.scheduler.save(2).expect("kept").is_none(), "a chat that asked nothing");
 
     let mut other = World::new(1, 200, false);
     other.scheduler.restore(7, &kept).expect("restored");
@@ -510,5 +509,5 @@ fn what_a_chat_left_is_kept_and_restored() {
 
     let mut small = World::new(1, 50, false);
     assert_eq!(small.scheduler.restore(7, &kept).expect_err("too long").code(), Code::Busy);
-    assert!(small.scheduler.keep(7).expect("kept").is_none());
+    assert!(small.scheduler.save(7).expect("kept").is_none());
 }

@@ -1,10 +1,10 @@
-//! Speculative decoding: tokens are guessed cheaply, and one decode of the model looks at all of
+//! Speculative decoding: tokens are drafted cheaply, and one decode of the model verifies all of
 //! them.
 //!
-//! A guess never changes a reply. The scheduler decodes guesses behind the token that is due, and
-//! then chooses token by token from the model's own logits, with the same sampler, grammar and
-//! penalties as ever; as long as what is chosen is what was guessed, the next logits are there
-//! already. From the first difference on, guesses are forgotten.
+//! A draft never changes a reply. The scheduler decodes the drafted tokens after the next one, and
+//! then samples token by token from the model's own logits, with the same sampler, grammar and
+//! penalties. While the sampled tokens equal the drafted ones, the next logits are available
+//! already. From the first difference on, the draft is discarded.
 
 mod model;
 mod ngram;
@@ -18,23 +18,22 @@ use super::active_job::ActiveJob;
 use super::backend::{Backend, TokenId, Vocab};
 use super::prefix_cache::PrefixCache;
 
-/// A job that decodes, as a drafter sees it.
+/// A decoding job, as a drafter sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct DraftRequest<'a> {
     /// Its sequence.
     pub sequence: usize,
-    /// What its sequence holds.
+    /// The tokens in its sequence.
     pub tokens: &'a [TokenId],
-    /// The token after those.
+    /// The token after them.
     pub next: TokenId,
-    /// Most tokens to guess behind `next`; at least 1.
+    /// The most tokens to draft after `next`; at least 1.
     pub most: usize,
 }
 
-/// Guesses tokens. Lives on the engine thread and is used by no other.
+/// Drafts tokens. Lives on the engine thread and is used by no other.
 pub trait Drafter {
-    /// Guesses for each of `wanted`, in its order; none where it has no idea. `abort` is asked now
-    /// and then.
+    /// One draft for each of `wanted`, in order; empty if it has none. `abort` is polled.
     fn draft(
         &mut self,
         wanted: &[DraftRequest],
@@ -42,35 +41,34 @@ pub trait Drafter {
     ) -> Vec<Vec<TokenId>>;
 }
 
-/// How many guessed tokens there were.
+/// Counts of drafted tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DraftCounts {
-    /// Decoded.
+    /// Decoded draft tokens.
     pub tokens: usize,
-    /// Those of them that were chosen.
+    /// Draft tokens that were sampled.
     pub accepted: usize,
 }
 
-/// A drafter, and how much it may guess.
+/// A drafter and the limit of its drafts.
 pub struct Speculation {
     drafter: Box<dyn Drafter>,
     n_max: usize,
 }
 
 impl Speculation {
-    /// Guesses of up to `n_max` tokens.
+    /// Drafts of up to `n_max` tokens.
     pub fn new(drafter: Box<dyn Drafter>, n_max: usize) -> Self {
         Speculation { drafter, n_max }
     }
 
-    /// Most tokens of one guess.
+    /// The most tokens of one draft.
     pub(crate) fn n_max(&self) -> usize {
         self.n_max
     }
 
-    /// Guesses for the jobs that decode, one list for each of `active` (an empty one where nothing
-    /// is guessed). All of them and the tokens that are due fit in a batch; the more jobs there
-    /// are, the less is guessed for each.
+    /// Drafts for the decoding jobs, one list for each of `active`, which may be empty. All drafts
+    /// and next tokens fit in a batch: with more jobs, each draft is shorter.
     pub(crate) fn draft(
         &mut self,
         active: &mut [ActiveJob],
@@ -80,8 +78,7 @@ impl Speculation {
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<TokenId>> {
         let mut drafts = vec![Vec::new(); active.len()];
-        // A batch has room for every job's own token twice over, and what is left of it is for
-        // prefill.
+        // Half of a batch is for the next tokens and drafts of all jobs, the rest for prefill.
         let share =
             (self.n_max / active.len().max(1)).min(backend.n_batch() / (2 * active.len().max(1)));
         let mut wanted = Vec::new();
@@ -89,8 +86,7 @@ impl Speculation {
         for (index, job) in active.iter_mut().enumerate() {
             let Some(next) = job.next else { continue };
             let tokens = cache.tokens(job.sequence);
-            // No cell is used that was not set aside, and no logits are computed that nobody would
-            // look at.
+            // Stays within the reserved cells and the tokens that the job may still generate.
             let room = backend
                 .n_ctx()
                 .saturating_sub(tokens.len() + 1)
@@ -107,7 +103,7 @@ impl Speculation {
         let guesses = self.drafter.draft(&wanted, abort);
         for ((index, wanted), mut guess) in indices.into_iter().zip(&wanted).zip(guesses) {
             guess.truncate(wanted.most);
-            // An end that is chosen is not decoded, so one that is guessed need not be.
+            // A sampled end is not decoded, so a drafted one need not be.
             if let Some(end) = guess.iter().position(|token| vocab.is_end_of_generation(*token)) {
                 guess.truncate(end);
             }

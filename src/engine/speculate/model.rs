@@ -1,45 +1,45 @@
-//! A small model of the same vocabulary guesses for a big one.
+//! Drafts with a small model that has the same vocabulary.
 
 use super::{DraftRequest, Drafter};
 use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 
-/// A token of which the draft model is less sure than this is not guessed, and the guess ends.
+/// A draft ends at a token that is less likely than this.
 const LEAST_PROBABILITY: f32 = 0.5;
 
-/// The draft model's own sequences, one for each of the big model's.
+/// The draft model, with one sequence for each of the main model's.
 pub struct ModelDrafter {
     backend: Box<dyn Backend>,
-    /// What each sequence of its cache holds.
+    /// The tokens in each sequence of its cache.
     held: Vec<Vec<TokenId>>,
-    /// A decode failed: it guesses nothing any more, and replies are as they were without it.
+    /// A decode failed. Nothing is drafted any more, and replies stay the same.
     failed: bool,
 }
 
-/// A guess under way.
+/// A draft in progress.
 struct Guess {
-    /// Its place among those that are wanted.
+    /// Its index in the drafter's requests.
     place: usize,
     sequence: usize,
     most: usize,
-    /// The row of the last batch that says what comes next.
+    /// The row of the last batch with its next logits.
     row: usize,
 }
 
 impl ModelDrafter {
-    /// Over a backend with as many sequences as the big model's.
+    /// Takes a backend with as many sequences as the main model's.
     pub fn new(backend: Box<dyn Backend>) -> Self {
         let held = vec![Vec::new(); backend.n_sequences()];
         ModelDrafter { backend, held, failed: false }
     }
 
-    /// Decodes; what the batch holds is then held. False when it was not decoded.
+    /// Decodes and records the batch. False if it was not decoded.
     fn decode(&mut self, batch: &[BatchEntry], abort: &(dyn Fn() -> bool + Sync)) -> bool {
         match self.backend.decode(batch, abort) {
             Ok(Decoded::Done) => {
                 batch.iter().for_each(|entry| self.held[entry.sequence].push(entry.token));
                 return true;
             }
-            // What the cache holds of the batch is unknown: as long as it was before.
+            // The cache may hold a part of the batch, so each sequence is cut to its length before.
             Ok(Decoded::Aborted) => batch.iter().for_each(|entry| {
                 self.forget_from(entry.sequence, self.held[entry.sequence].len())
             }),
@@ -56,8 +56,8 @@ impl ModelDrafter {
         self.held[sequence].truncate(kept);
     }
 
-    /// Makes the sequences beginnings of what is wanted, and room for the rest of it: sequences
-    /// nobody asks for go first. False when there is none.
+    /// Cuts the sequences to prefixes of the requested ones, and makes room for the rest. Sequences
+    /// without a request go first. False if there is no room.
     fn make_room(&mut self, wanted: &[DraftRequest]) -> bool {
         for DraftRequest { sequence, tokens, next, .. } in wanted {
             let truth = tokens.iter().chain([next]);
@@ -66,7 +66,7 @@ impl ModelDrafter {
                 .zip(truth)
                 .take_while(|(held, truth)| held == truth)
                 .count();
-            // Its logits are wanted again.
+            // The logits of the last token are needed again.
             let shared = shared.min(tokens.len());
             if shared < self.held[*sequence].len() {
                 self.forget_from(*sequence, shared);
@@ -89,7 +89,7 @@ impl ModelDrafter {
         needed <= self.backend.n_ctx()
     }
 
-    /// Decodes what the sequences lack, at most one batch of it; the guesses that can begin.
+    /// Decodes the missing tokens, at most one batch, and returns the drafts that can begin.
     fn catch_up(
         &mut self,
         wanted: &[DraftRequest],
@@ -139,7 +139,7 @@ impl Drafter for ModelDrafter {
         while !guesses.is_empty() {
             let mut batch = Vec::new();
             guesses.retain_mut(|guess| {
-                let Some(token) = self.backend.logits(guess.row).ok().and_then(sure) else {
+                let Some(token) = self.backend.logits(guess.row).ok().and_then(confident) else {
                     return false;
                 };
                 drafts[guess.place].push(token);
@@ -160,7 +160,7 @@ impl Drafter for ModelDrafter {
 }
 
 /// The likeliest token, if it is likely enough.
-fn sure(logits: &[f32]) -> Option<TokenId> {
+fn confident(logits: &[f32]) -> Option<TokenId> {
     let (token, best) = logits.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let others: f32 = logits.iter().map(|logit| (logit - best).exp()).sum();
     (1.0 / others >= LEAST_PROBABILITY).then_some(token as TokenId)
@@ -171,10 +171,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_likely_is_guessed() {
-        assert_eq!(sure(&[0.0, 5.0, 1.0]), Some(1));
-        assert_eq!(sure(&[1.0, 1.0, 1.0]), None);
-        assert_eq!(sure(&[0.0, f32::NAN]), None);
-        assert_eq!(sure(&[]), None);
+    fn only_likely_tokens_are_drafted() {
+        assert_eq!(confident(&[0.0, 5.0, 1.0]), Some(1));
+        assert_eq!(confident(&[1.0, 1.0, 1.0]), None);
+        assert_eq!(confident(&[0.0, f32::NAN]), None);
+        assert_eq!(confident(&[]), None);
     }
 }

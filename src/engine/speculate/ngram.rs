@@ -1,17 +1,16 @@
-//! Prompt lookup: what followed the last few tokens when they stood in the prompt or the reply
-//! before.
+//! Prompt lookup: drafts what followed an earlier occurrence of the last tokens.
 
 use super::{DraftRequest, Drafter};
 use crate::engine::TokenId;
 
-/// Looks the last tokens up in what stands before them. Costs no decode of its own.
+/// Searches the previous tokens for the last ones. Needs no decode.
 #[derive(Debug)]
 pub struct NgramDrafter {
     length: usize,
 }
 
 impl NgramDrafter {
-    /// Looks for the last `length` tokens; at least 1.
+    /// Searches for the last `length` tokens; at least 1.
     pub fn new(length: usize) -> Self {
         NgramDrafter { length: length.max(1) }
     }
@@ -19,15 +18,15 @@ impl NgramDrafter {
     /// What followed the latest earlier occurrence of the last tokens.
     fn guess(&self, wanted: &DraftRequest) -> Vec<TokenId> {
         let DraftRequest { tokens, next, most, .. } = *wanted;
-        // The key is the end of `tokens` and `next`; where it stands, its last token is followed by
-        // the guess.
+        // The key is the end of `tokens` and `next`. At an occurrence, the draft follows its last
+        // token.
         let Some(start) = (tokens.len() + 1).checked_sub(self.length) else { return Vec::new() };
         let key = &tokens[start..];
         let is_here = |end: &usize| tokens[*end] == next && tokens[end - key.len()..*end] == *key;
         let Some(end) = (key.len()..tokens.len()).rev().find(is_here) else { return Vec::new() };
         let mut guess =
             tokens[end + 1..].iter().copied().chain([next]).take(most).collect::<Vec<_>>();
-        // What repeats itself goes on doing so: the guess is continued by its own beginning.
+        // A repetition continues: the draft is extended by its own beginning.
         let period = guess.len();
         (period..most).for_each(|place| guess.push(guess[place - period]));
         guess
@@ -50,14 +49,14 @@ mod tests {
 
     #[test]
     fn the_latest_occurrence_is_continued() {
-        // Length of the key, tokens, the next one, most, and the guess.
+        // Length of the key, tokens, the next one, the limit, and the draft.
         type NgramCase<'a> = (usize, &'a [TokenId], TokenId, usize, &'a [TokenId]);
         let cases: &[NgramCase] = &[
             (2, &[1, 2, 3, 4, 9, 1], 2, 8, &[3, 4, 9, 1, 2, 3, 4, 9]),
             (2, &[1, 2, 3, 4, 9, 1], 2, 2, &[3, 4]),
             (2, &[1, 2, 3, 1, 2, 5, 1], 2, 1, &[5]),
             (2, &[1, 2, 3, 4, 9, 9], 2, 8, &[]),
-            // A run of one token continues itself.
+            // A run of one token continues.
             (2, &[7, 7], 7, 4, &[7, 7, 7, 7]),
             (1, &[5, 6], 5, 4, &[6, 5, 6, 5]),
             (1, &[], 5, 4, &[]),

@@ -1,22 +1,22 @@
-//! How much is guessed for one job: more while guesses are right, less while they are wrong.
+//! The length of drafts for one job: longer while drafts are right, shorter while they are wrong.
 
 use super::DraftCounts;
 
-/// Tokens without a guess after one that was wholly wrong at the smallest length.
+/// Decodes without a draft after a wrong one of a single token.
 const REST: usize = 16;
 
-/// The pace of one job.
+/// The draft lengths of one job.
 #[derive(Debug, Default)]
 pub(crate) struct DraftPace {
-    /// Length of the next guess; None before the first.
+    /// The length of the next draft; `None` before the first.
     length: Option<usize>,
-    /// Decodes until the next guess.
+    /// Decodes until the next draft.
     rest: usize,
     drafted: DraftCounts,
 }
 
 impl DraftPace {
-    /// Most tokens to guess now. Called once for each decode.
+    /// The most tokens to draft now. Called once for each decode.
     pub(crate) fn most(&mut self, n_max: usize) -> usize {
         if self.rest > 0 {
             self.rest -= 1;
@@ -25,9 +25,8 @@ impl DraftPace {
         self.length.unwrap_or(n_max)
     }
 
-    /// Notes how a guess went. One that is right to its end may be twice as long the next time, one
-    /// without a right token half as long, and after a wrong one of a single token there is a
-    /// pause.
+    /// Records the result of a draft. If all of it was right, the length doubles. If nothing was
+    /// right, the length halves, and after a draft of a single token there is a pause.
     pub(crate) fn verified(&mut self, tokens: usize, accepted: usize, n_max: usize) {
         if tokens == 0 {
             return;
@@ -46,7 +45,7 @@ impl DraftPace {
         });
     }
 
-    /// What was guessed so far.
+    /// The counts so far.
     pub(crate) fn drafted(&self) -> DraftCounts {
         self.drafted
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::Compose;
 use super::needles::USER;
-use super::wrapping::escape;
+use super::wrapping::escaped;
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, call};
 
@@ -71,7 +71,7 @@ impl ArgumentTexts {
     }
 
     fn template(&self, begin: &str, end: &str) -> String {
-        format!("{}{{key}}{}{{value}}{}", escape(begin), escape(&self.within), escape(end))
+        format!("{}{{key}}{}{{value}}{}", escaped(begin), escaped(&self.within), escaped(end))
     }
 }
 

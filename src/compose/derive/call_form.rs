@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Compose;
 use super::argument_syntax::{self, ArgumentSyntax, RenderArguments};
 use super::needles::USER;
-use super::wrapping::escape;
+use super::wrapping::escaped;
 use crate::probing::{Probe, call};
 
 /// The form of one call.
@@ -143,7 +143,7 @@ fn slotted(
         end = Some(at + first[part].len());
     }
     let template =
-        pieces.iter().map(|(text, part)| format!("{}{}", escape(text), names[*part])).collect();
+        pieces.iter().map(|(text, part)| format!("{}{}", escaped(text), names[*part])).collect();
     let texts = calls.iter().map(|call| {
         let parts = parts(call)?;
         Some(pieces.iter().map(|(text, part)| format!("{text}{}", parts[*part])).collect())

@@ -7,7 +7,7 @@ use super::Compose;
 use super::call_form::{self, SingleCallForm};
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
-use super::wrapping::{Wrapping, escape, with_slot};
+use super::wrapping::{Wrapping, escaped, with_slot};
 use crate::probing::diff::text_between;
 use crate::probing::{Probe, ProbeRenderer, call};
 
@@ -189,7 +189,7 @@ impl<'a> CallRenders<'a> {
             return None;
         }
         let own = empty.as_deref()?.split_once(USER)?.1.strip_prefix(&*self.chat.user.after)?;
-        let template = escape(own).replacen(ANSWER, "{content}", 1);
+        let template = escaped(own).replacen(ANSWER, "{content}", 1);
         (!contains_needle(&template)).then_some(template)
     }
 }
@@ -343,7 +343,7 @@ impl CallTurn<'_> {
         let own = before.strip_prefix(&*assistant.before);
         let head = if own.is_some() { &*assistant.before } else { "" };
         let made = |head: &str, slots: &str, tail: &str, before: &str, after: &str| OwnCallTurn {
-            template: format!("{}{slots}{}", escape(head), escape(tail)),
+            template: format!("{}{slots}{}", escaped(head), escaped(tail)),
             before: before.to_owned(),
             after: after.to_owned(),
         };
@@ -388,7 +388,7 @@ impl CallsForm {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
         let call = &self.form.as_ref()?.template;
         Some([
-            format!("{}{call}{}", escape(each_before), escape(each_after)),
+            format!("{}{call}{}", escaped(each_before), escaped(each_after)),
             with_slot(before, "tool_calls", after),
         ])
     }

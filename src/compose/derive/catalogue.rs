@@ -26,36 +26,22 @@ pub(super) struct Catalogue {
 
 /// Finds the catalogue of these two tools; None if no formatter writes it.
 pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
-    let yaml = || {
-        [false, true].into_iter().find_map(|picks| {
-            let formatter = json!({ "kind": "YamlFormatter" });
-            let written = written(Some(&formatter), picks, tools, compose)?;
-            let start = text.find(&written)?;
-            Some(Catalogue {
-                range: start..start + written.len(),
-                formatter: Some(formatter),
-                picks,
-                joiner: None,
-                row: None,
-            })
-        })
-    };
-    let xml = || {
-        let formatter = json!({ "kind": "XmlFormatter" });
-        let written = written(Some(&formatter), false, tools, compose)?;
+    let by_kind = |kind: &str, picks: bool, joiner: Option<&str>| {
+        let formatter = json!({ "kind": kind });
+        let written = written(Some(&formatter), picks, None, tools, compose)?;
         let start = text.find(&written)?;
-        let joiner = Some("\n".to_owned());
         Some(Catalogue {
             range: start..start + written.len(),
             formatter: Some(formatter),
-            picks: false,
-            joiner,
+            picks,
+            joiner: joiner.map(str::to_owned),
             row: None,
         })
     };
     json_catalogue(text, tools, compose)
-        .or_else(yaml)
-        .or_else(xml)
+        .or_else(|| by_kind("YamlFormatter", false, None))
+        .or_else(|| by_kind("YamlFormatter", true, None))
+        .or_else(|| by_kind("XmlFormatter", false, Some("\n")))
         .or_else(|| tool_rows::find(text, tools, compose))
 }
 
@@ -71,14 +57,13 @@ pub(super) fn xml_order(
     [(false, false), (true, true), (true, false), (false, true)].into_iter().find_map(
         |(first, last)| {
             let mut formatter = json!({ "kind": "XmlFormatter" });
-            for (key, name) in [("first", "enum"), ("last", "required")]
-                .into_iter()
-                .zip([first, last])
-                .filter_map(|(of, set)| set.then_some(of))
-            {
-                formatter[key] = json!([name]);
+            for (key, name, set) in [("first", "enum", first), ("last", "required", last)] {
+                if set {
+                    formatter[key] = json!([name]);
+                }
             }
-            text.contains(&written(Some(&formatter), false, &tools, compose)?).then_some(formatter)
+            text.contains(&written(Some(&formatter), false, None, &tools, compose)?)
+                .then_some(formatter)
         },
     )
 }
@@ -90,18 +75,8 @@ pub(super) fn contains_name(text: &str, tools: &[Value]) -> bool {
     tools.iter().any(name)
 }
 
-/// The text that a formatter writes for these tools.
-fn written(
-    formatter: Option<&Value>,
-    picks: bool,
-    tools: &[Value],
-    compose: &Compose<'_>,
-) -> Option<String> {
-    written_by(formatter, picks, None, tools, compose)
-}
-
-/// The same with a `single_tool_template`.
-pub(super) fn written_by(
+/// The text that a formatter writes for these tools. `row` is the `single_tool_template`.
+pub(super) fn written(
     formatter: Option<&Value>,
     picks: bool,
     row: Option<&str>,
@@ -165,7 +140,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     let style = JsonSpelling::of(&text[first.range]);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);
-        let same = written(formatter.as_ref(), picks, tools, compose)? == text[range.clone()];
+        let same = written(formatter.as_ref(), picks, None, tools, compose)? == text[range.clone()];
         same.then(|| Catalogue {
             range: range.clone(),
             formatter,

@@ -12,7 +12,7 @@ use super::roles::RolesForm;
 use super::skills::SkillsForm;
 use super::system::{SystemForm, TurnShape};
 use super::tools::ToolsForm;
-use super::wrapping::{escape, with_slot};
+use super::wrapping::{escaped, with_slot};
 
 /// Everything that was found.
 #[derive(Debug, Clone, Default)]
@@ -108,22 +108,22 @@ impl SpecDraft {
         };
         let lacking = self.if_nonempty();
         let begin =
-            |text: &TurnWrapper| escape(text.before.strip_suffix(lacking).unwrap_or(&text.before));
+            |text: &TurnWrapper| escaped(text.before.strip_suffix(lacking).unwrap_or(&text.before));
         let template =
-            |text: &TurnWrapper| format!("{}{slots}{}", begin(text), escape(&text.after));
+            |text: &TurnWrapper| format!("{}{slots}{}", begin(text), escaped(&text.after));
         spec.text("assistant_template", &template(assistant), "");
         if let Some(last) = last {
             spec.text("last_assistant_template", &template(last), "");
         }
         spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || last.is_none(), true);
         let prompt_after_answer = self.chat.prompt_after_answer.as_deref();
-        spec.value("prompt_after_answer", prompt_after_answer.map(|prompt| escape(prompt).into()));
-        spec.text("first_turn_without", &escape(&self.chat.first_without), "");
-        spec.text("ending", &escape(&self.chat.ending), "");
+        spec.value("prompt_after_answer", prompt_after_answer.map(|prompt| escaped(prompt).into()));
+        spec.text("first_turn_without", &escaped(&self.chat.first_without), "");
+        spec.text("ending", &escaped(&self.chat.ending), "");
         self.write_roles_of_prompts(spec);
         let default_prompt =
             if slots.starts_with("{content}") { begin(assistant) } else { String::new() };
-        spec.text("generation_prompt", &escape(generation_prompt), &default_prompt);
+        spec.text("generation_prompt", &escaped(generation_prompt), &default_prompt);
     }
 
     /// `no_prompt_after` and `opener_after`.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
 use super::results::ResultsForm;
-use super::wrapping::{escape, with_slot};
+use super::wrapping::{escaped, with_slot};
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 
@@ -138,7 +138,7 @@ impl ReasoningForm {
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let template =
             self.around.as_ref().map(|[before, after]| with_slot(before, "reasoning", after));
-        let prompt = self.no_thinking_prompt.as_deref().map(escape);
+        let prompt = self.no_thinking_prompt.as_deref().map(escaped);
         let fields = [("reasoning_template", template), ("no_thinking_prompt", prompt)];
         fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()
     }

@@ -3,7 +3,7 @@
 use super::calls;
 use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
-use super::wrapping::{Wrapping, escape, with_slot};
+use super::wrapping::{Wrapping, escaped, with_slot};
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 
@@ -39,7 +39,7 @@ impl ResultsForm {
     pub(super) fn templates(&self) -> Option<[String; 2]> {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
         Some([
-            format!("{}{}{}", escape(each_before), self.template, escape(each_after)),
+            format!("{}{}{}", escaped(each_before), self.template, escaped(each_after)),
             with_slot(before, "observations", after),
         ])
     }
@@ -158,7 +158,7 @@ impl ResultItem {
             .unwrap_or(0);
         let (head, tail) = (&before[start..], &after[..end]);
         let with_slots = |text: &str| {
-            parts.iter().fold(escape(text), |text, (part, slot)| text.replace(part, slot))
+            parts.iter().fold(escaped(text), |text, (part, slot)| text.replace(part, slot))
         };
         ResultItem {
             template: format!("{}{{observation}}{}", with_slots(head), with_slots(tail)),

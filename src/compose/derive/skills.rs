@@ -9,7 +9,7 @@ use super::needles::USER;
 use super::placement;
 use super::system::SystemForm;
 use super::tools::{probe_tools, wrapper};
-use super::wrapping::escape;
+use super::wrapping::escaped;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 
@@ -49,7 +49,7 @@ pub(super) fn derive(
     else {
         return None;
     };
-    let row = format!("{{name}}{}{{description}}", escape(within));
+    let row = format!("{{name}}{}{{description}}", escaped(within));
     let joiner = joiner.to_owned();
     let (block, items) = placement::place(system, "skills", explicit.as_ref(), default.as_ref())?;
     sort_slots(foreign, system, &skills);

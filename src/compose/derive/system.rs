@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::chat::ChatForm;
 use super::needles::{ANSWER, SYSTEM, SYSTEM_2, USER, USER_2};
-use super::wrapping::escape;
+use super::wrapping::escaped;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 use crate::template::probe_time;
@@ -38,11 +38,11 @@ impl TurnShape {
         let mut template = String::new();
         let mut done = 0;
         for (start, end, name) in places {
-            template.push_str(&escape(&self.text[done..start]));
+            template.push_str(&escaped(&self.text[done..start]));
             template.push_str(&format!("{{{name}}}"));
             done = end;
         }
-        template.push_str(&escape(&self.text[done..]));
+        template.push_str(&escaped(&self.text[done..]));
         template
     }
 

@@ -6,9 +6,9 @@ use std::ops::Range;
 use serde_json::{Deserializer, Value};
 
 use super::Compose;
-use super::catalogue::{Catalogue, JsonSpelling, written_by};
+use super::catalogue::{self, Catalogue, JsonSpelling};
 use super::needles::contains_needle;
-use super::wrapping::escape;
+use super::wrapping::escaped;
 
 /// A part of a tool in a text, and the slot for it.
 struct ToolSlot {
@@ -57,7 +57,7 @@ fn row(text: &str, slots: &[ToolSlot]) -> Option<(Range<usize>, String)> {
     let mut row = String::new();
     let mut done = range.start;
     for slot in slots {
-        row.push_str(&escape(&text[done..slot.range.start]));
+        row.push_str(&escaped(&text[done..slot.range.start]));
         row.push_str(&format!("{{{}}}", slot.slot));
         done = slot.range.end;
     }
@@ -82,7 +82,8 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
     let picks = first.iter().any(|slot| slot.function);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.as_ref().and_then(|style| style.formatter(Some("\n"), sort_keys));
-        let written = written_by(formatter.as_ref(), picks, Some(&template), tools, compose)?;
+        let written =
+            catalogue::written(formatter.as_ref(), picks, Some(&template), tools, compose)?;
         (written == format!("{}{}", &text[one.clone()], &text[two.clone()])).then(|| Catalogue {
             range: one.start..two.end,
             formatter,

@@ -10,7 +10,7 @@ use super::chat::ChatForm;
 use super::needles::{ANSWER, SYSTEM, USER, USER_2, contains_needle};
 use super::placement::{self, FilledTurn};
 use super::system::SystemForm;
-use super::wrapping::{escape, with_slot};
+use super::wrapping::{escaped, with_slot};
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer, tool};
 
@@ -112,7 +112,7 @@ fn split_rows(
     }
     let cuts = (0..=joiner.len()).filter(|at| joiner.is_char_boundary(*at));
     cuts.rev().find_map(|at| {
-        let (end, begin) = (escape(&joiner[..at]), escape(&joiner[at..]));
+        let (end, begin) = (escaped(&joiner[..at]), escaped(&joiner[at..]));
         let (before, after) = (before.strip_suffix(&*begin)?, after.strip_prefix(&*end)?);
         let around = format!("{before}{{tools}}{after}");
         shows(&format!("{before}{after}"))
@@ -268,7 +268,7 @@ impl CataloguePosition<'_> {
             return;
         }
         match placement::place(system, "tools", explicit.as_ref(), default.as_ref()) {
-            Some((block, _)) => found.template = Some(escape(&block)),
+            Some((block, _)) => found.template = Some(escaped(&block)),
             None => {
                 found.residual.push("tools change the system turn in a way that is not an addition")
             }
@@ -292,7 +292,7 @@ fn contains_items(turn: &Option<FilledTurn>) -> bool {
 
 /// The text around the items of a block, with a slot for them; None if there is none.
 pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> Option<String> {
-    let Some(items) = items else { return Some(escape(block)) };
+    let Some(items) = items else { return Some(escaped(block)) };
     if items == (0..block.len()) {
         return None;
     }
@@ -312,8 +312,8 @@ fn user_template(
     );
     let template = |before: &str, after: &str| {
         let slot = |text: &str| {
-            let filled = escape(written);
-            escape(text).replacen(&filled, "{tools}", 1)
+            let filled = escaped(written);
+            escaped(text).replacen(&filled, "{tools}", 1)
         };
         (before.contains(written) || after.contains(written))
             .then(|| format!("{}{{content}}{}", slot(before), slot(after)))

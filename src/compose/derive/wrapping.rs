@@ -1,5 +1,6 @@
 //! The text around several items, and text as it is written in a template with slots.
 
+pub(super) use crate::compose::spec::slots::escaped;
 use crate::probing::diff::{common_prefix, common_suffix};
 
 /// The text around each of several items, between them, and around all of them.
@@ -69,14 +70,9 @@ fn naturalness(between: &str, at: usize) -> (bool, usize) {
     (opens && closed, at)
 }
 
-/// Escapes text for a template with slots.
-pub(super) fn escape(text: &str) -> String {
-    text.replace('{', "{{").replace('}', "}}")
-}
-
 /// A template of a slot between two texts.
 pub(super) fn with_slot(before: &str, slot: &str, after: &str) -> String {
-    format!("{}{{{slot}}}{}", escape(before), escape(after))
+    format!("{}{{{slot}}}{}", escaped(before), escaped(after))
 }
 
 #[cfg(test)]

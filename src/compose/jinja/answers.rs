@@ -119,20 +119,31 @@ impl TemplateWriter<'_> {
         };
         let last = spec.turns.last_answer.as_ref().map(|last| (is_last, last));
         let forms: Vec<_> = with_calls.into_iter().chain(empty_calls).chain(last).collect();
-        for (at, (condition, pattern)) in forms.iter().enumerate() {
+        self.choose(&forms, &spec.assistant_template, |writer, pattern| {
+            writer.answer_form(pattern, with_head);
+        });
+    }
+
+    /// Writes the value of the first condition that holds, or else the default.
+    fn choose<T: ?Sized>(
+        &mut self,
+        cases: &[(&str, &T)],
+        default: &T,
+        write: impl Fn(&mut Self, &T),
+    ) {
+        for (at, (condition, case)) in cases.iter().enumerate() {
             match at {
                 0 => self.lines.open(&format!("if {condition}")),
                 _ => self.lines.or(&format!("elif {condition}")),
             }
-            self.answer_form(pattern, with_head);
+            write(self, case);
         }
-        if !forms.is_empty() {
-            self.lines.or("else");
+        if cases.is_empty() {
+            return write(self, default);
         }
-        self.answer_form(&spec.assistant_template, with_head);
-        if !forms.is_empty() {
-            self.lines.close("endif");
-        }
+        self.lines.or("else");
+        write(self, default);
+        self.lines.close("endif");
     }
 
     fn answer_form(&mut self, pattern: &SlotPattern, with_head: bool) {
@@ -185,20 +196,7 @@ impl TemplateWriter<'_> {
             format!(" and not (messages and messages[-1].role in [{}])", roles.join(", "))
         };
         self.lines.open(&format!("if add_generation_prompt{except}"));
-        for (at, (condition, other)) in others.iter().enumerate() {
-            match at {
-                0 => self.lines.open(&format!("if {condition}")),
-                _ => self.lines.or(&format!("elif {condition}")),
-            }
-            self.lines.write(text(other));
-        }
-        if !others.is_empty() {
-            self.lines.or("else");
-        }
-        self.lines.write(text(&prompt));
-        if !others.is_empty() {
-            self.lines.close("endif");
-        }
+        self.choose(&others, &*prompt, |writer, prompt| writer.lines.write(text(prompt)));
         if !turns.ending.is_empty() {
             self.lines.or("elif not add_generation_prompt");
             self.lines.write(text(&turns.ending));

@@ -1,6 +1,6 @@
 //! The tool calls of an answer, and tool results, in Jinja.
 
-use super::super::jinja::text::{Joined, filled, quoted, text, value};
+use super::super::jinja::text::{Joined, between, filled, quoted, text, value};
 use super::super::spec::calls::ArgumentValues;
 use super::super::spec::processor::Processor;
 use super::super::spec::slots::SlotPattern;
@@ -9,15 +9,6 @@ use super::{TOOL, TemplateWriter, parts, processed};
 const FUNCTION: &str = "(call.function if call.type == \"function\" else call)";
 /// If slots name the parts of a call, it needs no type.
 const ANY_FUNCTION: &str = "(call.function if call.function else call)";
-
-/// A joiner before every element but the first.
-fn between(joiner: &str, first: &str) -> Joined {
-    if joiner.is_empty() {
-        Joined::default()
-    } else {
-        value(&format!("(\"\" if {first} else {})", quoted(joiner)))
-    }
-}
 
 impl TemplateWriter<'_> {
     /// Replaces null content.
@@ -118,7 +109,8 @@ impl TemplateWriter<'_> {
             Some(Processor::DsmlCall) => {
                 function = true;
                 self.lines.set("function", value(FUNCTION));
-                self.dsml();
+                // Sets `invoke`.
+                self.lines.source(include_str!("dsml_call.jinja"));
                 value("invoke")
             }
             // The host has parsed arguments that are JSON text.
@@ -187,35 +179,6 @@ impl TemplateWriter<'_> {
         value("arguments")
     }
 
-    /// Sets `invoke` to the DSML block of `function`.
-    fn dsml(&mut self) {
-        let parameter = |key: &str, string: bool, written: &str| {
-            let kind = if string { "\" string=\"true\">" } else { "\" string=\"false\">" };
-            text("\n<｜DSML｜parameter name=\"")
-                .value(key)
-                .text(kind)
-                .value(written)
-                .text("</｜DSML｜parameter>")
-        };
-        self.lines.open("set invoke");
-        self.lines.write(text("<｜DSML｜invoke name=\"").value("function.name").text("\">"));
-        self.lines.open("if function.arguments is mapping");
-        self.lines.open("for key, argument in function.arguments | items");
-        self.lines.open("if argument is string");
-        self.lines.write(parameter("key", true, "argument"));
-        self.lines.or("else");
-        self.lines.write(parameter("key", false, "argument | tojson"));
-        self.lines.close("endif");
-        self.lines.close("endfor");
-        self.lines.or("elif function.arguments is string");
-        self.lines.write(parameter("\"arguments\"", true, "function.arguments"));
-        self.lines.or("elif function.arguments is defined and function.arguments is not none");
-        self.lines.write(parameter("\"arguments\"", false, "function.arguments | tojson"));
-        self.lines.close("endif");
-        self.lines.write(text("\n</｜DSML｜invoke>"));
-        self.lines.close("endset");
-    }
-
     /// Collects one result, `message`. The last one writes the block.
     pub(in crate::compose) fn results(&mut self) {
         let spec = self.spec;
@@ -234,7 +197,8 @@ impl TemplateWriter<'_> {
         }
         let single_template = &spec.single_observation_template;
         if single_template.has("name") {
-            self.answered();
+            // Sets `answered.name`, the name of the last call with the id of the result.
+            self.lines.source(include_str!("answered_name.jinja"));
         }
         let single = filled(single_template, |slot| match slot {
             "name" => value("(message.name or answered.name)"),
@@ -254,18 +218,5 @@ impl TemplateWriter<'_> {
             self.lines.close("endif");
         }
         self.lines.close("endif");
-    }
-
-    /// Sets `answered.name` to the name of the last call with the id of the result.
-    fn answered(&mut self) {
-        self.lines.set("answered", value("namespace(name=\"\")"));
-        self.lines.set("index", value("loop.index0"));
-        self.lines.open("for other in messages[:index]");
-        self.lines.open("for call in (other.tool_calls or [])");
-        self.lines.open("if call.id == message.tool_call_id");
-        self.lines.set("answered.name", value(&format!("{ANY_FUNCTION}.name")));
-        self.lines.close("endif");
-        self.lines.close("endfor");
-        self.lines.close("endfor");
     }
 }

@@ -107,16 +107,7 @@ impl TemplateWriter<'_> {
         {
             return;
         }
-        self.lines.comment("The first and the last message of a user.");
-        self.lines.set("users", value("namespace(first=-1, last=-1)"));
-        self.lines.open("for message in messages");
-        self.lines.open("if message.role == \"user\"");
-        self.lines.set("users.last", value("loop.index0"));
-        self.lines.open("if users.first == -1");
-        self.lines.set("users.first", value("loop.index0"));
-        self.lines.close("endif");
-        self.lines.close("endif");
-        self.lines.close("endfor");
+        self.lines.source(include_str!("user_indices.jinja"));
     }
 
     fn turns(&mut self) {

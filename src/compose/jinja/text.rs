@@ -90,6 +90,15 @@ pub(crate) fn text(text: &str) -> Joined {
     Joined::default().text(text)
 }
 
+/// A joiner before every element but the first.
+pub(crate) fn between(joiner: &str, first: &str) -> Joined {
+    if joiner.is_empty() {
+        Joined::default()
+    } else {
+        value(&format!("(\"\" if {first} else {})", quoted(joiner)))
+    }
+}
+
 /// Lines of a template. Every tag strips the whitespace around it, so that the layout does not
 /// reach a prompt.
 #[derive(Debug, Default)]
@@ -105,6 +114,13 @@ impl Lines {
         }
         self.text.push_str(line);
         self.text.push('\n');
+    }
+
+    /// The lines of a Jinja source.
+    pub(crate) fn source(&mut self, source: &str) {
+        for line in source.lines() {
+            self.line(line);
+        }
     }
 
     /// `{#- … -#}`; the comment must not hold `#}`.

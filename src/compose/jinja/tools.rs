@@ -1,16 +1,19 @@
 //! Declared tools and skills in Jinja.
 
 use super::TemplateWriter;
-use super::text::{Joined, filled, quoted, text, value};
+use super::text::{between, filled, quoted, text, value};
+use crate::compose::spec::ComponentSpec;
 use crate::compose::spec::formatter::{Formatter, JsonStyle};
 use crate::compose::spec::processor::Processor;
+
+/// The `function` member of a tool, or a tool without the member.
+pub(super) const FUNCTION: &str = "(tool.function if tool.function is defined else tool)";
 
 impl TemplateWriter<'_> {
     /// Sets `tools_raw` and `tools_block`, if the spec has a place for them.
     pub(super) fn tools(&mut self) {
         let spec = self.spec;
-        let in_system = spec.system_policy.use_system
-            && (spec.system_template.has("tools") || spec.default_system().has("tools"));
+        let in_system = self.has_in_system("tools");
         let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
         let processed = matches!(
             spec.system_policy.processor,
@@ -29,7 +32,7 @@ impl TemplateWriter<'_> {
             Formatter::Xml(style) => {
                 let row = match &spec.single_tool_template {
                     Some(single) => filled(single, |_| value("tool_text")),
-                    None => value("(\"\" if loop.first else \"\\n\")").value("tool_text"),
+                    None => between("\n", "loop.first").value("tool_text"),
                 };
                 self.xml_tools(style, &row);
             }
@@ -40,6 +43,13 @@ impl TemplateWriter<'_> {
         };
         self.lines.set("tools_block", block);
         self.lines.close("endif");
+    }
+
+    /// Whether a system template has this slot.
+    fn has_in_system(&self, slot: &str) -> bool {
+        let ComponentSpec { system_policy, system_template, .. } = self.spec;
+        system_policy.use_system
+            && (system_template.has(slot) || self.spec.default_system().has(slot))
     }
 
     fn yaml_tools(&mut self) {
@@ -72,8 +82,7 @@ impl TemplateWriter<'_> {
             value(if picked { "namespace(strings=0, tools=[])" } else { "namespace(strings=0)" }),
         );
         self.lines.open("for tool in tools");
-        let item =
-            if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
+        let item = if picks { FUNCTION } else { "tool" };
         self.lines.open(&format!("if {item} is string"));
         self.lines.set("state.strings", value("state.strings + 1"));
         self.lines.close("endif");
@@ -96,10 +105,7 @@ impl TemplateWriter<'_> {
                 || single.has("description")
                 || single.has("parameters")
             {
-                self.lines.set(
-                    "function",
-                    value("(tool.function if tool.function is defined else tool)"),
-                );
+                self.lines.set("function", value(FUNCTION));
             }
             let parameters = format!(
                 "(function.parameters | {tojson} if function.parameters is defined else \"{{}}\")"
@@ -127,9 +133,7 @@ impl TemplateWriter<'_> {
         self.lines.open("set tools_raw");
         self.lines.open("for tool in tools");
         let one = format!("({item} if state.strings else {item} | {tojson})");
-        let joiner = format!("(\"\" if loop.first else {})", quoted(&style.joiner));
-        let between = if style.joiner.is_empty() { Joined::default() } else { value(&joiner) };
-        self.lines.write(between.value(&one));
+        self.lines.write(between(&style.joiner, "loop.first").value(&one));
         self.lines.close("endfor");
         self.lines.close("endset");
     }
@@ -137,9 +141,7 @@ impl TemplateWriter<'_> {
     /// Sets `skills_block`, if the spec has a place for it.
     pub(super) fn skills(&mut self) {
         let spec = self.spec;
-        if !spec.system_policy.use_system
-            || !(spec.system_template.has("skills") || spec.default_system().has("skills"))
-        {
+        if !self.has_in_system("skills") {
             return;
         }
         self.lines.comment("The skills.");
@@ -148,16 +150,11 @@ impl TemplateWriter<'_> {
         self.lines.open("if skills");
         self.lines.open("set skills_rows");
         self.lines.open("for skill in skills");
-        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.skill_policy.joiner));
         let row = filled(&spec.single_skill_template, |name| {
             let member = format!("skill[{}]", quoted(name));
             value(&format!("(\"\" if {member} is none else {member})"))
         });
-        self.lines.write(if spec.skill_policy.joiner.is_empty() {
-            Joined::default()
-        } else {
-            value(&joiner)
-        });
+        self.lines.write(between(&spec.skill_policy.joiner, "loop.first"));
         self.lines.write(row);
         self.lines.close("endfor");
         self.lines.close("endset");

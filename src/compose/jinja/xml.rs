@@ -3,6 +3,7 @@
 
 use super::TemplateWriter;
 use super::text::{Joined, quoted, text, value};
+use super::tools::FUNCTION;
 use crate::compose::spec::formatter::XmlStyle;
 
 /// A Jinja list of strings.
@@ -17,45 +18,6 @@ fn element(name: &str, content: &str) -> Joined {
 }
 
 impl TemplateWriter<'_> {
-    /// The macros that write a value and the members of an object.
-    fn xml_macros(&mut self) {
-        self.lines.comment("A value: a text as it is, other plain values as Python writes them, lists and objects as JSON.");
-        self.lines.open("macro xml_text(content, quotes)");
-        self.lines.open("if content is string");
-        self.lines.write(value("content"));
-        self.lines.or("elif content is none");
-        self.lines.write(text("None"));
-        self.lines.or("elif content is boolean");
-        self.lines.write(value("(\"True\" if content else \"False\")"));
-        self.lines.or("elif content is mapping");
-        self.lines.write(value("content | tojson"));
-        self.lines.or("elif content is sequence");
-        self.lines.write(value(
-            "(\"['\" ~ content | join(\"', '\") ~ \"']\" if quotes else content | tojson)",
-        ));
-        self.lines.or("else");
-        self.lines.write(value("content"));
-        self.lines.close("endif");
-        self.lines.close("endmacro");
-        self.lines.open("macro xml_members(object, known)");
-        self.lines.open("if object is mapping");
-        self.lines.open("for key, content in object | items");
-        self.lines.open("if key not in known");
-        self.lines.write(
-            text("\n<")
-                .value("key")
-                .text(">")
-                .value("xml_text(content, false)")
-                .text("</")
-                .value("key")
-                .text(">"),
-        );
-        self.lines.close("endif");
-        self.lines.close("endfor");
-        self.lines.close("endif");
-        self.lines.close("endmacro");
-    }
-
     /// Sets `tool_text` to the text of `function`.
     fn xml_tool(&mut self, style: &XmlStyle) {
         self.lines.open("set tool_text");
@@ -108,10 +70,10 @@ impl TemplateWriter<'_> {
 
     /// Sets `tools_raw`: each tool as an element. `row` writes one tool from `tool_text`.
     pub(crate) fn xml_tools(&mut self, style: &XmlStyle, row: &Joined) {
-        self.xml_macros();
+        self.lines.source(include_str!("xml_macros.jinja"));
         self.lines.open("set tools_raw");
         self.lines.open("for tool in tools");
-        self.lines.set("function", value("(tool.function if tool.function is defined else tool)"));
+        self.lines.set("function", value(FUNCTION));
         self.lines.open("if function is string");
         self.lines.set("tool_text", value("function"));
         self.lines.or("else");

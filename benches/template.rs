@@ -366,7 +366,7 @@ fn compile(bench: &mut Bench, data: &Data) {
                     _ => {
                         let mut minijinja = Engine::new(true);
                         let (took, compiled) = timed(|| minijinja.compile(NAME, &source));
-                        compiled.is_ok().then(|| took.as_secs_f64())
+                        compiled.is_ok().then_some(took.as_secs_f64())
                     }
                 };
                 if let (Some(seconds), 1..) = (seconds, round) {

@@ -87,10 +87,13 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     unsafe { sys::ggml_backend_dev_memory(device, &raw mut free, &raw mut total) };
     // SAFETY: as above.
     let name = unsafe { sys::ggml_backend_dev_name(device) };
-    // SAFETY: a NUL-terminated text that lives as long as the device.
-    let name =
-        if name.is_null() { "?".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
-    Device { name: name.into_owned(), free: free as u64, total: total as u64 }
+    let name = if name.is_null() {
+        "?".to_owned()
+    } else {
+        // SAFETY: a NUL-terminated text that lives as long as the device.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    };
+    Device { name, free: free as u64, total: total as u64 }
 }
 
 /// The devices that llama.cpp uses by default: GPUs with their own memory, each once even if

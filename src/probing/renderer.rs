@@ -47,9 +47,12 @@ impl<E: Clone> RenderCache<E> {
     }
 }
 
+/// Renders a probe to the prompt, or to the message of the error.
+type RenderProbe<'a> = dyn Fn(&Probe) -> Result<String, String> + 'a;
+
 /// Renders probes of one template, each once.
 pub(crate) struct ProbeRenderer<'a> {
-    render: Box<dyn Fn(&Probe) -> Result<String, String> + 'a>,
+    render: Box<RenderProbe<'a>>,
     cache: RenderCache<String>,
 }
 

@@ -81,7 +81,7 @@ pub(super) fn derive(
 ) -> Option<CallsForm> {
     let renders = match CallRenders::new(foreign, chat) {
         Ok(renders) => renders,
-        Err(found) => return found,
+        Err(found) => return found.map(|found| *found),
     };
     let mut found = CallsForm { text_arguments: renders.text_arguments, ..CallsForm::default() };
     let Some(form) = renders.call_form(compose) else {
@@ -123,7 +123,7 @@ impl<'a> CallRenders<'a> {
     fn new(
         foreign: &'a ProbeRenderer<'a>,
         chat: &'a ChatForm,
-    ) -> Result<CallRenders<'a>, Option<CallsForm>> {
+    ) -> Result<CallRenders<'a>, Option<Box<CallsForm>>> {
         for text_arguments in [false, true] {
             let mut renders = CallRenders {
                 foreign,
@@ -145,7 +145,7 @@ impl<'a> CallRenders<'a> {
             return if shown.iter().any(shows_call) { Ok(renders) } else { Err(None) };
         }
         let residual = vec!["the template rejects tool calls"];
-        Err(Some(CallsForm { text_arguments: true, residual, ..CallsForm::default() }))
+        Err(Some(Box::new(CallsForm { text_arguments: true, residual, ..CallsForm::default() })))
     }
 
     fn render(&self, text: &str, calls: &[Value]) -> Option<String> {

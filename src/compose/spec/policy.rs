@@ -59,7 +59,6 @@ members! {
 members! {
     /// `system_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    #[expect(clippy::struct_excessive_bools, reason = "independent switches of a published format")]
     pub(crate) struct SystemPolicy {
         /// System turns are written.
         "use_system" => use_system: bool = Flag(true),

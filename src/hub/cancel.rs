@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::error::{Code, Error, Result};
 use crate::net::wait;
 
-type Flag = Arc<AtomicBool>;
+type CancelFlag = Arc<AtomicBool>;
 
 /// The flags of running fetches, by the id of the request.
-static RUNNING: LazyLock<Mutex<HashMap<String, Vec<Flag>>>> = LazyLock::new(Mutex::default);
+static RUNNING: LazyLock<Mutex<HashMap<String, Vec<CancelFlag>>>> = LazyLock::new(Mutex::default);
 
 /// Cancels the fetches of this id: `org/name:quant` those requested by exactly that text,
 /// `org/name` all of that model. They fail with `CANCELLED` within a tenth of a second, and the next
@@ -30,12 +30,12 @@ pub fn cancel(id: &str) {
 /// Registers a fetch as cancellable until it is dropped.
 pub(super) struct CancelToken {
     id: String,
-    flag: Flag,
+    flag: CancelFlag,
 }
 
 impl CancelToken {
     pub(super) fn register(id: &str) -> CancelToken {
-        let flag = Flag::default();
+        let flag = CancelFlag::default();
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         running.entry(id.to_owned()).or_default().push(Arc::clone(&flag));
         CancelToken { id: id.to_owned(), flag }

@@ -52,15 +52,10 @@ pub(super) fn body(
         seed,
         ref logit_bias,
     } = ask.sampling;
-    let mut body = Map::new();
+    let mut body = request_members(ask, model, input);
     let mut set = |name: &str, value: Value| {
         body.insert(name.to_owned(), value);
     };
-    set("model", model.into());
-    set("prompt", input.prompt.clone());
-    set("stream", true.into());
-    set("stream_options", json!({ "include_usage": true }));
-    set("max_tokens", ask.max_tokens.into());
     set("temperature", number(temperature));
     set("top_p", number(top_p));
     set("presence_penalty", number(presence_penalty));
@@ -68,16 +63,9 @@ pub(super) fn body(
     if let Some(seed) = seed {
         set("seed", seed.into());
     }
-    if !ask.stop.is_empty() {
-        set("stop", json!(ask.stop));
-    }
     if !logit_bias.is_empty() {
         let biases = logit_bias.iter().map(|(token, bias)| (token.to_string(), number(*bias)));
         set("logit_bias", Value::Object(biases.collect()));
-    }
-    if let Some(n_top) = ask.logprobs {
-        // llama.cpp's server reads 0 as no log probabilities. The extra one is dropped on arrival.
-        set("logprobs", n_top.max(1).into());
     }
     let mut unsupported = Vec::new();
     let mut require_neutral = |is_neutral: bool, name: &'static str| {
@@ -123,6 +111,31 @@ pub(super) fn body(
         }
     }
     (Value::Object(body), unsupported)
+}
+
+/// The members without sampling parameters, which all servers share.
+fn request_members(
+    ask: &CompletionRequest,
+    model: &str,
+    input: &PromptInput,
+) -> Map<String, Value> {
+    let mut members = Map::new();
+    let mut set = |name: &str, value: Value| {
+        members.insert(name.to_owned(), value);
+    };
+    set("model", model.into());
+    set("prompt", input.prompt.clone());
+    set("stream", true.into());
+    set("stream_options", json!({ "include_usage": true }));
+    set("max_tokens", ask.max_tokens.into());
+    if !ask.stop.is_empty() {
+        set("stop", json!(ask.stop));
+    }
+    if let Some(n_top) = ask.logprobs {
+        // llama.cpp's server reads 0 as no log probabilities. The extra one is dropped on arrival.
+        set("logprobs", n_top.max(1).into());
+    }
+    members
 }
 
 /// llama.cpp's server reads a grammar with this prefix as Lark, and any other as GBNF.

@@ -81,11 +81,11 @@ fn a_file_for_something_else_is_ignored_and_reported() {
     std::fs::write(&adapter, text_model().adapter(3, 8).to_bytes()).unwrap();
     let text = scripted_model("text.gguf");
     let cases = [
-        (scripted_model("no_tools.gguf"), json!({ "tool_policy": "any" }), "another model"),
-        (text.clone(), json!({ "n_ctx": 256 }), "another n_ctx: 552, now 256"),
-        (text.clone(), json!({ "cache_type_k": "q8_0" }), "another cache_type_k"),
-        (text.clone(), json!({ "flash_attn": "off" }), "another flash_attn"),
-        (text.clone(), json!({ "lora": [adapter] }), "another lora"),
+        (scripted_model("no_tools.gguf"), json!({ "tool_policy": "any" }), "a different model"),
+        (text.clone(), json!({ "n_ctx": 256 }), "a different n_ctx: 552, now 256"),
+        (text.clone(), json!({ "cache_type_k": "q8_0" }), "a different cache_type_k"),
+        (text.clone(), json!({ "flash_attn": "off" }), "a different flash_attn"),
+        (text.clone(), json!({ "lora": [adapter] }), "a different lora"),
     ];
     for (model, members, says) in cases {
         std::fs::copy(&good, &state).unwrap();

@@ -123,10 +123,8 @@ impl Peer {
         // SAFETY: the context is alive.
         let memory = unsafe { sys::llama_get_memory(self.context) };
         // SAFETY: the memory belongs to the context.
-        assert!(
-            unsafe { sys::llama_memory_seq_rm(memory, 0, from as i32, -1) },
-            "a part of the cache can be forgotten"
-        );
+        let removed = unsafe { sys::llama_memory_seq_rm(memory, 0, from as i32, -1) };
+        assert!(removed, "a part of the cache can be removed");
         let mut batch = prompt[from..].to_vec();
         let n_batch = self.n_batch();
         let (mut text, mut generated) = (Vec::new(), 0);

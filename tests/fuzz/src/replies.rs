@@ -107,7 +107,11 @@ pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
     assert_eq!(read(format, options, pieces), whole, "in pieces: {text:?}");
 }
 
-fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t str>) -> ParsedReply {
+fn read<'t>(
+    format: &Format,
+    options: &Options,
+    pieces: impl Iterator<Item = &'t str>,
+) -> ParsedReply {
     let city = json!({ "properties": { "city": { "type": "string" }, "n": { "type": "integer" } }, "required": ["city"] });
     let f = options
         .parameters

@@ -6,6 +6,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use llb::api::{ResponseFormat, ToolChoice};
 use llb::constraint::{self, ReplyRequirements};
+use llb::diagnostic::Diagnostic;
 use llb::output::{ParsedReply, ToolCall};
 use llb::validate;
 use llb_fuzz::replies::families;
@@ -89,7 +90,7 @@ fuzz_target!(|input: Input| {
         found,
         "the second answer equals the first"
     );
-    for violation in found {
-        assert!(violation.to_json()["message"].is_string());
+    for violation in &found {
+        assert!(Diagnostic::from(violation).to_json()["message"].is_string());
     }
 });

@@ -1,5 +1,6 @@
 //! Tests the scheduler with a backend in memory, whose next token depends on every token before it:
-//! a reply is right only if its sequence held exactly the prompt, at the right positions.
+//! a reply is right only if its sequence held exactly the prompt, at the right positions. One file, because all
+//! tests share that backend.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -25,7 +25,7 @@ const MOST_FILES: usize = 100_000;
 const MOST_DEPTH: usize = 16;
 /// Bytes of a file below `refs`.
 const MOST_REF_BYTES: u64 = 1 << 10;
-/// The time between two tries to lock: the release of a lock wakes nobody.
+/// The time between two tries to lock: releasing a lock notifies no waiter.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often the file of a lock may be replaced while it is locked.
 const MOST_REPLACED: usize = 100;

@@ -151,7 +151,7 @@ fn composed_templates_come_back() {
 /// Where the renders of each failing context differ.
 fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     let failing: Vec<&str> =
-        derived.parts.iter().flat_map(|verdict| verdict.failing.iter().copied()).collect();
+        derived.parts.iter().flat_map(|result| result.failing.iter().copied()).collect();
     let Some(spec) = &derived.spec else { return Vec::new() };
     let composed = Composed::of(spec, "components").unwrap();
     let again = renderer(Templates::compile(&composed.sources()).unwrap());
@@ -208,21 +208,21 @@ fn rates_over_public_templates() {
     for (name, sources) in templates {
         let derived = derive(&sources).unwrap();
         most = most.max(derived.renders);
-        for verdict in &derived.parts {
-            let reached = derived.spec.is_some() || verdict.part == DerivedPart::Chat;
-            let whole = verdict.failing.is_empty();
-            let status = match verdict.status {
+        for result in &derived.parts {
+            let reached = derived.spec.is_some() || result.part == DerivedPart::Chat;
+            let whole = result.failing.is_empty();
+            let status = match result.status {
                 _ if !reached => "not reached",
                 PartStatus::Ignores if !whole => "ignores, other text",
                 status => status.name(),
             };
-            *counts.entry((verdict.part, status)).or_default() += 1;
-            if derived.spec.is_some() && verdict.failing.iter().all(|id| EDGES.contains(id)) {
-                *counts.entry((verdict.part, "but for edges")).or_default() += 1;
+            *counts.entry((result.part, status)).or_default() += 1;
+            if derived.spec.is_some() && result.failing.iter().all(|id| EDGES.contains(id)) {
+                *counts.entry((result.part, "except edges")).or_default() += 1;
             }
-            if !verdict.failing.is_empty() {
+            if !result.failing.is_empty() {
                 *reasons
-                    .entry(format!("{} {}", verdict.part.name(), verdict.failing.join(" ")))
+                    .entry(format!("{} {}", result.part.name(), result.failing.join(" ")))
                     .or_default() += 1;
             }
         }
@@ -262,7 +262,7 @@ fn rates_over_public_templates() {
             "partial",
             "opaque",
             "not reached",
-            "but for edges",
+            "except edges",
         ]
         .map(|status| format!("{} {status}", count(status)))
         .into();

@@ -18,7 +18,7 @@ fn derived(source: &str) -> Derivation {
 #[track_caller]
 fn check(source: &str, expected: [PartStatus; 5]) -> Value {
     let derivation = derived(source);
-    let statuses: Vec<PartStatus> = derivation.parts.iter().map(|verdict| verdict.status).collect();
+    let statuses: Vec<PartStatus> = derivation.parts.iter().map(|result| result.status).collect();
     assert_eq!(statuses, expected, "{}", derivation.to_json());
     derivation.to_json()
 }

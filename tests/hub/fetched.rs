@@ -234,7 +234,7 @@ fn the_second_template_counts() {
 }
 
 #[test]
-fn a_hub_that_is_gone_leaves_the_cache() {
+fn an_unreachable_hub_leaves_the_cache_usable() {
     let hub = Hub::twisted(Repository::of([("m.gguf", scripted::text())]), |request, out| {
         let gone = request.door == Door::Api && request.count > 0;
         if gone {
@@ -250,7 +250,7 @@ fn a_hub_that_is_gone_leaves_the_cache() {
 }
 
 #[test]
-fn a_file_without_its_end_is_not_taken() {
+fn a_truncated_file_is_not_used() {
     let whole = scripted::text();
     let hub = Hub::start(Repository::of([
         ("m-Q8_0.gguf", whole.clone()),
@@ -277,7 +277,7 @@ fn a_file_without_its_end_is_not_taken() {
 }
 
 #[test]
-fn what_fails_after_the_download_is_put_aside() {
+fn an_unusable_download_is_set_aside() {
     // The second part is not a GGUF file. The header of the first part does not show that.
     let first = GgufWriter::new()
         .metadata("split.no", 0_u16)

@@ -133,7 +133,7 @@ fn listings() {
 }
 
 #[test]
-fn a_commit_that_is_named_is_the_one_that_is_taken() {
+fn a_requested_commit_must_be_returned() {
     let hub = Hub::start(Repository::of([("m.gguf", model())]));
     let user = User::of(&hub);
     let other = "f".repeat(40);
@@ -266,7 +266,7 @@ fn bytes() {
 }
 
 #[test]
-fn more_than_any_disk_holds() {
+fn a_size_beyond_any_disk_is_refused() {
     let size = 1_u64 << 60;
     let model = model_of(300 << 10);
     let hash = sha256(&model);
@@ -301,7 +301,7 @@ fn more_than_any_disk_holds() {
 }
 
 #[test]
-fn a_file_of_the_repository_without_large_file_storage() {
+fn a_file_outside_large_file_storage() {
     // Its etag is a git hash, which names the blob. Only the size can be compared.
     let etag = "0af5".repeat(10);
     let model = scripted::text();
@@ -332,7 +332,7 @@ fn a_file_of_the_repository_without_large_file_storage() {
 
 #[cfg(unix)]
 #[test]
-fn links_in_the_cache_lead_to_nobody_elses_files() {
+fn planted_links_in_the_cache_are_not_followed() {
     let model = model();
     let hub = Hub::start(Repository::of([("m.gguf", model.clone())]));
     let user = User::of(&hub);

@@ -44,7 +44,7 @@ fn connect(mut client: TcpStream, seen: &Mutex<Vec<String>>) -> std::io::Result<
 }
 
 #[test]
-fn the_environment_says_which() {
+fn the_environment_chooses_the_proxy() {
     let hub = Hub::start(Repository::of([("m.gguf", scripted::text())]));
     let fetches = |variables: &[(&str, &str)]| {
         let user =

@@ -47,7 +47,7 @@ fn check(
 }
 
 #[test]
-fn answers_of_the_hub() {
+fn error_responses_have_their_codes() {
     use Door::{Api, Resolve};
     let gated = "X-Error-Code: GatedRepo\r\n";
     check(
@@ -93,7 +93,7 @@ fn answers_of_the_hub() {
 }
 
 #[test]
-fn access_is_told_before_anything_is_asked() {
+fn missing_access_is_reported_before_any_download() {
     let gated = Repository { gated: "auto".into(), ..repository() };
     let private = Repository { private: true, ..repository() };
     for (repository, code) in [(gated, Code::HubGated), (private, Code::HubUnauthorized)] {

@@ -47,7 +47,7 @@ fn passes(
 }
 
 #[test]
-fn faults_that_pass() {
+fn transient_faults_are_retried() {
     let busy = |door: Door, status: &'static str, headers: &'static str| {
         move |request: &Request, _: &[u8], out: &mut TcpStream| {
             let here = request.door == door;
@@ -106,7 +106,7 @@ fn faults_that_pass() {
 }
 
 #[test]
-fn a_cut_body_is_gone_on_with() {
+fn an_interrupted_body_is_resumed() {
     // More interruptions than tries: each one gains bytes.
     let cuts = 8;
     let hub = passes("cuts", cuts, |request, bytes, out| {
@@ -126,7 +126,7 @@ fn a_cut_body_is_gone_on_with() {
 }
 
 #[test]
-fn a_file_that_changed_is_begun_anew() {
+fn a_changed_file_is_downloaded_again() {
     // After the interruption the other host has another etag for the same address and answers the
     // range request with the whole file.
     let hub = passes("another etag", 2, |request, bytes, out| {
@@ -279,7 +279,7 @@ fn unhashed(first: &'static str, then: &'static str) -> Hub {
 }
 
 #[test]
-fn what_has_no_hash_is_not_mixed() {
+fn parts_without_a_hash_are_not_mixed() {
     // The server's name for it, and the offsets of the requests.
     let cases: [(&str, &str, &[usize]); 3] = [
         ("\"a\"", "\"b\"", &[0, SIZE / 2 + 1, 0]),

@@ -140,7 +140,7 @@ fn hub() -> Hub {
 }
 
 #[test]
-fn the_authorities_of_the_environment_are_believed() {
+fn authorities_of_the_environment_are_trusted() {
     let [ours, others, false_ours] = ["ours", "others", "ours"].map(Authority::new);
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -265,7 +265,7 @@ mod servers {
     }
 
     #[test]
-    fn they_are_trusted_as_hubs_are() {
+    fn the_environments_authorities_are_trusted() {
         let [ours, others] = ["ours", "others"].map(Authority::new);
         let folder = tempfile::tempdir().unwrap();
         let files = [("ours.pem", &ours.pem), ("others.pem", &others.pem)].map(|(name, text)| {

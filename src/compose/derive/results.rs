@@ -110,16 +110,11 @@ pub(super) fn derive(
         let double = foreign.prompt(&first(&two).result("qcalltwox", RESULT_2));
         let second =
             text.replace(NAMES[0], NAMES[1]).replace(IDS[0], IDS[1]).replace(RESULT, RESULT_2);
-        let double =
-            double.as_deref().and_then(|double| split_at_needles(double, [&*text, &*second]));
-        found.wrapping = Some(match double.as_deref() {
-            Some([_, between, end]) if *end == whole && !contains_needle(between) => {
-                Wrapping::joined(&before, between, &after)
-            }
-            _ => {
-                found.residual.push("several tool results are not printed as one is");
-                Wrapping::single(&before, &after)
-            }
+        let joined =
+            joined_wrapping(double.as_deref(), [&text, &second], [&before, &after], &whole);
+        found.wrapping = joined.or_else(|| {
+            found.residual.push("several tool results are not printed as one is");
+            Some(Wrapping::single(&before, &after))
         });
         return Some(found);
     }
@@ -135,6 +130,19 @@ pub(super) fn derive(
         found.residual.push("the template rejects tool results");
         found
     })
+}
+
+/// The wrapping of results, from a prompt with two of these texts. `whole` follows the second one.
+fn joined_wrapping(
+    prompt: Option<&str>,
+    texts: [&str; 2],
+    [before, after]: [&str; 2],
+    whole: &str,
+) -> Option<Wrapping> {
+    let parts = split_at_needles(prompt?, texts)?;
+    let [_, between, end] = &parts[..] else { return None };
+    let is_joined = *end == whole && !contains_needle(between);
+    is_joined.then(|| Wrapping::joined(before, between, after))
 }
 
 /// One result, from the first of its parts to the last, and the text around it.

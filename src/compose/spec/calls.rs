@@ -1,6 +1,6 @@
 //! The policy of calls and results: how arguments are written, and what joins them.
 
-use super::members::{OneOf, Text, members};
+use super::members::{OneOf, PlainText, members};
 use super::processor::{Processor, ProcessorTarget};
 
 /// How the value of one argument is written.
@@ -28,24 +28,24 @@ members! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct CallPolicy {
         /// Between calls.
-        "call_joiner" => joiner: String = Text(""),
+        "call_joiner" => joiner: String = PlainText(""),
         /// Between the text of an answer and its calls, if it has both.
-        "call_separator" => separator: String = Text(""),
+        "call_separator" => separator: String = PlainText(""),
         /// Between arguments.
-        "argument_joiner" => argument_joiner: String = Text(""),
+        "argument_joiner" => argument_joiner: String = PlainText(""),
         "argument_values" => argument_values: ArgumentValues = OneOf(&VALUES),
         /// Around the strings of bare values.
-        "argument_quote" => argument_quote: String = Text(""),
+        "argument_quote" => argument_quote: String = PlainText(""),
         /// `null` in bare values.
-        "argument_null" => argument_null: String = Text("null"),
+        "argument_null" => argument_null: String = PlainText("null"),
         /// Arguments that are a string are written verbatim, not as a JSON string.
         "text_arguments" => text_as_is: bool = OneOf(&[("json", false), ("as_is", true)]),
         /// Between consecutive results.
-        "observation_joiner" => result_joiner: String = Text(""),
+        "observation_joiner" => result_joiner: String = PlainText(""),
         "observation_content_processor" => result_processor: Option<Processor> =
             ProcessorTarget::Result,
         /// After consecutive results, unless a user's turn follows.
-        "observations_end" => results_end: String = Text(""),
+        "observations_end" => results_end: String = PlainText(""),
         /// Results are dropped if they have no template.
         "without_observations_template" => drops_results: bool =
             OneOf(&[("error", false), ("drop", true)]),

@@ -44,16 +44,16 @@ members! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct XmlStyle {
         /// Members of a parameter after its name, type and description, before all others.
-        "first" => first: Vec<String> = Strings,
+        "first" => first: Vec<String> = StringList,
         /// Members of the parameters' schema after all others.
-        "last" => last: Vec<String> = Strings,
+        "last" => last: Vec<String> = StringList,
     }
 }
 
 /// A list of strings.
-struct Strings;
+struct StringList;
 
-impl Codec<Vec<String>> for Strings {
+impl Codec<Vec<String>> for StringList {
     fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Vec<String>> {
         let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
         let strings: Option<Vec<String>> =

@@ -61,9 +61,9 @@ macro_rules! members {
 pub(super) use members;
 
 /// A string with this default.
-pub(super) struct Text(pub(super) &'static str);
+pub(super) struct PlainText(pub(super) &'static str);
 
-impl Codec<String> for Text {
+impl Codec<String> for PlainText {
     fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<String> {
         Ok(reader.string(key)?.unwrap_or(self.0).to_owned())
     }

@@ -17,10 +17,11 @@ use serde_json::{Map, Value};
 
 use crate::diagnostic::Diagnostic;
 use members::{
-    Flattened, Literal, Members, Nested, OneOf, OptionalText, Pattern, Required, Text, members,
+    Flattened, Literal, Members, Nested, OneOf, OptionalText, Pattern, PlainText, Required, members,
 };
 use policy::{
-    AssistantPolicy, GlobalPolicy, Placement, SKILL_JOINER, SkillPolicy, SystemPolicy, ToolPolicy,
+    AssistantPolicy, GlobalPolicy, Placement, SKILL_JOINER, SkillPolicy, SystemPolicy,
+    ToolTurnPolicy,
 };
 use read::{CheckedVisionRule, Observations, SingleToolCall, StopWords};
 use slots::{Occurs, SlotPattern, Slots};
@@ -86,10 +87,10 @@ members! {
     /// The components of a chat template.
     #[derive(Debug, Clone, PartialEq)]
     pub struct ComponentSpec {
-        "name" => name: String = Text(""),
+        "name" => name: String = PlainText(""),
         "system_template" => system_template: SlotPattern = Pattern(SYSTEM, "{system_message}"),
         "default_system_template" => default_system_template: Option<SlotPattern> = SYSTEM,
-        "system_message" => system_message: String = Text(""),
+        "system_message" => system_message: String = PlainText(""),
         "user_template" => user_template: SlotPattern = Required(USER),
         "user_template_with_tools" => user_template_with_tools: Option<SlotPattern> =
             USER_WITH_TOOLS,
@@ -123,10 +124,10 @@ members! {
         "global_policy" => global_policy: GlobalPolicy = Nested,
         "system_policy" => system_policy: SystemPolicy = Nested,
         "assistant_policy" => assistant_policy: AssistantPolicy = Nested,
-        "tool_policy" => tool_policy: ToolPolicy = Nested,
+        "tool_policy" => tool_policy: ToolTurnPolicy = Nested,
         "skill_policy" => skill_policy: SkillPolicy = Nested,
-        "vision_start" => vision_start: String = Text(""),
-        "vision_end" => vision_end: String = Text(""),
+        "vision_start" => vision_start: String = PlainText(""),
+        "vision_end" => vision_end: String = PlainText(""),
         "image_token" => image_token: Option<String> = OptionalText,
         "video_token" => video_token: Option<String> = OptionalText,
         "vision_rule" => vision_rule: Option<Value> = CheckedVisionRule,

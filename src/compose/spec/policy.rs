@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::calls::CallPolicy;
 use super::formatter::{Formatter, FormatterCodec};
-use super::members::{Codec, Flag, Flattened, OneOf, Text, members};
+use super::members::{Codec, Flag, Flattened, OneOf, PlainText, members};
 use super::processor::{Processor, ProcessorTarget};
 use super::reader::SpecReader;
 use super::reasoning::ReasoningPolicy;
@@ -52,7 +52,7 @@ members! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct GlobalPolicy {
         /// Before everything.
-        "prefix" => prefix: String = Text(""),
+        "prefix" => prefix: String = PlainText(""),
     }
 }
 
@@ -74,7 +74,7 @@ members! {
         "empty_message" => empty_message_is_none: bool =
             OneOf(&[("as_given", false), ("as_none", true)]),
         /// The format of `{date}`.
-        "date_format" => date_format: String = Text(DATE_FORMAT),
+        "date_format" => date_format: String = PlainText(DATE_FORMAT),
         "content_processor" => processor: Option<Processor> = ProcessorTarget::System,
     }
 }
@@ -85,7 +85,7 @@ members! {
     pub(crate) struct AssistantPolicy {
         "content_processor" => processor: Option<Processor> = ProcessorTarget::Assistant,
         /// The content of an answer whose content is null.
-        "null_content" => null_content: String = Text(""),
+        "null_content" => null_content: String = PlainText(""),
         "" => reasoning: ReasoningPolicy = Flattened,
     }
 }
@@ -93,7 +93,7 @@ members! {
 members! {
     /// `tool_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub(crate) struct ToolPolicy {
+    pub(crate) struct ToolTurnPolicy {
         "placement" => placement: Placement = OneOf(&PLACEMENTS),
         /// An empty list of tools is written like a list with tools.
         "empty_list" => empty_list_as_tools: bool =
@@ -105,7 +105,7 @@ members! {
     }
 }
 
-impl ToolPolicy {
+impl ToolTurnPolicy {
     /// The Jinja condition that there are tools.
     pub(crate) fn has_tools(&self) -> &'static str {
         if self.empty_list_as_tools { "(tools is defined and tools is not none)" } else { "tools" }
@@ -118,7 +118,7 @@ members! {
     pub(crate) struct SkillPolicy {
         /// The template of a skill, if the spec has none. `ComponentSpec::read` moves it there.
         "single_skill_template" => row: Option<SlotPattern> = Slots::Any,
-        "joiner" => joiner: String = Text(SKILL_JOINER),
+        "joiner" => joiner: String = PlainText(SKILL_JOINER),
         "content_processor" => content_processor: () = Reserved,
     }
 }

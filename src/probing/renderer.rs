@@ -3,8 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use serde_json::json;
-
 use super::Probe;
 
 /// Prompts by conversation, failures included.
@@ -26,8 +24,8 @@ impl<E: Clone> RenderCache<E> {
         let Probe { messages, tools, skills, kwargs, add_generation_prompt, later } = &probe;
         // `null` tools are not the same as no tools.
         let defined = tools.is_some();
-        let key = json!([messages, tools, defined, skills, kwargs, add_generation_prompt, later]);
-        let key = key.to_string();
+        let key = (messages, tools, defined, skills, kwargs, add_generation_prompt, later);
+        let key = serde_json::to_string(&key).expect("JSON is written without errors");
         if let Some(known) = self.0.borrow().get(&key) {
             return known.clone();
         }
@@ -83,6 +81,8 @@ impl<'a> ProbeRenderer<'a> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+
+    use serde_json::json;
 
     use super::*;
 

@@ -25,8 +25,24 @@ fn main() {
         println!("cargo:rustc-cfg=llb_cpu_baseline");
     }
 
+    #[cfg(feature = "engine")]
+    shim();
     #[cfg(feature = "header")]
     header();
+}
+
+/// Compiles the C++ that catches llama.cpp's exceptions. llama-cpp-sys-2 links the C++ library.
+#[cfg(feature = "engine")]
+fn shim() {
+    const SOURCE: &str = "src/llama/shim.cpp";
+    println!("cargo:rerun-if-changed={SOURCE}");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .cpp_link_stdlib(None)
+        .flag_if_supported("-fvisibility=hidden")
+        .file(SOURCE)
+        .compile("llb_shim");
 }
 
 /// Writes the header to `LLB_HEADER`, or to include/llb.h. Only src/ffi is parsed; its files are in

@@ -75,7 +75,7 @@ impl ActiveJob {
         if let Some(constraint) = &mut self.job.constraint {
             constraint.accept(token)?;
         }
-        self.sampler.accept(token);
+        self.sampler.accept(token)?;
         let logprobs = self.job.logprobs.map(|n_top| SampledLogprobs::of(logits, token, n_top));
         Ok(ChosenToken { token, logprobs })
     }
@@ -192,7 +192,7 @@ fn draw_among(
     logits: &[f32],
     mask: Option<&TokenMask>,
 ) -> Result<TokenId> {
-    sampler.draw(logits, mask).ok_or_else(|| {
+    sampler.draw(logits, mask)?.ok_or_else(|| {
         let whose = if mask.is_some() {
             "no token that the grammar allows has a probability"
         } else {
@@ -270,17 +270,19 @@ mod tests {
     }
 
     impl Sampler for MaskWatcher {
-        fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
+        fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Option<TokenId>> {
             self.masked.fetch_or(mask.is_some(), Ordering::Relaxed);
             let allowed = |token: &usize| {
                 mask.is_none_or(|mask| mask.get(*token)) && logits[*token] > f32::NEG_INFINITY
             };
             let best =
                 (0..logits.len()).filter(allowed).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-            best.map(|token| token as TokenId)
+            Ok(best.map(|token| token as TokenId))
         }
 
-        fn accept(&mut self, _: TokenId) {}
+        fn accept(&mut self, _: TokenId) -> Result<()> {
+            Ok(())
+        }
     }
 
     fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<JobUpdate>) {

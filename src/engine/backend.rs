@@ -93,10 +93,10 @@ pub trait Backend {
 pub trait Sampler {
     /// Draws a token that `mask` allows, by logits for the whole vocabulary. `None` if no such
     /// token has a probability. Changes no state but that of the random generator.
-    fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId>;
+    fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Option<TokenId>>;
 
     /// Counts a token of the reply for penalties.
-    fn accept(&mut self, token: TokenId);
+    fn accept(&mut self, token: TokenId) -> Result<()>;
 }
 
 /// The vocabulary. It is immutable and may be used from any thread.

@@ -7,11 +7,11 @@ use std::sync::{Arc, Once};
 
 use llama_cpp_sys_2 as sys;
 
-use super::abort;
-use super::exit::{self, CallGuard};
+use super::exit;
 use super::lora::Adapter;
 use super::model::Model;
 use super::sampler::LlamaSampler;
+use super::shim;
 use crate::api::{CacheType, FlashAttention, Sampling};
 use crate::engine::{self, Backend, BatchEntry, Decoded, Sampler, TokenId};
 use crate::error::{Code, Error, Result};
@@ -74,19 +74,15 @@ impl LlamaContext {
         // SAFETY: the model is alive and kept alive by this struct; the box is on the heap and
         // lives as long as the context.
         let context =
-            abort::guard(|| unsafe { abort::calls::llama_init_from_model(model.as_ptr(), params) });
-        let failed = |reason: &str| {
-            Error::new(
-                Code::InferenceFailed,
-                format!("llama.cpp could not create a context with these options{reason}"),
-            )
-        };
-        let context = context.map_err(|aborted| {
+            shim::guard(|| unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) });
+        let refused = "llama.cpp could not create a context with these options";
+        let context = context.map_err(|failed| {
             // The partly created context may refer to both.
             std::mem::forget((Arc::clone(&model), std::mem::take(&mut check)));
-            failed(&format!(": {}", aborted.0))
+            failed.error(Code::InferenceFailed, refused)
         })?;
-        let context = NonNull::new(context).ok_or_else(|| failed(""))?;
+        let context =
+            NonNull::new(context).ok_or_else(|| Error::new(Code::InferenceFailed, refused))?;
         // SAFETY: the model is alive.
         let n_vocab = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         // SAFETY: the context is alive.
@@ -95,9 +91,9 @@ impl LlamaContext {
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
-        let made = LlamaContext {
+        let mut made = LlamaContext {
             context,
-            threads: Threads::new(options.n_threads),
+            threads: Threads::none(),
             batch: Batch::new(n_batch),
             check,
             n_ctx,
@@ -108,7 +104,7 @@ impl LlamaContext {
             adapters: Vec::new(),
             model,
         };
-        made.threads.attach(made.context);
+        made.threads = Threads::new(options.n_threads, made.context)?;
         Ok(made)
     }
 
@@ -119,8 +115,8 @@ impl LlamaContext {
         let mut raw: Vec<_> = self.adapters.iter().map(Adapter::as_ptr).collect();
         let (n, raw, scales) = (raw.len(), raw.as_mut_ptr(), scales.as_mut_ptr());
         // SAFETY: context and adapters are alive, and both arrays have `n` elements.
-        let set = abort::guard(|| unsafe {
-            abort::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales)
+        let set = shim::guard(|| unsafe {
+            shim::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales)
         });
         if !matches!(set, Ok(0)) {
             self.broken = true;
@@ -142,7 +138,10 @@ impl LlamaContext {
     fn last_position(&self, sequence: usize) -> Option<usize> {
         let memory = self.memory()?;
         // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
-        usize::try_from(unsafe { sys::llama_memory_seq_pos_max(memory, sequence as i32) }).ok()
+        let last = shim::guard(|| unsafe {
+            shim::calls::llama_memory_seq_pos_max(memory, sequence as i32)
+        });
+        usize::try_from(last.ok()?).ok()
     }
 
     /// The fewest tokens that a sequence can be cut to without losing what the next token attends
@@ -155,8 +154,10 @@ impl LlamaContext {
             return 1;
         }
         // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
-        let first =
-            unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) }.max(0) as usize;
+        let first = shim::guard(|| unsafe {
+            shim::calls::llama_memory_seq_pos_min(memory, sequence as i32)
+        });
+        let first = first.unwrap_or(-1).max(0) as usize;
         // The token at position p attends to positions from p - window + 1.
         if first == 0 { 1 } else { first + window - 1 }
     }
@@ -164,7 +165,10 @@ impl LlamaContext {
     fn row(&self, row: usize) -> Option<&[f32]> {
         // SAFETY: the context is alive; the scheduler requests only rows of the last batch that
         // have logits.
-        let logits = unsafe { sys::llama_get_logits_ith(self.context.as_ptr(), row as i32) };
+        let logits = shim::guard(|| unsafe {
+            shim::calls::llama_get_logits_ith(self.context.as_ptr(), row as i32)
+        });
+        let logits = logits.ok()?;
         if logits.is_null() {
             return None;
         }
@@ -209,11 +213,11 @@ impl Backend for LlamaContext {
             Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
         // SAFETY: the context is alive and the batch holds valid pointers for its number of tokens.
         let status =
-            abort::guard(|| unsafe { abort::calls::llama_decode(self.context.as_ptr(), raw) });
+            shim::guard(|| unsafe { shim::calls::llama_decode(self.context.as_ptr(), raw) });
         *self.check = None;
-        let status = status.map_err(|aborted| {
+        let status = status.map_err(|failed| {
             self.broken = true;
-            Error::new(Code::InferenceFailed, format!("llama.cpp could not decode: {}", aborted.0))
+            failed.error(Code::InferenceFailed, "llama.cpp could not decode")
         })?;
         static DECODED: Once = Once::new();
         DECODED.call_once(exit::register);
@@ -235,8 +239,8 @@ impl Backend for LlamaContext {
         }
         // SAFETY: the memory belongs to the context; an absent sequence or position is reported,
         // not asserted.
-        let removed = abort::guard(|| unsafe {
-            abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1)
+        let removed = shim::guard(|| unsafe {
+            shim::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1)
         });
         let Ok(removed) = removed else {
             self.broken = true;
@@ -267,8 +271,8 @@ impl Backend for LlamaContext {
         let (from, sequence) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
         // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max. With a
         // unified cache this assigns the cells to both sequences.
-        let copied = abort::guard(|| unsafe {
-            abort::calls::llama_memory_seq_cp(memory, from, sequence, start, end)
+        let copied = shim::guard(|| unsafe {
+            shim::calls::llama_memory_seq_cp(memory, from, sequence, start, end)
         });
         if copied.is_err() {
             self.broken = true;
@@ -283,29 +287,26 @@ impl Backend for LlamaContext {
     }
 
     fn save(&self, sequence: usize) -> Result<Vec<u8>> {
-        let failed = |why: &str| {
-            Error::new(
-                Code::InferenceFailed,
-                format!("llama.cpp could not save the sequence: {why}"),
-            )
-        };
+        let what = "llama.cpp could not save the sequence";
         let (context, sequence) = (self.context.as_ptr(), sequence as i32);
         // SAFETY: the context is alive and only read.
         let size =
-            abort::guard(|| unsafe { abort::calls::llama_state_seq_get_size(context, sequence) });
-        let size = size.map_err(|aborted| failed(&aborted.0))?;
+            shim::guard(|| unsafe { shim::calls::llama_state_seq_get_size(context, sequence) });
+        let size = size.map_err(|failed| failed.error(Code::InferenceFailed, what))?;
         let mut data = Vec::new();
         data.try_reserve_exact(size)
             .map_err(|error| Error::new(Code::OutOfMemory, error.to_string()).caused_by(error))?;
         data.resize(size, 0);
         // SAFETY: the context is alive, and the buffer is valid for its length.
-        let written = abort::guard(|| unsafe {
-            abort::calls::llama_state_seq_get_data(context, data.as_mut_ptr(), size, sequence)
+        let written = shim::guard(|| unsafe {
+            shim::calls::llama_state_seq_get_data(context, data.as_mut_ptr(), size, sequence)
         });
         match written {
             Ok(written) if written == size && size > 0 => Ok(data),
-            Ok(written) => Err(failed(&format!("{written} of {size} bytes"))),
-            Err(aborted) => Err(failed(&aborted.0)),
+            Ok(written) => {
+                Err(Error::new(Code::InferenceFailed, format!("{what}: {written} of {size} bytes")))
+            }
+            Err(failed) => Err(failed.error(Code::InferenceFailed, what)),
         }
     }
 
@@ -313,8 +314,8 @@ impl Backend for LlamaContext {
         let context = self.context.as_ptr();
         // SAFETY: the context is alive, and the data is valid for its length, which llama.cpp
         // checks.
-        let read = abort::guard(|| unsafe {
-            abort::calls::llama_state_seq_set_data(
+        let read = shim::guard(|| unsafe {
+            shim::calls::llama_state_seq_set_data(
                 context,
                 data.as_ptr(),
                 data.len(),
@@ -356,10 +357,9 @@ impl Drop for LlamaContext {
             ));
             return;
         }
-        let _inside = CallGuard::enter();
         // SAFETY: created by llama_init_from_model, freed once; thread pool, adapters and model are
         // freed after it.
-        unsafe { sys::llama_free(self.context.as_ptr()) };
+        shim::free(|| unsafe { shim::calls::llama_free(self.context.as_ptr()) });
     }
 }
 
@@ -380,7 +380,7 @@ unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
     // SAFETY: `data` is the context's check box, which outlives the context and does not change
     // during a decode.
     let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
-    exit::is_exiting() || check.is_some_and(|check| check())
+    shim::callback(true, || exit::is_exiting() || check.is_some_and(|check| check()))
 }
 
 /// A thread pool that lives as long as the context. Without it llama.cpp starts threads for every
@@ -390,19 +390,27 @@ struct Threads {
 }
 
 impl Threads {
-    fn new(n_threads: u32) -> Self {
+    fn none() -> Self {
+        Threads { pool: None }
+    }
+
+    /// The pool of a context, which must be freed before it.
+    fn new(n_threads: u32, context: NonNull<sys::llama_context>) -> Result<Self> {
+        let what = "llama.cpp could not start its threads";
         // SAFETY: takes and returns plain data.
         let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
         // SAFETY: the parameters are read during the call only.
-        let pool = NonNull::new(unsafe { sys::ggml_threadpool_new(&raw mut params) });
-        Threads { pool }
-    }
-
-    fn attach(&self, context: NonNull<sys::llama_context>) {
-        if let Some(pool) = self.pool {
-            // SAFETY: context and pool are alive, and the pool is freed after the context.
-            unsafe { sys::llama_attach_threadpool(context.as_ptr(), pool.as_ptr(), pool.as_ptr()) };
-        }
+        let pool = shim::guard(|| unsafe { shim::calls::ggml_threadpool_new(&raw mut params) });
+        let pool = pool.map_err(|failed| failed.error(Code::OutOfMemory, what))?;
+        let pool = NonNull::new(pool).ok_or_else(|| Error::new(Code::OutOfMemory, what))?;
+        let threads = Threads { pool: Some(pool) };
+        // SAFETY: context and pool are alive, and the pool is freed after the context.
+        let attached = shim::guard(|| unsafe {
+            let (context, pool) = (context.as_ptr(), pool.as_ptr());
+            shim::calls::llama_attach_threadpool(context, pool, pool)
+        });
+        attached.map_err(|failed| failed.error(Code::InferenceFailed, what))?;
+        Ok(threads)
     }
 }
 
@@ -410,7 +418,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(pool) = self.pool {
             // SAFETY: created by ggml_threadpool_new, freed once, after the context that used it.
-            unsafe { sys::ggml_threadpool_free(pool.as_ptr()) };
+            shim::free(|| unsafe { shim::calls::ggml_threadpool_free(pool.as_ptr()) });
         }
     }
 }

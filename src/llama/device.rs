@@ -8,6 +8,7 @@ use llama_cpp_sys_2 as sys;
 use super::fit::{Device, MemoryNeeds};
 use super::log::LogQueue;
 use super::model::{self, ModelOptions};
+use super::shim;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 
@@ -84,7 +85,12 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the device is from the registry, whose entries live as long as the process; both
     // numbers are written during the call.
-    unsafe { sys::ggml_backend_dev_memory(device, &raw mut free, &raw mut total) };
+    let measured = shim::guard(|| unsafe {
+        shim::calls::ggml_backend_dev_memory(device, &raw mut free, &raw mut total)
+    });
+    if measured.is_err() {
+        (free, total) = (0, 0);
+    }
     // SAFETY: as above.
     let name = unsafe { sys::ggml_backend_dev_name(device) };
     let name = if name.is_null() {
@@ -101,9 +107,12 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
 /// (llama.cpp, `llama_prepare_model_devices`).
 fn raw() -> Vec<sys::ggml_backend_dev_t> {
     // SAFETY: `start_backend` has filled the registry; the call only reads it.
-    let count = unsafe { sys::ggml_backend_dev_count() };
-    // SAFETY: as above; the index is below the count.
-    let all: Vec<_> = (0..count).map(|index| unsafe { sys::ggml_backend_dev_get(index) }).collect();
+    let count = shim::guard(|| unsafe { shim::calls::ggml_backend_dev_count() }).unwrap_or(0);
+    let get = |index| {
+        // SAFETY: as above; the index is below the count.
+        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get(index) }).ok()
+    };
+    let all: Vec<_> = (0..count).filter_map(get).collect();
     // SAFETY: the device is from the registry.
     let kind = |device: &sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_type(*device) };
     let of = |wanted| all.iter().copied().filter(move |device| kind(device) == wanted);
@@ -134,8 +143,9 @@ fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
     // SAFETY: a plain struct of numbers and pointers; zeros are valid values.
     let mut props: sys::ggml_backend_dev_props = unsafe { std::mem::zeroed() };
     // SAFETY: the device is from the registry; the struct is written during the call.
-    unsafe { sys::ggml_backend_dev_get_props(device, &raw mut props) };
-    if props.device_id.is_null() {
+    let read =
+        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get_props(device, &raw mut props) });
+    if read.is_err() || props.device_id.is_null() {
         return None;
     }
     // SAFETY: a NUL-terminated text that lives as long as the device.

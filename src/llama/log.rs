@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use llama_cpp_sys_2 as sys;
 
+use super::shim;
 use crate::api::LogLevel;
 
 /// Lines kept until a caller fetches them. The oldest are dropped.
@@ -74,7 +75,12 @@ unsafe extern "C" fn on_log(
         return;
     }
     // SAFETY: llama.cpp passes a NUL-terminated string that lives during the call.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let text = unsafe { CStr::from_ptr(text) };
+    shim::callback((), || take_line(level, text));
+}
+
+fn take_line(level: sys::ggml_log_level, text: &CStr) {
+    let text = text.to_string_lossy();
     let text = text.trim_end();
     if text.is_empty() {
         return;

@@ -10,9 +10,8 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
-use super::abort;
-use super::exit::CallGuard;
 use super::model::Model;
+use super::shim;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{GgufValue, ModelHeader, ValueType};
 
@@ -32,12 +31,10 @@ impl Adapter {
         let c_path = CString::new(path)
             .map_err(|error| Error::new(Code::InvalidRequest, error.to_string()))?;
         // SAFETY: the model is alive and used by this thread alone; the path is NUL-terminated.
-        let raw = abort::guard(|| unsafe {
-            abort::calls::llama_adapter_lora_init(model.as_ptr(), c_path.as_ptr())
+        let raw = shim::guard(|| unsafe {
+            shim::calls::llama_adapter_lora_init(model.as_ptr(), c_path.as_ptr())
         });
-        let raw = raw.map_err(|aborted| {
-            Error::new(Code::InvalidRequest, format!("{path}: {}", aborted.0))
-        })?;
+        let raw = raw.map_err(|failed| failed.error(Code::InvalidRequest, path))?;
         let raw = NonNull::new(raw);
         raw.map(|raw| Adapter { raw }).ok_or_else(|| {
             Error::new(Code::InvalidRequest, format!("{path}: llama.cpp rejected the adapter"))
@@ -51,10 +48,9 @@ impl Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        let _inside = CallGuard::enter();
         // SAFETY: created by llama_adapter_lora_init, freed once, before its model and after the
         // last decode with it.
-        unsafe { sys::llama_adapter_lora_free(self.raw.as_ptr()) };
+        shim::free(|| unsafe { shim::calls::llama_adapter_lora_free(self.raw.as_ptr()) });
     }
 }
 

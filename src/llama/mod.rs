@@ -4,7 +4,6 @@
 //! process and must be checked before the call.
 #![allow(unsafe_code, reason = "the one module that calls C")]
 
-mod abort;
 mod context;
 mod cpu;
 mod device;
@@ -17,6 +16,7 @@ mod memory;
 mod model;
 mod model_cache;
 mod sampler;
+mod shim;
 mod state_file;
 mod vocab;
 

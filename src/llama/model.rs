@@ -6,8 +6,7 @@ use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
 
-use super::exit::CallGuard;
-use super::{abort, exit, log};
+use super::{exit, log, shim};
 use crate::error::{Code, Error, Result};
 
 /// The load options of a model file.
@@ -51,14 +50,11 @@ impl Model {
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
         // SAFETY: the path is NUL-terminated; the closure outlives the call, and only the call uses
         // it.
-        let raw = abort::guard(|| unsafe {
-            abort::calls::llama_model_load_from_file(path.as_ptr(), params)
+        let raw = shim::guard(|| unsafe {
+            shim::calls::llama_model_load_from_file(path.as_ptr(), params)
         });
-        let raw = raw.map_err(|aborted| {
-            Error::new(
-                Code::ModelInvalid,
-                format!("llama.cpp could not load the model: {}", aborted.0),
-            )
+        let raw = raw.map_err(|failed| {
+            failed.error(Code::ModelInvalid, "llama.cpp could not load the model")
         })?;
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))?;
@@ -120,10 +116,9 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        let _inside = CallGuard::enter();
         // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold
         // an Arc of this model.
-        unsafe { sys::llama_model_free(self.raw.as_ptr()) };
+        shim::free(|| unsafe { shim::calls::llama_model_free(self.raw.as_ptr()) });
     }
 }
 
@@ -132,14 +127,16 @@ pub(crate) fn start_backend() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         log::install();
-        // SAFETY: once per process, before any other call.
-        unsafe { sys::llama_backend_init() };
+        // SAFETY: once per process, before any other call. A failure shows in the calls that follow.
+        let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
     });
 }
 
 unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool {
     // SAFETY: `load` passes a pointer to its closure, which lives until the load returns.
     let on_progress = unsafe { &mut *user_data.cast::<&mut dyn FnMut(f32)>() };
-    on_progress(done);
-    !exit::is_exiting()
+    shim::callback(false, || {
+        on_progress(done);
+        !exit::is_exiting()
+    })
 }

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
+use super::shim::{self, CallFailed, calls};
 use crate::api::{PENALTY_WINDOW, Sampling};
 use crate::engine::{Sampler, TokenId, TokenMask};
 use crate::error::{Code, Error, Result};
@@ -31,8 +32,7 @@ impl LlamaSampler {
         // SAFETY: takes and returns plain data.
         let params = unsafe { sys::llama_sampler_chain_default_params() };
         // SAFETY: the parameters are llama.cpp's own.
-        let chain =
-            NonNull::new(unsafe { sys::llama_sampler_chain_init(params) }).ok_or_else(no_memory)?;
+        let chain = made(|| unsafe { calls::llama_sampler_chain_init(params) })?;
         let greedy = sampling.temperature <= 0.0
             && sampling.logit_bias.is_empty()
             && !sampling.has_penalties();
@@ -40,23 +40,75 @@ impl LlamaSampler {
         suppressed.sort_unstable();
         let greedy = greedy && suppressed.is_empty();
         let mut sampler = LlamaSampler { chain, candidates: Vec::new(), greedy, suppressed };
-        for part in parts(sampling, n_vocab) {
-            let part = NonNull::new(part).ok_or_else(no_memory)?;
-            // SAFETY: chain and part are alive; the chain owns the part from here on.
-            unsafe { sys::llama_sampler_chain_add(sampler.chain.as_ptr(), part.as_ptr()) };
-        }
+        sampler.add_parts(sampling, n_vocab)?;
         for &token in recent {
-            sampler.remember(token);
+            sampler.remember(token)?;
         }
         Ok(sampler)
     }
 
-    fn remember(&mut self, token: TokenId) {
-        // SAFETY: the chain is alive.
-        unsafe { sys::llama_sampler_accept(self.chain.as_ptr(), token) };
+    fn add_parts(&mut self, sampling: &Sampling, n_vocab: i32) -> Result<()> {
+        if !sampling.logit_bias.is_empty() {
+            let known = sampling.logit_bias.iter().filter(|(token, _)| *token < n_vocab);
+            let biases: Vec<_> =
+                known.map(|&(token, bias)| sys::llama_logit_bias { token, bias }).collect();
+            let (count, biases) = (biases.len() as i32, biases.as_ptr());
+            // SAFETY: the biases are valid for their length and are copied.
+            self.add(|| unsafe { calls::llama_sampler_init_logit_bias(n_vocab, count, biases) })?;
+        }
+        if sampling.has_penalties() {
+            let (window, repeat) = (PENALTY_WINDOW as i32, sampling.repeat_penalty);
+            let (frequency, presence) = (sampling.frequency_penalty, sampling.presence_penalty);
+            // SAFETY: plain numbers, whose ranges were checked with the request.
+            self.add(|| unsafe {
+                calls::llama_sampler_init_penalties(n_vocab, window, repeat, frequency, presence)
+            })?;
+        }
+        if sampling.temperature <= 0.0 {
+            // SAFETY: takes nothing.
+            return self.add(|| unsafe { calls::llama_sampler_init_greedy() });
+        }
+        if sampling.top_k > 0 {
+            // SAFETY: a plain number.
+            self.add(|| unsafe { calls::llama_sampler_init_top_k(sampling.top_k) })?;
+        }
+        if sampling.typical_p < 1.0 {
+            // SAFETY: plain numbers.
+            self.add(|| unsafe { calls::llama_sampler_init_typical(sampling.typical_p, 1) })?;
+        }
+        if sampling.top_p < 1.0 {
+            // SAFETY: plain numbers.
+            self.add(|| unsafe { calls::llama_sampler_init_top_p(sampling.top_p, 1) })?;
+        }
+        if sampling.min_p > 0.0 {
+            // SAFETY: plain numbers.
+            self.add(|| unsafe { calls::llama_sampler_init_min_p(sampling.min_p, 1) })?;
+        }
+        // SAFETY: a plain number.
+        self.add(|| unsafe { calls::llama_sampler_init_temp(sampling.temperature) })?;
+        // llama.cpp reads the highest number as "random". A request with that seed wants repeatable
+        // draws.
+        let seed = sampling.seed.map_or(u32::MAX, |seed| seed.min(u32::MAX - 1));
+        // SAFETY: a plain number.
+        self.add(|| unsafe { calls::llama_sampler_init_dist(seed) })
     }
 
-    fn apply(&mut self) -> Option<TokenId> {
+    /// Adds the sampler that `init` creates to the end of the chain.
+    fn add(&mut self, init: impl FnOnce() -> *mut sys::llama_sampler) -> Result<()> {
+        let (chain, part) = (self.chain.as_ptr(), made(init)?.as_ptr());
+        // SAFETY: chain and part are alive; the chain owns the part from here on.
+        let added = shim::guard(|| unsafe { calls::llama_sampler_chain_add(chain, part) });
+        added.map_err(not_made)
+    }
+
+    fn remember(&mut self, token: TokenId) -> Result<()> {
+        // SAFETY: the chain is alive.
+        let accepted =
+            shim::guard(|| unsafe { calls::llama_sampler_accept(self.chain.as_ptr(), token) });
+        accepted.map_err(not_sampled)
+    }
+
+    fn apply(&mut self) -> Result<Option<TokenId>> {
         let mut array = sys::llama_token_data_array {
             data: self.candidates.as_mut_ptr(),
             size: self.candidates.len(),
@@ -65,79 +117,38 @@ impl LlamaSampler {
         };
         // SAFETY: chain and array are alive; samplers reorder and shrink the array, but never grow
         // it.
-        unsafe { sys::llama_sampler_apply(self.chain.as_ptr(), &raw mut array) };
-        let selected = usize::try_from(array.selected).ok().filter(|index| *index < array.size)?;
+        let applied = shim::guard(|| unsafe {
+            calls::llama_sampler_apply(self.chain.as_ptr(), &raw mut array)
+        });
+        applied.map_err(not_sampled)?;
+        let selected = usize::try_from(array.selected).ok().filter(|index| *index < array.size);
+        let Some(selected) = selected else { return Ok(None) };
         // SAFETY: a sampler may point `data` to memory of the chain; it holds `size` elements and
         // is alive either way.
         let candidates = unsafe { std::slice::from_raw_parts(array.data, array.size) };
-        Some(candidates[selected].id)
+        Ok(Some(candidates[selected].id))
     }
 }
 
-fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
-    let mut parts = Vec::new();
-    if !sampling.logit_bias.is_empty() {
-        let known = sampling.logit_bias.iter().filter(|(token, _)| *token < n_vocab);
-        let biases: Vec<_> =
-            known.map(|&(token, bias)| sys::llama_logit_bias { token, bias }).collect();
-        // SAFETY: the biases are valid for their length and are copied.
-        parts.push(unsafe {
-            sys::llama_sampler_init_logit_bias(n_vocab, biases.len() as i32, biases.as_ptr())
-        });
-    }
-    if sampling.has_penalties() {
-        let (repeat, frequency, presence) =
-            (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty);
-        // SAFETY: plain numbers, whose ranges were checked with the request.
-        parts.push(unsafe {
-            sys::llama_sampler_init_penalties(
-                n_vocab,
-                PENALTY_WINDOW as i32,
-                repeat,
-                frequency,
-                presence,
-            )
-        });
-    }
-    if sampling.temperature <= 0.0 {
-        // SAFETY: takes nothing.
-        parts.push(unsafe { sys::llama_sampler_init_greedy() });
-        return parts;
-    }
-    if sampling.top_k > 0 {
-        // SAFETY: a plain number.
-        parts.push(unsafe { sys::llama_sampler_init_top_k(sampling.top_k) });
-    }
-    if sampling.typical_p < 1.0 {
-        // SAFETY: plain numbers.
-        parts.push(unsafe { sys::llama_sampler_init_typical(sampling.typical_p, 1) });
-    }
-    if sampling.top_p < 1.0 {
-        // SAFETY: plain numbers.
-        parts.push(unsafe { sys::llama_sampler_init_top_p(sampling.top_p, 1) });
-    }
-    if sampling.min_p > 0.0 {
-        // SAFETY: plain numbers.
-        parts.push(unsafe { sys::llama_sampler_init_min_p(sampling.min_p, 1) });
-    }
-    // SAFETY: a plain number.
-    parts.push(unsafe { sys::llama_sampler_init_temp(sampling.temperature) });
-    // llama.cpp reads the highest number as "random". A request with that seed wants repeatable
-    // draws.
-    let seed = sampling.seed.map_or(u32::MAX, |seed| seed.min(u32::MAX - 1));
-    // SAFETY: a plain number.
-    parts.push(unsafe { sys::llama_sampler_init_dist(seed) });
-    parts
+/// The sampler that `init` creates.
+fn made(init: impl FnOnce() -> *mut sys::llama_sampler) -> Result<NonNull<sys::llama_sampler>> {
+    let raw = shim::guard(init).map_err(not_made)?;
+    NonNull::new(raw)
+        .ok_or_else(|| Error::new(Code::OutOfMemory, "llama.cpp could not create a sampler"))
 }
 
-fn no_memory() -> Error {
-    Error::new(Code::OutOfMemory, "llama.cpp could not create a sampler")
+fn not_made(failed: CallFailed) -> Error {
+    failed.error(Code::InferenceFailed, "llama.cpp could not create a sampler")
+}
+
+fn not_sampled(failed: CallFailed) -> Error {
+    failed.error(Code::InferenceFailed, "llama.cpp could not sample a token")
 }
 
 impl Sampler for LlamaSampler {
-    fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
+    fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Option<TokenId>> {
         if self.greedy {
-            return likeliest(logits, mask);
+            return Ok(likeliest(logits, mask));
         }
         let allowed = |token: usize| mask.is_none_or(|mask| mask.get(token));
         // Tokens without a probability and NaN are not candidates.
@@ -156,15 +167,13 @@ impl Sampler for LlamaSampler {
                 .retain(|candidate| self.suppressed.binary_search(&candidate.id).is_err());
         }
         if self.candidates.is_empty() {
-            return None;
+            return Ok(None);
         }
-        self.apply().or_else(|| likeliest(logits, mask))
+        Ok(self.apply()?.or_else(|| likeliest(logits, mask)))
     }
 
-    fn accept(&mut self, token: TokenId) {
-        if !self.greedy {
-            self.remember(token);
-        }
+    fn accept(&mut self, token: TokenId) -> Result<()> {
+        if self.greedy { Ok(()) } else { self.remember(token) }
     }
 }
 
@@ -190,7 +199,7 @@ fn likeliest(logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
 impl Drop for LlamaSampler {
     fn drop(&mut self) {
         // SAFETY: created by llama_sampler_chain_init, freed once; the chain frees its parts.
-        unsafe { sys::llama_sampler_free(self.chain.as_ptr()) };
+        shim::free(|| unsafe { calls::llama_sampler_free(self.chain.as_ptr()) });
     }
 }
 
@@ -224,7 +233,9 @@ mod tests {
     }
 
     fn draws(mut sampler: LlamaSampler, logits: &[f32], count: usize) -> Vec<TokenId> {
-        (0..count).map(|_| sampler.draw(logits, None).expect("a token")).collect()
+        (0..count)
+            .map(|_| sampler.draw(logits, None).expect("no fault").expect("a token"))
+            .collect()
     }
 
     /// Checks which tokens are left. 2000 draws from five tokens miss one only with negligible
@@ -330,7 +341,7 @@ mod tests {
             );
             // The same if the tokens arrive during generation.
             let mut accepted = sampler(members, &[]);
-            recent.iter().for_each(|token| accepted.accept(*token));
+            recent.iter().for_each(|token| accepted.accept(*token).expect("no fault"));
             assert_eq!(draws(accepted, &logits, 1), [expected]);
         }
     }
@@ -374,7 +385,7 @@ mod tests {
             json!({ "seed": 1, "min_p": 1.0 }),
         ] {
             let mut sampler = sampler(members, &[]);
-            assert_eq!(sampler.draw(&logits(&ODDS), Some(&mask)), Some(0));
+            assert_eq!(sampler.draw(&logits(&ODDS), Some(&mask)).expect("no fault"), Some(0));
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as sys;
 
-use super::abort::{self, AssertionFailed};
 use super::model::Model;
+use super::shim;
 use crate::constraint::Vocabulary;
 use crate::engine::{SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
@@ -94,8 +94,8 @@ impl LlamaVocab {
         let mut tokens: Vec<TokenId> = vec![0; text.len() / 2 + 16];
         for _ in 0..2 {
             // SAFETY: text and tokens are valid for the given lengths, and the model is alive.
-            let count = abort::guard(|| unsafe {
-                abort::calls::llama_tokenize(
+            let count = shim::guard(|| unsafe {
+                shim::calls::llama_tokenize(
                     self.model.vocab(),
                     text.as_ptr().cast::<c_char>(),
                     length,
@@ -105,13 +105,9 @@ impl LlamaVocab {
                     parse_special,
                 )
             });
-            let failed = |aborted: AssertionFailed| {
-                Error::new(
-                    Code::InferenceFailed,
-                    format!("llama.cpp could not tokenize: {}", aborted.0),
-                )
-            };
-            let count = count.map_err(failed)?;
+            let count = count.map_err(|failed| {
+                failed.error(Code::InferenceFailed, "llama.cpp could not tokenize")
+            })?;
             match usize::try_from(count) {
                 Ok(count) => {
                     tokens.truncate(count);
@@ -174,9 +170,9 @@ impl Vocab for LlamaVocab {
         for _ in 0..2 {
             // SAFETY: the buffer is valid for its length, the id is inside the vocabulary, and the
             // model is alive.
-            let count = abort::guard(|| unsafe {
+            let count = shim::guard(|| unsafe {
                 let buffer = bytes.as_mut_ptr().cast::<c_char>();
-                abort::calls::llama_token_to_piece(
+                shim::calls::llama_token_to_piece(
                     self.model.vocab(),
                     token,
                     buffer,

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::abi::{Chat, ask, model_info, scripted_model};
+use crate::scripted::{Model, PLAIN_TEMPLATE};
 
 /// xorshift64: the same mutations in every run.
 pub struct Random(pub u64);
@@ -96,4 +97,22 @@ fn an_assertion_of_llama_cpp_is_an_error() {
         Chat::open(&scripted_model("text.gguf")).infer(&ask(json!({})))["finish_reason"],
         "stop"
     );
+}
+
+#[test]
+fn an_exception_of_llama_cpp_is_an_error() {
+    // A SentencePiece vocabulary without tokens for bytes: llama.cpp looks one up for a newline,
+    // which no token spells, and throws std::out_of_range.
+    let mut model = Model::new("no bytes", [b"ab", b"cd"], Some(PLAIN_TEMPLATE));
+    model.tokenizer = "llama";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("no_bytes.gguf");
+    std::fs::write(&path, model.to_bytes()).unwrap();
+    let chat = Chat::open_with(&json!({ "model": path, "tool_policy": "any" })).unwrap();
+    for _ in 0..3 {
+        let reply = chat.infer(&ask(json!({})));
+        assert_eq!(reply["error"]["code"], "INFERENCE_FAILED", "{reply}");
+        let message = reply["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("llama.cpp could not tokenize: "), "{message}");
+    }
 }

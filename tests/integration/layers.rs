@@ -101,3 +101,57 @@ fn unsafe_code_is_where_c_is() {
         assert!(inside || !allows, "{} allows unsafe code", file.display());
     }
 }
+
+/// llama.cpp's functions that only return a stored value or take a setting. They cannot throw.
+const WITHOUT_GUARD: [&str; 26] = [
+    "ggml_backend_dev_backend_reg",
+    "ggml_backend_dev_name",
+    "ggml_backend_dev_type",
+    "ggml_threadpool_params_default",
+    "llama_context_default_params",
+    "llama_get_memory",
+    "llama_log_set",
+    "llama_model_default_params",
+    "llama_model_get_vocab",
+    "llama_model_has_decoder",
+    "llama_model_is_hybrid",
+    "llama_model_is_recurrent",
+    "llama_model_n_swa",
+    "llama_n_batch",
+    "llama_n_ctx",
+    "llama_sampler_chain_default_params",
+    "llama_version",
+    "llama_vocab_bos",
+    "llama_vocab_eos",
+    "llama_vocab_get_add_bos",
+    "llama_vocab_get_attr",
+    "llama_vocab_get_suppress_tokens",
+    "llama_vocab_get_text",
+    "llama_vocab_is_eog",
+    "llama_vocab_n_tokens",
+    "llama_vocab_type",
+];
+
+#[test]
+fn other_calls_into_llama_cpp_are_guarded() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/llama"), &mut files);
+    let mut seen = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let calls = text.split("sys::").chain(text.split("llama_cpp_sys_2::")).filter_map(|rest| {
+            let (name, _) = rest.split_once('(')?;
+            let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            name.chars().all(is_name).then_some(name)
+        });
+        for name in calls.filter(|name| !name.is_empty()) {
+            assert!(
+                WITHOUT_GUARD.contains(&name),
+                "{}: call {name} through shim::guard",
+                file.display()
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen >= WITHOUT_GUARD.len(), "only {seen} calls were found");
+}

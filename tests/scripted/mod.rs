@@ -153,6 +153,9 @@ pub struct Model {
     pub tool_use_template: Option<String>,
     /// `llama.context_length`.
     pub n_ctx: u32,
+    /// `tokenizer.ggml.model`. Under a name other than `gpt2` the vocabulary stays as it is, and
+    /// lacks what such a tokenizer needs.
+    pub tokenizer: &'static str,
     /// The order of generated pieces, as indices into `pieces`. Other pieces are never generated.
     /// Two models with the same pieces have the same vocabulary, whatever their order.
     pub order: Vec<usize>,
@@ -178,6 +181,7 @@ impl Model {
             chat_template: chat_template.map(str::to_owned),
             tool_use_template: None,
             n_ctx: N_CTX,
+            tokenizer: "gpt2",
         }
     }
 
@@ -270,7 +274,7 @@ impl Model {
             .metadata("llama.rope.dimension_count", HEAD_LENGTH as u32)
             .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32);
         writer = vocabulary
-            .write(writer)
+            .write(writer, self.tokenizer)
             .metadata("tokenizer.ggml.padding_token_id", vocabulary.bos as u32);
         if let Some(template) = &self.chat_template {
             writer = writer.metadata("tokenizer.chat_template", template.as_str());
@@ -364,9 +368,9 @@ struct Vocabulary {
 
 impl Vocabulary {
     /// Adds the tokenizer to a model's metadata.
-    fn write(&self, writer: GgufWriter) -> GgufWriter {
+    fn write(&self, writer: GgufWriter, tokenizer: &str) -> GgufWriter {
         writer
-            .metadata("tokenizer.ggml.model", "gpt2")
+            .metadata("tokenizer.ggml.model", tokenizer)
             .metadata("tokenizer.ggml.pre", "gpt-2")
             .metadata("tokenizer.ggml.tokens", self.texts.clone())
             .metadata("tokenizer.ggml.token_type", self.types.clone())

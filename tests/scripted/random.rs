@@ -94,7 +94,7 @@ pub fn random(memory: Memory) -> Vec<u8> {
             .metadata(key("ssm.state_size"), N_STATE as u32)
             .metadata(key("ssm.time_step_rank"), N_RANK as u32);
     }
-    writer = vocabulary.write(writer).metadata("tokenizer.chat_template", PLAIN_TEMPLATE);
+    writer = vocabulary.write(writer, "gpt2").metadata("tokenizer.chat_template", PLAIN_TEMPLATE);
 
     let ones = |length: u64| vec![1.0_f32; length as usize];
     let mut output = vec![0.0; (n_vocab * N_EMBD) as usize];

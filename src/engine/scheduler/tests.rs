@@ -161,11 +161,13 @@ impl Backend for MemoryBackend {
 struct FirstBest;
 
 impl Sampler for FirstBest {
-    fn draw(&mut self, logits: &[f32], _: Option<&TokenMask>) -> Option<TokenId> {
-        logits.iter().position(|logit| *logit == 1.0).map(|token| token as TokenId)
+    fn draw(&mut self, logits: &[f32], _: Option<&TokenMask>) -> Result<Option<TokenId>> {
+        Ok(logits.iter().position(|logit| *logit == 1.0).map(|token| token as TokenId))
     }
 
-    fn accept(&mut self, _: TokenId) {}
+    fn accept(&mut self, _: TokenId) -> Result<()> {
+        Ok(())
+    }
 }
 
 struct ByteVocab(SpecialTokens);

@@ -1,0 +1,82 @@
+// Catches what llama.cpp throws. Rust cannot catch C++ exceptions.
+//
+// In: a Rust function that makes one call into llama.cpp. Out: a status, and the message of what
+// was thrown. The frames between here and llama.cpp's are Rust functions of the ABI "C-unwind",
+// which exceptions may pass. A failed assertion is an exception too: ggml calls `on_abort` before it
+// would end the process.
+//
+// ggml's functions are declared here: the crate that builds llama.cpp exports no headers.
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+extern "C" {
+typedef void (*ggml_abort_callback_t)(const char * message);
+ggml_abort_callback_t ggml_set_abort_callback(ggml_abort_callback_t callback);
+}
+
+namespace {
+
+// The number of calls of `llb_shim_call` that this thread is in.
+thread_local int depth = 0;
+
+struct Inside {
+    Inside() { ++depth; }
+    ~Inside() { --depth; }
+};
+
+struct AssertionFailed {
+    char message[512];
+};
+
+void copy(char * to, size_t size, const char * text) {
+    std::snprintf(to, size, "%s", text);
+}
+
+void on_abort(const char * message) {
+    if (depth == 0) {
+        return; // No one could catch it. ggml ends the process.
+    }
+    AssertionFailed failed;
+    copy(failed.message, sizeof(failed.message), message);
+    throw failed;
+}
+
+} // namespace
+
+extern "C" {
+
+// The same values are in shim.rs.
+enum { RETURNED = 0, ASSERTION_FAILED = 1, EXCEPTION = 2, OUT_OF_MEMORY = 3 };
+
+void llb_shim_install(void) {
+    ggml_set_abort_callback(on_abort);
+}
+
+bool llb_shim_is_inside(void) {
+    return depth > 0;
+}
+
+// Calls `call(data)`. Writes a NUL-terminated message if it throws.
+int llb_shim_call(void (*call)(void *), void * data, char * message, size_t size) {
+    const Inside inside;
+    try {
+        call(data);
+        return RETURNED;
+    } catch (const AssertionFailed & failed) {
+        copy(message, size, failed.message);
+        return ASSERTION_FAILED;
+    } catch (const std::bad_alloc &) {
+        copy(message, size, "out of memory");
+        return OUT_OF_MEMORY;
+    } catch (const std::exception & exception) {
+        copy(message, size, exception.what());
+        return EXCEPTION;
+    } catch (...) {
+        copy(message, size, "an unknown C++ exception");
+        return EXCEPTION;
+    }
+}
+
+} // extern "C"

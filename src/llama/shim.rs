@@ -1,0 +1,242 @@
+//! Calls into llama.cpp that may fail by a C++ exception or a failed assertion, as `Result`s.
+//!
+//! A call goes through [`guard`], which runs it inside a `try` block of `shim.cpp`. Exceptions and
+//! failed assertions unwind llama.cpp's C and C++ frames, whose destructors run. The object of the
+//! call is then in an unknown state: it must not be used again, not even freed.
+//!
+//! [`calls`] lists the functions that need a guard: all but those that only return a stored value.
+//!
+//! Only a thread inside a guard can be saved. An assertion on one of ggml's own threads still ends
+//! the process. All assertions that files and requests can cause are on the calling thread.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt::Display;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use super::exit::CallGuard;
+use crate::error::{Code, Error};
+
+/// The functions that may throw. They have the types that llama-cpp-sys-2 declares, which the
+/// compiler checks, and the ABI that exceptions may pass.
+pub(super) mod calls {
+    use std::ffi::{c_char, c_void};
+
+    use llama_cpp_sys_2::*;
+
+    macro_rules! declare {
+        ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+            unsafe extern "C-unwind" {
+                $(pub(in crate::llama) fn $name($($argument: $type),*) $(-> $result)?;)*
+            }
+            $(const _: unsafe extern "C" fn($($type),*) $(-> $result)? = llama_cpp_sys_2::$name;)*
+        };
+    }
+
+    declare! {
+        fn llama_backend_init();
+        fn ggml_backend_dev_count() -> usize;
+        fn ggml_backend_dev_get(index: usize) -> ggml_backend_dev_t;
+        fn ggml_backend_dev_get_props(device: ggml_backend_dev_t, props: *mut ggml_backend_dev_props);
+        fn ggml_backend_dev_memory(device: ggml_backend_dev_t, free: *mut usize, total: *mut usize);
+
+        fn llama_model_load_from_file(
+            path: *const c_char,
+            params: llama_model_params
+        ) -> *mut llama_model;
+        fn llama_model_free(model: *mut llama_model);
+
+        fn llama_tokenize(
+            vocab: *const llama_vocab,
+            text: *const c_char,
+            text_len: i32,
+            tokens: *mut llama_token,
+            n_tokens_max: i32,
+            add_special: bool,
+            parse_special: bool
+        ) -> i32;
+        fn llama_token_to_piece(
+            vocab: *const llama_vocab,
+            token: llama_token,
+            buffer: *mut c_char,
+            length: i32,
+            lstrip: i32,
+            special: bool
+        ) -> i32;
+
+        fn llama_init_from_model(
+            model: *mut llama_model,
+            params: llama_context_params
+        ) -> *mut llama_context;
+        fn llama_free(context: *mut llama_context);
+        fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
+        fn llama_get_logits_ith(context: *mut llama_context, row: i32) -> *mut f32;
+        fn ggml_threadpool_new(params: *mut ggml_threadpool_params) -> *mut ggml_threadpool;
+        fn ggml_threadpool_free(pool: *mut ggml_threadpool);
+        fn llama_attach_threadpool(
+            context: *mut llama_context,
+            pool: ggml_threadpool_t,
+            pool_batch: ggml_threadpool_t
+        );
+
+        fn llama_memory_seq_cp(
+            memory: llama_memory_t,
+            from: llama_seq_id,
+            to: llama_seq_id,
+            p0: llama_pos,
+            p1: llama_pos
+        );
+        fn llama_memory_seq_rm(
+            memory: llama_memory_t,
+            sequence: llama_seq_id,
+            p0: llama_pos,
+            p1: llama_pos
+        ) -> bool;
+        fn llama_memory_seq_pos_min(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
+        fn llama_memory_seq_pos_max(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
+
+        fn llama_adapter_lora_init(
+            model: *mut llama_model,
+            path: *const c_char
+        ) -> *mut llama_adapter_lora;
+        fn llama_adapter_lora_free(adapter: *mut llama_adapter_lora);
+        fn llama_set_adapters_lora(
+            context: *mut llama_context,
+            adapters: *mut *mut llama_adapter_lora,
+            n_adapters: usize,
+            scales: *mut f32
+        ) -> i32;
+
+        fn llama_state_seq_get_size(context: *mut llama_context, sequence: llama_seq_id) -> usize;
+        fn llama_state_seq_get_data(
+            context: *mut llama_context,
+            data: *mut u8,
+            size: usize,
+            sequence: llama_seq_id
+        ) -> usize;
+        fn llama_state_seq_set_data(
+            context: *mut llama_context,
+            data: *const u8,
+            size: usize,
+            sequence: llama_seq_id
+        ) -> usize;
+
+        fn llama_sampler_chain_init(params: llama_sampler_chain_params) -> *mut llama_sampler;
+        fn llama_sampler_chain_add(chain: *mut llama_sampler, part: *mut llama_sampler);
+        fn llama_sampler_init_logit_bias(
+            n_vocab: i32,
+            n_biases: i32,
+            biases: *const llama_logit_bias
+        ) -> *mut llama_sampler;
+        fn llama_sampler_init_penalties(
+            n_vocab: i32,
+            last_n: i32,
+            repeat: f32,
+            frequency: f32,
+            presence: f32
+        ) -> *mut llama_sampler;
+        fn llama_sampler_init_greedy() -> *mut llama_sampler;
+        fn llama_sampler_init_top_k(k: i32) -> *mut llama_sampler;
+        fn llama_sampler_init_typical(p: f32, min_keep: usize) -> *mut llama_sampler;
+        fn llama_sampler_init_top_p(p: f32, min_keep: usize) -> *mut llama_sampler;
+        fn llama_sampler_init_min_p(p: f32, min_keep: usize) -> *mut llama_sampler;
+        fn llama_sampler_init_temp(temperature: f32) -> *mut llama_sampler;
+        fn llama_sampler_init_dist(seed: u32) -> *mut llama_sampler;
+        fn llama_sampler_apply(chain: *mut llama_sampler, tokens: *mut llama_token_data_array);
+        fn llama_sampler_accept(chain: *mut llama_sampler, token: llama_token);
+        fn llama_sampler_free(chain: *mut llama_sampler);
+    }
+
+    /// A function of Rust that makes one of these calls.
+    pub(super) type Call = unsafe extern "C-unwind" fn(data: *mut c_void);
+}
+
+unsafe extern "C" {
+    fn llb_shim_install();
+    fn llb_shim_is_inside() -> bool;
+    fn llb_shim_call(
+        call: calls::Call,
+        data: *mut c_void,
+        message: *mut c_char,
+        size: usize,
+    ) -> c_int;
+}
+
+/// The status values of `llb_shim_call`.
+const RETURNED: c_int = 0;
+const ASSERTION_FAILED: c_int = 1;
+const OUT_OF_MEMORY: c_int = 3;
+
+/// Why a call into llama.cpp did not return.
+#[derive(Debug)]
+pub(super) struct CallFailed {
+    /// File, line and text of an assertion, or the text of an exception.
+    message: String,
+    out_of_memory: bool,
+}
+
+impl CallFailed {
+    /// An error whose message starts with `what`. `OUT_OF_MEMORY` if memory ran out, else `code`.
+    pub(super) fn error(&self, code: Code, what: impl Display) -> Error {
+        let code = if self.out_of_memory { Code::OutOfMemory } else { code };
+        Error::new(code, format!("{what}: {}", self.message))
+    }
+}
+
+/// Runs calls into llama.cpp. `call` must not panic.
+pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, CallFailed> {
+    static INSTALLED: Once = Once::new();
+    // SAFETY: takes nothing; the callback that it installs lives forever.
+    INSTALLED.call_once(|| unsafe { llb_shim_install() });
+    // SAFETY: takes nothing.
+    let outermost = !unsafe { llb_shim_is_inside() };
+    let _inside = outermost.then(CallGuard::enter);
+    run(call)
+}
+
+/// Runs a call that frees. If it fails, the object is leaked.
+pub(super) fn free(call: impl FnOnce()) {
+    let _leaked = guard(call);
+}
+
+fn run<F: FnOnce() -> T, T>(call: F) -> Result<T, CallFailed> {
+    let mut slot = (Some(call), None);
+    let mut message = [MaybeUninit::<u8>::uninit(); 512];
+    message[0].write(0);
+    let (data, size) = ((&raw mut slot).cast::<c_void>(), message.len());
+    let buffer = message.as_mut_ptr().cast::<c_char>();
+    // SAFETY: `enter` gets a pointer to `slot`, whose type it knows; the buffer is valid for its
+    // size. No exception leaves the shim.
+    let status = unsafe { llb_shim_call(enter::<F, T>, data, buffer, size) };
+    if let (RETURNED, (_, Some(result))) = (status, slot) {
+        return Ok(result);
+    }
+    // SAFETY: the buffer has a NUL-terminated message, empty unless the shim wrote one.
+    let message = unsafe { CStr::from_ptr(buffer) }.to_string_lossy();
+    let message =
+        if status == ASSERTION_FAILED { without_folder(&message) } else { message.into_owned() };
+    Err(CallFailed { message, out_of_memory: status == OUT_OF_MEMORY })
+}
+
+/// Runs what llama.cpp calls back, which must not panic through its frames. Returns `otherwise` if it
+/// does.
+pub(super) fn callback<T>(otherwise: T, run: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(otherwise)
+}
+
+/// Runs the call in `data`, which is the `slot` of [`run`].
+unsafe extern "C-unwind" fn enter<F: FnOnce() -> T, T>(data: *mut c_void) {
+    // SAFETY: `run` passes a pointer to this type, and uses it again only after the call.
+    let (call, result) = unsafe { &mut *data.cast::<(Option<F>, Option<T>)>() };
+    if let Some(call) = call.take() {
+        *result = Some(call());
+    }
+}
+
+/// "/build/path/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" without the folder.
+fn without_folder(message: &str) -> String {
+    let (path, rest) = message.split_once(':').unwrap_or(("", message));
+    let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    format!("{file}:{rest}")
+}

@@ -25,6 +25,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`error`], [`diagnostic`], `panic` | one error type, one type for coded remarks, panics as errors |
+//! | `regular_file` | opens the files that callers name |
 //! | [`api`] | the JSON of the ABI as types |
 //! | [`gguf`] | the header of a model file |
 //! | `net` | what both HTTP clients share |
@@ -77,6 +78,7 @@ pub mod output;
 mod panic;
 mod probing;
 pub mod profile;
+mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod requests;

@@ -74,14 +74,7 @@ fn load(
     header: &ModelHeader,
     events: &dyn Fn(&str),
 ) -> Result<Arc<LoadedModel>, CreateFailure> {
-    if header.tensor_data_end() > header.file_size() {
-        let message = format!(
-            "{path}: the file is cut short: its tensors need {} bytes, it has {}; download it again",
-            header.tensor_data_end(),
-            header.file_size()
-        );
-        return Err(CreateFailure::new("load_model", Error::new(Code::ModelInvalid, message)));
-    }
+    header.check_complete().map_err(|error| CreateFailure::new("load_model", error.about(path)))?;
     let mut last = -1;
     let mut on_progress = |done: f32| {
         let hundredth = (done.clamp(0.0, 1.0) * 100.0) as i32;

@@ -193,7 +193,10 @@ impl HubCache {
             "message": reason.message(),
             "llb": env!("CARGO_PKG_VERSION"),
         });
-        fs::write(folder.join(format!("{etag}.json")), format!("{note:#}\n")).ok()?;
+        // A second name: whatever is at the path is replaced, and neither followed nor opened.
+        let path = folder.join(format!("{etag}.json"));
+        let new = unique_sibling(&path, "tmp");
+        fs::write(&new, format!("{note:#}\n")).and_then(|()| fs::rename(&new, &path)).ok()?;
         Some(moved)
     }
 

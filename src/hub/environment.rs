@@ -11,6 +11,7 @@ use super::url::UrlOrigin;
 use crate::error::{Error, Result};
 use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
+use crate::regular_file;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long the server may be silent.
@@ -217,11 +218,7 @@ fn token(text: &str, source: &str) -> Result<Secret> {
 
 /// The text of a small regular file.
 pub(super) fn read_small(path: &Path, most: u64) -> Option<String> {
-    let metadata = std::fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > most {
-        return None;
-    }
-    std::fs::read_to_string(path).ok()
+    String::from_utf8(regular_file::read(path, most).ok()?).ok()
 }
 
 #[cfg(test)]

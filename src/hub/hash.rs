@@ -1,6 +1,5 @@
 //! SHA-256, of a download on a thread of its own and of a file in the cache.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -12,6 +11,7 @@ use super::cancel::CancelToken;
 use super::http::BUFFER_BYTES;
 use crate::error::{Code, Error, Result};
 use crate::net::buffer_pool::PooledBuffer;
+use crate::regular_file;
 
 /// Buffers that may wait to be hashed.
 const MOST_WAITING: usize = 8;
@@ -51,7 +51,7 @@ pub(super) fn of_file(path: &Path, cancel: &CancelToken) -> Result<String> {
     let failed = |error: std::io::Error| {
         Error::new(Code::ModelNotFound, format!("{}: {error}", path.display()))
     };
-    let mut file = File::open(path).map_err(failed)?;
+    let (mut file, _) = regular_file::open(path).map_err(failed)?;
     let (mut hash, mut bytes) = (Sha256::new(), vec![0; BUFFER_BYTES]);
     loop {
         cancel.check()?;

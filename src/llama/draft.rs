@@ -16,12 +16,7 @@ use crate::gguf::ModelHeader;
 /// The header of a draft model, checked before any weights are read. Every error names the option.
 pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(invalid)?;
-    if header.tensor_data_end() > header.file_size() {
-        return Err(invalid(Error::new(
-            Code::ModelInvalid,
-            format!("{path}: the file is cut short; download it again"),
-        )));
-    }
+    header.check_complete().map_err(|error| invalid(error.about(path)))?;
     Ok(header)
 }
 

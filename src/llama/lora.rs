@@ -88,8 +88,5 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
     if header.tensor_types().any(|number| !TENSOR_TYPES.contains(&number)) {
         return refuse("its tensors must be F32, F16, BF16 or Q8_0".to_owned());
     }
-    if header.tensor_data_end() > header.file_size() {
-        return refuse("the file is cut short; download it again".to_owned());
-    }
-    Ok(())
+    header.check_complete().map_err(|error| error.about(path))
 }

@@ -9,6 +9,7 @@ mod cpu;
 mod device;
 mod draft;
 mod exit;
+mod fingerprint;
 mod fit;
 mod log;
 mod lora;

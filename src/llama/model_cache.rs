@@ -14,20 +14,24 @@ use super::fit::MemoryNeeds;
 use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
+use super::state_file::{self, StateLimits};
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, device, draft, exit, memory, state_file};
+use super::{cpu, device, draft, exit, fingerprint, memory};
 use crate::api::{CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
     Drafter, Engine, LoadProgress, Loaded, NgramDrafter, SavedSequence, Speculation, TokenId,
 };
 use crate::error::{Code, Error, Result};
-use crate::gguf::ModelHeader;
+use crate::gguf::{Layer, ModelHeader};
 
 /// The context if the header does not give the trained context length.
 const UNKNOWN_CONTEXT: u64 = 4096;
 /// The default context, sized for a laptop.
 const DEFAULT_CONTEXT: u64 = 8192;
+/// llama.cpp maps whole files and reads every mapped page in advance. A file with more bytes than
+/// this after its tensors is read instead, which takes its tensors only.
+const MOST_TRAILING_BYTES: u64 = 64 << 20;
 
 /// A model in memory with its engine.
 pub struct LoadedModel {
@@ -40,6 +44,8 @@ pub struct LoadedModel {
     /// Tokens of context.
     pub n_ctx: usize,
     key: LoadKey,
+    /// Bytes of a state file's data.
+    most_state_bytes: u64,
     /// What a state file must match, computed on first use.
     description: OnceCell<Value>,
 }
@@ -51,7 +57,8 @@ impl LoadedModel {
         let description = self.description().map_err(|error| error.to_string())?;
         let vocab = self.engine.vocab();
         let fits = |token: TokenId| usize::try_from(token).is_ok_and(|token| token < vocab.len());
-        state_file::read(path, description, self.n_ctx, fits)
+        let limits = StateLimits { n_tokens: self.n_ctx, n_bytes: self.most_state_bytes };
+        state_file::read(path, description, limits, fits)
     }
 
     /// Writes a state file, replacing an existing one. Only the user can read it.
@@ -69,12 +76,12 @@ impl LoadedModel {
             let LoadKey { model, context, lora, .. } = &self.key;
             let adapters = lora.iter().map(|lora| {
                 Ok(json!([
-                    state_file::fingerprint(Path::new(&lora.path))?,
+                    fingerprint::of_file(Path::new(&lora.path))?,
                     f32::from_bits(lora.scale)
                 ]))
             });
             Ok(json!({
-                "model": state_file::fingerprint(Path::new(&model.path))?,
+                "model": fingerprint::of_file(Path::new(&model.path))?,
                 "lora": adapters.collect::<io::Result<Vec<Value>>>()?,
                 "llama.cpp": super::version(),
                 "n_ctx": context.n_ctx,
@@ -138,10 +145,13 @@ pub fn open(
     };
     let (draft, draft_header) = draft.unzip();
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
-    check_memory(options, &context, &headers)?;
+    let use_mmap = options.use_mmap
+        && headers.iter().all(|header| header.trailing_bytes() <= MOST_TRAILING_BYTES);
+    check_memory(options, use_mmap, &context, &headers)?;
     let needs = LoadNeeds {
         model: MemoryNeeds::of(header, &context),
         draft: draft_header.as_ref().and_then(|it| MemoryNeeds::of(it, &context)),
+        most_state_bytes: most_state_bytes(header, &context),
     };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
         let checked =
@@ -153,7 +163,7 @@ pub fn open(
     let model = ModelOptions {
         path: path.to_owned(),
         n_gpu_layers: options.n_gpu_layers,
-        use_mmap: options.use_mmap,
+        use_mmap,
         use_mlock: options.use_mlock,
     };
     let speculative = options.speculative.clone();
@@ -179,10 +189,12 @@ pub fn open(
     Ok(model)
 }
 
-/// The device memory that the models of a load need.
+/// What a load needs by its headers.
 struct LoadNeeds {
+    /// Device memory of the model and of the draft model.
     model: Option<MemoryNeeds>,
     draft: Option<MemoryNeeds>,
+    most_state_bytes: u64,
 }
 
 fn load(
@@ -191,6 +203,7 @@ fn load(
     on_progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadedModel> {
     let queue = Arc::new(LogQueue::default());
+    let most_state_bytes = needs.most_state_bytes;
     let load = {
         let (queue, key) = (Arc::clone(&queue), key.clone());
         move |on_progress: &mut dyn FnMut(LoadProgress)| {
@@ -247,6 +260,7 @@ fn load(
         log: queue,
         n_ctx: key.context.n_ctx as usize,
         key: key.clone(),
+        most_state_bytes,
         description: OnceCell::new(),
     })
 }
@@ -297,6 +311,7 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOpti
 /// `headers` are those of all models of the load.
 fn check_memory(
     options: &CreateOptions,
+    use_mmap: bool,
     context: &ContextOptions,
     headers: &[&ModelHeader],
 ) -> Result<()> {
@@ -311,8 +326,8 @@ fn check_memory(
     let on_devices = options.n_gpu_layers != Some(0) && device::exists();
     let cache = if on_devices { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
     // Mapped weights can be paged in and out. Weights that are read must fit.
-    let weights =
-        if options.use_mmap { 0 } else { headers.iter().map(|header| header.file_size()).sum() };
+    let size = |header: &&ModelHeader| header.file_size() - header.trailing_bytes();
+    let weights = if use_mmap { 0 } else { headers.iter().map(size).sum() };
     let needed = cache.saturating_add(weights);
     if needed <= available {
         return Ok(());
@@ -328,6 +343,24 @@ fn check_memory(
     Err(Error::new(Code::OutOfMemory, message)
         .with("needed_bytes", needed)
         .with("available_bytes", available))
+}
+
+/// A bound of the state of one sequence: twice the cache of a full context, and room for what
+/// llama.cpp notes about its cells and layers. No bound if the header lacks the sizes.
+fn most_state_bytes(header: &ModelHeader, context: &ContextOptions) -> u64 {
+    const NOTES: u64 = 16 << 20;
+    const NOTES_PER_TOKEN: u64 = 64;
+    let (key, value) = (context.cache_type_k.bytes(), context.cache_type_v.bytes());
+    let Some(layers) = header.layers(key, value) else { return u64::MAX };
+    let n_ctx = u64::from(context.n_ctx);
+    let layer = |layer: &Layer| {
+        layer.per_token.saturating_mul(n_ctx).saturating_add(layer.per_sequence).saturating_mul(2)
+    };
+    layers
+        .blocks
+        .iter()
+        .map(layer)
+        .fold(NOTES.saturating_add(n_ctx.saturating_mul(NOTES_PER_TOKEN)), u64::saturating_add)
 }
 
 fn identify(path: &Path) -> Result<FileIdentity> {

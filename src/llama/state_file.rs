@@ -6,18 +6,20 @@
 //!
 //! Numbers are little-endian. The description names the model, options and llama.cpp version of the
 //! data, and is compared first. llama.cpp gets the data only if the checksum matches, and reads it
-//! within bounds. A checksum is not a signature: a file that others may write is not read.
+//! within bounds. A checksum is not a signature: a file that others own or may write is not read.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::memory;
 use crate::engine::{SavedSequence, TokenId};
+use crate::regular_file::{self, LastLink};
 
 const MAGIC: &[u8; 8] = b"LLBSTATE";
 const VERSION: u32 = 1;
@@ -25,21 +27,22 @@ const VERSION: u32 = 1;
 const PREFIX: usize = 16;
 const MOST_DESCRIPTION: usize = 16 * 1024;
 const CHECKSUM: usize = 32;
+/// Bytes that are read and hashed at once.
+const BLOCK: usize = 1 << 20;
+/// Characters of a file's description that a message quotes.
+const MOST_QUOTED: usize = 100;
 
 /// Writes a state file, replacing an existing one; only the user can read it. After an error `path`
 /// is unchanged.
 pub(crate) fn write(path: &Path, description: &Value, kept: &SavedSequence) -> io::Result<()> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
     may_replace(path)?;
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
+    // Random, because process ids repeat: a file that a crash left must not be in the way.
+    let random = RandomState::new().build_hasher().finish();
     let mut temporary_name = name.to_owned();
-    temporary_name.push(format!(
-        ".{}-{}.tmp",
-        std::process::id(),
-        COUNTER.fetch_add(1, Ordering::Relaxed)
-    ));
+    temporary_name.push(format!(".{random:016x}.tmp"));
     let temporary = path.with_file_name(temporary_name);
     let written =
         write_new(&temporary, description, kept).and_then(|()| fs::rename(&temporary, path));
@@ -49,24 +52,31 @@ pub(crate) fn write(path: &Path, description: &Value, kept: &SavedSequence) -> i
     written
 }
 
-/// Fails if the path has anything but a state file or an empty file: a typo must not overwrite a
-/// model.
+/// Fails if the path has anything but an own state file or an empty file: a typo must not overwrite
+/// a model, and a link would be replaced instead of the file that it leads to.
 fn may_replace(path: &Path) -> io::Result<()> {
-    let another = || {
-        io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "it is not a state file and was not overwritten; choose another path",
-        )
+    let refuse = |problem: String| {
+        let message = format!("{problem}; it was not overwritten, choose another path");
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, message))
     };
-    match fs::metadata(path) {
+    let (file, metadata) = match regular_file::open_with(path, LastLink::Refuse) {
+        Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return refuse(error.to_string());
+        }
         Err(error) => return Err(error),
-        Ok(metadata) if !metadata.is_file() => return Err(another()),
-        Ok(_) => {}
+    };
+    if let Err(problem) = check_owner(&metadata) {
+        return refuse(problem);
     }
     let mut begin = Vec::new();
-    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
-    if begin.is_empty() || begin == MAGIC { Ok(()) } else { Err(another()) }
+    file.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
+    if begin.is_empty() || begin == MAGIC {
+        Ok(())
+    } else {
+        refuse("it is not a state file".to_owned())
+    }
 }
 
 fn write_new(path: &PathBuf, description: &Value, kept: &SavedSequence) -> io::Result<()> {
@@ -93,115 +103,162 @@ fn write_new(path: &PathBuf, description: &Value, kept: &SavedSequence) -> io::R
     file.sync_all()
 }
 
+/// What the state of this model and context can be at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StateLimits {
+    pub(crate) n_tokens: usize,
+    pub(crate) n_bytes: u64,
+}
+
 /// Reads a file for a model of this description. `fits` returns whether the vocabulary has a token.
 /// `None` if there is no file. An error is a message that says why the file cannot be used.
 pub(crate) fn read(
     path: &Path,
     description: &Value,
-    n_ctx: usize,
+    limits: StateLimits,
     fits: impl Fn(TokenId) -> bool,
 ) -> Result<Option<SavedSequence>, String> {
-    let text = |error: io::Error| error.to_string();
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
+    let (file, metadata) = match regular_file::open_with(path, LastLink::Refuse) {
+        Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(text(error)),
+        Err(error) => return Err(error.to_string()),
     };
-    if !metadata.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
+    check_owner(&metadata)?;
     #[cfg(unix)]
     if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o022 != 0 {
         return Err("other users may write to it; remove that permission (chmod 600)".to_owned());
     }
-    if memory::available().is_some_and(|available| metadata.len() > available) {
-        return Err(format!("its {} bytes do not fit in memory", metadata.len()));
-    }
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(metadata.len() as usize).map_err(|error| error.to_string())?;
-    File::open(path)
-        .and_then(|file| file.take(metadata.len()).read_to_end(&mut bytes))
-        .map_err(text)?;
-    parse(&bytes, description, n_ctx, fits).map(Some)
+    parse(file, metadata.len(), description, limits, fits).map(Some)
 }
 
+/// Reads a file of `size` bytes. Nothing is read or allocated for the part after the head before
+/// its length is checked.
 fn parse(
-    bytes: &[u8],
+    file: impl Read,
+    size: u64,
     description: &Value,
-    n_ctx: usize,
+    limits: StateLimits,
     fits: impl Fn(TokenId) -> bool,
 ) -> Result<SavedSequence, String> {
-    let damaged = || "it is damaged".to_owned();
-    let number = |at: usize| {
-        bytes.get(at..at + 4).and_then(|four| Some(u32::from_le_bytes(four.try_into().ok()?)))
-    };
-    if !bytes.starts_with(MAGIC) {
-        return Err("it is not a state file".to_owned());
+    let mut input = HashingReader { source: file, checksum: Sha256::new() };
+    let head = StateHead::read(&mut input, size, description)?;
+    if head.n_tokens > limits.n_tokens || head.n_bytes as u64 > limits.n_bytes {
+        return Err("it is damaged (this model and context have no state so large)".to_owned());
     }
-    match number(8) {
-        Some(VERSION) => {}
-        Some(other) => {
-            return Err(format!("its format version is {other}, but {VERSION} is expected"));
-        }
-        None => return Err(damaged()),
+    if memory::available().is_some_and(|available| size > available) {
+        return Err(format!("its {size} bytes do not fit in memory"));
     }
-    let (content, checksum) =
-        bytes.split_at_checked(bytes.len().saturating_sub(CHECKSUM)).ok_or_else(damaged)?;
-    if Sha256::digest(content).as_slice() != checksum {
-        return Err("it is damaged (its checksum is wrong)".to_owned());
-    }
-    let length = number(12)
-        .map(|length| length as usize)
-        .filter(|length| *length <= MOST_DESCRIPTION)
-        .ok_or_else(damaged)?;
-    let written = content.get(PREFIX..PREFIX + length).ok_or_else(damaged)?;
-    let written: Value = serde_json::from_slice(written).map_err(|_| damaged())?;
-    for (key, now) in description.as_object().into_iter().flatten() {
-        let then = &written["for"][key];
-        if then != now {
-            return Err(format!("it was written with a different {key}: {then}, now {now}"));
-        }
-    }
-    let count = |key: &str| written[key].as_u64().and_then(|count| usize::try_from(count).ok());
-    let (n_tokens, n_bytes) = count("n_tokens").zip(count("n_bytes")).ok_or_else(damaged)?;
-    if n_tokens == 0 || n_tokens > n_ctx {
-        return Err(damaged());
-    }
-    let (tokens, data) =
-        content[PREFIX + length..].split_at_checked(n_tokens * 4).ok_or_else(damaged)?;
+    let tokens = input.bytes(head.n_tokens * size_of::<TokenId>())?;
     let tokens: Vec<TokenId> = tokens
-        .chunks_exact(4)
+        .chunks_exact(size_of::<TokenId>())
         .filter_map(|four| Some(TokenId::from_le_bytes(four.try_into().ok()?)))
         .collect();
-    if data.len() != n_bytes || !tokens.iter().all(|token| fits(*token)) {
+    let data = input.bytes(head.n_bytes)?;
+    let expected = input.checksum.clone().finalize();
+    if input.bytes(CHECKSUM)? != expected.as_slice() {
+        return Err("it is damaged (its checksum is wrong)".to_owned());
+    }
+    if !tokens.iter().all(|token| fits(*token)) {
         return Err(damaged());
     }
-    Ok(SavedSequence { tokens, data: data.to_vec() })
+    Ok(SavedSequence { tokens, data })
 }
 
-/// Blocks that are read to identify a model file, and their size.
-const SAMPLES: u64 = 64;
-const SAMPLE_BYTES: u64 = 64 * 1024;
-
-/// Identifies a model file by its content: a hash of its size and of blocks spread over it. Files
-/// that differ only between these blocks are not told apart, but fine-tuning changes every tensor.
-pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
-    use std::io::{Seek, SeekFrom};
-    let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
-    let mut hash = Sha256::new();
-    hash.update(size.to_le_bytes());
-    let mut block = Vec::new();
-    for sample in 0..SAMPLES {
-        let last = size.saturating_sub(SAMPLE_BYTES);
-        // In 128 bits, because sizes are multiplied.
-        let start = (u128::from(last) * u128::from(sample) / u128::from(SAMPLES - 1)) as u64;
-        file.seek(SeekFrom::Start(start))?;
-        block.clear();
-        Read::by_ref(&mut file).take(SAMPLE_BYTES).read_to_end(&mut block)?;
-        hash.update(&block);
+/// The state of this user, or of root: what others wrote could carry anything.
+#[cfg(unix)]
+fn check_owner(metadata: &fs::Metadata) -> Result<(), String> {
+    use std::os::unix::fs::MetadataExt;
+    let owner = metadata.uid();
+    // SAFETY: takes nothing and cannot fail.
+    if owner == 0 || owner == unsafe { libc::geteuid() } {
+        return Ok(());
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Err(format!("it belongs to another user (uid {owner})"))
+}
+
+#[cfg(not(unix))]
+fn check_owner(_: &fs::Metadata) -> Result<(), String> {
+    Ok(())
+}
+
+fn damaged() -> String {
+    "it is damaged".to_owned()
+}
+
+/// The head of a file: what it is for, and the length of the rest.
+struct StateHead {
+    n_tokens: usize,
+    n_bytes: usize,
+}
+
+impl StateHead {
+    /// Reads the head of a file of `size` bytes.
+    fn read(
+        input: &mut HashingReader<impl Read>,
+        size: u64,
+        description: &Value,
+    ) -> Result<StateHead, String> {
+        let prefix = input.bytes(size.min(PREFIX as u64) as usize)?;
+        let number = |at: usize| {
+            prefix.get(at..at + 4).and_then(|four| Some(u32::from_le_bytes(four.try_into().ok()?)))
+        };
+        if !prefix.starts_with(MAGIC) {
+            return Err("it is not a state file".to_owned());
+        }
+        match number(8) {
+            Some(VERSION) => {}
+            Some(other) => {
+                return Err(format!("its format version is {other}, but {VERSION} is expected"));
+            }
+            None => return Err(damaged()),
+        }
+        let length = number(12).map(|length| length as usize);
+        let length = length.filter(|length| *length <= MOST_DESCRIPTION).ok_or_else(damaged)?;
+        let written: Value =
+            serde_json::from_slice(&input.bytes(length)?).map_err(|_| damaged())?;
+        let count = |key: &str| written[key].as_u64().and_then(|count| usize::try_from(count).ok());
+        let (n_tokens, n_bytes) = count("n_tokens").zip(count("n_bytes")).ok_or_else(damaged)?;
+        let expected = n_tokens
+            .checked_mul(size_of::<TokenId>())
+            .and_then(|tokens| tokens.checked_add(n_bytes))
+            .and_then(|rest| rest.checked_add(PREFIX + length + CHECKSUM));
+        if n_tokens == 0 || expected.is_none_or(|expected| expected as u64 != size) {
+            return Err(damaged());
+        }
+        for (key, now) in description.as_object().into_iter().flatten() {
+            let then = &written["for"][key];
+            if then != now {
+                let then: String = then.to_string().chars().take(MOST_QUOTED).collect();
+                return Err(format!("it was written with a different {key}: {then}, now {now}"));
+            }
+        }
+        Ok(StateHead { n_tokens, n_bytes })
+    }
+}
+
+/// Hashes what is read.
+struct HashingReader<R> {
+    source: R,
+    checksum: Sha256,
+}
+
+impl<R: Read> HashingReader<R> {
+    /// The next `count` bytes, which the file has by its size.
+    fn bytes(&mut self, count: usize) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(count).map_err(|error| error.to_string())?;
+        while bytes.len() < count {
+            let start = bytes.len();
+            bytes.resize(count.min(start + BLOCK), 0);
+            let block = &mut bytes[start..];
+            self.source.read_exact(block).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => damaged(),
+                _ => error.to_string(),
+            })?;
+            self.checksum.update(&*block);
+        }
+        Ok(bytes)
+    }
 }
 
 #[cfg(test)]
@@ -209,12 +266,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
 
+    const LIMITS: StateLimits = StateLimits { n_tokens: 64, n_bytes: 1 << 20 };
+
     fn kept() -> SavedSequence {
         SavedSequence { tokens: vec![3, 1, 4, 1, 5], data: (0..=255).collect() }
     }
 
     fn reads(bytes: &[u8]) -> Result<SavedSequence, String> {
-        parse(bytes, &json!({ "model": "m", "n_ctx": 64 }), 64, |token| (0..9).contains(&token))
+        let description = json!({ "model": "m", "n_ctx": 64 });
+        let fits = |token| (0..9).contains(&token);
+        parse(bytes, bytes.len() as u64, &description, LIMITS, fits)
     }
 
     fn file(description: &Value, kept: &SavedSequence) -> Vec<u8> {
@@ -294,7 +355,7 @@ mod tests {
         let description = json!({ "model": "m" });
         write(&path, &description, &kept()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let read = || read(&path, &description, 64, |_| true);
+        let read = || read(&path, &description, LIMITS, |_| true);
         assert_eq!(read(), Ok(Some(kept())));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
         assert_eq!(
@@ -315,7 +376,7 @@ mod tests {
             let error = write(&path, &description, &kept()).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "it is not a state file and was not overwritten; choose another path"
+                "it is not a state file; it was not overwritten, choose another path"
             );
             assert_eq!(fs::read(&path).unwrap(), other);
         }
@@ -326,17 +387,65 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_depends_on_the_content() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |name: &str, bytes: &[u8]| {
-            fs::write(folder.path().join(name), bytes).unwrap();
-            fingerprint(&folder.path().join(name)).unwrap()
+    fn the_head_decides_before_the_rest_is_read() {
+        /// A head, and then bytes that must not be read.
+        struct HeadOnly<'a>(&'a [u8]);
+        impl Read for HeadOnly<'_> {
+            fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+                assert!(!self.0.is_empty(), "more than the head was read");
+                self.0.read(out)
+            }
+        }
+        let head = |version: u32, n_tokens: u64, n_bytes: u64, size: Option<u64>| {
+            let written =
+                json!({ "for": { "model": "m" }, "n_tokens": n_tokens, "n_bytes": n_bytes });
+            let written = written.to_string();
+            let mut bytes = MAGIC.to_vec();
+            bytes.extend_from_slice(&version.to_le_bytes());
+            bytes.extend_from_slice(&(written.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(written.as_bytes());
+            let length = bytes.len() as u64 + n_tokens * 4 + n_bytes + CHECKSUM as u64;
+            let description = json!({ "model": "m" });
+            let size = size.unwrap_or(length);
+            parse(HeadOnly(&bytes), size, &description, LIMITS, |_| true).unwrap_err()
         };
-        let long = vec![7; 3_000_000];
-        let mut changed = long.clone();
-        changed[2_000_000] = 8;
-        assert_eq!(of("a", &long), of("b", &long));
-        assert_ne!(of("a", &long), of("b", &changed));
-        assert_ne!(of("a", &[]), of("b", &[0]));
+        let large = 8 << 30;
+        assert_eq!(head(2, 1, large, None), "its format version is 2, but 1 is expected");
+        assert_eq!(head(1, 1, 9, Some(large)), "it is damaged");
+        let beyond = "it is damaged (this model and context have no state so large)";
+        assert_eq!(head(1, 1, large, None), beyond);
+        assert_eq!(head(1, 65, 9, None), beyond);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_own_regular_files_are_read_and_replaced() {
+        use std::os::unix::fs::{FileTypeExt, chown, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let description = json!({ "model": "m" });
+        let check = |name: &str, problem: &str| {
+            let read = read(&path(name), &description, LIMITS, |_| true);
+            assert_eq!(read, Err(problem.to_owned()), "{name}");
+            let error = write(&path(name), &description, &kept()).unwrap_err();
+            let expected = format!("{problem}; it was not overwritten, choose another path");
+            assert_eq!(error.to_string(), expected, "{name}");
+        };
+        write(&path("state"), &description, &kept()).unwrap();
+        symlink("state", path("link")).unwrap();
+        check("link", "is a symbolic link, not a regular file");
+        assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
+        assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+        check("pipe", "is a named pipe, not a regular file");
+        assert!(fs::metadata(path("pipe")).unwrap().file_type().is_fifo());
+        symlink("/dev/zero", path("zero")).unwrap();
+        check("zero", "is a symbolic link, not a regular file");
+        check(".", "is a directory, not a regular file");
+        if chown(path("state"), Some(65_534), None).is_err() {
+            return eprintln!("skipped: a file of another user, because this user is not root");
+        }
+        let before = fs::read(path("state")).unwrap();
+        check("state", "it belongs to another user (uid 65534)");
+        assert_eq!(fs::read(path("state")).unwrap(), before);
     }
 }

@@ -4,6 +4,7 @@
 //! list, else Mozilla's (a small container may have no list). huggingface_hub 2.4 and curl do the
 //! same, so a configuration for them works here.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,10 @@ use std::sync::Arc;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::error::{Error, Result};
+use crate::regular_file::{self, LastLink};
+
+/// Bytes of a file of certificates. The system's lists have less than one mebibyte.
+const MOST_FILE_BYTES: u64 = 64 << 20;
 
 /// Two of OpenSSL, then one of Python's requests and one of curl. Each names a file of certificates
 /// (PEM) or a folder of such files.
@@ -99,11 +104,27 @@ impl TrustStore {
     }
 }
 
+/// The certificates of a file, or of the files in a folder.
 fn load(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
-    let (file, folder) = if path.is_dir() { (None, Some(path)) } else { (Some(path), None) };
-    let found = rustls_native_certs::load_certs_from_paths(file, folder);
+    if !path.is_dir() {
+        return load_file(path);
+    }
+    let entries = std::fs::read_dir(path).map_err(|error| error.to_string())?;
+    // OpenSSL's folders have several links to each file.
+    let files: BTreeSet<PathBuf> =
+        entries.flatten().filter_map(|entry| entry.path().canonicalize().ok()).collect();
+    // An unreadable file in a folder does not affect the others.
+    Ok(files.iter().filter_map(|file| load_file(file).ok()).flatten().collect())
+}
+
+fn load_file(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let metadata =
+        regular_file::check(path, LastLink::Follow).map_err(|error| error.to_string())?;
+    if metadata.len() > MOST_FILE_BYTES {
+        return Err(format!("is longer than {MOST_FILE_BYTES} bytes"));
+    }
+    let found = rustls_native_certs::load_certs_from_paths(Some(path), None);
     match found.errors.first() {
-        // An unreadable file in a folder does not affect the others.
         Some(error) if found.certs.is_empty() => Err(error.to_string()),
         _ => Ok(found
             .certs
@@ -142,8 +163,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let empty = folder.path().join("empty.pem");
         std::fs::write(&empty, "no certificate").unwrap();
+        let (long, pipe) = (folder.path().join("long"), folder.path().join("pipe"));
+        std::fs::File::create(&long).unwrap().set_len(1 << 40).unwrap();
+        if cfg!(unix) {
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+            assert!(made.success());
+        }
         for name in VARIABLES {
-            for path in [folder.path().join("absent"), empty.clone()] {
+            for path in [folder.path().join("absent"), empty.clone(), long.clone(), pipe.clone()] {
                 let error = TrustStore::read(|asked| (asked == name).then(|| path.clone().into()))
                     .unwrap_err();
                 assert!(
@@ -152,6 +179,10 @@ mod tests {
                 );
             }
         }
+        let folder = folder.path().to_owned();
+        let found =
+            TrustStore::read(|asked| (asked == "SSL_CERT_DIR").then(|| folder.clone().into()));
+        assert!(found.unwrap_err().message().contains("it has no certificate (PEM)"));
         let unset = TrustStore::read(|_| Some(OsString::new())).unwrap();
         assert!(
             ["the system's list", "Mozilla's list"].contains(&&*unset.source),

@@ -20,6 +20,7 @@ mod logprobs;
 mod lora;
 mod memory;
 mod model_info;
+mod odd_files;
 mod overflow;
 mod prefix;
 mod prompts;

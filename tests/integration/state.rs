@@ -171,6 +171,38 @@ fn no_file_does_harm() {
     }
 }
 
+/// Owner, length and version are checked before a file is read.
+#[cfg(unix)]
+#[test]
+fn the_file_of_another_user_or_version_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, good) = (folder.path().join("state"), folder.path().join("good"));
+    written(712, &good);
+    let check = |says: &str| {
+        let chat = open(712, &scripted_model("text.gguf"), &state, json!({}));
+        let reply = chat.infer(&ask(json!({})));
+        assert!(ignored(&reply).is_some_and(|message| message.contains(says)), "{says}: {reply}");
+        llb::ffi::llb_chat_destroy(chat.handle());
+        chat.events().concat()
+    };
+    let mut other_version = std::fs::read(&good).unwrap();
+    other_version[8] = 2;
+    std::fs::write(&state, other_version).unwrap();
+    std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let file = std::fs::File::options().write(true).open(&state).unwrap();
+    if let Err(error) = file.set_len(1 << 40) {
+        println!("skipped: a file of a tebibyte ({error})");
+    }
+    check("its format version is 2");
+    std::fs::copy(&good, &state).unwrap();
+    if std::os::unix::fs::chown(&state, Some(65_534), None).is_err() {
+        return println!("skipped: a file of another user, because this user is not root");
+    }
+    let events = check("it belongs to another user (uid 65534)");
+    assert!(events.contains("log:error:state_file: ") && events.contains("uid 65534"), "{events}");
+    assert_eq!(std::fs::read(&state).unwrap(), std::fs::read(&good).unwrap());
+}
+
 #[test]
 fn an_unwritable_file_is_only_an_event() {
     let folder = tempfile::tempdir().unwrap();

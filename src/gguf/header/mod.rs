@@ -20,6 +20,7 @@ use super::tensors::TensorTable;
 use super::value::GgufValue;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
+use crate::regular_file;
 
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 const TOOL_USE_KEY: &str = "tokenizer.chat_template.tool_use";
@@ -32,6 +33,8 @@ pub struct ModelHeader {
     tensors: TensorTable,
     file_size: u64,
     tensor_data_end: u64,
+    /// Bytes after the tensors, in all present parts.
+    trailing_bytes: u64,
     bos_token: Option<String>,
     eos_token: Option<String>,
     diagnostics: Vec<Diagnostic>,
@@ -89,6 +92,7 @@ impl ModelHeader {
             tensor_data_end: part.data_end.unwrap_or(0),
             metadata: part.metadata,
             tensors: part.tensors,
+            trailing_bytes: part.data_end.map_or(0, |end| file_size.saturating_sub(end)),
             file_size,
             bos_token: None,
             eos_token: None,
@@ -133,10 +137,10 @@ impl ModelHeader {
         let mut missing = MissingParts::default();
         for number in 2..=split.count {
             let file_name = name.of_part(number);
-            let (file, size) = match open(&first.with_file_name(&file_name)) {
-                Ok(opened) => opened,
-                Err(_) => {
-                    missing.add(file_name);
+            let (file, size) = match regular_file::open(&first.with_file_name(&file_name)) {
+                Ok((file, metadata)) => (file, metadata.len()),
+                Err(error) => {
+                    missing.add(file_name, &error);
                     continue;
                 }
             };
@@ -161,6 +165,8 @@ impl ModelHeader {
             }));
             self.tensors.add(&part.tensors);
             self.file_size = self.file_size.saturating_add(size);
+            let trailing = part.data_end.map_or(0, |end| size.saturating_sub(end));
+            self.trailing_bytes = self.trailing_bytes.saturating_add(trailing);
         }
         if let Some(message) = missing.message(split.count) {
             self.report("split_part_missing", message);
@@ -234,6 +240,29 @@ impl ModelHeader {
     /// The size that the first file must have for its tensors; 0 if a tensor type is unknown.
     pub fn tensor_data_end(&self) -> u64 {
         self.tensor_data_end
+    }
+
+    /// The bytes after the tensors of all present parts, which no reader needs; 0 if a tensor type
+    /// is unknown.
+    pub fn trailing_bytes(&self) -> u64 {
+        self.trailing_bytes
+    }
+
+    /// Fails if tensors are missing, because a file is cut short or a part is absent. A loader must
+    /// not open the files then.
+    ///
+    /// # Errors
+    /// `MODEL_INVALID`.
+    pub fn check_complete(&self) -> Result<()> {
+        let problem = |code: &str| self.diagnostics.iter().find(|problem| problem.code == code);
+        let message = if let Some(cut) = problem("file_truncated") {
+            format!("the file is cut short: {}; download it again", cut.message)
+        } else if let Some(missing) = problem("split_part_missing").or(problem("split_name")) {
+            missing.message.clone()
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(Code::ModelInvalid, message))
     }
 
     /// The ggml numbers of the tensor types.
@@ -374,10 +403,13 @@ struct MissingParts {
 }
 
 impl MissingParts {
-    fn add(&mut self, name: String) {
+    fn add(&mut self, name: String, error: &std::io::Error) {
         self.count += 1;
         if self.names.len() < 4 {
-            self.names.push(name);
+            self.names.push(match error.kind() {
+                ErrorKind::NotFound => name,
+                _ => format!("{name} ({error})"),
+            });
         }
     }
 
@@ -394,27 +426,18 @@ impl MissingParts {
     }
 }
 
-/// Opens a regular file and returns its size. The type is checked first: opening a pipe would
-/// block.
+/// Opens a regular file and returns its size.
 fn open(path: &Path) -> Result<(File, u64)> {
-    let shown = path.display();
-    let not_found = |error: std::io::Error| {
-        let message = match error.kind() {
-            ErrorKind::NotFound => format!("{shown}: no such file"),
-            ErrorKind::PermissionDenied => format!("{shown}: permission denied"),
-            _ => format!("{shown}: {error}"),
-        };
-        Error::new(Code::ModelNotFound, message).caused_by(error)
-    };
-    let metadata = std::fs::metadata(path).map_err(not_found)?;
-    if metadata.is_dir() {
-        return Err(Error::new(
-            Code::ModelNotFound,
-            format!("{shown}: is a directory, not a file"),
-        ));
+    match regular_file::open(path) {
+        Ok((file, metadata)) => Ok((file, metadata.len())),
+        Err(error) => {
+            let problem = match error.kind() {
+                ErrorKind::NotFound => "no such file".to_owned(),
+                ErrorKind::PermissionDenied => "permission denied".to_owned(),
+                _ => error.to_string(),
+            };
+            let message = format!("{}: {problem}", path.display());
+            Err(Error::new(Code::ModelNotFound, message).caused_by(error))
+        }
     }
-    if !metadata.is_file() {
-        return Err(Error::new(Code::ModelNotFound, format!("{shown}: is not a regular file")));
-    }
-    Ok((File::open(path).map_err(not_found)?, metadata.len()))
 }

@@ -401,5 +401,5 @@ fn paths_that_are_no_model() {
     check(dir.path(), "is a directory");
     check(Path::new("a\0b"), "a\0b");
     #[cfg(unix)]
-    check(Path::new("/dev/null"), "is not a regular file");
+    check(Path::new("/dev/null"), "is a device, not a regular file");
 }

@@ -40,7 +40,8 @@ impl Chat {
         let templates = &self.profile.templates;
         let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
         let traits = templates.traits();
-        let polyfilled = polyfill::apply(messages, tools, traits, allowed)?;
+        let target = self.profile.polyfill_target();
+        let polyfilled = polyfill::apply(messages, tools, target, allowed)?;
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),
             tools,

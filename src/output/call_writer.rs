@@ -4,6 +4,8 @@
 //! This is the reverse of parsing, and strict. It proves that a template writes a format. Models may
 //! deviate from it.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::format::{CallPart, CallSyntax, Encoding, IdForm, KindForm, Tagged};
@@ -20,7 +22,7 @@ pub(crate) struct WrittenCall {
 }
 
 /// The notation of values. Readers accept all notations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ValueStyle {
     /// JSON has no space after commas and colons.
     pub(crate) compact: bool,
@@ -44,47 +46,133 @@ impl ValueStyle {
     }
 }
 
+/// The text of a section. Bytes outside the ranges belong to the format.
+#[derive(Debug, Default)]
+pub(crate) struct CallText {
+    /// The text.
+    pub(crate) text: String,
+    /// The bytes of names, ids and arguments, in order.
+    pub(crate) values: Vec<ValueRange>,
+}
+
+/// Bytes of one member of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ValueRange {
+    /// The bytes.
+    pub(crate) bytes: Range<usize>,
+    /// The index of the call.
+    pub(crate) call: usize,
+    /// The member of the call.
+    pub(crate) member: CallMember,
+}
+
+/// A member of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallMember {
+    /// The function's name.
+    Name,
+    /// The call's id.
+    Id,
+    /// The arguments.
+    Arguments,
+}
+
+/// Writes one member of a call into the text of its section.
+struct MemberWriter<'t> {
+    out: &'t mut CallText,
+    call: usize,
+    member: CallMember,
+}
+
+impl<'t> MemberWriter<'t> {
+    fn new(out: &'t mut CallText, call: usize, member: CallMember) -> MemberWriter<'t> {
+        MemberWriter { out, call, member }
+    }
+
+    /// Appends text of the format.
+    fn push_str(&mut self, text: &str) {
+        self.out.text.push_str(text);
+    }
+
+    /// Appends text of the member.
+    fn push_value(&mut self, text: &str) {
+        let start = self.out.text.len();
+        self.out.text.push_str(text);
+        let bytes = start..self.out.text.len();
+        self.out.values.push(ValueRange { bytes, call: self.call, member: self.member });
+    }
+}
+
 /// Writes the section of these calls.
 pub(crate) fn section(calls: &CallSyntax, list: &[WrittenCall], style: ValueStyle) -> String {
-    let mut out = calls.open.to_string();
+    section_text(calls, list, style).text
+}
+
+/// Writes the section of these calls, with the bytes of their members.
+pub(crate) fn section_text(
+    calls: &CallSyntax,
+    list: &[WrittenCall],
+    style: ValueStyle,
+) -> CallText {
+    let mut out = CallText { text: calls.open.to_string(), values: Vec::new() };
     for (index, one) in list.iter().enumerate() {
         if index > 0 {
-            out.push_str(&calls.separator);
+            out.text.push_str(&calls.separator);
         }
         call(&calls.call, one, index, style, &mut out);
     }
-    out.push_str(&calls.close);
+    out.text.push_str(&calls.close);
     out
 }
 
-fn call(parts: &[CallPart], call: &WrittenCall, index: usize, style: ValueStyle, out: &mut String) {
+fn call(
+    parts: &[CallPart],
+    call: &WrittenCall,
+    index: usize,
+    style: ValueStyle,
+    out: &mut CallText,
+) {
     for part in parts {
         match part {
-            CallPart::Text(text) => out.push_str(text),
-            CallPart::Name => out.push_str(&call.name),
-            CallPart::Id(IdForm::Free | IdForm::Alphanumeric(_)) => out.push_str(&call.id),
-            CallPart::Id(IdForm::Index(first)) => out.push_str(&(first + index).to_string()),
-            CallPart::Id(IdForm::Named { prefix, infix }) => {
-                out.push_str(&format!("{prefix}{}{infix}{index}", call.name))
+            CallPart::Text(text) => out.text.push_str(text),
+            CallPart::Name => {
+                MemberWriter::new(out, index, CallMember::Name).push_value(&call.name)
             }
-            CallPart::Arguments(encoding) => arguments(encoding, &call.arguments, style, out),
+            CallPart::Id(IdForm::Free | IdForm::Alphanumeric(_)) => {
+                MemberWriter::new(out, index, CallMember::Id).push_value(&call.id)
+            }
+            CallPart::Id(IdForm::Index(first)) => out.text.push_str(&(first + index).to_string()),
+            CallPart::Id(IdForm::Named { prefix, infix }) => {
+                out.text.push_str(prefix);
+                MemberWriter::new(out, index, CallMember::Name).push_value(&call.name);
+                out.text.push_str(&format!("{infix}{index}"));
+            }
+            CallPart::Arguments(encoding) => {
+                let mut out = MemberWriter::new(out, index, CallMember::Arguments);
+                write_arguments(encoding, &call.arguments, style, &mut out)
+            }
         }
     }
 }
 
-/// Writes the arguments of a call.
-pub(crate) fn arguments(
+/// The text of the arguments of a call.
+pub(crate) fn arguments(encoding: &Encoding, arguments: &Value, style: ValueStyle) -> String {
+    let mut out = CallText::default();
+    let member = CallMember::Arguments;
+    write_arguments(encoding, arguments, style, &mut MemberWriter::new(&mut out, 0, member));
+    out.text
+}
+
+fn write_arguments(
     encoding: &Encoding,
     arguments: &Value,
     style: ValueStyle,
-    out: &mut String,
+    out: &mut MemberWriter<'_>,
 ) {
     match encoding {
-        Encoding::Json => json(arguments, style.compact, out),
+        Encoding::Json => out.push_value(&json_text(arguments, style)),
         Encoding::JsonText => {
-            let mut text = String::new();
-            json(arguments, style.compact, &mut text);
-            json(&text.into(), style.compact, out);
+            out.push_value(&json_text(&json_text(arguments, style).into(), style));
         }
         Encoding::Tagged(tags) => tagged(tags, arguments, style, out),
         Encoding::Elements { prefix, item } => elements(prefix, item, arguments, style, out),
@@ -92,9 +180,9 @@ pub(crate) fn arguments(
         Encoding::Python => {
             for (i, (key, value)) in members(arguments).enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                out.push_str(key);
-                out.push('=');
-                python_or_json(value, style, out);
+                out.push_value(key);
+                out.push_str("=");
+                out.push_value(&python_or_json(value, style));
             }
         }
     }
@@ -104,30 +192,42 @@ fn members(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     object.as_object().into_iter().flatten()
 }
 
-fn python_or_json(value: &Value, style: ValueStyle, out: &mut String) {
-    if style.python { repr(value, out) } else { json(value, style.compact, out) }
+fn json_text(value: &Value, style: ValueStyle) -> String {
+    let mut text = String::new();
+    json(value, style.compact, &mut text);
+    text
 }
 
-/// Writes a value in an element that is not a string.
-fn bare(value: &Value, style: ValueStyle, out: &mut String) {
+fn repr_text(value: &Value) -> String {
+    let mut text = String::new();
+    repr(value, &mut text);
+    text
+}
+
+fn python_or_json(value: &Value, style: ValueStyle) -> String {
+    if style.python { repr_text(value) } else { json_text(value, style) }
+}
+
+/// A value in an element that is not a string.
+fn bare(value: &Value, style: ValueStyle) -> String {
     let python = match value {
         Value::Array(_) => style.python_lists,
         Value::Object(_) => style.python_objects,
         _ => style.python,
     };
     match python {
-        true => repr(value, out),
-        false => json(value, style.compact, out),
+        true => repr_text(value),
+        false => json_text(value, style),
     }
 }
 
-fn tagged(tags: &Tagged, arguments: &Value, style: ValueStyle, out: &mut String) {
+fn tagged(tags: &Tagged, arguments: &Value, style: ValueStyle, out: &mut MemberWriter<'_>) {
     for (i, (key, value)) in members(arguments).enumerate() {
         if i > 0 {
             out.push_str(&tags.separator);
         }
         out.push_str(&tags.open);
-        out.push_str(key);
+        out.push_value(key);
         out.push_str(&tags.after_key);
         if let Some(kind) = &tags.kind {
             out.push_str(match kind.form {
@@ -137,8 +237,8 @@ fn tagged(tags: &Tagged, arguments: &Value, style: ValueStyle, out: &mut String)
             out.push_str(&kind.after);
         }
         match value {
-            Value::String(text) => out.push_str(text),
-            value => bare(value, style, out),
+            Value::String(text) => out.push_value(text),
+            value => out.push_value(&bare(value, style)),
         }
         out.push_str(&tags.close);
     }
@@ -155,39 +255,55 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn elements(prefix: &str, item: &str, value: &Value, style: ValueStyle, out: &mut String) {
+fn elements(
+    prefix: &str,
+    item: &str,
+    value: &Value,
+    style: ValueStyle,
+    out: &mut MemberWriter<'_>,
+) {
     let mut element = |name: &str, value: &Value| {
-        out.push_str(&format!("{prefix}<{name}>"));
+        out.push_str(prefix);
+        out.push_value(&format!("<{name}>"));
         elements(prefix, item, value, style, out);
-        out.push_str(&format!("{prefix}</{name}>"));
+        out.push_str(prefix);
+        out.push_value(&format!("</{name}>"));
     };
     match value {
         Value::Object(members) => members.iter().for_each(|(key, value)| element(key, value)),
         Value::Array(items) => items.iter().for_each(|value| element(item, value)),
-        Value::String(text) => out.push_str(text),
-        value => bare(value, style, out),
+        Value::String(text) => out.push_value(text),
+        value => out.push_value(&bare(value, style)),
     }
 }
 
-fn pairs(quote: &str, value: &Value, style: ValueStyle, out: &mut String) {
+fn pairs(quote: &str, value: &Value, style: ValueStyle, out: &mut MemberWriter<'_>) {
     match value {
         Value::Object(members) => {
-            joined(('{', '}'), ",", members, out, |(key, value), out| {
-                out.push_str(key);
-                out.push(':');
+            out.push_str("{");
+            for (i, (key, value)) in members.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                out.push_value(key);
+                out.push_str(":");
                 pairs(quote, value, style, out);
-            });
+            }
+            out.push_str("}");
         }
         Value::Array(items) => {
-            joined(('[', ']'), ",", items, out, |item, out| pairs(quote, item, style, out))
+            out.push_str("[");
+            for (i, item) in items.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                pairs(quote, item, style, out);
+            }
+            out.push_str("]");
         }
         Value::String(text) => {
             out.push_str(quote);
-            out.push_str(text);
+            out.push_value(text);
             out.push_str(quote);
         }
-        Value::Null if style.python => out.push_str("None"),
-        value => out.push_str(&value.to_string()),
+        Value::Null if style.python => out.push_value("None"),
+        value => out.push_value(&value.to_string()),
     }
 }
 

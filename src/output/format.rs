@@ -28,6 +28,8 @@ pub enum FormatSource {
     Inferred,
     /// The prompt of the tool-call polyfill.
     Polyfill,
+    /// Instructions of the template, or the vocabulary. No render shows it.
+    Evident,
 }
 
 /// How a model writes a reply.
@@ -194,10 +196,15 @@ pub struct CallSyntax {
 }
 
 impl CallSyntax {
-    fn texts(&self) -> impl Iterator<Item = &FormatText> {
+    pub(super) fn texts(&self) -> impl Iterator<Item = &FormatText> {
         [&self.open, &self.close, &self.separator]
             .into_iter()
             .chain(self.call.iter().flat_map(CallPart::texts))
+    }
+
+    /// Whether arguments are written in Python's notation.
+    pub fn is_python(&self) -> bool {
+        self.call.contains(&CallPart::Arguments(Encoding::Python))
     }
 
     /// The tag at the start of the first call, if it cannot be mistaken for prose.

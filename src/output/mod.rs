@@ -14,7 +14,7 @@
 //! Everything public here is used by other modules of the crate. The crate's own benches and fuzz
 //! targets use [`Format`], [`ReplyParser`] and [`families`](fn@families) too.
 
-mod call_writer;
+pub(crate) mod call_writer;
 mod detect;
 pub(crate) mod families;
 pub mod format;
@@ -26,8 +26,8 @@ mod read;
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
 
-pub use detect::Detected;
 pub use detect::opener::TurnOpener;
+pub use detect::{Contradiction, Detected, EvidentFormat, FormatClues};
 #[doc(hidden)]
 pub use families::all as families;
 pub use format::Format;

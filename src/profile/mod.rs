@@ -4,6 +4,7 @@
 //! In: template sources. Out: capabilities, lints, output format. Weights are never read.
 
 mod cache;
+mod evident;
 mod refusal;
 mod report;
 
@@ -11,12 +12,12 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
-use crate::api::Polyfills;
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::output::{Detected, Format, PreparedFormat};
 use crate::probing::{Probe, ProbeRenderer};
-use crate::template::{Sources, Templates, polyfill};
+use crate::template::{Evidence, Sources, Templates};
+use evident::CallEvidence;
 
 pub use report::{failed_info, model_info};
 
@@ -24,6 +25,8 @@ pub use report::{failed_info, model_info};
 pub struct ModelProfile {
     /// The compiled template or templates.
     pub templates: Templates,
+    /// Markers of calls that are special tokens of the vocabulary.
+    special_markers: Vec<String>,
     output: OnceLock<OutputProfile>,
     /// The JSON member `by_template`, for a file with a `tool_use` template.
     by_template: OnceLock<Value>,
@@ -32,6 +35,8 @@ pub struct ModelProfile {
 /// What a model with this template writes.
 struct OutputProfile {
     detected: Detected,
+    /// Why calls that the template does not show have a format, or none.
+    evidence: Option<Evidence>,
     /// The format, prepared for reply parsers.
     prepared: PreparedFormat,
     /// Whether the template writes a turn's reasoning between the format's tags.
@@ -62,6 +67,7 @@ impl ModelProfile {
         }
         let profile = Arc::new(ModelProfile {
             templates: Templates::compile(sources)?,
+            special_markers: Vec::new(),
             output: OnceLock::new(),
             by_template: OnceLock::new(),
         });
@@ -103,18 +109,16 @@ impl ModelProfile {
         let traits = self.templates.traits();
         let shows_calls = self.templates.llama_cpp_caps().caps.supports_tool_calls
             || traits.caps.supports_tool_calls;
-        let detected = if shows_calls {
-            Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)))
-        } else {
-            // The polyfill writes the calls of the history. The model is expected to copy its
-            // format.
-            Detected::polyfilled(&ProbeRenderer::new(|probe: &Probe| {
-                let options = Polyfills::default();
-                let polyfilled =
-                    polyfill::apply(&probe.messages, probe.tool_list(), traits, &options)?;
-                let messages = polyfilled.messages.into_owned();
-                self.templates.render_probe(&Probe { messages, tools: None, ..probe.clone() })
-            }))
+        let native =
+            || Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)));
+        // The polyfill writes the calls of the history. The model is expected to copy its format.
+        let polyfilled = || Detected::polyfilled(&evident::polyfilled_renderer(self, None));
+        let evidence = if shows_calls { None } else { CallEvidence::find(self) };
+        let (detected, evidence) = match evidence {
+            Some(CallEvidence { detected, evidence }) => {
+                (detected.unwrap_or_else(polyfilled), Some(evidence))
+            }
+            None => (if shows_calls { native() } else { polyfilled() }, None),
         };
         let detected = detected.with_evidence(&|tag| self.templates.source_contains(tag));
         let format = detected.format.as_ref();
@@ -128,6 +132,7 @@ impl ModelProfile {
             shows_reasoning: self.shows_reasoning(&detected),
             mentions_reasoning,
             detected,
+            evidence,
         }
     }
 

@@ -26,7 +26,11 @@ impl ModelProfile {
         members.insert("tool_support".into(), tool_support.into());
         members.insert("tool_support_reasons".into(), reasons.into());
         members.insert("details".into(), traits.details_json());
-        members.insert("evidence".into(), evidence(caps, self.templates.traits_report()).into());
+        let mut evidence = evidence(caps, self.templates.traits_report());
+        if let Some(calls) = &self.output().evidence {
+            evidence.insert("tool_call_format".into(), calls.to_json());
+        }
+        members.insert("evidence".into(), evidence.into());
         members.insert("output_format".into(), format);
         members.insert("findings".into(), findings.into());
         if self.templates.has_tool_use() {
@@ -48,8 +52,13 @@ impl ModelProfile {
                 FormatSource::Family => "family",
                 FormatSource::Inferred => "inferred",
                 FormatSource::Polyfill => "polyfill",
+                FormatSource::Evident => "evident",
             },
-            "tool_calls": if format.verified { "verified" } else { "unverified" },
+            "tool_calls": match format.source {
+                FormatSource::Evident => "evident",
+                _ if format.verified => "verified",
+                _ => "unverified",
+            },
             "parallel": format.calls.as_ref().is_some_and(|calls| calls.parallel),
             "reasoning": match (channel, self.output().shows_reasoning) {
                 (true, _) => "channel",

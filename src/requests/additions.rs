@@ -8,7 +8,7 @@ use crate::api::{Fields, Polyfills};
 use crate::compose::Composed;
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
-use crate::template::{MaskScope, Prompt, PromptMask, RenderInput, Templates};
+use crate::template::{MaskScope, PolyfillTarget, Prompt, PromptMask, RenderInput, Templates};
 use crate::vision::{Vision, VisionDefaults};
 
 /// The additions that a request asks for.
@@ -43,7 +43,7 @@ impl Additions {
         composed: Option<&Composed>,
         templates: &Templates,
         input: &RenderInput<'_>,
-        (sent, polyfills): (&[Value], &Polyfills),
+        (sent, target, polyfills): (&[Value], PolyfillTarget<'_>, &Polyfills),
         bos_token: &str,
     ) -> Result<AppliedAdditions> {
         let mask = |turns| match composed
@@ -52,7 +52,7 @@ impl Additions {
             .flatten()
         {
             Some(mask) => Ok(mask),
-            None => templates.mask(turns, input, sent, polyfills, prompt),
+            None => templates.mask(turns, input, sent, (target, polyfills), prompt),
         };
         let mut mask = self.turns.map(mask).transpose()?;
         if let Some(vision) = &self.vision {

@@ -29,7 +29,7 @@ pub fn render(request: &str) -> Result<Value> {
     let profile = ModelProfile::of(&sources)?;
     let templates = &profile.templates;
     let polyfilled = if polyfills.apply_polyfills {
-        polyfill::apply(messages, tools, templates.traits(), &polyfills)?
+        polyfill::apply(messages, tools, profile.polyfill_target(), &polyfills)?
     } else {
         Polyfilled::untouched(messages, Vec::new())
     };
@@ -58,7 +58,7 @@ pub fn render(request: &str) -> Result<Value> {
         composed.as_ref(),
         templates,
         &input,
-        (messages, &polyfills),
+        (messages, profile.polyfill_target(), &polyfills),
         &sources.bos_token,
     )?;
     let notes = composed.map(|composed| composed.notes(input.messages)).unwrap_or_default();

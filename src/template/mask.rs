@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::edits::Edits;
-use super::{Prompt, RenderInput, Templates, polyfill};
+use super::{PolyfillTarget, Prompt, RenderInput, Templates, polyfill};
 use crate::api::{Fields, Polyfills};
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
@@ -115,7 +115,7 @@ impl Templates {
         turns: MaskScope,
         input: &RenderInput<'_>,
         sent: &[Value],
-        polyfills: &Polyfills,
+        (target, polyfills): (PolyfillTarget<'_>, &Polyfills),
         prompt: &Prompt,
     ) -> Result<PromptMask> {
         let assistants = assistants(sent);
@@ -125,7 +125,6 @@ impl Templates {
             return Ok(PromptMask { turns, omitted: Vec::new() });
         }
         let (allowed, started) = (Duration::from_millis(input.limits.ms), thread_time());
-        let traits = self.traits();
         // The prompt ends with this message, so it need not be rendered again.
         let ends = if input.add_generation_prompt { None } else { sent.len().checked_sub(1) };
         turns_by_renders(
@@ -139,7 +138,7 @@ impl Templates {
                     return Err(too_long(input.limits.ms));
                 }
                 let polyfilled =
-                    match polyfill::apply(&sent[..count], input.tools, traits, polyfills) {
+                    match polyfill::apply(&sent[..count], input.tools, target, polyfills) {
                         Ok(polyfilled) => polyfilled,
                         Err(error) => return Ok(Err(error)),
                     };
@@ -299,8 +298,15 @@ mod tests {
         let prompt = templates.render(&input).unwrap();
         let polyfills = Polyfills { apply_polyfills: false, ..Polyfills::default() };
         let spent = RenderInput { limits: Limits { ms: 0, ..Limits::default() }, ..input };
-        let error =
-            templates.mask(MaskScope::All, &spent, &messages, &polyfills, &prompt).unwrap_err();
+        let error = templates
+            .mask(
+                MaskScope::All,
+                &spent,
+                &messages,
+                (templates.traits().into(), &polyfills),
+                &prompt,
+            )
+            .unwrap_err();
         assert_eq!(
             (error.code(), error.details().unwrap()["kind"].as_str()),
             (Code::TemplateLimit, Some("limit"))

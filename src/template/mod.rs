@@ -33,7 +33,7 @@ pub use failure::Failure;
 pub use limits::Limits;
 pub use lint::{Lint, Severity};
 pub use mask::{MaskScope, MaskedTurn, OmittedTurn, PromptMask};
-pub use polyfill::Polyfilled;
+pub use polyfill::{PolyfillTarget, Polyfilled};
 pub use probe::evidence::{Evidence, EvidenceStatus};
 pub use probe::llama_cpp_caps::{LlamaCppCaps, LlamaCppCapsReport};
 pub(crate) use probe::prober::probe_time;

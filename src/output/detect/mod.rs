@@ -1,6 +1,7 @@
 //! Finds the format that a template writes: a family, or what its renders show.
 
 mod boundaries;
+mod evident;
 mod history;
 mod infer;
 pub(crate) mod opener;
@@ -10,6 +11,8 @@ pub(crate) mod round_trip;
 pub(crate) use boundaries::{TurnBoundaries, parser_for};
 #[cfg(test)]
 pub(crate) use history::HistoryForm;
+
+pub use evident::{Contradiction, EvidentFormat, FormatClues};
 
 use super::families;
 use super::format::{Format, FormatSource, ReasoningTags};
@@ -55,12 +58,32 @@ impl Detected {
         Detected::new(Some(format), &round_trip)
     }
 
+    /// A format that no render of the template shows. `renderer` writes the calls of histories in
+    /// it. The error is the first row of the round trip that does not come back.
+    pub(crate) fn evident(
+        format: Format,
+        renderer: &ProbeRenderer<'_>,
+    ) -> Result<Detected, &'static str> {
+        let round_trip = RoundTrip::new(renderer);
+        match round_trip.verify(format) {
+            Ok(format) => {
+                // The template confirms only what the polyfill wrote.
+                let format = Format { verified: false, ..format };
+                Ok(Detected::new(Some(format), &round_trip))
+            }
+            Err(format) => {
+                let report = round_trip.report(&format);
+                Err(report.failed().find(|row| row.required).map_or("no render", |row| row.name))
+            }
+        }
+    }
+
     /// Lets the polyfill's format also accept calls of the families whose tag `is_known`: to the
     /// template's source, or to the vocabulary. Any other format is what the model itself writes.
     pub fn with_evidence(mut self, is_known: &dyn Fn(&str) -> bool) -> Detected {
-        if let Some(format) =
-            self.format.as_mut().filter(|format| format.source == FormatSource::Polyfill)
-        {
+        if let Some(format) = self.format.as_mut().filter(|format| {
+            matches!(format.source, FormatSource::Polyfill | FormatSource::Evident)
+        }) {
             format.accepted_families = families::evident(is_known);
         }
         self

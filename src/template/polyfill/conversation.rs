@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::call_writer::CallWriter;
 use super::node::{Node, NodeMembers};
 use super::segmented_text::SegmentedText;
 use crate::api::Polyfills;
@@ -27,6 +28,7 @@ pub(super) struct PolyfillContext<'a> {
     pub(super) details: &'a Details,
     pub(super) tool_call_example: Option<&'a str>,
     pub(super) options: &'a Polyfills,
+    pub(super) call_writer: Option<&'a dyn CallWriter>,
     pub(super) tools: &'a [Value],
 }
 

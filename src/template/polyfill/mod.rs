@@ -7,6 +7,7 @@
 //! the caller's data and never renders.
 
 mod call_type;
+mod call_writer;
 mod caps_override;
 mod content;
 mod conversation;
@@ -39,6 +40,7 @@ mod tests;
 
 use serde_json::Value;
 
+pub use call_writer::{CallWriter, MemberBytes, SentCall, WrittenCalls};
 pub use polyfilled::{Polyfilled, StringVisitor};
 pub use segmented_text::Segment;
 
@@ -70,21 +72,37 @@ const STEPS: &[PolyfillStep] = &[
     null_content::STEP,
 ];
 
+/// What the messages are adapted to.
+#[derive(Clone, Copy)]
+pub struct PolyfillTarget<'a> {
+    /// What the template can carry.
+    pub traits: &'a Traits,
+    /// Writes the calls of a template that shows none. Without it they become JSON.
+    pub call_writer: Option<&'a dyn CallWriter>,
+}
+
+impl<'a> From<&'a Traits> for PolyfillTarget<'a> {
+    fn from(traits: &'a Traits) -> Self {
+        PolyfillTarget { traits, call_writer: None }
+    }
+}
+
 /// Applies the steps that a template needs and `options` allows.
 ///
 /// The declared tools do not change; a template that does not show them also gets them as text.
 /// Applied to its own result, without tools, it changes nothing. `INVALID_REQUEST` with the JSON
 /// path of what the template cannot take in any form.
-pub fn apply<'a>(
+pub fn apply<'a, 't>(
     messages: &'a [Value],
     tools: Option<&'a [Value]>,
-    traits: &Traits,
+    target: impl Into<PolyfillTarget<'t>>,
     options: &Polyfills,
 ) -> Result<Polyfilled<'a>> {
     if !options.apply_polyfills {
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
     validate::check(messages)?;
+    let PolyfillTarget { traits, call_writer } = target.into();
     let context = PolyfillContext {
         caps: match &options.caps_override {
             Some(overrides) => caps_override::apply(traits.caps, overrides)?,
@@ -93,6 +111,7 @@ pub fn apply<'a>(
         details: &traits.details,
         tool_call_example: traits.tool_call_example.as_deref(),
         options,
+        call_writer,
         tools: tools.unwrap_or_default(),
     };
     let steps: Vec<&PolyfillStep> = STEPS.iter().filter(|step| (step.applies)(&context)).collect();

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use super::call_writer::{MemberBytes, WrittenCalls};
+
 /// A piece of a text that was copied, perhaps escaped, from one member of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
@@ -33,6 +35,17 @@ impl SegmentedText {
         let whole = Segment { start: 0, end: string.len(), path: Arc::clone(path) };
         let segments = if string.is_empty() { Vec::new() } else { vec![whole] };
         SegmentedText { string, segments }
+    }
+
+    /// Calls of the message at `path`.
+    pub(super) fn from_calls(calls: WrittenCalls, path: &str) -> SegmentedText {
+        let segment = |it: MemberBytes| Segment {
+            start: it.bytes.start,
+            end: it.bytes.end,
+            path: format!("{path}.tool_calls[{}].{}", it.call, it.member).into(),
+        };
+        let members = calls.members.into_iter().filter(|it| !it.bytes.is_empty());
+        SegmentedText { string: calls.text, segments: members.map(segment).collect() }
     }
 
     pub(super) fn as_str(&self) -> &str {

@@ -1,8 +1,12 @@
-//! Calls become JSON text of their message, for templates that do not show calls. The shape is
-//! minja's.
+//! Calls become text of their message, for templates that do not show calls: as the model writes
+//! them if its format is known, else JSON in minja's shape.
 
-use super::conversation::{PolyfillContext, PolyfillConversation};
+use serde_json::Value;
+
+use super::call_writer::{CallWriter, SentCall};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::{Node, NodeMembers};
+use super::segmented_text::SegmentedText;
 use super::step::PolyfillStep;
 use super::{content, dump};
 use crate::error::Result;
@@ -14,23 +18,58 @@ pub(super) const STEP: PolyfillStep = PolyfillStep {
     run,
 };
 
-fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
     for message in conversation.messages.iter_mut().filter(|message| message.has_calls()) {
-        let calls = Node::List(message.calls().iter().map(shape).collect());
-        let mut object = NodeMembers::of([("tool_calls", calls)]);
-        if let Some(content) = content::compact(message.content()) {
-            object.set("content", content);
-        }
-        message.set_content(Node::Text(dump::indented(&Node::Map(object))));
+        let written = context.call_writer.and_then(|writer| native(message, writer));
+        let content = written.unwrap_or_else(|| Node::Text(dump::indented(&envelope(message))));
+        message.set_content(content);
         message.members.remove("tool_calls");
         changed = true;
     }
     Ok(changed)
 }
 
+/// The content and the calls as the model writes them. None if a call has no arguments object.
+fn native(message: &PolyfillMessage, writer: &dyn CallWriter) -> Option<Node> {
+    let shapes: Vec<NodeMembers> = message.calls().iter().map(shape).collect();
+    let arguments: Vec<Value> = shapes.iter().map(arguments).collect::<Option<_>>()?;
+    let calls: Vec<SentCall<'_>> = shapes
+        .iter()
+        .zip(&arguments)
+        .map(|(call, arguments)| {
+            let text = |name| call.str(name).unwrap_or_default();
+            SentCall { name: text("name"), arguments, id: text("id") }
+        })
+        .collect();
+    let path = message.path();
+    let text = SegmentedText::from_calls(writer.write(&calls)?, &path);
+    let Some(content) = message.content() else { return Some(Node::Text(text)) };
+    Some(content::join(Some(content.clone()), "\n", Some(Node::Text(text))))
+}
+
+/// The arguments, which some clients send as JSON text.
+fn arguments(call: &NodeMembers) -> Option<Value> {
+    let arguments = match call.get("arguments") {
+        Some(Node::Text(text)) => serde_json::from_str(text.as_str()).ok()?,
+        Some(node) => node.to_json(),
+        None => Value::Object(serde_json::Map::new()),
+    };
+    arguments.is_object().then_some(arguments)
+}
+
+/// `{"tool_calls": […], "content"?}`.
+fn envelope(message: &PolyfillMessage) -> Node {
+    let calls = message.calls().iter().map(|call| Node::Map(shape(call))).collect();
+    let mut object = NodeMembers::of([("tool_calls", Node::List(calls))]);
+    if let Some(content) = content::compact(message.content()) {
+        object.set("content", content);
+    }
+    Node::Map(object)
+}
+
 /// `{"name","arguments","id"?}`.
-fn shape(call: &Node) -> Node {
+fn shape(call: &Node) -> NodeMembers {
     let mut out = NodeMembers::default();
     let call = call.as_map();
     // Some clients put name and arguments into the call itself.
@@ -43,7 +82,7 @@ fn shape(call: &Node) -> Node {
     if let Some(id) = call.and_then(|call| call.text("id")) {
         out.set("id", Node::Text(id.clone()));
     }
-    Node::Map(out)
+    out
 }
 
 #[cfg(test)]

@@ -53,9 +53,7 @@ pub(super) fn find_encoding(
 
 /// The arguments of a call as a template writes them.
 pub(super) fn written(encoding: &Encoding, call: &WrittenCall, style: ValueStyle) -> String {
-    let mut out = String::new();
-    write(encoding, &call.arguments, style, &mut out);
-    out
+    write(encoding, &call.arguments, style)
 }
 
 fn parameters(call: &WrittenCall) -> [(&'static str, &str); 2] {

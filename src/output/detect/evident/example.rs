@@ -1,0 +1,117 @@
+//! The syntax of calls from an example: a JSON object with a name and arguments, in tags that no
+//! family has.
+
+use std::ops::Range;
+
+use super::prose::{Prose, ProsePattern};
+use crate::output::format::{CallPart, CallSyntax, Encoding};
+
+/// Names of the member with the function's name.
+const NAME_KEYS: [&str; 5] = ["name", "function", "tool_name", "tool", "function_name"];
+/// Names of the member with the arguments.
+const ARGUMENT_KEYS: [&str; 6] =
+    ["arguments", "parameters", "args", "params", "input", "tool_input"];
+
+/// The syntax of a call in tags, and the bytes of its example. `is_call` tells examples from other
+/// objects.
+pub(super) fn tagged_call(
+    prose: &Prose<'_>,
+    is_call: &dyn Fn(&Range<usize>) -> bool,
+) -> Option<(CallSyntax, Range<usize>)> {
+    let mut found: Vec<(CallSyntax, Range<usize>)> = Vec::new();
+    for name in NAME_KEYS {
+        for arguments in ARGUMENT_KEYS {
+            for name_first in [true, false] {
+                let object = object(name, arguments, name_first);
+                let bare = syntax("", object.clone(), "");
+                for bytes in ProsePattern::of(&bare).matches(prose) {
+                    let tags = tags(prose.text, &bytes).filter(|_| is_call(&bytes));
+                    found.extend(tags.map(|(open, close, bytes)| {
+                        (syntax(&open, object.clone(), &close), bytes)
+                    }));
+                }
+            }
+        }
+    }
+    found.into_iter().min_by_key(|(_, bytes)| bytes.start)
+}
+
+/// The parts of `{"name": "{name}", "arguments": {arguments}}`.
+fn object(name: &str, arguments: &str, name_first: bool) -> Vec<CallPart> {
+    let text = |text: String| CallPart::Text(text.into());
+    let json = CallPart::Arguments(Encoding::Json);
+    if name_first {
+        vec![
+            text(format!("{{\"{name}\": \"")),
+            CallPart::Name,
+            text(format!("\", \"{arguments}\": ")),
+            json,
+            text("}".to_owned()),
+        ]
+    } else {
+        vec![
+            text(format!("{{\"{arguments}\": ")),
+            json,
+            text(format!(", \"{name}\": \"")),
+            CallPart::Name,
+            text("\"}".to_owned()),
+        ]
+    }
+}
+
+/// A call whose object follows `open` and is followed by `close`. Calls in a list share the tags.
+fn syntax(open: &str, object: Vec<CallPart>, close: &str) -> CallSyntax {
+    let list = open.trim_end().ends_with('[');
+    let text = |text: &str| CallPart::Text(text.to_owned().into());
+    let (mut section, mut call) = ((String::new(), String::new()), object);
+    if list {
+        section = (open.to_owned(), close.to_owned());
+    } else if !open.is_empty() {
+        call.insert(0, text(open));
+        call.push(text(close));
+    }
+    CallSyntax {
+        open: section.0.into(),
+        close: section.1.into(),
+        separator: if list { ", " } else { "\n" }.into(),
+        call,
+        parallel: true,
+    }
+}
+
+/// The tags around an example, with the whitespace and the bracket between them, and the bytes of
+/// it all.
+fn tags(text: &str, example: &Range<usize>) -> Option<(String, String, Range<usize>)> {
+    let before = text[..example.start].trim_end_matches(|c: char| c.is_whitespace() || c == '[');
+    let start = tag_before(before)?;
+    let between = &text[before.len()..example.start];
+    let after = text[example.end..].trim_start_matches(|c: char| c.is_whitespace() || c == ']');
+    let at = text.len() - after.len();
+    let end = at + closing_tag(after, &before[start..])?;
+    let open = format!("{}{between}", &before[start..]);
+    Some((open, text[example.end..end].to_owned(), start..end))
+}
+
+/// Where the tag begins that a text ends with: `<call>`, `<|call|>`, `[CALL]`.
+fn tag_before(text: &str) -> Option<usize> {
+    let open = match text.chars().next_back()? {
+        '>' => '<',
+        ']' => '[',
+        _ => return None,
+    };
+    let start = text.rfind(open)?;
+    let tag = &text[start..];
+    (tag.len() > 2 && !tag.contains(char::is_whitespace)).then_some(start)
+}
+
+/// The length of the tag that a text begins with, if it can close `open`.
+fn closing_tag(text: &str, open: &str) -> Option<usize> {
+    let close = match text.chars().next()? {
+        '<' => '>',
+        '[' => ']',
+        _ => return None,
+    };
+    let end = text.find(close)? + 1;
+    let tag = &text[..end];
+    (!tag.contains(char::is_whitespace) && tag != open).then_some(end)
+}

@@ -1,0 +1,196 @@
+//! The format of a model whose template shows tools but no calls, by evidence: the instructions
+//! that the template adds for tools, or the special tokens of the vocabulary.
+//!
+//! Such a model was trained on calls all the same. The result is never called verified: no render
+//! of the template itself confirms it.
+
+mod example;
+mod prose;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::output::families;
+use crate::output::format::{Format, FormatSource};
+use prose::{Prose, ProsePattern};
+
+/// What is known about a model whose template shows no calls.
+pub struct FormatClues<'a> {
+    /// The text that the template adds for tools.
+    pub instructions: &'a str,
+    /// Words of the tools in it. Text with one of them is a declaration of a tool, not an example.
+    pub tool_words: &'a [&'a str],
+    /// Whether a text is a control or user-defined token of the vocabulary.
+    pub is_special: &'a dyn Fn(&str) -> bool,
+    /// Whether the template's source contains a text.
+    pub in_source: &'a dyn Fn(&str) -> bool,
+}
+
+/// A format with its evidence.
+pub struct EvidentFormat {
+    /// The format.
+    pub format: Format,
+    /// What shows it, and where.
+    pub because: String,
+}
+
+/// The reason why there is evidence of calls but no format.
+pub struct Contradiction(pub String);
+
+impl FormatClues<'_> {
+    /// The format that the clues show; None without any evidence.
+    pub fn find(&self) -> Result<Option<EvidentFormat>, Contradiction> {
+        match self.in_instructions()? {
+            Some(found) => Ok(Some(found)),
+            None => self.in_vocabulary(),
+        }
+    }
+
+    /// The call that the instructions spell out.
+    fn in_instructions(&self) -> Result<Option<EvidentFormat>, Contradiction> {
+        let prose = Prose::new(self.instructions);
+        let is_call = |bytes: &Range<usize>| {
+            let text = &self.instructions[bytes.clone()];
+            !self.tool_words.iter().any(|word| text.contains(word))
+        };
+        let mut found: Vec<ProseMatch> = Vec::new();
+        for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
+            let Some(calls) = &format.calls else { continue };
+            let pattern = ProsePattern::of(calls);
+            let matches = pattern.matches(&prose);
+            found.extend(matches.into_iter().filter(is_call).map(|bytes| ProseMatch {
+                layout: layout(&format, &self.instructions[bytes.clone()]),
+                weight: pattern.weight(),
+                tag: calls.tag().map(str::to_owned),
+                format: format.clone(),
+                bytes,
+            }));
+        }
+        // The first of equals, in the order of the table.
+        let best = found.iter().enumerate().max_by_key(|(index, found)| {
+            (found.tag.is_some(), found.weight, found.layout, std::cmp::Reverse(*index))
+        });
+        let best = best.map(|(_, found)| found);
+        let tagged = best.filter(|best| best.tag.is_some());
+        if let Some(other) = tagged.and_then(|best| found.iter().find(|it| best.contradicts(it))) {
+            let best = tagged.and_then(|best| best.tag.as_deref()).unwrap_or_default();
+            let other = other.tag.as_deref().unwrap_or_default();
+            return Err(Contradiction(format!(
+                "the text that the template adds for tools shows calls in two forms, {best} and {other}"
+            )));
+        }
+        if tagged.is_none()
+            && let Some((calls, bytes)) = example::tagged_call(&prose, &is_call)
+        {
+            let format = Format { family: "evident".into(), ..self.format(None) };
+            let format = Format { calls: Some(calls), ..format };
+            return Ok(Some(self.shown_by_instructions(format, bytes)));
+        }
+        Ok(best.map(|best| {
+            self.shown_by_instructions(self.format(Some(&best.format)), best.bytes.clone())
+        }))
+    }
+
+    fn shown_by_instructions(&self, format: Format, bytes: Range<usize>) -> EvidentFormat {
+        let example = &self.instructions[bytes];
+        let because =
+            format!("the text that the template adds for tools shows a call: {example:?}");
+        EvidentFormat { format, because }
+    }
+
+    /// The family whose markers are special tokens. Families that share all of them cannot be told
+    /// apart.
+    fn in_vocabulary(&self) -> Result<Option<EvidentFormat>, Contradiction> {
+        let mut best: Vec<(usize, Format)> = Vec::new();
+        for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
+            let Some(calls) = &format.calls else { continue };
+            let Some(tag) = calls.tag().filter(|tag| (self.is_special)(tag)) else { continue };
+            let markers = markers(&format);
+            let known = markers.iter().filter(|marker| (self.is_special)(marker)).count();
+            // Every marker of the calls is a token, or the family is another one.
+            if known < markers.len() || tag.is_empty() {
+                continue;
+            }
+            match best.first().map_or(0, |(most, _)| *most) {
+                most if known > most => best = vec![(known, format)],
+                most if known == most => best.push((known, format)),
+                _ => {}
+            }
+        }
+        let named = |format: &Format| format.family.to_string();
+        match &*best {
+            [] => Ok(None),
+            [(_, format)] => {
+                let markers = markers(format).into_iter().collect::<Vec<_>>().join(" ");
+                let because = format!(
+                    "the vocabulary has the markers of such calls as special tokens: {markers}"
+                );
+                Ok(Some(EvidentFormat { format: self.format(Some(format)), because }))
+            }
+            several => Err(Contradiction(format!(
+                "the special tokens of the vocabulary fit calls in several forms: {}",
+                several.iter().map(|(_, format)| named(format)).collect::<Vec<_>>().join(", ")
+            ))),
+        }
+    }
+
+    /// The format of a family, or one without calls, for a model whose template does not show it.
+    /// Reasoning and ends of turns count only if the template knows them.
+    fn format(&self, family: Option<&Format>) -> Format {
+        let polyfilled = families::polyfilled();
+        let family = family.cloned().unwrap_or(Format { ends: Vec::new(), ..polyfilled.clone() });
+        let reasoning = family.reasoning.filter(|tags| (self.in_source)(&tags.close));
+        Format {
+            source: FormatSource::Evident,
+            reasoning: reasoning.or(polyfilled.reasoning),
+            wrappers: Vec::new(),
+            ends: family.ends.into_iter().filter(|end| (self.in_source)(end)).collect(),
+            fenced_calls: true,
+            envelope: true,
+            untagged: true,
+            ..family
+        }
+    }
+}
+
+/// A family's call in the instructions.
+struct ProseMatch {
+    format: Format,
+    /// The tag that opens it, if it cannot be mistaken for prose.
+    tag: Option<String>,
+    bytes: Range<usize>,
+    /// Characters of markers.
+    weight: usize,
+    /// Bytes of the family's text that occur with the same whitespace.
+    layout: usize,
+}
+
+impl ProseMatch {
+    /// Whether another match shows calls with another tag elsewhere.
+    fn contradicts(&self, other: &ProseMatch) -> bool {
+        let apart = self.bytes.end <= other.bytes.start || other.bytes.end <= self.bytes.start;
+        apart && other.tag.is_some() && other.tag != self.tag
+    }
+}
+
+fn layout(format: &Format, example: &str) -> usize {
+    let texts = format.calls.iter().flat_map(|calls| calls.texts());
+    texts.filter(|text| example.contains(&***text)).map(|text| text.len()).sum()
+}
+
+/// The tags in the texts of a format's calls.
+fn markers(format: &Format) -> BTreeSet<String> {
+    let mut markers = BTreeSet::new();
+    for text in format.calls.iter().flat_map(|calls| calls.texts()) {
+        let words = text.split_whitespace().filter(|word| word.len() > 2);
+        markers.extend(words.filter_map(|word| {
+            let start = word.find(['<', '['])?;
+            let end = word.rfind(['>', ']'])?;
+            (end > start + 1).then(|| word[start..=end].to_owned())
+        }));
+    }
+    markers
+}

@@ -1,0 +1,1 @@
+//! Instructions and vocabularies, and the formats that they show.

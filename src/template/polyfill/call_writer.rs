@@ -1,0 +1,43 @@
+//! How calls of earlier turns are written as text: what the polyfill of calls needs to know about
+//! the format of a model.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+/// Writes calls as the text that the model itself would have written.
+pub trait CallWriter: Send + Sync {
+    /// The text of the calls of one message; None if the format is unknown.
+    fn write(&self, calls: &[SentCall<'_>]) -> Option<WrittenCalls>;
+}
+
+/// A call of the request.
+#[derive(Debug, Clone, Copy)]
+pub struct SentCall<'a> {
+    /// The function's name.
+    pub name: &'a str,
+    /// The arguments, an object.
+    pub arguments: &'a Value,
+    /// The call's id; may be empty.
+    pub id: &'a str,
+}
+
+/// Calls as text. Bytes outside the members belong to the format.
+#[derive(Debug, Clone, Default)]
+pub struct WrittenCalls {
+    /// The text.
+    pub text: String,
+    /// The bytes that come from a call, in order.
+    pub members: Vec<MemberBytes>,
+}
+
+/// Bytes that come from a member of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberBytes {
+    /// The bytes of the text.
+    pub bytes: Range<usize>,
+    /// The index of the call.
+    pub call: usize,
+    /// `id`, `function.name` or `function.arguments`.
+    pub member: &'static str,
+}

@@ -27,7 +27,7 @@ mod read;
 mod tests;
 
 pub use detect::opener::TurnOpener;
-pub use detect::{Contradiction, Detected, EvidentFormat, FormatClues};
+pub use detect::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
 #[doc(hidden)]
 pub use families::all as families;
 pub use format::Format;

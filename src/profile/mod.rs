@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::output::{Detected, Format, PreparedFormat};
 use crate::probing::{Probe, ProbeRenderer};
-use crate::template::{Evidence, Sources, Templates};
+use crate::template::{Sources, Templates};
 use evident::CallEvidence;
 
 pub use report::{failed_info, model_info};
@@ -36,7 +36,7 @@ pub struct ModelProfile {
 struct OutputProfile {
     detected: Detected,
     /// Why calls that the template does not show have a format, or none.
-    evidence: Option<Evidence>,
+    call_evidence: Option<CallEvidence>,
     /// The format, prepared for reply parsers.
     prepared: PreparedFormat,
     /// Whether the template writes a turn's reasoning between the format's tags.
@@ -113,13 +113,14 @@ impl ModelProfile {
             || Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)));
         // The polyfill writes the calls of the history. The model is expected to copy its format.
         let polyfilled = || Detected::polyfilled(&evident::polyfilled_renderer(self, None));
-        let evidence = if shows_calls { None } else { CallEvidence::find(self) };
-        let (detected, evidence) = match evidence {
-            Some(CallEvidence { detected, evidence }) => {
-                (detected.unwrap_or_else(polyfilled), Some(evidence))
-            }
-            None => (if shows_calls { native() } else { polyfilled() }, None),
+        let (call_evidence, evident) = match shows_calls {
+            true => (None, None),
+            false => CallEvidence::find(self).unzip(),
         };
+        let detected = evident.flatten().unwrap_or_else(|| match shows_calls {
+            true => native(),
+            false => polyfilled(),
+        });
         let detected = detected.with_evidence(&|tag| self.templates.source_contains(tag));
         let format = detected.format.as_ref();
         let mentions_reasoning =
@@ -132,7 +133,7 @@ impl ModelProfile {
             shows_reasoning: self.shows_reasoning(&detected),
             mentions_reasoning,
             detected,
-            evidence,
+            call_evidence,
         }
     }
 

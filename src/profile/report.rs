@@ -27,8 +27,8 @@ impl ModelProfile {
         members.insert("tool_support_reasons".into(), reasons.into());
         members.insert("details".into(), traits.details_json());
         let mut evidence = evidence(caps, self.templates.traits_report());
-        if let Some(calls) = &self.output().evidence {
-            evidence.insert("tool_call_format".into(), calls.to_json());
+        if let Some(calls) = &self.output().call_evidence {
+            evidence.insert("tool_call_format".into(), calls.evidence.to_json());
         }
         members.insert("evidence".into(), evidence.into());
         members.insert("output_format".into(), format);

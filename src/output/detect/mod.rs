@@ -12,7 +12,7 @@ pub(crate) use boundaries::{TurnBoundaries, parser_for};
 #[cfg(test)]
 pub(crate) use history::HistoryForm;
 
-pub use evident::{Contradiction, EvidentFormat, FormatClues};
+pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
 
 use super::families;
 use super::format::{Format, FormatSource, ReasoningTags};

@@ -80,6 +80,8 @@ pub(super) struct CallPatterns {
     /// Whether the format's calls begin with a brace or a bracket instead of a tag. They count only
     /// with the names of given tools.
     pub(super) untagged: bool,
+    /// Whether the format's calls begin with the name of the function.
+    pub(super) begins_with_name: bool,
     /// Whether a call's id is an item of its own. If it is missing, this is reported.
     pub(super) has_ids: bool,
     /// Where calls are messages: the index of the first item after the message's header.
@@ -99,6 +101,8 @@ impl CallPatterns {
                 matches!(item, PatternItem::Id(IdForm::Free | IdForm::Alphanumeric(_)))
             });
         patterns.untagged = patterns.opening_tags.is_empty() && format.channels.is_none();
+        patterns.begins_with_name = patterns.untagged
+            && patterns.list.iter().any(|own| own.items.first() == Some(&PatternItem::Name));
         let own: Vec<String> =
             patterns.opening_tags.iter().map(|opening| opening.tag.clone()).collect();
         for (family, other) in family_patterns() {

@@ -79,11 +79,19 @@ impl ReplyParser {
     pub(super) fn may_open_untagged(&self, c: char) -> bool {
         let first =
             self.untagged && self.parsed.content.is_empty() && self.parsed.tool_calls.is_empty();
-        matches!(c, '{' | '[')
+        (matches!(c, '{' | '[') || self.may_begin_name(c))
             && self.calls_allowed
             && self.destination == Destination::Content
             && self.tail.is_empty()
             && (self.patterns.untagged || first)
+    }
+
+    /// Whether a line begins here that may name a given tool, in a format whose calls begin with
+    /// the name.
+    fn may_begin_name(&self, c: char) -> bool {
+        self.patterns.begins_with_name
+            && self.line_start
+            && self.tools.names().any(|name| name.starts_with(c))
     }
 
     pub(super) fn open_untagged(&mut self, c: char) {

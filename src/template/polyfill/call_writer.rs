@@ -9,6 +9,9 @@ use serde_json::Value;
 pub trait CallWriter: Send + Sync {
     /// The text of the calls of one message; None if the format is unknown.
     fn write(&self, calls: &[SentCall<'_>]) -> Option<WrittenCalls>;
+
+    /// The role in which the template shows results, if it is not `tool`.
+    fn result_role(&self) -> Option<&str>;
 }
 
 /// A call of the request.

@@ -1,6 +1,7 @@
-//! Tool results become JSON text of user messages, for templates that do not show them. The shape
-//! is minja's.
+//! Tool results of templates that do not show them: messages of the role that the template has for
+//! results, or JSON text of user messages. The shape of that is minja's.
 
+use super::call_writer::CallWriter;
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::{Node, NodeMembers};
 use super::step::PolyfillStep;
@@ -14,9 +15,16 @@ pub(super) const STEP: PolyfillStep = PolyfillStep {
     run,
 };
 
-fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
+fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
+    let messages = || conversation.messages.iter().any(|message| message.has_role("tool"));
+    let role = context.call_writer.filter(|_| messages()).and_then(CallWriter::result_role);
     for message in conversation.messages.iter_mut().filter(|message| message.has_role("tool")) {
+        changed = true;
+        if let Some(role) = role {
+            message.members.set("role", Node::literal(role));
+            continue;
+        }
         let mut response = NodeMembers::default();
         if let Some(name) = message.members.remove("name") {
             response.set("tool", name);
@@ -29,7 +37,6 @@ fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<b
         let object = Node::map([("tool_response", Node::Map(response))]);
         message.members.set("role", Node::literal("user"));
         message.set_content(Node::Text(dump::indented(&object)));
-        changed = true;
     }
     Ok(changed)
 }

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::output::families;
-use crate::output::format::{Format, FormatSource};
+use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource};
+use crate::probing::diff::split_at_needles;
 use prose::{Prose, ProsePattern};
 
 /// What is known about a model whose template shows no calls.
@@ -23,10 +24,24 @@ pub struct FormatClues<'a> {
     pub instructions: &'a str,
     /// Words of the tools in it. Text with one of them is a declaration of a tool, not an example.
     pub tool_words: &'a [&'a str],
+    /// Turns whose messages carry a call in another member than `tool_calls`.
+    pub turns: &'a [CallTurn],
     /// Whether a text is a control or user-defined token of the vocabulary.
     pub is_special: &'a dyn Fn(&str) -> bool,
     /// Whether the template's source contains a text.
     pub in_source: &'a dyn Fn(&str) -> bool,
+}
+
+/// The text of a turn with one call, and what was put into it.
+pub struct CallTurn {
+    /// The member of the message that carries the name.
+    pub member: &'static str,
+    /// The text.
+    pub text: String,
+    /// The function's name.
+    pub name: &'static str,
+    /// The arguments, as JSON text.
+    pub arguments: &'static str,
 }
 
 /// A format with its evidence.
@@ -43,10 +58,46 @@ pub struct Contradiction(pub String);
 impl FormatClues<'_> {
     /// The format that the clues show; None without any evidence.
     pub fn find(&self) -> Result<Option<EvidentFormat>, Contradiction> {
-        match self.in_instructions()? {
+        if let Some(found) = self.in_instructions()? {
+            return Ok(Some(found));
+        }
+        match self.turns.iter().find_map(|turn| self.in_turn(turn)) {
             Some(found) => Ok(Some(found)),
             None => self.in_vocabulary(),
         }
+    }
+
+    /// The call of a turn, between the name and the arguments that were put into it.
+    fn in_turn(&self, turn: &CallTurn) -> Option<EvidentFormat> {
+        let [before, between, after] =
+            &split_at_needles(&turn.text, [turn.name, turn.arguments])?[..]
+        else {
+            return None;
+        };
+        // Spaces before a line break are an accident of the template.
+        let between = between.replace(" \n", "\n");
+        let text = |text: &str| CallPart::Text(text.to_owned().into());
+        let parts = [
+            text(before),
+            CallPart::Name,
+            text(&between),
+            CallPart::Arguments(Encoding::Json),
+            text(after),
+        ];
+        let is_empty = |part: &CallPart| matches!(part, CallPart::Text(text) if text.is_empty());
+        let calls = CallSyntax {
+            open: "".into(),
+            close: "".into(),
+            separator: "\n".into(),
+            call: parts.into_iter().filter(|part| !is_empty(part)).collect(),
+            parallel: true,
+        };
+        let format = Format { family: "evident".into(), calls: Some(calls), ..self.format(None) };
+        let because = format!(
+            "the template writes a call whose name is in the member `{}` of its message: {:?}",
+            turn.member, turn.text
+        );
+        Some(EvidentFormat { format, because })
     }
 
     /// The call that the instructions spell out.

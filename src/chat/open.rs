@@ -1,5 +1,6 @@
 //! Options to an open chat's source, profile and components.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::CreateFailure;
@@ -107,7 +108,10 @@ fn sources(
     composed: Option<&Composed>,
 ) -> Sources {
     let mut sources = match header {
-        Some(header) => ModelProfile::sources(header, options.chat_template.as_deref()),
+        Some(header) => Sources {
+            model_file: options.model.as_ref().map(PathBuf::from),
+            ..ModelProfile::sources(header, options.chat_template.as_deref())
+        },
         None => Sources { default: options.chat_template.clone(), ..Sources::default() },
     };
     if let Some(engine) = &options.engine {

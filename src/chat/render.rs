@@ -71,6 +71,12 @@ impl Chat {
                 "enable_thinking: this chat template has no switch for reasoning; the prompt is the same without it",
             ));
         }
+        if tools.is_some()
+            && let Some(because) = self.profile.evident_calls()
+        {
+            let message = format!("the chat template writes no calls; {because}");
+            diagnostics.push(Diagnostic::new("call_format_evident", message));
+        }
         if request.reasoning_budget.is_some() && !self.marks_reasoning() {
             diagnostics.push(Diagnostic::new(
                 "reasoning_budget_ignored",

@@ -30,7 +30,9 @@ const CHECKPOINT_EVERY: u64 = 256;
 /// The type of each token.
 const TYPES_KEY: &str = "tokenizer.ggml.token_type";
 /// llama.cpp's `LLAMA_TOKEN_TYPE_CONTROL`.
-const CONTROL: u32 = 3;
+pub(crate) const CONTROL: u32 = 3;
+/// llama.cpp's `LLAMA_TOKEN_TYPE_USER_DEFINED`.
+pub(crate) const USER_DEFINED: u32 = 4;
 const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 
@@ -197,10 +199,11 @@ impl Metadata {
         cursor.text(length, "a token text").map(Some)
     }
 
-    /// Seeks back and reads the texts of up to `most` control tokens.
-    pub(crate) fn control_tokens<R: Read + Seek>(
+    /// Seeks back and reads the texts of up to `most` tokens of these types.
+    pub(crate) fn tokens_of_types<R: Read + Seek>(
         &self,
         cursor: &mut Cursor<R>,
+        wanted: &[u32],
         most: usize,
     ) -> Result<Vec<String>> {
         let (Some(tokens), Some((types, count))) = (&self.tokens, self.types) else {
@@ -209,7 +212,7 @@ impl Metadata {
         cursor.seek_to(types);
         let mut ids = Vec::new();
         for id in 0..count.min(tokens.count) {
-            if cursor.u32(TYPES_KEY)? == CONTROL && ids.len() < most {
+            if wanted.contains(&cursor.u32(TYPES_KEY)?) && ids.len() < most {
                 ids.push(id);
             }
         }

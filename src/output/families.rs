@@ -53,6 +53,15 @@ pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<&'static (FormatTe
     calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known)).collect()
 }
 
+/// Every tag of the calls of a family without channels.
+pub(crate) fn call_markers() -> Vec<String> {
+    let mut markers: Vec<String> =
+        calls().iter().flat_map(|(_, calls)| calls.tags()).map(str::to_owned).collect();
+    markers.sort_unstable();
+    markers.dedup();
+    markers
+}
+
 /// The most common pattern of a call.
 const OBJECT: &str = r#"{"name": "{name}", "arguments": {arguments}}"#;
 

@@ -202,6 +202,11 @@ impl CallSyntax {
             .chain(self.call.iter().flat_map(CallPart::texts))
     }
 
+    /// The tags in the texts of a call: `<tool_call>`, `[ARGS]`.
+    pub(super) fn tags(&self) -> Vec<&str> {
+        self.texts().flat_map(|text| tags(text)).collect()
+    }
+
     /// Whether arguments are written in Python's notation.
     pub fn is_python(&self) -> bool {
         self.call.contains(&CallPart::Arguments(Encoding::Python))
@@ -219,6 +224,22 @@ impl CallSyntax {
         let tag = &word[..end];
         (tag.len() > 2 && tag.starts_with(['<', '[']) && !tag.contains(['{', '"'])).then_some(tag)
     }
+}
+
+/// The tags in a text.
+pub(super) fn tags(text: &str) -> Vec<&str> {
+    let mut tags = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(['<', '[']) {
+        let close = if rest[start..].starts_with('<') { '>' } else { ']' };
+        let end = rest[start..].find(close).map(|length| start + length + 1);
+        let tag = end.map(|end| &rest[start..end]);
+        let is_tag =
+            |tag: &&str| tag.contains(char::is_alphanumeric) && !tag.contains(char::is_whitespace);
+        tags.extend(tag.filter(is_tag));
+        rest = &rest[tag.filter(is_tag).map_or(start + 1, |tag| start + tag.len())..];
+    }
+    tags
 }
 
 /// A part of a call.

@@ -13,7 +13,7 @@ const CAPACITY: usize = 32;
 pub(super) type SourceHash = [u8; 32];
 
 /// Hashes everything that a profile depends on.
-pub(super) fn hash(sources: &Sources) -> SourceHash {
+pub(super) fn hash(sources: &Sources, special_markers: &[String]) -> SourceHash {
     let mut hash = Sha256::new();
     let optional = [sources.default.as_deref(), sources.tool_use.as_deref()];
     for part in optional.into_iter().chain([Some(&*sources.bos_token), Some(&*sources.eos_token)]) {
@@ -22,6 +22,10 @@ pub(super) fn hash(sources: &Sources) -> SourceHash {
         hash.update(part.unwrap_or_default());
     }
     hash.update(sources.host.key());
+    for marker in special_markers {
+        hash.update((marker.len() as u64).to_le_bytes());
+        hash.update(marker);
+    }
     hash.finalize().into()
 }
 

@@ -10,7 +10,7 @@ use crate::output::format::{CallSyntax, FormatSource};
 use crate::output::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
 use crate::probing::{Probe, ProbeRenderer, diff, tool};
 use crate::template::polyfill::{self, CallWriter, MemberBytes, SentCall, WrittenCalls};
-use crate::template::{Evidence, EvidenceStatus, PolyfillTarget};
+use crate::template::{Evidence, EvidenceStatus, Lint, PolyfillTarget, Severity};
 
 /// Rare words of the tool in the probe.
 const TOOL_WORDS: [&str; 4] =
@@ -42,9 +42,7 @@ impl CallEvidence {
     /// fails the round trip.
     pub(super) fn find(profile: &ModelProfile) -> Option<(CallEvidence, Option<Detected>)> {
         let templates = &profile.templates;
-        let shows_tools = templates.llama_cpp_caps().caps.supports_tools
-            || templates.traits().caps.supports_tools;
-        let instructions = if shows_tools { instructions(profile)? } else { return None };
+        let instructions = if shows_tools(profile) { instructions(profile)? } else { return None };
         let clues = FormatClues {
             instructions: &instructions,
             tool_words: &TOOL_WORDS,
@@ -60,6 +58,12 @@ impl CallEvidence {
         let evidence = Evidence { status, because, probe: PROBE, control, ..Evidence::default() };
         Some((CallEvidence { evidence, result_role: result_role(profile) }, detected))
     }
+}
+
+/// Whether the template shows tools, by either set of capabilities.
+fn shows_tools(profile: &ModelProfile) -> bool {
+    let templates = &profile.templates;
+    templates.llama_cpp_caps().caps.supports_tools || templates.traits().caps.supports_tools
 }
 
 /// The format, if calls that a polyfill writes in it come back from the template.
@@ -208,8 +212,155 @@ impl CallWriter for ModelProfile {
 }
 
 impl ModelProfile {
+    /// Why calls are read in a format that the template does not write; None if it writes calls, or
+    /// if there is no such format.
+    pub fn evident_calls(&self) -> Option<&str> {
+        let found = self.output().call_evidence.as_ref()?;
+        (found.evidence.status == EvidenceStatus::Yes).then_some(&*found.evidence.because)
+    }
+
+    /// The lint of a template whose calls are known by evidence alone.
+    pub(super) fn evident_lint(&self) -> Option<Lint> {
+        let because = self.evident_calls()?;
+        Some(Lint {
+            code: "calls_not_written",
+            severity: Severity::Warning,
+            message: format!(
+                "the template shows tools but no calls; calls are expected in another form, since {because}"
+            ),
+            template: self.templates.variant(true),
+            line: None,
+        })
+    }
+
+    /// Whether the template shows tools, and neither it nor its instructions show a format of calls.
+    pub(super) fn lacks_format(&self) -> bool {
+        let shows_calls = self.templates.llama_cpp_caps().caps.supports_tool_calls
+            || self.templates.traits().caps.supports_tool_calls;
+        let found = || self.output().call_evidence.as_ref().map(|found| found.evidence.status);
+        !shows_calls && shows_tools(self) && found() != Some(EvidenceStatus::Yes)
+    }
+
     /// What the messages of a request are adapted to.
     pub fn polyfill_target(&self) -> PolyfillTarget<'_> {
         PolyfillTarget { traits: self.templates.traits(), call_writer: Some(self) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::Arc;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::output::{ReplyParser, ReplyParserInput};
+    use crate::template::{LocalTime, RenderInput, Sources};
+    use crate::test_support::conformance;
+
+    /// The shared templates that show tools but no calls, and a call as their model writes it.
+    const EVIDENT: [(&str, &str); 5] = [
+        (
+            "axolotl.falcon_h1",
+            "<tool_call>\n{ \"arguments\": {\"city\": \"Paris\"}, \"name\": \"weather\"}\n</tool_call>",
+        ),
+        (
+            "hfjs.HuggingFaceTB_SmolLM3-3B",
+            "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
+        ),
+        ("hfjs.MadeAgents_Hammer2.1", r#"[{"name": "weather", "arguments": {"city": "Paris"}}]"#),
+        (
+            "vllm.tool_chat_template_glm4",
+            "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>",
+        ),
+        ("xinf.glm4-0414", "weather\n{\"city\": \"Paris\"}"),
+    ];
+
+    fn tools() -> Vec<Value> {
+        let parameters =
+            json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+        vec![tool("weather", "The weather.", &parameters)]
+    }
+
+    /// The prompt of a conversation with a call and its result.
+    fn history(profile: &ModelProfile) -> String {
+        let (messages, tools) = (
+            [
+                json!({ "role": "user", "content": "Weather?" }),
+                json!({ "role": "assistant", "content": null, "tool_calls": [{
+                    "id": "callabc12", "type": "function",
+                    "function": { "name": "weather", "arguments": "{\"city\": \"Paris\"}" },
+                }] }),
+                json!({ "role": "tool", "tool_call_id": "callabc12", "content": "Sunny." }),
+            ],
+            tools(),
+        );
+        let target = profile.polyfill_target();
+        let options = Polyfills::default();
+        let polyfilled = polyfill::apply(&messages, Some(&tools), target, &options).unwrap();
+        assert!(polyfilled.applied.contains(&"tool_calls"));
+        let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
+        let input = RenderInput {
+            polyfilled: Some(&polyfilled),
+            tools: Some(&tools),
+            add_generation_prompt: true,
+            ..RenderInput::new(&polyfilled.messages, now)
+        };
+        profile.templates.render(&input).unwrap().text
+    }
+
+    #[test]
+    fn shared_templates_that_show_tools_only() {
+        let Some(root) = conformance::folder("templates that show tools only") else { return };
+        let mut found = Vec::new();
+        for (name, sources) in conformance::templates(&root) {
+            let Ok(profile) = ModelProfile::of(&sources) else { continue };
+            if profile.evident_calls().is_none() {
+                assert!(!profile.lacks_format(), "{name} has neither calls nor evidence");
+                continue;
+            }
+            let (_, call) = EVIDENT.iter().find(|(evident, _)| *evident == name).unwrap();
+            let info = profile.to_json();
+            assert_eq!(info["output_format"]["tool_calls"], "evident", "{name}");
+            assert_eq!(info["evidence"]["tool_call_format"]["status"], "yes", "{name}");
+            let findings = info["findings"].as_array().unwrap();
+            assert!(findings.iter().any(|lint| lint["code"] == "calls_not_written"), "{name}");
+            // The history has the call as the model writes it, and the result after it.
+            let prompt = history(&profile);
+            let after = prompt.split_once(call).map(|(_, after)| after);
+            assert!(after.is_some_and(|after| after.contains("Sunny.")), "{name}: {prompt}");
+            // The reply is read as a call.
+            let mut parser = ReplyParser::new(ReplyParserInput {
+                format: profile.format(),
+                tools: Arc::new(tools()),
+                calls_allowed: true,
+                reasoning: true,
+                parallel: true,
+                json: false,
+                new_id: Box::new(|| "id".to_owned()),
+            });
+            parser.push(call);
+            let (_, parsed) = parser.finish();
+            let calls: Vec<_> =
+                parsed.tool_calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
+            assert_eq!(calls, [("weather", "{\"city\": \"Paris\"}")], "{name}: {parsed:?}");
+            found.push(name);
+        }
+        assert_eq!(found, EVIDENT.map(|(name, _)| name));
+    }
+
+    #[test]
+    fn contradicting_instructions_keep_the_format_of_the_polyfill() {
+        let source = "{% if tools %}<tool_call>{\"name\": N, \"arguments\": A}</tool_call> or \
+                      [TOOL_CALLS][{\"name\": N, \"arguments\": A, \"id\": I}] {{ tools | tojson }}\
+                      {% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+        let sources = Sources { default: Some(source.to_owned()), ..Sources::default() };
+        let profile = ModelProfile::of(&sources).unwrap();
+        let info = profile.to_json();
+        assert_eq!(info["output_format"]["family"], "polyfilled");
+        assert_eq!(info["evidence"]["tool_call_format"]["status"], "unknown");
+        assert_eq!(profile.evident_calls(), None);
     }
 }

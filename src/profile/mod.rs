@@ -8,13 +8,14 @@ mod evident;
 mod refusal;
 mod report;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::gguf::ModelHeader;
-use crate::output::{Detected, Format, PreparedFormat};
+use crate::output::{Detected, Format, PreparedFormat, families};
 use crate::probing::{Probe, ProbeRenderer};
 use crate::template::{Sources, Templates};
 use evident::CallEvidence;
@@ -58,16 +59,37 @@ impl ModelProfile {
         }
     }
 
+    /// As [`sources`](Self::sources), with the vocabulary of the file.
+    pub fn sources_of_file(path: &Path) -> Result<Sources> {
+        let sources = ModelProfile::sources(&ModelHeader::read_file(path)?, None);
+        Ok(Sources { model_file: Some(path.to_owned()), ..sources })
+    }
+
     /// The profile of these templates. It is cached, so that a second chat with the same templates
     /// compiles and probes nothing.
     pub fn of(sources: &Sources) -> Result<Arc<ModelProfile>> {
-        let hash = cache::hash(sources);
+        let profile = ModelProfile::with_markers(sources, Vec::new())?;
+        let Some(path) = sources.model_file.as_deref().filter(|_| profile.lacks_format()) else {
+            return Ok(profile);
+        };
+        let vocabulary = ModelHeader::special_tokens(path)?;
+        let markers = families::call_markers().into_iter();
+        let markers: Vec<String> = markers.filter(|text| vocabulary.contains(text)).collect();
+        match markers.is_empty() {
+            true => Ok(profile),
+            false => ModelProfile::with_markers(sources, markers),
+        }
+    }
+
+    /// The cached profile, or a new one.
+    fn with_markers(sources: &Sources, special_markers: Vec<String>) -> Result<Arc<ModelProfile>> {
+        let hash = cache::hash(sources, &special_markers);
         if let Some(cached) = cache::get(&hash) {
             return Ok(cached);
         }
         let profile = Arc::new(ModelProfile {
             templates: Templates::compile(sources)?,
-            special_markers: Vec::new(),
+            special_markers,
             output: OnceLock::new(),
             by_template: OnceLock::new(),
         });

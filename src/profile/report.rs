@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::format::FormatSource;
-use crate::template::{Evidence, Lint, LlamaCppCapsReport, TraitsReport};
+use crate::template::{Evidence, Lint, LlamaCppCapsReport, Sources, TraitsReport};
 
 impl ModelProfile {
     /// The members that `llb_model_info` and `llb_template_info` share.
@@ -19,7 +19,9 @@ impl ModelProfile {
         let traits = self.templates.traits();
         let (tool_support, reasons) = traits.tool_support();
         let format = self.output_format();
-        let findings: Vec<Value> = self.templates.lints().iter().map(Lint::to_json).collect();
+        let lints = self.templates.lints().iter().map(Lint::to_json);
+        let findings: Vec<Value> =
+            lints.chain(self.evident_lint().iter().map(Lint::to_json)).collect();
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
         members.insert("template_caps".into(), traits.caps.to_json());
@@ -144,8 +146,9 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
         Code::ModelNotFound => ("model_not_found", error),
         _ => ("load_model", error),
     })?;
-    let profile = ModelProfile::of(&ModelProfile::sources(&header, None))
-        .map_err(|error| ("chat_template", error))?;
+    let sources = ModelProfile::sources(&header, None);
+    let sources = Sources { model_file: Some(path.into()), ..sources };
+    let profile = ModelProfile::of(&sources).map_err(|error| ("chat_template", error))?;
     Ok(profile.info(&header))
 }
 

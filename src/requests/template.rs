@@ -7,7 +7,6 @@ use serde_json::Value;
 use crate::api::Fields;
 use crate::compose::Composed;
 use crate::error::Result;
-use crate::gguf::ModelHeader;
 use crate::profile::ModelProfile;
 use crate::template::Sources;
 
@@ -33,9 +32,7 @@ impl RequestedTemplate {
                 );
             }
             (Some(composed), None, None) => composed.sources(),
-            (None, Some(path), None) => {
-                ModelProfile::sources(&ModelHeader::read_file(Path::new(path))?, None)
-            }
+            (None, Some(path), None) => ModelProfile::sources_of_file(Path::new(path))?,
             (None, None, Some(Value::String(text))) => {
                 Sources { default: Some(text.clone()), ..Sources::default() }
             }

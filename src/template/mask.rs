@@ -312,7 +312,15 @@ mod tests {
             (Code::TemplateLimit, Some("limit"))
         );
         assert!(error.message().contains("template_limits.ms"), "{error}");
-        let mask = templates.mask(MaskScope::All, &input, &messages, &polyfills, &prompt).unwrap();
+        let mask = templates
+            .mask(
+                MaskScope::All,
+                &input,
+                &messages,
+                (templates.traits().into(), &polyfills),
+                &prompt,
+            )
+            .unwrap();
         assert_eq!(mask.turns, [MaskedTurn { message: 1, range: 1..2 }]);
     }
 }

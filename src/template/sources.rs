@@ -1,5 +1,7 @@
 //! The template sources of a model.
 
+use std::path::PathBuf;
+
 use super::host::HostWork;
 
 /// The built-in template, for files without one.
@@ -21,6 +23,8 @@ pub struct Sources {
     pub bos_token: String,
     /// Text of the vocabulary's EOS token, empty if it has none.
     pub eos_token: String,
+    /// The model file, whose vocabulary may show the format of calls that the template does not.
+    pub model_file: Option<PathBuf>,
     /// The work that a composed template needs before each render.
     pub host: HostWork,
 }

@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read, Seek};
 use std::path::Path;
 
 use super::file_part::FilePart;
-use super::metadata::Metadata;
+use super::metadata::{CONTROL, Metadata, USER_DEFINED};
 use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
 use super::split::{PartName, Split};
@@ -193,12 +193,24 @@ impl ModelHeader {
     /// # Errors
     /// Those of [`ModelHeader::read_file`].
     pub fn control_tokens(path: &Path) -> Result<Vec<String>> {
+        ModelHeader::tokens_of_types(path, &[CONTROL])
+    }
+
+    /// As [`control_tokens`](Self::control_tokens), with the user-defined tokens.
+    ///
+    /// # Errors
+    /// Those of [`ModelHeader::read_file`].
+    pub fn special_tokens(path: &Path) -> Result<Vec<String>> {
+        ModelHeader::tokens_of_types(path, &[CONTROL, USER_DEFINED])
+    }
+
+    fn tokens_of_types(path: &Path, types: &[u32]) -> Result<Vec<String>> {
         /// Enlarged vocabularies have some thousand unused tokens.
         const MOST: usize = 65_536;
         let (file, size) = open(path)?;
         let mut cursor = Cursor::new(file, size);
         let read = FilePart::read(&mut cursor)
-            .and_then(|part| part.metadata.control_tokens(&mut cursor, MOST));
+            .and_then(|part| part.metadata.tokens_of_types(&mut cursor, types, MOST));
         read.map_err(|error| error.about(path.display()))
     }
 

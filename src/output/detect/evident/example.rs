@@ -85,11 +85,15 @@ fn tags(text: &str, example: &Range<usize>) -> Option<(String, String, Range<usi
     let before = text[..example.start].trim_end_matches(|c: char| c.is_whitespace() || c == '[');
     let start = tag_before(before)?;
     let between = &text[before.len()..example.start];
-    let after = text[example.end..].trim_start_matches(|c: char| c.is_whitespace() || c == ']');
-    let at = text.len() - after.len();
-    let end = at + closing_tag(after, &before[start..])?;
+    let after = &text[example.end..];
+    let at = after.find(['<', '['])?;
+    // Dots may stand for more calls.
+    let more = |c: char| c.is_whitespace() || matches!(c, ']' | ',' | '.');
+    let close = if after[..at].chars().all(more) { &after[..at] } else { return None };
+    let close = &close[close.rfind(']').or(close.rfind('.').map(|at| at + 1)).unwrap_or(0)..];
+    let end = at + closing_tag(&after[at..], &before[start..])?;
     let open = format!("{}{between}", &before[start..]);
-    Some((open, text[example.end..end].to_owned(), start..end))
+    Some((open, format!("{close}{}", &after[at..end]), start..example.end + end))
 }
 
 /// Where the tag begins that a text ends with: `<call>`, `<|call|>`, `[CALL]`.

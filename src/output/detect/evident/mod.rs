@@ -8,13 +8,14 @@ mod example;
 mod prose;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::output::families;
-use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource};
+use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, tags};
 use crate::probing::diff::split_at_needles;
 use prose::{Prose, ProsePattern};
 
@@ -152,39 +153,42 @@ impl FormatClues<'_> {
         EvidentFormat { format, because }
     }
 
-    /// The family whose markers are special tokens. Families that share all of them cannot be told
-    /// apart.
+    /// The family whose markers are special tokens, or pair with the markers of the tool list.
+    /// Families that share all of their markers cannot be told apart.
     fn in_vocabulary(&self) -> Result<Option<EvidentFormat>, Contradiction> {
-        let mut best: Vec<(usize, Format)> = Vec::new();
+        let listed = tags(self.instructions).into_iter().filter(|tag| is_special_form(tag));
+        let listed: Vec<String> = listed.map(stem).collect();
+        let mut best: (usize, Vec<Format>) = (0, Vec::new());
         for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
-            let Some(calls) = &format.calls else { continue };
-            let Some(tag) = calls.tag().filter(|tag| (self.is_special)(tag)) else { continue };
+            let Some(tag) = format.calls.as_ref().and_then(CallSyntax::tag) else { continue };
             let markers = markers(&format);
-            let known = markers.iter().filter(|marker| (self.is_special)(marker)).count();
-            // Every marker of the calls is a token, or the family is another one.
-            if known < markers.len() || tag.is_empty() {
+            let special = markers.iter().all(|marker| (self.is_special)(marker));
+            if !special && !(is_special_form(tag) && listed.contains(&stem(tag))) {
                 continue;
             }
-            match best.first().map_or(0, |(most, _)| *most) {
-                most if known > most => best = vec![(known, format)],
-                most if known == most => best.push((known, format)),
+            match markers.len() {
+                count if count > best.0 => best = (count, vec![format]),
+                count if count == best.0 => best.1.push(format),
                 _ => {}
             }
         }
-        let named = |format: &Format| format.family.to_string();
-        match &*best {
+        match &*best.1 {
             [] => Ok(None),
-            [(_, format)] => {
+            [format] => {
                 let markers = markers(format).into_iter().collect::<Vec<_>>().join(" ");
                 let because = format!(
-                    "the vocabulary has the markers of such calls as special tokens: {markers}"
+                    "the vocabulary or the list of tools has the markers of such calls: {markers}"
                 );
                 Ok(Some(EvidentFormat { format: self.format(Some(format)), because }))
             }
-            several => Err(Contradiction(format!(
-                "the special tokens of the vocabulary fit calls in several forms: {}",
-                several.iter().map(|(_, format)| named(format)).collect::<Vec<_>>().join(", ")
-            ))),
+            several => {
+                let names: Vec<&str> = several.iter().map(|format| &*format.family).collect();
+                Err(Contradiction(format!(
+                    "the markers of the vocabulary and of the list of tools fit calls in several \
+                     forms: {}",
+                    names.join(", ")
+                )))
+            }
         }
     }
 
@@ -232,16 +236,20 @@ fn layout(format: &Format, example: &str) -> usize {
     texts.filter(|text| example.contains(&***text)).map(|text| text.len()).sum()
 }
 
-/// The tags in the texts of a format's calls.
-fn markers(format: &Format) -> BTreeSet<String> {
-    let mut markers = BTreeSet::new();
-    for text in format.calls.iter().flat_map(|calls| calls.texts()) {
-        let words = text.split_whitespace().filter(|word| word.len() > 2);
-        markers.extend(words.filter_map(|word| {
-            let start = word.find(['<', '['])?;
-            let end = word.rfind(['>', ']'])?;
-            (end > start + 1).then(|| word[start..=end].to_owned())
-        }));
-    }
-    markers
+/// Whether a tag is written like a control token: `<|…|>`. Other tags pair by chance.
+fn is_special_form(tag: &str) -> bool {
+    tag.starts_with("<|") && tag.ends_with("|>")
+}
+
+/// The words of a marker, without those in which the marker of a tool list and that of a call
+/// differ: `<|tool_list_start|>` and `<|tool_call_start|>` have `tool_start`.
+fn stem(tag: &str) -> String {
+    let words = tag.split(|c: char| !c.is_alphanumeric()).map(|word| word.trim_end_matches('s'));
+    let words = words.filter(|word| !matches!(*word, "" | "list" | "call"));
+    words.collect::<Vec<_>>().join("_")
+}
+
+/// The tags of a format's calls.
+fn markers(format: &Format) -> BTreeSet<&str> {
+    format.calls.iter().flat_map(CallSyntax::tags).collect()
 }

@@ -90,6 +90,7 @@ fn check_needs(messages: &[Value], traits: &Traits) {
         caps: traits.caps,
         details: &traits.details,
         tool_call_example: None,
+        call_writer: None,
         options: &Polyfills::default(),
         tools: &[],
     };

@@ -15,6 +15,9 @@ fn main() {
         // which rustc's version script would export.
         println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,relro,-z,now");
+        // dlclose leaves the library in memory: its threads may still run, and exit handlers and
+        // handlers of forks point into it.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     }
 
     // `make baseline` builds llama.cpp for any x86-64 processor and sets LLB_CPU. create then
@@ -31,17 +34,18 @@ fn main() {
     header();
 }
 
-/// Compiles the C++ that catches llama.cpp's exceptions. llama-cpp-sys-2 links the C++ library.
+/// Compiles the C++ that catches what llama.cpp and callbacks throw. llama-cpp-sys-2 links the C++
+/// library.
 #[cfg(feature = "engine")]
 fn shim() {
-    const SOURCE: &str = "src/llama/shim.cpp";
-    println!("cargo:rerun-if-changed={SOURCE}");
+    const SOURCES: [&str; 2] = ["src/llama/shim.cpp", "src/ffi/host.cpp"];
+    SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     cc::Build::new()
         .cpp(true)
         .std("c++17")
         .cpp_link_stdlib(None)
         .flag_if_supported("-fvisibility=hidden")
-        .file(SOURCE)
+        .files(SOURCES)
         .compile("llb_shim");
 }
 

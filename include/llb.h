@@ -7,8 +7,9 @@
  * llb_string_free. Every function may be called from any thread at any time. No input ends the
  * process, and nothing is written to stdout or stderr. A callback may call llb_chat_cancel,
  * llb_string_free, llb_version, llb_abi_version, the llb_template_* functions, and functions whose
- * comment allows it; no others. A process created by fork must not use the chats of its parent.
- * docs/abi.md describes the JSON.
+ * comment allows it; no others, and it must return. A forked child can open chats of its own; those
+ * of its parent are closed in it. docs/abi.md describes the JSON, and what holds while the process
+ * exits, after a fork, and for exceptions in callbacks.
  */
 
 #ifndef LLB_H

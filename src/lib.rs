@@ -25,6 +25,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`error`], [`diagnostic`], `panic` | one error type, one type for coded remarks, panics as errors |
+//! | `process` | the exit and the forks of the process |
 //! | `regular_file` | opens the files that callers name |
 //! | [`api`] | the JSON of the ABI as types |
 //! | [`gguf`] | the header of a model file |
@@ -77,6 +78,7 @@ pub mod output;
 #[cfg(any(feature = "engine", feature = "hub", feature = "remote"))]
 mod panic;
 mod probing;
+mod process;
 pub mod profile;
 mod regular_file;
 #[cfg(feature = "remote")]

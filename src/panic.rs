@@ -6,10 +6,10 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::sync::Once;
 use std::thread::JoinHandle;
 
 use crate::error::{Code, Error, Result};
+use crate::process::Lazy;
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -20,8 +20,7 @@ pub(crate) struct Quiet(());
 
 impl Quiet {
     pub(crate) fn enter() -> Quiet {
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| {
+        static HOOK: Lazy<()> = Lazy::new(|| {
             let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
                 if DEPTH.with(Cell::get) == 0 {
@@ -29,6 +28,7 @@ impl Quiet {
                 }
             }));
         });
+        *HOOK;
         DEPTH.with(|depth| depth.set(depth.get() + 1));
         Quiet(())
     }
@@ -52,6 +52,20 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     std::thread::Builder::new().name(name.into()).spawn(quiet).map_err(|error| {
         Error::new(Code::OutOfMemory, format!("cannot start the thread {name}")).caused_by(error)
     })
+}
+
+/// Ends the call with an error by unwinding, where the caller of a callback returns nothing.
+pub(crate) fn stop(error: Error) -> ! {
+    // Skips the panic hook.
+    std::panic::resume_unwind(Box::new(Stopped(error)))
+}
+
+/// The payload of [`stop`].
+struct Stopped(Error);
+
+/// The error of [`stop`], or the payload of a panic.
+pub(crate) fn stopped(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn Any + Send>> {
+    payload.downcast::<Stopped>().map(|stopped| stopped.0)
 }
 
 /// `INTERNAL_BRIDGE_ERROR` with the panic's message.

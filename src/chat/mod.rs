@@ -145,6 +145,11 @@ impl Chat {
         self.queue.cancel_all();
     }
 
+    /// Ends the running call in the place of its thread, which will not return to it.
+    pub fn give_up_call(&self) {
+        self.queue.give_up();
+    }
+
     /// Refuses further requests, cancels all others, waits for them, emits `destroy`.
     pub fn close(&self) {
         self.queue.close();

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::error::{Code, Error, Result};
+use crate::process;
 
 /// The queue of one chat.
 #[derive(Default)]
@@ -26,6 +27,7 @@ struct QueueState {
 pub(crate) struct QueueEntry<'a> {
     queue: &'a RequestQueue,
     cancel: Arc<AtomicBool>,
+    forks: usize,
 }
 
 impl RequestQueue {
@@ -41,7 +43,8 @@ impl RequestQueue {
             return Err(Error::new(Code::EngineClosed, "the chat is closed"));
         }
         state.calls.push_back(Arc::clone(cancel));
-        let running = QueueEntry { queue: self, cancel: Arc::clone(cancel) };
+        let running =
+            QueueEntry { queue: self, cancel: Arc::clone(cancel), forks: process::forks() };
         loop {
             let first = state.calls.front().is_some_and(|first| Arc::ptr_eq(first, cancel));
             let now = Instant::now();
@@ -72,18 +75,36 @@ impl RequestQueue {
         crate::remote::wake();
     }
 
+    /// Cancels the running call and starts the next one.
+    pub(crate) fn give_up(&self) {
+        if let Some(running) = self.lock().calls.pop_front() {
+            running.store(true, Ordering::Relaxed);
+        }
+        self.changed.notify_all();
+    }
+
     /// Refuses further calls and cancels all present ones.
     pub(crate) fn refuse(&self) {
         self.lock().closed = true;
         self.cancel_all();
     }
 
-    /// Refuses further calls, cancels all present ones, and waits for their end.
+    /// Refuses further calls, cancels all present ones, and waits for their end. While the process
+    /// exits, waits no longer than the exit does.
     pub(crate) fn close(&self) {
         self.refuse();
         let mut state = self.lock();
         while !state.calls.is_empty() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(deadline) = process::exit_deadline() else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -94,6 +115,10 @@ impl RequestQueue {
 
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
+        if self.forks != process::forks() {
+            // Another thread of the parent may have held the lock.
+            return;
+        }
         let mut state = self.queue.lock();
         state.calls.retain(|cancel| !Arc::ptr_eq(cancel, &self.cancel));
         drop(state);

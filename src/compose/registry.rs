@@ -1,11 +1,11 @@
 //! Specs by name: those built into the library, and those that this process registered.
 
 use std::collections::BTreeMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
 
 use serde_json::Value;
 
 use super::fault::{Reason, SpecFault};
+use crate::process::{Lazy, Shared};
 
 /// A built-in spec.
 struct BuiltIn {
@@ -58,7 +58,7 @@ pub(crate) struct RegisteredSpec {
     pub(crate) exact: bool,
 }
 
-static REGISTERED: LazyLock<Mutex<BTreeMap<String, RegisteredSpec>>> = LazyLock::new(|| {
+static REGISTERED: Lazy<Shared<BTreeMap<String, RegisteredSpec>>> = Lazy::new(|| {
     let entries = BUILT_IN.iter().map(|built_in| {
         // A test checks that every file parses.
         let mut spec: Value = serde_json::from_str(built_in.spec).unwrap_or_default();
@@ -67,12 +67,12 @@ static REGISTERED: LazyLock<Mutex<BTreeMap<String, RegisteredSpec>>> = LazyLock:
         }
         (built_in.name.to_owned(), RegisteredSpec { spec, exact: built_in.exact })
     });
-    Mutex::new(entries.collect())
+    Shared::new(entries.collect())
 });
 
 /// The spec of this name, or `unknown_template`. May be called from any thread.
 pub(crate) fn find(name: &str, path: &str) -> Result<RegisteredSpec, SpecFault> {
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let registered = REGISTERED.lock();
     registered.get(name).cloned().ok_or_else(|| {
         let names =
             registered.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
@@ -92,7 +92,7 @@ pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), Spe
     if BUILT_IN.iter().any(|built_in| built_in.name == name) {
         return taken(format!("{name:?} is built in and cannot be replaced"));
     }
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut registered = REGISTERED.lock();
     if !replace && registered.contains_key(name) {
         return taken(format!(
             "a template {name:?} is already registered; `override`: true replaces it"
@@ -104,6 +104,6 @@ pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), Spe
 
 /// All specs, sorted by name.
 pub(crate) fn all() -> Vec<(String, RegisteredSpec)> {
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let registered = REGISTERED.lock();
     registered.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
 }

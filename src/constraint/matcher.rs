@@ -15,6 +15,7 @@ use llguidance::{Matcher, ParserFactory};
 use once_cell::sync::OnceCell;
 
 use crate::error::{Code, Error, Result};
+use crate::process;
 
 /// Text -> tokens, without special tokens.
 pub type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
@@ -37,6 +38,8 @@ pub struct Vocabulary {
 pub struct Grammars {
     tables: Arc<Tables>,
     building: Option<JoinHandle<()>>,
+    /// The process that has the thread.
+    forks: usize,
     cache: Mutex<VecDeque<(String, Matcher)>>,
 }
 
@@ -58,7 +61,12 @@ impl Grammars {
             vocabulary: Box::new(vocabulary),
             abandoned: AtomicBool::new(false),
         };
-        Grammars { tables: Arc::new(tables), building: None, cache: Mutex::default() }
+        Grammars {
+            tables: Arc::new(tables),
+            building: None,
+            forks: process::forks(),
+            cache: Mutex::default(),
+        }
     }
 
     /// Starts to build the tables on a separate thread. The first grammar waits for them. If the
@@ -113,7 +121,11 @@ impl Grammars {
 impl Drop for Grammars {
     fn drop(&mut self) {
         self.tables.abandoned.store(true, Ordering::Relaxed);
-        if let Some(building) = self.building.take() {
+        let Some(building) = self.building.take() else { return };
+        if self.forks != process::forks() {
+            return std::mem::forget(building);
+        }
+        if !process::is_exiting() {
             // After a panic of that thread, there is nothing to clean up.
             let _ = building.join();
         }

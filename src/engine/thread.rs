@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use super::backend::TokenId;
 use super::backend::{Backend, Vocab};
@@ -13,6 +14,7 @@ use super::prefix_cache::{CacheLookup, SavedSequence};
 use super::scheduler::Scheduler;
 use super::speculate::Speculation;
 use crate::error::{Code, Error, Result};
+use crate::process;
 
 /// The share of a load that is done, 0 to 1.
 pub type LoadProgress = f32;
@@ -60,6 +62,8 @@ pub struct Engine {
     vocab: Arc<dyn Vocab>,
     thread: Option<JoinHandle<()>>,
     broken: Arc<AtomicBool>,
+    /// The process that has the thread.
+    forks: usize,
 }
 
 impl Engine {
@@ -85,6 +89,7 @@ impl Engine {
                         vocab,
                         thread: Some(thread),
                         broken,
+                        forks: process::forks(),
                     });
                 }
                 Ok(LoadMessage::Finished(Err(error))) => {
@@ -113,11 +118,17 @@ impl Engine {
     }
 
     /// Saves the sequence of a chat's last job; `None` if it is not in the cache any more. Waits
-    /// for the running decode.
-    pub fn save(&self, chat: u64) -> Result<Option<SavedSequence>> {
+    /// for the running decode, until `deadline` if there is one.
+    pub fn save(&self, chat: u64, deadline: Option<Instant>) -> Result<Option<SavedSequence>> {
         let (answer, kept) = channel();
         self.send(EngineCommand::Save { chat, answer })?;
-        kept.recv().unwrap_or_else(|_| Err(stopped()))
+        let answered = match deadline {
+            Some(deadline) => {
+                kept.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+            }
+            None => kept.recv().ok(),
+        };
+        answered.unwrap_or_else(|| Err(stopped()))
     }
 
     /// Restores a sequence that [`Engine::save`] of an engine with the same model and options
@@ -146,8 +157,14 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.forks != process::forks() {
+            // The thread may have held a lock of the channel when the parent forked.
+            return std::mem::forget((self.commands.take(), self.thread.take()));
+        }
         drop(self.commands.take());
-        if let Some(thread) = self.thread.take() {
+        // While the process exits, the thread frees nothing, and may be in a call that does not
+        // end.
+        if let Some(thread) = self.thread.take().filter(|_| !process::is_exiting()) {
             let _ = thread.join();
         }
     }

@@ -8,6 +8,7 @@ use super::{guard, string};
 use crate::api::{self, CreateOptions};
 use crate::chat::{Chat, CreateFailure, PieceSink};
 use crate::error::{Code, Error, Result};
+use crate::process;
 
 /// Opens a chat on a model file. Same as `llb_chat_create_with` with `{"model": gguf_path}`.
 ///
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn llb_chat_create(
     let path = unsafe { string::borrow_nullable(gguf_path, "gguf_path") };
     // SAFETY: the caller allows calls of `on_event` until the chat is destroyed.
     let events = unsafe { Callback::new(on_event, user_data) };
-    create(path.map(CreateOptions::for_model), events)
+    create(|| path.map(CreateOptions::for_model), events)
 }
 
 /// Opens a chat with options, a JSON object (docs/abi.md).
@@ -47,28 +48,30 @@ pub unsafe extern "C" fn llb_chat_create_with(
     let options = unsafe { string::borrow(options_json, "options_json") };
     // SAFETY: the caller allows calls of `on_event` until the chat is destroyed.
     let events = unsafe { Callback::new(on_event, user_data) };
-    create(
-        options.and_then(|options| CreateOptions::read(&api::parse(options, "options_json")?)),
-        events,
-    )
+    create(|| CreateOptions::read(&api::parse(options?, "options_json")?), events)
 }
 
 /// The key that marks a running create. No chat has this key.
 const CREATING: usize = usize::MAX;
 
-fn create(options: Result<CreateOptions>, events: Callback) -> *mut llb_chat {
-    // A nested create could deadlock: the outer one may hold a lock that the inner one needs.
-    let nested = callback::is_running_here(CREATING);
-    let busy = || {
-        Err(Error::new(Code::Busy, "llb_chat_create: called from a callback of llb_chat_create"))
-    };
-    let options = if nested { busy() } else { options };
-    let _running = RunningCall::enter(CREATING);
-    let created =
-        guard::catch(|| match Chat::create(options, Box::new(move |event| events.call(event))) {
+fn create(options: impl FnOnce() -> Result<CreateOptions>, events: Callback) -> *mut llb_chat {
+    let created = guard::catch(|| {
+        // A nested create could deadlock: the outer one may hold a lock that the inner one needs.
+        let nested = callback::is_running_here(CREATING);
+        let busy = "llb_chat_create: called from a callback of llb_chat_create";
+        let options = match (nested, process::is_exiting()) {
+            (true, _) => Err(Error::new(Code::Busy, busy)),
+            (_, true) => Err(exiting()),
+            _ => options(),
+        };
+        let _running = RunningCall::enter(CREATING);
+        match Chat::create(options, Box::new(move |event| events.call(event))) {
             Ok(chat) => Ok(handle::insert(chat)),
+            // The exit is the reason of most errors that follow it.
+            Err(_) if process::is_exiting() => Err(exiting()),
             Err(CreateFailure { error, .. }) => Err(error),
-        });
+        }
+    });
     created.unwrap_or_else(|error| {
         guard::set_last_error(&error);
         std::ptr::null_mut()
@@ -165,6 +168,7 @@ pub extern "C" fn llb_chat_cancel(chat: *mut llb_chat) {
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
     guard::void(|| {
+        callback::give_up_left_call(handle::key(chat));
         let Some(removed) = handle::remove(chat) else { return };
         if callback::is_running_here(handle::key(chat)) {
             removed.close_from_callback();
@@ -178,12 +182,19 @@ pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
 fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<T>) -> Result<T> {
     let key = handle::key(handle);
     let chat = handle::get(handle)?;
+    callback::give_up_left_call(key);
     if callback::is_running_here(key) {
         return Err(Error::new(Code::Busy, "chat: called from a callback of the same chat"));
     }
+    if process::is_exiting() {
+        return Err(exiting());
+    }
     let running = RunningCall::enter(key);
-    let reply = guard::catch(|| body(&chat));
+    let reply = guard::catch_panic(|| body(&chat));
     drop(running);
+    if process::is_exiting() && reply.is_err() {
+        return Err(exiting());
+    }
     if reply.as_ref().is_err_and(|error| error.code() == Code::InternalBridgeError) {
         // The state of the chat is unknown after a panic.
         if let Some(chat) = handle::remove(handle) {
@@ -191,4 +202,9 @@ fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<T>) -> Resu
         }
     }
     reply
+}
+
+/// `ENGINE_CLOSED`: the exit stops all engines.
+fn exiting() -> Error {
+    Error::new(Code::EngineClosed, "the process is exiting")
 }

@@ -3,23 +3,37 @@
 
 use std::cell::RefCell;
 use std::ffi::c_char;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::string;
+use super::host::ThreadGuard;
+use super::{fork, string};
 use crate::error::{Code, Error, Result};
 use crate::panic;
 
 thread_local! {
     static LAST_ERROR: RefCell<Option<Value>> = const { RefCell::new(None) };
+    /// Replaces `LAST_ERROR` in destructors that run after it is destroyed. Never freed.
+    static LATE_ERROR: RefCell<ManuallyDrop<Option<Value>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`.
+/// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`, what a callback throws `CANCELLED`.
 pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _thread = ThreadGuard::enter();
     let _quiet = panic::Quiet::enter();
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(panic::error(&*payload)))
+    fork::watch();
+    catch_panic(body)
+}
+
+/// As [`catch`], inside it.
+pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        Err(panic::stopped(payload).unwrap_or_else(|payload| panic::error(&*payload)))
+    })
 }
 
 /// Runs a body and returns its value, or its error, as JSON in an owned C string.
@@ -48,7 +62,10 @@ pub(super) fn void(body: impl FnOnce()) {
 /// Stores the last error of this thread and returns its JSON.
 pub(super) fn set_last_error(error: &Error) -> Value {
     let json = error.to_json();
-    LAST_ERROR.with(|last| *last.borrow_mut() = Some(json.clone()));
+    let set = LAST_ERROR.try_with(|last| *last.borrow_mut() = Some(json.clone()));
+    if set.is_err() {
+        LATE_ERROR.with(|last| **last.borrow_mut() = Some(json.clone()));
+    }
     json
 }
 
@@ -60,7 +77,10 @@ pub(super) fn set_last_error(error: &Error) -> Value {
 /// it. Free the result with `llb_string_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_last_error() -> *const c_char {
-    let last = LAST_ERROR.with(|last| last.borrow().clone());
+    let _thread = ThreadGuard::enter();
+    let last = LAST_ERROR
+        .try_with(|last| last.borrow().clone())
+        .unwrap_or_else(|_| LATE_ERROR.with(|last| (**last.borrow()).clone()));
     string::into_raw(last.unwrap_or_else(|| json!({ "type": "error", "error": null })).to_string())
 }
 

@@ -4,10 +4,11 @@
 //! generation, so that old keys no longer match. The table grows only to the largest number of
 //! chats that were open at once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::chat::Chat;
 use crate::error::{Code, Error, Result};
+use crate::process::{self, Shared};
 
 /// An open chat. An opaque handle, not a pointer: never dereference or change it.
 #[allow(non_camel_case_types, reason = "the name in the C header")]
@@ -24,13 +25,19 @@ const LAST_GENERATION: usize = INDEX_MASK - 1;
 
 struct Slot {
     generation: usize,
+    /// The process that the chat belongs to. In a forked child the chats of the parent stay in
+    /// their slots, because their engines cannot be stopped.
+    forks: usize,
     chat: Option<Arc<Chat>>,
 }
 
-static TABLE: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
+static TABLE: Shared<Vec<Slot>> = Shared::new(Vec::new());
 
-fn table() -> MutexGuard<'static, Vec<Slot>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+impl Slot {
+    /// Whether a handle of this generation refers to the slot, in this process.
+    fn is(&self, generation: usize) -> bool {
+        self.generation == generation && self.forks == process::forks()
+    }
 }
 
 /// The key of a handle.
@@ -46,14 +53,16 @@ fn split(handle: *const llb_chat) -> (usize, usize) {
 /// Adds a chat to the table and returns its handle.
 pub(super) fn insert(chat: Chat) -> *mut llb_chat {
     let chat = Some(Arc::new(chat));
-    let mut table = table();
+    let forks = process::forks();
+    let mut table = TABLE.lock();
     let index = match table.iter().position(|slot| slot.chat.is_none()) {
         Some(index) => {
             table[index].chat = chat;
+            table[index].forks = forks;
             index
         }
         None => {
-            table.push(Slot { generation: 1, chat });
+            table.push(Slot { generation: 1, forks, chat });
             table.len() - 1
         }
     };
@@ -64,21 +73,31 @@ pub(super) fn insert(chat: Chat) -> *mut llb_chat {
 /// Returns the chat of a handle. NULL and any handle that is not open are `ENGINE_CLOSED`.
 pub(super) fn get(handle: *const llb_chat) -> Result<Arc<Chat>> {
     let (index, generation) = split(handle);
-    let table = table();
-    let slot = table.get(index).filter(|slot| slot.generation == generation);
+    let table = TABLE.lock();
+    let slot = table.get(index).filter(|slot| slot.is(generation));
     slot.and_then(|slot| slot.chat.clone()).ok_or_else(closed)
 }
 
 /// Removes a chat from the table. Its handle is stale afterwards.
 pub(super) fn remove(handle: *const llb_chat) -> Option<Arc<Chat>> {
     let (index, generation) = split(handle);
-    let mut table = table();
-    let slot = table.get_mut(index).filter(|slot| slot.generation == generation)?;
+    let mut table = TABLE.lock();
+    let slot = table.get_mut(index).filter(|slot| slot.is(generation))?;
     let chat = slot.chat.take()?;
     slot.generation = if slot.generation == LAST_GENERATION { 1 } else { slot.generation + 1 };
     Some(chat)
 }
 
+/// Ends the call that runs on a chat in the place of its thread, which has left it.
+pub(super) fn give_up_call(key: usize) {
+    if let Ok(chat) = get(std::ptr::without_provenance(key)) {
+        chat.give_up_call();
+    }
+}
+
 fn closed() -> Error {
-    Error::new(Code::EngineClosed, "chat: not an open chat (NULL, destroyed, or never created)")
+    Error::new(
+        Code::EngineClosed,
+        "chat: not an open chat of this process (NULL, destroyed, or never created)",
+    )
 }

@@ -13,8 +13,10 @@
 mod callback;
 mod chat;
 mod fetch;
+mod fork;
 mod guard;
 mod handle;
+mod host;
 mod model;
 mod string;
 mod template;

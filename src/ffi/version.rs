@@ -1,15 +1,15 @@
 //! The version of the library and of its ABI.
 
 use std::ffi::{CString, c_char};
-use std::sync::LazyLock;
 
 use super::string;
+use crate::process::Lazy;
 
 /// Version of the C ABI. It grows when functions are added. An incompatible change would also
 /// change the SONAME.
 pub const LLB_ABI_VERSION: u32 = 1;
 
-static VERSION: LazyLock<CString> = LazyLock::new(|| {
+static VERSION: Lazy<CString> = Lazy::new(|| {
     #[cfg(feature = "engine")]
     let engine = crate::llama::version();
     #[cfg(not(feature = "engine"))]

@@ -1,23 +1,25 @@
 //! Running fetches, and how each learns that it was cancelled.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Code, Error, Result};
 use crate::net::wait;
+use crate::process::{Lazy, Shared};
 
 type CancelFlag = Arc<AtomicBool>;
 
 /// The flags of running fetches, by the id of the request.
-static RUNNING: LazyLock<Mutex<HashMap<String, Vec<CancelFlag>>>> = LazyLock::new(Mutex::default);
+static RUNNING: Lazy<Shared<HashMap<String, Vec<CancelFlag>>>> =
+    Lazy::new(|| Shared::new(HashMap::new()));
 
 /// Cancels the fetches of this id: `org/name:quant` those requested by exactly that text,
 /// `org/name` all of that model. They fail with `CANCELLED` within a tenth of a second, and the next
 /// fetch resumes the download. Any thread; an unknown id does nothing.
 pub fn cancel(id: &str) {
-    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let running = RUNNING.lock();
     for (key, flags) in running.iter() {
         if key == id || key.split_once(':').is_some_and(|(model, _)| model == id) {
             flags.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
@@ -36,7 +38,7 @@ pub(super) struct CancelToken {
 impl CancelToken {
     pub(super) fn register(id: &str) -> CancelToken {
         let flag = CancelFlag::default();
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = RUNNING.lock();
         running.entry(id.to_owned()).or_default().push(Arc::clone(&flag));
         CancelToken { id: id.to_owned(), flag }
     }
@@ -68,7 +70,7 @@ impl CancelToken {
 
 impl Drop for CancelToken {
     fn drop(&mut self) {
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = RUNNING.lock();
         if let Some(flags) = running.get_mut(&self.id) {
             flags.retain(|flag| !Arc::ptr_eq(flag, &self.flag));
             if flags.is_empty() {

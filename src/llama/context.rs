@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use llama_cpp_sys_2 as sys;
 
@@ -15,6 +15,7 @@ use super::shim;
 use crate::api::{CacheType, FlashAttention, Sampling};
 use crate::engine::{self, Backend, BatchEntry, Decoded, Sampler, TokenId};
 use crate::error::{Code, Error, Result};
+use crate::process::Lazy;
 
 /// The options of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -219,8 +220,8 @@ impl Backend for LlamaContext {
             self.broken = true;
             failed.error(Code::InferenceFailed, "llama.cpp could not decode")
         })?;
-        static DECODED: Once = Once::new();
-        DECODED.call_once(exit::register);
+        static DECODED: Lazy<()> = Lazy::new(exit::register);
+        *DECODED;
         match status {
             0 => Ok(Decoded::Done),
             2 => Ok(Decoded::Aborted),
@@ -380,7 +381,7 @@ unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
     // SAFETY: `data` is the context's check box, which outlives the context and does not change
     // during a decode.
     let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
-    shim::callback(true, || exit::is_exiting() || check.is_some_and(|check| check()))
+    shim::callback(true, || exit::is_stopping() || check.is_some_and(|check| check()))
 }
 
 /// A thread pool that lives as long as the context. Without it llama.cpp starts threads for every

@@ -1,56 +1,101 @@
 //! The exit of the process while engines compute.
 //!
 //! `exit` destroys llama.cpp's static objects while other threads still use them, so a host that
-//! exits during a reply would crash. A handler that runs before those destructors stops every
-//! thread at its next call into llama.cpp.
+//! exits during a reply would crash. A handler that runs before those destructors lets chats save
+//! their state, and then ends all use of llama.cpp: running calls are aborted, and later ones are
+//! refused. Nothing of llama.cpp is freed from then on.
+//!
+//! A forked child has no other threads, so it has nothing to wait for.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-/// How long the exit waits for calls into llama.cpp that cannot be aborted.
+use crate::panic::Quiet;
+use crate::process::{self, Shared};
+
+/// How long the exit waits for calls into llama.cpp that cannot be aborted, and for each engine
+/// that saves a state.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause between two looks at whether all calls have ended.
+const POLL: Duration = Duration::from_millis(1);
 
-struct ExitState {
-    /// Threads inside llama.cpp.
-    inside: usize,
-    exiting: bool,
+/// Threads inside llama.cpp.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+/// Set before the exit begins: decodes abort, so that engines answer.
+static STOPPING: AtomicBool = AtomicBool::new(false);
+
+/// Something that an exit ends while the engines still run.
+pub trait BeforeExit: Send + Sync {
+    /// Runs on the exiting thread, where thread-locals may be destroyed. Waits for the engine until
+    /// `deadline`. False if the engine did not answer.
+    fn before_exit(&self, deadline: Instant) -> bool;
 }
 
-static STATE: Mutex<ExitState> = Mutex::new(ExitState { inside: 0, exiting: false });
-static CHANGED: Condvar = Condvar::new();
+/// Each with the process that it belongs to.
+static BEFORE_EXIT: Shared<Vec<(usize, Weak<dyn BeforeExit>)>> = Shared::new(Vec::new());
 
-fn lock() -> MutexGuard<'static, ExitState> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Calls `value` when this process exits, if it still lives then.
+pub fn call_before_exit(value: Weak<dyn BeforeExit>) {
+    let mut values = BEFORE_EXIT.lock();
+    values.retain(|(_, value)| value.strong_count() > 0);
+    values.push((process::forks(), value));
+}
+
+thread_local! {
+    /// The guards of this thread. An exit from a signal handler does not wait for its own thread.
+    static INSIDE_HERE: Cell<usize> = const { Cell::new(0) };
 }
 
 /// While one lives, its thread is inside llama.cpp.
 pub(super) struct CallGuard(());
 
 impl CallGuard {
-    /// Does not return once the process is exiting.
-    pub(super) fn enter() -> CallGuard {
-        let mut state = lock();
-        if state.exiting {
-            drop(state);
-            loop {
-                std::thread::park();
-            }
-        }
-        state.inside += 1;
-        CallGuard(())
+    /// `None` once the process is exiting: the call must not be made, and its object is leaked.
+    pub(super) fn enter() -> Option<CallGuard> {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        INSIDE_HERE.set(INSIDE_HERE.get() + 1);
+        let inside = CallGuard(());
+        (!process::is_exiting()).then_some(inside)
     }
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        lock().inside -= 1;
-        CHANGED.notify_all();
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        INSIDE_HERE.set(INSIDE_HERE.get() - 1);
     }
 }
 
-/// Whether the process is exiting. Loads and decodes then abort.
-pub(super) fn is_exiting() -> bool {
-    lock().exiting
+/// Before a fork: takes the lock that llama.cpp holds for moments in every decode.
+pub(crate) fn before_fork() {
+    // SAFETY: takes nothing. `after_fork_in_parent` ends the section on the same thread.
+    unsafe { ggml_critical_section_start() };
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork_in_parent() {
+    // SAFETY: `before_fork` has started the section on this thread.
+    unsafe { ggml_critical_section_end() };
+}
+
+/// After a fork, in the child: the threads inside llama.cpp are gone.
+pub(crate) fn after_fork_in_child() {
+    after_fork_in_parent();
+    INSIDE.store(INSIDE_HERE.get(), Ordering::SeqCst);
+}
+
+unsafe extern "C" {
+    // llama-cpp-sys-2 does not declare them.
+    fn ggml_critical_section_start();
+    fn ggml_critical_section_end();
+}
+
+/// Whether the process is about to exit. Loads and decodes then abort.
+pub(super) fn is_stopping() -> bool {
+    STOPPING.load(Ordering::Relaxed)
 }
 
 /// Registers the handler to run before the destructors of all static objects that llama.cpp has
@@ -63,10 +108,34 @@ pub(super) fn register() {
     let _ = unsafe { libc::atexit(stop_all) };
 }
 
+/// Only the first of the registered handlers has something to do.
 #[cfg(unix)]
 extern "C" fn stop_all() {
-    let mut state = lock();
-    state.exiting = true;
-    let others_are_inside = |state: &mut ExitState| state.inside > 0;
-    drop(CHANGED.wait_timeout_while(state, EXIT_TIMEOUT, others_are_inside));
+    let _ = catch_unwind(|| {
+        let _quiet = Quiet::enter();
+        if !STOPPING.swap(true, Ordering::SeqCst) {
+            save_states();
+        }
+        process::begin_exit(Instant::now() + EXIT_TIMEOUT);
+        let deadline = process::exit_deadline();
+        while INSIDE.load(Ordering::SeqCst) > INSIDE_HERE.get()
+            && deadline.is_some_and(|deadline| Instant::now() < deadline)
+        {
+            std::thread::sleep(POLL);
+        }
+    });
+}
+
+#[cfg(unix)]
+fn save_states() {
+    let values = std::mem::take(&mut *BEFORE_EXIT.lock());
+    let here = values.iter().filter(|(forks, _)| *forks == process::forks());
+    for value in here.filter_map(|(_, value)| value.upgrade()) {
+        let saved =
+            catch_unwind(AssertUnwindSafe(|| value.before_exit(Instant::now() + EXIT_TIMEOUT)));
+        if matches!(saved, Ok(false)) {
+            // The engine is in a call that cannot be aborted. Others may wait for the same one.
+            return;
+        }
+    }
 }

@@ -4,12 +4,13 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use llama_cpp_sys_2 as sys;
 
 use super::shim;
 use crate::api::LogLevel;
+use crate::process::Lazy;
 
 /// Lines kept until a caller fetches them. The oldest are dropped.
 const MOST_LINES: usize = 256;
@@ -54,16 +55,16 @@ impl LogQueue {
 
 /// Keeps llama.cpp from writing to stderr, once per process.
 pub(crate) fn install() {
-    static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| {
+    static INSTALLED: Lazy<()> = Lazy::new(|| {
         // SAFETY: `on_log` has the required type, lives forever and uses no user data.
         unsafe { sys::llama_log_set(Some(on_log), std::ptr::null_mut()) };
     });
+    *INSTALLED;
 }
 
 /// Sends further log lines of this thread to `queue`.
 pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
-    QUEUE.with(|slot| *slot.borrow_mut() = Some(queue));
+    let _ = QUEUE.try_with(|slot| *slot.borrow_mut() = Some(queue));
 }
 
 unsafe extern "C" fn on_log(

@@ -21,6 +21,8 @@ mod shim;
 mod state_file;
 mod vocab;
 
+pub use exit::{BeforeExit, call_before_exit};
+pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use log::LogQueue;
 pub use model_cache::{LoadedModel, open};
 

@@ -2,12 +2,12 @@
 
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
-use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
 
 use super::{exit, log, shim};
 use crate::error::{Code, Error, Result};
+use crate::process::Lazy;
 
 /// The load options of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -124,12 +124,12 @@ impl Drop for Model {
 
 /// Starts llama.cpp, once per process, before any other call.
 pub(crate) fn start_backend() {
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
+    static STARTED: Lazy<()> = Lazy::new(|| {
         log::install();
         // SAFETY: once per process, before any other call. A failure shows in the calls that follow.
         let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
     });
+    *STARTED;
 }
 
 unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool {
@@ -137,6 +137,6 @@ unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool 
     let on_progress = unsafe { &mut *user_data.cast::<&mut dyn FnMut(f32)>() };
     shim::callback(false, || {
         on_progress(done);
-        !exit::is_exiting()
+        !exit::is_stopping()
     })
 }

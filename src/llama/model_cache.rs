@@ -24,6 +24,7 @@ use crate::engine::{
 };
 use crate::error::{Code, Error, Result};
 use crate::gguf::{Layer, ModelHeader};
+use crate::process::{self, Shared};
 
 /// The context if the header does not give the trained context length.
 const UNKNOWN_CONTEXT: u64 = 4096;
@@ -96,6 +97,8 @@ impl LoadedModel {
 /// Two loads with equal keys share one model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct LoadKey {
+    /// The process: a forked child cannot use the engines of its parent.
+    forks: usize,
     file: FileIdentity,
     model: ModelOptions,
     context: ContextOptions,
@@ -123,7 +126,7 @@ struct FileIdentity {
 
 type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
 
-static LOADED: Mutex<Option<HashMap<LoadKey, ModelSlot>>> = Mutex::new(None);
+static LOADED: Shared<Option<HashMap<LoadKey, ModelSlot>>> = Shared::new(None);
 
 /// The loaded model for these options, from memory or newly loaded. `OUT_OF_MEMORY` if it does not
 /// fit, `MODEL_INVALID` if llama.cpp refuses the file, `INFERENCE_FAILED` if it refuses the
@@ -167,14 +170,18 @@ pub fn open(
         use_mlock: options.use_mlock,
     };
     let speculative = options.speculative.clone();
-    let key =
-        LoadKey { file: identify(Path::new(path))?, model, context, lora, speculative, draft };
+    let forks = process::forks();
+    let file = identify(Path::new(path))?;
+    let key = LoadKey { forks, file, model, context, lora, speculative, draft };
     let entry = {
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED.lock();
         let loaded = loaded.get_or_insert_default();
-        // Forget models that are dropped and not being loaded.
-        loaded.retain(|_, entry| {
-            Arc::strong_count(entry) > 1 || entry.lock().is_ok_and(|model| model.strong_count() > 0)
+        // Forget models that are dropped and not being loaded. The entries of a parent process may
+        // be locked for ever.
+        loaded.retain(|key, entry| {
+            key.forks != forks
+                || Arc::strong_count(entry) > 1
+                || entry.lock().is_ok_and(|model| model.strong_count() > 0)
         });
         Arc::clone(loaded.entry(key.clone()).or_default())
     };

@@ -13,10 +13,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 
 use super::exit::CallGuard;
 use crate::error::{Code, Error};
+use crate::process::Lazy;
 
 /// The functions that may throw. They have the types that llama-cpp-sys-2 declares, which the
 /// compiler checks, and the ABI that exceptions may pass.
@@ -184,14 +184,18 @@ impl CallFailed {
     }
 }
 
-/// Runs calls into llama.cpp. `call` must not panic.
+/// Runs calls into llama.cpp. `call` must not panic. It does not run once the process is exiting.
 pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, CallFailed> {
-    static INSTALLED: Once = Once::new();
     // SAFETY: takes nothing; the callback that it installs lives forever.
-    INSTALLED.call_once(|| unsafe { llb_shim_install() });
+    static INSTALLED: Lazy<()> = Lazy::new(|| unsafe { llb_shim_install() });
+    *INSTALLED;
     // SAFETY: takes nothing.
     let outermost = !unsafe { llb_shim_is_inside() };
-    let _inside = outermost.then(CallGuard::enter);
+    let inside = outermost.then(CallGuard::enter);
+    if let Some(None) = inside {
+        let message = "the process is exiting".to_owned();
+        return Err(CallFailed { message, out_of_memory: false });
+    }
     run(call)
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::error::{Error, Result};
+use crate::process::Lazy;
 use crate::regular_file::{self, LastLink};
 
 /// Bytes of a file of certificates. The system's lists have less than one mebibyte.
@@ -141,15 +142,13 @@ fn system_certificates() -> Option<Arc<Vec<Certificate<'static>>>> {
     if cfg!(windows) {
         return None;
     }
-    static SYSTEM: std::sync::OnceLock<Option<Arc<Vec<Certificate<'static>>>>> =
-        std::sync::OnceLock::new();
-    let read = || {
+    static SYSTEM: Lazy<Option<Arc<Vec<Certificate<'static>>>>> = Lazy::new(|| {
         let found = rustls_native_certs::load_native_certs().certs;
         let certificates: Vec<_> =
             found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
         (!certificates.is_empty()).then(|| Arc::new(certificates))
-    };
-    SYSTEM.get_or_init(read).clone()
+    });
+    SYSTEM.clone()
 }
 
 #[cfg(test)]

@@ -7,13 +7,15 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::process::Shared;
+
 /// The notifiers of all threads that wait or are about to.
-static WAITING: Mutex<Vec<Arc<Notifier>>> = Mutex::new(Vec::new());
+static WAITING: Shared<Vec<Arc<Notifier>>> = Shared::new(Vec::new());
 
 /// Makes every wait check again whether it was cancelled. Call it after setting a flag, from any
 /// thread.
 pub(crate) fn wake() {
-    lock(&WAITING).iter().for_each(|notifier| notifier.notify());
+    WAITING.lock().iter().for_each(|notifier| notifier.notify());
 }
 
 /// Waits for a time. False if it was cancelled before.
@@ -147,14 +149,14 @@ struct Waiter(Arc<Notifier>);
 impl Waiter {
     fn enter() -> Waiter {
         let notifier = Arc::<Notifier>::default();
-        lock(&WAITING).push(Arc::clone(&notifier));
+        WAITING.lock().push(Arc::clone(&notifier));
         Waiter(notifier)
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        lock(&WAITING).retain(|notifier| !Arc::ptr_eq(notifier, &self.0));
+        WAITING.lock().retain(|notifier| !Arc::ptr_eq(notifier, &self.0));
     }
 }
 

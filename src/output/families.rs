@@ -13,12 +13,11 @@
 //! A parser accepts either of two families that differ only in whitespace. Both are listed where
 //! constrained generation must reproduce the whitespace.
 
-use std::sync::LazyLock;
-
 use crate::output::format::{
     CallPart, CallSyntax, Channels, Encoding, Format, FormatSource, FormatText, IdForm, KindForm,
     ReasoningTags, Tagged, ValueKind, Wrapper,
 };
+use crate::process::Lazy;
 
 /// Every family that detection can find, in the order in which it tries them. Longer markers come
 /// first where nothing else distinguishes two families, families without a marker last.
@@ -41,7 +40,7 @@ pub(crate) fn polyfilled() -> Format {
 /// How calls are written in every family without channels, for parsers that accept the calls of
 /// other families.
 pub(crate) fn calls() -> &'static [(FormatText, CallSyntax)] {
-    static CALLS: LazyLock<Vec<(FormatText, CallSyntax)>> = LazyLock::new(|| {
+    static CALLS: Lazy<Vec<(FormatText, CallSyntax)>> = Lazy::new(|| {
         let families = FAMILIES.iter().filter(|format| format.channels.is_none());
         families.filter_map(|format| Some((format.family.clone(), format.calls.clone()?))).collect()
     });
@@ -68,7 +67,7 @@ const OBJECT: &str = r#"{"name": "{name}", "arguments": {arguments}}"#;
 const DSML_PARAMETER: &str =
     "<｜DSML｜parameter name=\"{key}\" string=\"{is_string}\">{value}</｜DSML｜parameter>\n";
 
-static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
+static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
     let families = [
         // Hermes 2 Pro and 3, Qwen 2.5, QwQ, Qwen 3, Bielik 3, MiMo-VL, Granite 4, Reka Edge (no
         // newline between two calls), SmolLM3, MiniCPM-V 4.5, RNJ-1.

@@ -1,10 +1,11 @@
 //! The profiles of this process, by the hash of their templates.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
 use super::ModelProfile;
+use crate::process::Shared;
 use crate::template::Sources;
 
 /// Most profiles that are kept; each takes some hundred kilobytes.
@@ -30,10 +31,10 @@ pub(super) fn hash(sources: &Sources, special_markers: &[String]) -> SourceHash 
 }
 
 /// Least recently used first.
-static PROFILES: Mutex<Vec<(SourceHash, Arc<ModelProfile>)>> = Mutex::new(Vec::new());
+static PROFILES: Shared<Vec<(SourceHash, Arc<ModelProfile>)>> = Shared::new(Vec::new());
 
 pub(super) fn get(hash: &SourceHash) -> Option<Arc<ModelProfile>> {
-    let mut profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut profiles = PROFILES.lock();
     let index = profiles.iter().rposition(|(cached, _)| cached == hash)?;
     let entry = profiles.remove(index);
     let profile = Arc::clone(&entry.1);
@@ -42,7 +43,7 @@ pub(super) fn get(hash: &SourceHash) -> Option<Arc<ModelProfile>> {
 }
 
 pub(super) fn insert(hash: SourceHash, profile: &Arc<ModelProfile>) {
-    let mut profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut profiles = PROFILES.lock();
     if profiles.len() >= CAPACITY {
         profiles.remove(0);
     }

@@ -5,10 +5,10 @@
 //! because one chat runs one request at a time.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::api::BaseUrl;
+use crate::process::{Shared, SharedGuard};
 
 /// How long a failed server comes last.
 pub(super) const REST: Duration = Duration::from_secs(10);
@@ -31,10 +31,10 @@ struct ServerLoads {
     servers: HashMap<BaseUrl, ServerLoad>,
 }
 
-static LOADS: Mutex<Option<ServerLoads>> = Mutex::new(None);
+static LOADS: Shared<Option<ServerLoads>> = Shared::new(None);
 
-fn loads() -> MutexGuard<'static, Option<ServerLoads>> {
-    LOADS.lock().unwrap_or_else(PoisonError::into_inner)
+fn loads() -> SharedGuard<'static, Option<ServerLoads>> {
+    LOADS.lock()
 }
 
 /// Counts as a running request of its server while it lives.

@@ -346,7 +346,11 @@ thread_local! {
 }
 
 fn known_key(name: &str) -> Option<Text> {
-    KEYS.with(|keys| keys.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone()))
+    // The keys are gone while the thread ends.
+    let find = |keys: &[(&str, Text); 12]| {
+        keys.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
+    };
+    KEYS.try_with(find).ok().flatten()
 }
 
 fn number(number: &Number) -> Value {

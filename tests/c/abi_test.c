@@ -5,7 +5,11 @@
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
+#define _POSIX_C_SOURCE 200809L
+
 #include "check.h"
+
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -41,8 +45,14 @@ static const struct {
     GROUP(small_stacks),
     GROUP(repeated_chats),
     GROUP(silence),
-    GROUP(forks),
     GROUP(exits),
+    GROUP(forks),
+    GROUP(forks_of_busy_processes),
+    GROUP(forks_in_callbacks),
+    GROUP(cancelled_threads),
+    GROUP(floating_point_traps),
+    GROUP(jumps_out_of_callbacks),
+    GROUP(threads_that_end_in_callbacks),
 #undef GROUP
 };
 
@@ -56,8 +66,12 @@ static bool is_wanted(const char *name, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--child") == 0)
-        return run_child(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--child") == 0) {
+        alarm(60);
+        run_process_child(argv[2]);
+        run_exit_child(argv[2]);
+        return 2;
+    }
     if (!getenv("LLB_TEST_MODELS")) {
         fprintf(stderr, "LLB_TEST_MODELS is not set; run tests/c/run.sh\n");
         return 2;

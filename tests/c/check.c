@@ -4,6 +4,8 @@
 #include "check.h"
 
 #include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 atomic_int checks, failures;
 
@@ -306,4 +308,25 @@ void latch_wait(struct latch *latch)
     while (!latch->open)
         pthread_cond_wait(&latch->changed, &latch->lock);
     pthread_mutex_unlock(&latch->lock);
+}
+
+int spawn(const char *what, char *output, size_t size)
+{
+    char path[] = "/tmp/llb-abi-test-XXXXXX";
+    int file = mkstemp(path);
+    unlink(path);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(file, STDOUT_FILENO);
+        dup2(file, STDERR_FILENO);
+        execl("/proc/self/exe", "abi_test", "--child", what, (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    ssize_t length = pread(file, output, size - 1, 0);
+    output[length < 0 ? 0 : length] = '\0';
+    close(file);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

@@ -109,10 +109,21 @@ void last_errors_of_threads(void);
 void small_stacks(void);
 void repeated_chats(void);
 void silence(void);
-void forks(void);
 void exits(void);
+void forks(void);
+void forks_of_busy_processes(void);
+void forks_in_callbacks(void);
+void cancelled_threads(void);
+void floating_point_traps(void);
+void jumps_out_of_callbacks(void);
+void threads_that_end_in_callbacks(void);
 
-/* Runs in the child process of `silence` and `exits`. */
-int run_child(const char *what);
+/* Runs this program as `--child WHAT` and captures its output. Returns its exit status, or -1 if a
+ * signal ended it. */
+int spawn(const char *what, char *output, size_t size);
+
+/* The children of the files. Each ends the process if `what` is one of its children. */
+void run_process_child(const char *what);
+void run_exit_child(const char *what);
 
 #endif

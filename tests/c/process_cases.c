@@ -1,4 +1,4 @@
-/* Effects on the process: stack use, descriptors, memory maps, output, fork and exit.
+/* Effects on the process: descriptors, memory maps, output.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -8,43 +8,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-/* Runs a request that recurses in every layer: nested JSON, tool schemas, a template. */
-static void *use_all(void *unused)
-{
-    (void)unused;
-    llb_chat_t *chat = open_chat("tool_call.gguf", "", NULL);
-    CHECK(chat, "no chat");
-    char deep[121];
-    memset(deep, '[', 60);
-    memset(deep + 60, ']', 60);
-    deep[120] = '\0';
-    char *members = json_format(",\"strange\":%s,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
-                                "\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":\"required\"",
-                                deep);
-    const char *reply = infer(chat, ask(members));
-    CHECK(member_is(reply, "type", "tool_call"), reply);
-    llb_string_free(reply);
-    llb_string_free(llb_model_info(model_path("text.gguf")));
-    llb_chat_destroy(chat);
-    free(members);
-    return NULL;
-}
-
-void small_stacks(void)
-{
-    /* The thread stack size of some systems. Valgrind needs more for its own frames. */
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, (size_t)rounds(256, 1024) * 1024);
-    pthread_t thread;
-    if (pthread_create(&thread, &attributes, use_all, NULL) != 0)
-        abort();
-    join_thread(thread);
-    pthread_attr_destroy(&attributes);
-}
 
 static int open_descriptors(void)
 {
@@ -106,29 +70,6 @@ void repeated_chats(void)
     free(got);
 }
 
-/* Runs this program as `--child WHAT` and captures its output. Returns its exit status, or -1 if a
- * signal ended it. */
-static int spawn(const char *what, char *output, size_t size)
-{
-    char path[] = "/tmp/llb-abi-test-XXXXXX";
-    int file = mkstemp(path);
-    unlink(path);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(file, STDOUT_FILENO);
-        dup2(file, STDERR_FILENO);
-        execl("/proc/self/exe", "abi_test", "--child", what, (char *)NULL);
-        _exit(127);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    ssize_t length = pread(file, output, size - 1, 0);
-    output[length < 0 ? 0 : length] = '\0';
-    close(file);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 void silence(void)
 {
     if (getenv("LLB_TEST_SLOW"))
@@ -164,80 +105,10 @@ static void be_silent(void)
     puts("end");
 }
 
-void forks(void)
+void run_process_child(const char *what)
 {
-    if (getenv("LLB_TEST_SLOW"))
-        return; /* valgrind would report the parent's memory as leaked in the child */
-    llb_chat_t *chat = open_chat("text.gguf", "", NULL);
-    llb_string_free(infer(chat, ask("")));
-    fflush(NULL);
-    for (int variant = 0; variant < 3; variant++) {
-        pid_t child = fork();
-        if (child == 0) {
-            alarm(20);
-            if (variant == 1) {
-                /* Functions that use no chat work in a forked child. */
-                const char *reply = llb_template_render("{\"chat_template\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"y\"}]}");
-                bool right = member_is(reply, "prompt", "x") && strncmp(llb_version(), "llb ", 4) == 0;
-                llb_string_free(reply);
-                _exit(!right);
-            }
-            if (variant == 2)
-                execl("/bin/true", "true", (char *)NULL);
-            exit(0); /* runs the exit handlers of the library's dependencies */
-        }
-        int status = -1;
-        waitpid(child, &status, 0);
-        char *got = json_format("variant %d: status %d, signal %d", variant, WEXITSTATUS(status), WTERMSIG(status));
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, got);
-        free(got);
-    }
-    reply_text_is(infer(chat, ask("")), expected("text"), "stop");
-    llb_chat_destroy(chat);
-}
-
-void exits(void)
-{
-    if (getenv("LLB_TEST_SLOW"))
-        return; /* under valgrind, /proc/self/exe is valgrind */
-    char output[4096];
-    static const char *const variants[] = {"exit_with_a_chat", "exit_while_it_runs"};
-    for (int variant = 0; variant < 2; variant++)
-        for (int round = 10; round > 0; round--) {
-            int status = spawn(variants[variant], output, sizeof output);
-            CHECK(status == 0 && !output[0], output);
-        }
-}
-
-static struct latch running;
-
-static void note(const char *piece, void *unused)
-{
-    (void)piece, (void)unused;
-    latch_open(&running);
-}
-
-static void *generate(void *chat)
-{
-    char *request = ask(",\"logit_bias\":{\"258\":-100},\"max_tokens\":60000");
-    llb_string_free(llb_chat_infer_stream(chat, request, note, NULL));
-    free(request);
-    return NULL;
-}
-
-int run_child(const char *what)
-{
-    alarm(120);
-    if (strcmp(what, "silence") == 0) {
-        be_silent();
-        return 0;
-    }
-    llb_chat_t *chat = open_chat("long.gguf", ",\"n_ctx\":65536", NULL);
-    llb_string_free(infer(chat, ask("")));
-    if (strcmp(what, "exit_while_it_runs") == 0) {
-        running = (struct latch)LATCH_CLOSED;
-        start_thread(generate, chat);
-        latch_wait(&running);
-    }
-    exit(chat ? 0 : 1);
+    if (strcmp(what, "silence") != 0)
+        return;
+    be_silent();
+    exit(0);
 }

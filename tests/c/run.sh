@@ -58,7 +58,7 @@ check() {
 compile() {
     output=$1
     shift
-    $CC -std=c11 $strict -I"$LLB_INCLUDE" -I"$examples" "$@" -pthread -L"$build/lib" -lllb \
+    $CC -std=c11 $strict -I"$LLB_INCLUDE" -I"$examples" "$@" -pthread -L"$build/lib" -lllb -lm \
         -Wl,-rpath,"$build/lib" -o "$build/bin/$output"
 }
 
@@ -71,6 +71,11 @@ header_as_c() {
 header_as_cxx() {
     $CXX -std=c++17 $strict -I"$LLB_INCLUDE" "$here/header.cpp" -L"$build/lib" -lllb -Wl,-rpath,"$build/lib" \
         -o "$build/bin/header_cxx" && "$build/bin/header_cxx"
+}
+
+exceptions() {
+    $CXX -std=c++17 $strict -I"$LLB_INCLUDE" "$here/exceptions.cpp" -L"$build/lib" -lllb -Wl,-rpath,"$build/lib" \
+        -o "$build/bin/exceptions" && within 120 "$build/bin/exceptions" "$LLB_TEST_MODELS"
 }
 
 exports() {
@@ -180,7 +185,12 @@ find_llb() {
 # --- main ----------------------------------------------------------------------------------------
 
 check 'header as C11' header_as_c
-if have "$CXX"; then check 'header as C++17' header_as_cxx; else skip 'header as C++17' 'no C++ compiler'; fi
+if have "$CXX"; then
+    check 'header as C++17' header_as_cxx
+    check 'exceptions out of callbacks' exceptions
+else
+    skip 'header as C++17, exceptions out of callbacks' 'no C++ compiler'
+fi
 if have nm && have readelf; then
     check 'exports match the header' exports
     check 'SONAME and needed libraries' dependencies

@@ -47,7 +47,7 @@ pub(super) struct NativeSource {
     recent_cuts: RecentCuts,
     last_request: LastRequestSlot,
     last_grammar: Mutex<Option<CachedGrammar>>,
-    state_file: Option<StateFile>,
+    state_file: Option<Arc<StateFile>>,
 }
 
 /// The grammar of the last reply and everything it depends on. Tools rarely change between the
@@ -187,7 +187,7 @@ impl ReplySource for NativeSource {
     }
 
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        self.state_file.iter().for_each(StateFile::mark_used);
+        self.state_file.iter().for_each(|file| file.mark_used(&generation.cancel));
         let ReplyConstraint { constraint, diagnostics, .. } = self.constraint(&generation)?;
         let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
         let vocab = self.model.engine.vocab();
@@ -226,7 +226,7 @@ impl ReplySource for NativeSource {
         let prompt_tokens = tokenized.tokens.len();
         self.last_request.set(request.messages.len(), prompt, tokenized, truncation);
         Ok(StartedReply {
-            updates: Box::new(EngineUpdates { received, vocab: vocab.clone(), prompt_tokens }),
+            updates: Box::new(EngineUpdates::new(received, vocab.clone(), prompt_tokens)),
             constrained,
             validate_calls: constrained && !request.tool_choice.forces_call(),
             diagnostics,
@@ -254,18 +254,18 @@ impl ReplySource for NativeSource {
         if has_reasoning {
             self.last_request.mark_reasoning();
         }
-        self.state_file.as_ref().and_then(StateFile::take_diagnostic)
+        self.state_file.as_deref().and_then(StateFile::take_diagnostic)
     }
 
     fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
         let mut lines = self.model.log.take(least);
         if least <= LogLevel::Warn {
-            lines.extend(self.state_file.iter().filter_map(StateFile::take_warning));
+            lines.extend(self.state_file.iter().filter_map(|file| file.take_warning()));
         }
         lines
     }
 
     fn save(&self) -> Result<()> {
-        self.state_file.as_ref().map_or(Ok(()), |file| file.write(&self.model))
+        self.state_file.as_ref().map_or(Ok(()), |file| file.write())
     }
 }

@@ -2,23 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use crate::api::LogLevel;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
-use crate::llama::LoadedModel;
+use crate::llama::{self, BeforeExit, LoadedModel};
 
 /// The state file of one chat.
 pub(in crate::chat) struct StateFile {
     path: PathBuf,
     chat: u64,
+    model: Arc<LoadedModel>,
     /// Why the file was ignored, until a reply reports it.
     unreported: Mutex<Option<String>>,
     /// The same, until the log has it.
     unlogged: Mutex<Option<String>>,
-    /// Whether a request ran, so that there may be something new to write.
+    /// Whether a request ran since the last write, so that there may be something new to write.
     used: AtomicBool,
+    /// The cancel flag of the last request.
+    cancel: Mutex<Weak<AtomicBool>>,
 }
 
 impl StateFile {
@@ -35,8 +39,9 @@ impl StateFile {
         }
     }
 
-    /// Restores the content of the file, if it exists and fits the model.
-    pub(super) fn restore(path: &str, chat: u64, model: &LoadedModel) -> StateFile {
+    /// Restores the content of the file, if it exists and fits the model. If the process exits
+    /// before the chat is closed, the file is written then.
+    pub(super) fn restore(path: &str, chat: u64, model: &Arc<LoadedModel>) -> Arc<StateFile> {
         let path = PathBuf::from(path);
         let restored = model.read_state(&path).and_then(|kept| match kept {
             Some(kept) => {
@@ -45,17 +50,23 @@ impl StateFile {
             None => Ok(()),
         });
         let problem = restored.err().map(|reason| format!("{}: {reason}", path.display()));
-        StateFile {
+        let file = Arc::new(StateFile {
             path,
             chat,
+            model: Arc::clone(model),
             unreported: Mutex::new(problem.clone()),
             unlogged: Mutex::new(problem),
             used: AtomicBool::new(false),
-        }
+            cancel: Mutex::default(),
+        });
+        let weak: Weak<StateFile> = Arc::downgrade(&file);
+        llama::call_before_exit(weak);
+        file
     }
 
-    /// Notes that a request runs.
-    pub(super) fn mark_used(&self) {
+    /// Notes that a request runs, which this flag cancels.
+    pub(super) fn mark_used(&self, cancel: &Arc<AtomicBool>) {
+        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cancel);
         self.used.store(true, Ordering::Relaxed);
     }
 
@@ -72,14 +83,30 @@ impl StateFile {
 
     /// Writes what the last request left in the KV cache. The file is unchanged if no request ran,
     /// or if another chat has evicted the cache.
-    pub(super) fn write(&self, model: &LoadedModel) -> Result<()> {
-        if !self.used.load(Ordering::Relaxed) {
+    pub(super) fn write(&self) -> Result<()> {
+        self.write_by(None)
+    }
+
+    fn write_by(&self, deadline: Option<Instant>) -> Result<()> {
+        if !self.used.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        match model.engine.save(self.chat)? {
-            Some(kept) => model.write_state(&self.path, &kept),
+        match self.model.engine.save(self.chat, deadline)? {
+            Some(kept) => self.model.write_state(&self.path, &kept),
             None => Ok(()),
         }
+    }
+}
+
+impl BeforeExit for StateFile {
+    fn before_exit(&self, deadline: Instant) -> bool {
+        let running = self.cancel.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let Some(running) = running {
+            running.store(true, Ordering::Relaxed);
+        }
+        // No event is emitted: the host may have destroyed what its callback uses.
+        let _ = self.write_by(Some(deadline));
+        Instant::now() < deadline
     }
 }
 

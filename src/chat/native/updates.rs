@@ -7,28 +7,50 @@ use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates};
 use crate::engine::{JobUpdate, Logprob, SampledLogprobs, Vocab};
 use crate::error::{Code, Error, Result};
+use crate::process;
 
 pub(super) struct EngineUpdates {
-    pub(super) received: Receiver<JobUpdate>,
-    pub(super) vocab: Arc<dyn Vocab>,
-    pub(super) prompt_tokens: usize,
+    /// `None` only while it is dropped.
+    received: Option<Receiver<JobUpdate>>,
+    vocab: Arc<dyn Vocab>,
+    prompt_tokens: usize,
+    forks: usize,
+}
+
+impl EngineUpdates {
+    pub(super) fn new(
+        received: Receiver<JobUpdate>,
+        vocab: Arc<dyn Vocab>,
+        prompt_tokens: usize,
+    ) -> Self {
+        EngineUpdates { received: Some(received), vocab, prompt_tokens, forks: process::forks() }
+    }
+}
+
+impl Drop for EngineUpdates {
+    fn drop(&mut self) {
+        if self.forks != process::forks() {
+            // The engine thread of the parent may have held a lock of the channel.
+            std::mem::forget(self.received.take());
+        }
+    }
 }
 
 impl ReplyUpdates for EngineUpdates {
     fn next(&mut self) -> Result<ReplyUpdate> {
-        match self.received.recv() {
-            Ok(JobUpdate::Piece { text, logprobs }) => {
+        match self.received.as_ref().and_then(|received| received.recv().ok()) {
+            Some(JobUpdate::Piece { text, logprobs }) => {
                 let logprobs = with_bytes(self.vocab.as_ref(), &logprobs);
                 Ok(ReplyUpdate::Piece { text, logprobs })
             }
-            Ok(JobUpdate::Done(outcome)) => Ok(ReplyUpdate::Done(FinishedReply {
+            Some(JobUpdate::Done(outcome)) => Ok(ReplyUpdate::Done(FinishedReply {
                 outcome,
                 prompt_tokens: self.prompt_tokens,
                 counts_reasoning: true,
                 diagnostics: Vec::new(),
             })),
-            Ok(JobUpdate::Failed(error)) => Err(error),
-            Err(_) => Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
+            Some(JobUpdate::Failed(error)) => Err(error),
+            None => Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
         }
     }
 }

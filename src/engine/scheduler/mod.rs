@@ -76,8 +76,10 @@ impl Scheduler {
         self.cache.look_up(chat, prompt)
     }
 
-    /// Saves the last sequence of a chat; `None` if it is gone.
-    pub(crate) fn save(&self, chat: u64) -> Result<Option<SavedSequence>> {
+    /// Saves the last sequence of a chat; `None` if it is gone, or a job runs on it that is not
+    /// cancelled.
+    pub(crate) fn save(&mut self, chat: u64) -> Result<Option<SavedSequence>> {
+        self.drop_cancelled();
         let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
         let tokens = self.cache.tokens(sequence).to_vec();
         Ok(Some(SavedSequence { tokens, data: self.backend.save(sequence)? }))

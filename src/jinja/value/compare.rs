@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
-use std::sync::OnceLock;
 
 use num_traits::ToPrimitive;
 
@@ -11,6 +10,7 @@ use super::runtime::{Object, ViewKind};
 use super::{Value, ValueList, number};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::process::Lazy;
 
 /// Maximum depth at which containers are compared, printed and hashed.
 pub(crate) const MAX_DEPTH: usize = 200;
@@ -276,8 +276,8 @@ pub(crate) fn sorted<T>(
 }
 
 fn hasher() -> &'static RandomState {
-    static HASHER: OnceLock<RandomState> = OnceLock::new();
-    HASHER.get_or_init(RandomState::new)
+    static HASHER: Lazy<RandomState> = Lazy::new(RandomState::new);
+    &HASHER
 }
 
 /// The hash of a string key.

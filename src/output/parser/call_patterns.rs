@@ -1,11 +1,12 @@
 //! A format -> the patterns by which calls are read: for each way to write a call its items, and
 //! the tags that begin and end calls.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::call_object::{CallKeys, object_at};
 use crate::output::families;
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatText, IdForm};
+use crate::process::Lazy;
 
 /// An item of a call, in reading order.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,15 +217,15 @@ impl CallPatterns {
 
 /// The pattern of every family, computed once.
 fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
-    static PATTERNS: OnceLock<Vec<(FormatText, CallPatterns)>> = OnceLock::new();
-    PATTERNS.get_or_init(|| {
+    static PATTERNS: Lazy<Vec<(FormatText, CallPatterns)>> = Lazy::new(|| {
         let pattern = |(family, calls): &(FormatText, CallSyntax)| {
             let mut patterns = CallPatterns::default();
             patterns.add(calls, true, None);
             (family.clone(), patterns)
         };
         families::calls().iter().map(pattern).collect()
-    })
+    });
+    &PATTERNS
 }
 
 /// The items of one call.

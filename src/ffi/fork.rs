@@ -1,0 +1,39 @@
+//! Forks of the host. The child has only the thread that forked.
+//!
+//! A fork waits until other threads do not use state that all share, so the child finds no lock
+//! held. Chats belong to the process that opened them: in the child they are closed, and new ones
+//! can be opened. A fork by a system call of its own, without the C library, is not noticed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{llama, process};
+
+/// Makes forks known, once per process.
+pub(super) fn watch() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if WATCHED.load(Ordering::Relaxed) || WATCHED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    #[cfg(unix)]
+    // SAFETY: the handlers take and return nothing, and do not unwind. A failed registration
+    // changes nothing.
+    let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+#[cfg(unix)]
+unsafe extern "C" fn before() {
+    process::before_fork();
+    llama::before_fork();
+}
+
+#[cfg(unix)]
+unsafe extern "C" fn in_parent() {
+    llama::after_fork_in_parent();
+    process::after_fork_in_parent();
+}
+
+#[cfg(unix)]
+unsafe extern "C" fn in_child() {
+    llama::after_fork_in_child();
+    process::after_fork_in_child();
+}

@@ -1,0 +1,118 @@
+// The edge to the host's code, as far as Rust cannot guard it: what a callback throws, and the state
+// of the host's thread. The declarations are in host.rs.
+
+#include <cfenv>
+#include <cstdio>
+#include <exception>
+
+#include <pthread.h>
+#include <unistd.h>
+
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#include <dlfcn.h>
+#endif
+
+namespace {
+
+// The state of a thread while it is in the library. host.rs has room for it.
+struct ThreadState {
+    int cancellation;
+    bool has_floats;
+    std::fenv_t floats;
+};
+static_assert(sizeof(ThreadState) <= 64 && alignof(ThreadState) <= 16, "host.rs has room for it");
+
+// Whether no floating-point exception traps, numbers are rounded to the nearest, and small ones are
+// not flushed to zero. Cheaper than setting it.
+bool has_default_floats() {
+#if defined(__x86_64__)
+    unsigned short x87 = 0;
+    unsigned sse = 0;
+    __asm__ volatile("fnstcw %0" : "=m"(x87));
+    __asm__ volatile("stmxcsr %0" : "=m"(sse));
+    return (sse & 0xFFC0u) == 0x1F80u && (x87 & 0x0F3Fu) == 0x033Fu;
+#elif defined(__aarch64__)
+    unsigned long control = 0;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    return control == 0;
+#else
+    return false;
+#endif
+}
+
+#if defined(__GLIBCXX__)
+
+// The counts of exceptions of a thread (Itanium C++ ABI, 2.2.2).
+struct ExceptionGlobals {
+    void * caught;
+    unsigned int uncaught;
+};
+
+// The library has a C++ runtime of its own, which has caught what the host's runtime threw. Each
+// counts: the host must not see an uncaught exception for ever.
+void count_in_host() {
+    using GetGlobals = ExceptionGlobals * (*)();
+    const auto host = reinterpret_cast<GetGlobals>(dlsym(RTLD_DEFAULT, "__cxa_get_globals"));
+    const auto own = reinterpret_cast<ExceptionGlobals *>(abi::__cxa_get_globals());
+    if (host && host() != own && host()->uncaught > 0) {
+        host()->uncaught -= 1;
+        own->uncaught += 1;
+    }
+}
+
+#else
+void count_in_host() {}
+#endif
+
+} // namespace
+
+extern "C" {
+
+// Masks cancellation and gives the thread the default floating-point environment.
+void llb_host_enter(ThreadState * state) {
+    // Fails only for an invalid argument.
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state->cancellation);
+    state->has_floats = !has_default_floats();
+    if (state->has_floats) {
+        std::fegetenv(&state->floats);
+        std::fesetenv(FE_DFL_ENV);
+    }
+}
+
+// Undoes `llb_host_enter`.
+void llb_host_leave(const ThreadState * state) {
+    if (state->has_floats) {
+        std::fesetenv(&state->floats);
+    }
+    pthread_setcancelstate(state->cancellation, nullptr);
+}
+
+// Calls a callback. False if it threw: then `message` says what.
+bool llb_host_call(
+    void (*callback)(const char *, void *), const char * text, void * user_data,
+    void (*on_thread_exit)(), char * message, size_t size
+) {
+    try {
+        callback(text, user_data);
+        return true;
+#if defined(__GLIBCXX__)
+    } catch (const abi::__forced_unwind &) {
+        // The thread wants to end, but Rust's frames cannot be unwound. Its calls are given up, and
+        // it stays here.
+        on_thread_exit();
+        for (;;) {
+            pause();
+        }
+#endif
+    } catch (const std::exception & exception) {
+        count_in_host();
+        std::snprintf(message, size, "%s", exception.what());
+    } catch (...) {
+        count_in_host();
+        std::snprintf(message, size, "not a std::exception");
+    }
+    return false;
+}
+
+} // extern "C"

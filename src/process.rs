@@ -1,0 +1,196 @@
+//! The exit and the forks of the process, for state that threads share.
+//!
+//! While the process exits, nothing waits without limit: another thread may be in a callback that
+//! never returns.
+//!
+//! A forked child has one thread. A lock that another thread held at the fork stays locked in the
+//! child. State behind a static is therefore in a [`Shared`] or a [`Lazy`]: a fork waits until no
+//! thread uses one. Both are for short uses without callbacks. What belongs to threads of the parent
+//! is recognised by [`forks`].
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The end of all waits of the exit, once it has begun.
+static EXIT_DEADLINE: OnceLock<Instant> = OnceLock::new();
+
+/// Marks the process as exiting: llama.cpp is not called any more. The first deadline counts.
+pub(crate) fn begin_exit(deadline: Instant) {
+    let _ = EXIT_DEADLINE.set(deadline);
+}
+
+/// Whether the process is exiting.
+pub(crate) fn is_exiting() -> bool {
+    exit_deadline().is_some()
+}
+
+/// When the exit stops waiting for other threads; `None` while the process does not exit.
+pub(crate) fn exit_deadline() -> Option<Instant> {
+    EXIT_DEADLINE.get().copied()
+}
+
+/// Forks between the process that loaded the library and this one.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+/// Threads that are about to fork.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+/// Uses of shared state now.
+static USES: AtomicUsize = AtomicUsize::new(0);
+/// How long a fork waits for them. A use takes microseconds, the first one of a [`Lazy`] longer.
+const FORK_TIMEOUT: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// The uses of this thread.
+    static USES_HERE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The number of forks between the process that loaded the library and this one. It tells a child
+/// what it inherited.
+pub(crate) fn forks() -> usize {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Before a fork: waits until other threads do not use shared state.
+pub(crate) fn before_fork() {
+    FORKING.fetch_add(1, Ordering::SeqCst);
+    let start = Instant::now();
+    while USES.load(Ordering::SeqCst) > USES_HERE.get() && start.elapsed() < FORK_TIMEOUT {
+        std::thread::yield_now();
+    }
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork_in_parent() {
+    FORKING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// After a fork, in the child: the other threads are gone.
+pub(crate) fn after_fork_in_child() {
+    FORKS.fetch_add(1, Ordering::SeqCst);
+    FORKING.store(0, Ordering::SeqCst);
+    USES.store(USES_HERE.get(), Ordering::SeqCst);
+}
+
+/// A use of shared state, which no fork interrupts.
+struct Use(());
+
+impl Use {
+    fn begin() -> Use {
+        // A nested use must not wait for a fork, which waits for the outer one.
+        let nested = USES_HERE.get() > 0;
+        loop {
+            USES.fetch_add(1, Ordering::SeqCst);
+            if nested || FORKING.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            USES.fetch_sub(1, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+        USES_HERE.set(USES_HERE.get() + 1);
+        Use(())
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        USES_HERE.set(USES_HERE.get() - 1);
+        USES.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A mutex for a static. No thread holds it while the process forks.
+pub(crate) struct Shared<T>(Mutex<T>);
+
+impl<T> Shared<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Shared(Mutex::new(value))
+    }
+
+    /// Waits for other threads. A panic of one of them is ignored.
+    pub(crate) fn lock(&self) -> SharedGuard<'_, T> {
+        let during = Use::begin();
+        SharedGuard {
+            value: self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            _during: during,
+        }
+    }
+}
+
+/// Access to the value of a [`Shared`].
+pub(crate) struct SharedGuard<'a, T> {
+    // Dropped first.
+    value: MutexGuard<'a, T>,
+    _during: Use,
+}
+
+impl<T> Deref for SharedGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for SharedGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+/// A static value that is made by its first use. The process does not fork meanwhile.
+pub(crate) struct Lazy<T> {
+    value: OnceLock<T>,
+    make: fn() -> T,
+}
+
+impl<T> Lazy<T> {
+    pub(crate) const fn new(make: fn() -> T) -> Self {
+        Lazy { value: OnceLock::new(), make }
+    }
+}
+
+impl<T> Deref for Lazy<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.get().unwrap_or_else(|| {
+            let _during = Use::begin();
+            self.value.get_or_init(self.make)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_fork_waits_for_uses_and_holds_new_ones() {
+        static STATE: Shared<u32> = Shared::new(0);
+        let (begun, is_begun) = channel();
+        let (end, is_ended) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut state = STATE.lock();
+                begun.send(()).expect("the test waits");
+                is_ended.recv().expect("the test sends");
+                // Nested uses do not wait for the fork.
+                static LAZY: Lazy<u32> = Lazy::new(|| 1);
+                *state = *LAZY;
+            });
+            is_begun.recv().expect("the thread sends");
+            let before = STATE.0.try_lock().is_err();
+            end.send(()).expect("the thread waits");
+            before_fork();
+            assert!(before && *STATE.0.try_lock().expect("no use is left") == 1);
+            let later = scope.spawn(|| *STATE.lock() += 1);
+            assert!(!later.is_finished());
+            after_fork_in_parent();
+            later.join().expect("it goes on");
+        });
+        assert_eq!(*STATE.lock(), 2);
+    }
+}

@@ -1,0 +1,193 @@
+/* Hosts with small stacks, cancelled threads, floating-point traps, and callbacks that do not return.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+#define _GNU_SOURCE
+
+#include "check.h"
+
+#include <fenv.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <unistd.h>
+
+/* Runs a request that recurses in every layer: nested JSON, tool schemas, a template. */
+static void *use_all(void *unused)
+{
+    (void)unused;
+    llb_chat_t *chat = open_chat("tool_call.gguf", "", NULL);
+    CHECK(chat, "no chat");
+    char deep[121];
+    memset(deep, '[', 60);
+    memset(deep + 60, ']', 60);
+    deep[120] = '\0';
+    char *members = json_format(",\"strange\":%s,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
+                                "\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":\"required\"",
+                                deep);
+    const char *reply = infer(chat, ask(members));
+    CHECK(member_is(reply, "type", "tool_call"), reply);
+    llb_string_free(reply);
+    llb_string_free(llb_model_info(model_path("text.gguf")));
+    llb_chat_destroy(chat);
+    free(members);
+    return NULL;
+}
+
+void small_stacks(void)
+{
+    /* The thread stack size of some systems. Valgrind needs more for its own frames. */
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, (size_t)rounds(256, 1024) * 1024);
+    pthread_t thread;
+    if (pthread_create(&thread, &attributes, use_all, NULL) != 0)
+        abort();
+    join_thread(thread);
+    pthread_attr_destroy(&attributes);
+}
+
+/* A cancellation point. */
+static void sleep_here(struct record *record, const char *text)
+{
+    (void)record, (void)text;
+    usleep(1);
+    pthread_testcancel();
+}
+
+static void *call_while_cancelled(void *is_asynchronous)
+{
+    struct record events, pieces;
+    record_init(&events);
+    record_init(&pieces);
+    events.then = pieces.then = sleep_here;
+    /* Cancelled before the first call, and not at a cancellation point yet. */
+    pthread_cancel(pthread_self());
+    llb_chat_t *chat = open_chat("text.gguf", "", &events);
+    char *request = ask("");
+    const char *reply = llb_chat_infer_stream(chat, request, on_piece, &pieces);
+    CHECK(chat && member_is(reply, "text", expected("text")), reply);
+    llb_string_free(reply);
+    llb_string_free(llb_last_error());
+    llb_string_free(llb_template_render(request));
+    llb_string_free(llb_model_info(model_path("text.gguf")));
+    llb_chat_cancel(chat);
+    llb_chat_destroy(chat);
+    CHECK(strstr(events.text, "destroy"), events.text);
+    free(request);
+    record_free(&events);
+    record_free(&pieces);
+    int state = -1;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+    CHECK(state == PTHREAD_CANCEL_ENABLE, "still masked");
+    (void)is_asynchronous;
+    pthread_testcancel();
+    CHECK(false, "the cancellation is lost");
+    return NULL;
+}
+
+void cancelled_threads(void)
+{
+    pthread_t thread = start_thread(call_while_cancelled, NULL);
+    void *result = NULL;
+    pthread_join(thread, &result);
+    CHECK(result == PTHREAD_CANCELED, "not cancelled");
+}
+
+static int in_callback;
+
+static void note_traps(struct record *record, const char *text)
+{
+    (void)record, (void)text;
+    in_callback |= fegetexcept() | fegetround();
+}
+
+static void *call_with_traps(void *unused)
+{
+    (void)unused;
+    struct record events, pieces;
+    record_init(&events);
+    record_init(&pieces);
+    events.then = pieces.then = note_traps;
+    in_callback = 0;
+    feenableexcept(FE_ALL_EXCEPT);
+    fesetround(FE_UPWARD);
+    llb_chat_t *chat = open_chat("text.gguf", "", &events);
+    const char *reply = infer(chat, ask(""));
+    CHECK(member_is(reply, "text", expected("text")), reply);
+    llb_string_free(reply);
+    char *request = ask(",\"temperature\":1.5,\"top_p\":0.9,\"logprobs\":true,\"max_tokens\":20");
+    reply = llb_chat_infer_stream(chat, request, on_piece, &pieces);
+    CHECK(!json_member(reply, "error"), reply);
+    llb_string_free(reply);
+    free(request);
+    llb_string_free(llb_template_render("{\"chat_template\":\"{{ 1 / 3 }}\",\"messages\":[]}"));
+    llb_string_free(llb_model_info(model_path("text.gguf")));
+    llb_chat_destroy(chat);
+    CHECK(fegetexcept() == FE_ALL_EXCEPT && fegetround() == FE_UPWARD, "the host's settings are lost");
+    CHECK(in_callback == 0, "a callback has the host's settings");
+    record_free(&events);
+    record_free(&pieces);
+    return NULL;
+}
+
+void floating_point_traps(void)
+{
+    if (getenv("LLB_TEST_SLOW"))
+        return; /* valgrind does not emulate traps */
+    join_thread(start_thread(call_with_traps, NULL));
+}
+
+static jmp_buf before_call;
+
+static void jump(const char *piece, void *unused)
+{
+    (void)piece, (void)unused;
+    longjmp(before_call, 1);
+}
+
+static void stream_and_jump(llb_chat_t *chat, char *request)
+{
+    if (setjmp(before_call) == 0)
+        llb_chat_infer_stream(chat, request, jump, NULL);
+}
+
+void jumps_out_of_callbacks(void)
+{
+    if (getenv("LLB_TEST_SLOW"))
+        return; /* what the call had allocated leaks */
+    char *request = ask(",\"max_tokens\":400");
+    llb_chat_t *chat = open_chat("long.gguf", "", NULL);
+    stream_and_jump(chat, request);
+    reply_text_is(llb_chat_infer(chat, request), expected("long"), "stop");
+    stream_and_jump(chat, request);
+    llb_chat_destroy(chat);
+    reply_is_error(llb_chat_infer(chat, request), "ENGINE_CLOSED", "");
+    free(request);
+}
+
+static struct latch has_ended;
+
+static void end_thread(const char *piece, void *unused)
+{
+    (void)piece, (void)unused;
+    latch_open(&has_ended);
+    pthread_exit(NULL);
+}
+
+static void *stream_and_end(void *chat)
+{
+    llb_chat_infer_stream(chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}", end_thread, NULL);
+    return NULL;
+}
+
+void threads_that_end_in_callbacks(void)
+{
+    if (getenv("LLB_TEST_SLOW"))
+        return; /* the thread stays */
+    has_ended = (struct latch)LATCH_CLOSED;
+    llb_chat_t *chat = open_chat("long.gguf", "", NULL);
+    pthread_detach(start_thread(stream_and_end, chat));
+    latch_wait(&has_ended);
+    reply_text_is(infer(chat, ask(",\"max_tokens\":400")), expected("long"), "stop");
+    llb_chat_destroy(chat);
+}

@@ -78,6 +78,7 @@ pub mod output;
 #[cfg(any(feature = "engine", feature = "hub", feature = "remote"))]
 mod panic;
 mod probing;
+#[cfg_attr(not(feature = "engine"), allow(dead_code, reason = "the C functions use the rest"))]
 mod process;
 pub mod profile;
 mod regular_file;

@@ -133,10 +133,7 @@ impl Chat {
         });
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
-        if self.destroyed.swap(false, Ordering::Relaxed) {
-            self.save();
-            (self.events)("destroy");
-        }
+        self.finish_destroy();
         reply
     }
 
@@ -162,6 +159,14 @@ impl Chat {
     pub fn close_from_callback(&self) {
         self.destroyed.store(true, Ordering::Relaxed);
         self.queue.refuse();
+    }
+
+    /// Completes a destroy from a callback, if there was one and the call could not.
+    pub fn finish_destroy(&self) {
+        if self.destroyed.swap(false, Ordering::Relaxed) {
+            self.save();
+            (self.events)("destroy");
+        }
     }
 
     /// Parses a request and adds the stop strings of a composed template.

@@ -190,7 +190,10 @@ fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<T>) -> Resu
         return Err(exiting());
     }
     let running = RunningCall::enter(key);
-    let reply = guard::catch_panic(|| body(&chat));
+    let reply = guard::catch_panic(|| body(&chat)).inspect_err(|_| {
+        // A callback may have destroyed the chat and then thrown an exception.
+        let _ = guard::catch_panic(|| Ok(chat.finish_destroy()));
+    });
     drop(running);
     if process::is_exiting() && reply.is_err() {
         return Err(exiting());

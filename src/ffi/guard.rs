@@ -21,12 +21,17 @@ thread_local! {
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
+/// The stack that a call needs at most, apart from recursion that asks for more itself. A thread
+/// that has less runs the call, and its callbacks, on a stack of its own.
+const ROOM: usize = 128 << 10;
+const MORE_STACK: usize = 1 << 20;
+
 /// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`, what a callback throws `CANCELLED`.
 pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _thread = ThreadGuard::enter();
     let _quiet = panic::Quiet::enter();
     fork::watch();
-    catch_panic(body)
+    catch_panic(|| stacker::maybe_grow(ROOM, MORE_STACK, body))
 }
 
 /// As [`catch`], inside it.

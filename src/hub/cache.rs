@@ -19,6 +19,7 @@ use super::cancel::CancelToken;
 use super::environment::read_small;
 use super::name;
 use crate::error::{Code, Error, Result};
+use crate::process;
 
 /// Files of a snapshot that are listed, and the depth of its folders.
 const MOST_FILES: usize = 100_000;
@@ -121,18 +122,18 @@ impl HubCache {
             cancel.check()?;
             let file = open_private(&path).map_err(|error| unwritable(&path, &error))?;
             match file.try_lock() {
-                Ok(()) if is_same(&file, &path) => return Ok(BlobLock(Some(file))),
+                Ok(()) if is_same(&file, &path) => return Ok(BlobLock::new(Some(file))),
                 // The file was removed between the two calls, so the lock protects nothing. If
                 // that never ends, the file system has no stable inode numbers, and nothing tells
                 // who holds the lock.
-                Ok(()) if replaced >= MOST_REPLACED => return Ok(BlobLock(None)),
+                Ok(()) if replaced >= MOST_REPLACED => return Ok(BlobLock::new(None)),
                 Ok(()) => {
                     replaced += 1;
                     cancel.wait(LOCK_INTERVAL)?;
                 }
                 Err(TryLockError::WouldBlock) => cancel.wait(LOCK_INTERVAL)?,
                 // A file system without locks.
-                Err(TryLockError::Error(_)) => return Ok(BlobLock(None)),
+                Err(TryLockError::Error(_)) => return Ok(BlobLock::new(None)),
             }
         }
     }
@@ -221,12 +222,29 @@ impl HubCache {
 
 /// Held until it is dropped. The file stays, because others may wait for it.
 #[derive(Debug)]
-pub(super) struct BlobLock(Option<File>);
+pub(super) struct BlobLock {
+    file: Option<File>,
+    forks: usize,
+}
 
 impl BlobLock {
+    fn new(file: Option<File>) -> BlobLock {
+        BlobLock { file, forks: process::forks() }
+    }
+
     /// False on a file system without locks.
     pub(super) fn is_held(&self) -> bool {
-        self.0.is_some()
+        self.file.is_some()
+    }
+}
+
+impl Drop for BlobLock {
+    fn drop(&mut self) {
+        // A forked child has the file open, too: closing it here would not unlock it, and the child
+        // must not unlock it.
+        if let Some(file) = self.file.as_ref().filter(|_| self.forks == process::forks()) {
+            let _ = file.unlock();
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! A forked child has no other threads, so it has nothing to wait for.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,6 +67,34 @@ impl Drop for CallGuard {
     fn drop(&mut self) {
         INSIDE.fetch_sub(1, Ordering::SeqCst);
         INSIDE_HERE.set(INSIDE_HERE.get() - 1);
+    }
+}
+
+/// Keeps signal handlers of the host away from this thread and those that it starts. A handler that
+/// exits would wait for its own thread. Faults of the thread itself and profiling are not blocked.
+pub(super) fn block_signals() {
+    #[cfg(unix)]
+    {
+        let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the set has room for all signals.
+        unsafe { libc::sigfillset(signals.as_mut_ptr()) };
+        // SAFETY: `sigfillset` wrote it.
+        let mut signals = unsafe { signals.assume_init() };
+        for signal in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+            libc::SIGABRT,
+            libc::SIGPROF,
+        ] {
+            // SAFETY: the set is initialised.
+            unsafe { libc::sigdelset(&raw mut signals, signal) };
+        }
+        // SAFETY: the set is initialised, and the old mask is not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) };
     }
 }
 

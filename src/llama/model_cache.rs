@@ -214,6 +214,7 @@ fn load(
     let load = {
         let (queue, key) = (Arc::clone(&queue), key.clone());
         move |on_progress: &mut dyn FnMut(LoadProgress)| {
+            exit::block_signals();
             log::collect_on_this_thread(Arc::clone(&queue));
             // llama.cpp returns NULL and logs the reason.
             let with_reason = |error: Error| match queue.last_error() {

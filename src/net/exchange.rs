@@ -18,6 +18,7 @@ use super::retry_after::retry_after;
 use super::trust_store::TrustStore;
 use super::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 use crate::error::Result;
+use crate::process;
 
 /// Bytes of a response's head.
 const MOST_HEAD_BYTES: usize = 64 << 10;
@@ -64,6 +65,8 @@ pub(crate) enum HttpFailure {
 pub(crate) struct HttpExchange {
     steps: WaitReceiver<HttpStep>,
     agent: Agent,
+    /// The process that has the thread.
+    forks: usize,
 }
 
 impl HttpExchange {
@@ -91,7 +94,7 @@ impl HttpExchange {
                 sender.send(HttpStep::Failed(failure));
             }
         })?;
-        Ok(HttpExchange { steps, agent })
+        Ok(HttpExchange { steps, agent, forks: process::forks() })
     }
 
     /// Waits for the next step.
@@ -106,7 +109,10 @@ impl HttpExchange {
 
 impl Drop for HttpExchange {
     fn drop(&mut self) {
-        self.agent.clone().shutdown();
+        // A forked child shares the connection with its parent.
+        if self.forks == process::forks() {
+            self.agent.clone().shutdown();
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "check.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 /* The exit code of the children. It says that all their checks held. */
@@ -70,13 +71,17 @@ static void call_all(void)
     llb_chat_cancel(the_chat);
     answers(llb_chat_explain(the_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}"));
     answers(infer(the_chat, ask(",\"max_tokens\":4")));
-    llb_chat_t *other = open_chat("text.gguf", "", NULL);
+    llb_chat_t *other = open_chat("tool_call.gguf", "", NULL);
     answers(llb_last_error());
-    if (other)
-        answers(infer(other, ask(",\"max_tokens\":4")));
-    else {
+    if (other) {
+        const char *reply = infer(other, ask(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
+                                             "\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":\"required\""));
+        must(member_is(reply, "type", "tool_call"), reply);
+        llb_string_free(reply);
+    } else {
         const char *error = llb_last_error();
-        must(member_is(json_member(error, "error"), "code", "ENGINE_CLOSED"), error);
+        const char *code = in_a_callback ? "" : "ENGINE_CLOSED";
+        must(!*code || member_is(json_member(error, "error"), "code", code), error);
         llb_string_free(error);
     }
     llb_chat_destroy(other);
@@ -205,6 +210,19 @@ static void in_key_of_thread(void)
     exit(RIGHT);
 }
 
+static void exit_while_loading(const char *event, void *unused)
+{
+    (void)unused;
+    if (strcmp(event, "load_progress:0.00") == 0)
+        exit(RIGHT);
+}
+
+static void in_callback_of_create(void)
+{
+    calls_at_exit = in_a_callback = true;
+    llb_chat_create(model_path("text.gguf"), exit_while_loading, NULL);
+}
+
 static void in_callback(void)
 {
     char *request = ask(",\"max_tokens\":400");
@@ -228,6 +246,40 @@ static void joins_a_request(void)
     join_at_exit = true;
     start(generate, the_chat);
     exit(RIGHT);
+}
+
+static void destroys_a_running_chat(void)
+{
+    calls_at_exit = true;
+    start(generate, the_chat);
+    exit(RIGHT);
+}
+
+static void exit_in_handler(int signal)
+{
+    (void)signal;
+    exit(RIGHT);
+}
+
+static void *take_signals(void *unused)
+{
+    (void)unused;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+/* The signal is for any thread that does not block it. The library's threads must not take it. */
+static void in_signal_handler(void)
+{
+    start_thread(take_signals, NULL);
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+    signal(SIGTERM, exit_in_handler);
+    kill(getpid(), SIGTERM);
+    pause();
 }
 
 static void joins_creations(void)
@@ -254,11 +306,14 @@ static const struct {
     CASE(in_early_thread_local, true),
     CASE(in_thread_local_of_thread, true),
     CASE(in_key_of_thread, true),
+    CASE(in_callback_of_create, true),
     CASE(in_callback, true),
     CASE(in_callback_with_destructor, true),
     CASE(in_callback_with_late_handler, true),
     CASE(joins_a_request, true),
+    CASE(destroys_a_running_chat, true),
     CASE(joins_creations, true),
+    CASE(in_signal_handler, true),
 #undef CASE
 };
 

@@ -11,11 +11,15 @@
 #include <setjmp.h>
 #include <unistd.h>
 
-/* Runs a request that recurses in every layer: nested JSON, tool schemas, a template. */
+/* Calls every function, with requests that recurse in every layer: nested JSON, tool schemas, a
+ * template. */
 static void *use_all(void *unused)
 {
     (void)unused;
-    llb_chat_t *chat = open_chat("tool_call.gguf", "", NULL);
+    struct record events, pieces;
+    record_init(&events);
+    record_init(&pieces);
+    llb_chat_t *chat = open_chat("tool_call.gguf", "", &events);
     CHECK(chat, "no chat");
     char deep[121];
     memset(deep, '[', 60);
@@ -24,26 +28,46 @@ static void *use_all(void *unused)
     char *members = json_format(",\"strange\":%s,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\","
                                 "\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":\"required\"",
                                 deep);
-    const char *reply = infer(chat, ask(members));
+    char *request = ask(members);
+    const char *reply = llb_chat_infer_stream(chat, request, on_piece, &pieces);
     CHECK(member_is(reply, "type", "tool_call"), reply);
     llb_string_free(reply);
+    reply = llb_chat_explain(chat, request);
+    CHECK(member_is(reply, "type", "explanation"), reply);
+    llb_string_free(reply);
     llb_string_free(llb_model_info(model_path("text.gguf")));
+    reply = llb_template_render("{\"chat_template\":\"{{ messages[0].content }}\",\"messages\":[{\"role\":\"user\",\"content\":\"y\"}]}");
+    CHECK(member_is(reply, "prompt", "y"), reply);
+    llb_string_free(reply);
+    llb_string_free(llb_template_info("{\"chat_template\":\"{% for message in messages %}{{ message.content }}{% endfor %}\"}"));
+    llb_string_free(llb_template_parse("{\"chat_template\":\"x\",\"output\":\"y\"}"));
+    llb_string_free(llb_template_compose("{\"list\":true}"));
+    reply_is_error(llb_model_fetch("{\"id\":\"a/b\",\"offline\":true,\"cache_dir\":\"/nowhere\"}", on_event, &events), "OFFLINE", "");
+    llb_model_fetch_cancel("a/b");
+    llb_chat_cancel(chat);
     llb_chat_destroy(chat);
+    CHECK(strstr(events.text, "destroy"), events.text);
+    record_free(&events);
+    record_free(&pieces);
+    free(request);
     free(members);
     return NULL;
 }
 
 void small_stacks(void)
 {
-    /* The thread stack size of some systems. Valgrind needs more for its own frames. */
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, (size_t)rounds(256, 1024) * 1024);
-    pthread_t thread;
-    if (pthread_create(&thread, &attributes, use_all, NULL) != 0)
-        abort();
-    join_thread(thread);
-    pthread_attr_destroy(&attributes);
+    /* Valgrind needs more for its own frames. */
+    static const int kibibytes[] = {256, 128, 64, 40};
+    for (int index = 0; index < rounds(4, 1); index++) {
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setstacksize(&attributes, (size_t)rounds(kibibytes[index], 1024) * 1024);
+        pthread_t thread;
+        if (pthread_create(&thread, &attributes, use_all, NULL) != 0)
+            abort();
+        join_thread(thread);
+        pthread_attr_destroy(&attributes);
+    }
 }
 
 /* A cancellation point. */
@@ -54,8 +78,9 @@ static void sleep_here(struct record *record, const char *text)
     pthread_testcancel();
 }
 
-static void *call_while_cancelled(void *is_asynchronous)
+static void *call_while_cancelled(void *unused)
 {
+    (void)unused;
     struct record events, pieces;
     record_init(&events);
     record_init(&pieces);
@@ -79,7 +104,6 @@ static void *call_while_cancelled(void *is_asynchronous)
     int state = -1;
     pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
     CHECK(state == PTHREAD_CANCEL_ENABLE, "still masked");
-    (void)is_asynchronous;
     pthread_testcancel();
     CHECK(false, "the cancellation is lost");
     return NULL;

@@ -88,6 +88,8 @@ exports() {
 dependencies() {
     readelf -d "$build/lib/libllb.so" >"$build/dynamic"
     grep -q 'SONAME.*\[libllb\.so\.1\]' "$build/dynamic" || { grep SONAME "$build/dynamic"; return 1; }
+    # dlclose must not unload code that threads run.
+    grep -q 'FLAGS_1.*NODELETE' "$build/dynamic" || { grep FLAGS_1 "$build/dynamic"; return 1; }
     ! sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' "$build/dynamic" | grep -vE '^(lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*)$'
 }
 

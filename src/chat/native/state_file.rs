@@ -21,6 +21,8 @@ pub(in crate::chat) struct StateFile {
     unlogged: Mutex<Option<String>>,
     /// Whether a request ran since the last write, so that there may be something new to write.
     used: AtomicBool,
+    /// The exit has written the file. Later requests fail.
+    final_write: AtomicBool,
     /// The cancel flag of the last request.
     cancel: Mutex<Weak<AtomicBool>>,
 }
@@ -57,6 +59,7 @@ impl StateFile {
             unreported: Mutex::new(problem.clone()),
             unlogged: Mutex::new(problem),
             used: AtomicBool::new(false),
+            final_write: AtomicBool::new(false),
             cancel: Mutex::default(),
         });
         let weak: Weak<StateFile> = Arc::downgrade(&file);
@@ -84,7 +87,7 @@ impl StateFile {
     /// Writes what the last request left in the KV cache. The file is unchanged if no request ran,
     /// or if another chat has evicted the cache.
     pub(super) fn write(&self) -> Result<()> {
-        self.write_by(None)
+        if self.final_write.load(Ordering::Relaxed) { Ok(()) } else { self.write_by(None) }
     }
 
     fn write_by(&self, deadline: Option<Instant>) -> Result<()> {
@@ -106,6 +109,7 @@ impl BeforeExit for StateFile {
         }
         // No event is emitted: the host may have destroyed what its callback uses.
         let _ = self.write_by(Some(deadline));
+        self.final_write.store(true, Ordering::Relaxed);
         Instant::now() < deadline
     }
 }

@@ -1,7 +1,7 @@
 //! The format of a model whose template shows tools but no calls: the clues that its renders, its
 //! source and its vocabulary give, and the history written in that format.
 
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::ModelProfile;
 use crate::api::Polyfills;
@@ -147,9 +147,12 @@ pub(super) fn polyfilled_renderer<'a>(
     call_writer: Option<&'a dyn CallWriter>,
 ) -> ProbeRenderer<'a> {
     let templates = &profile.templates;
+    // A template that writes calls which nothing can read gets them as text too.
+    let override_calls = || Map::from_iter([("supports_tool_calls".to_owned(), false.into())]);
+    let caps_override = call_writer.is_some().then(override_calls);
+    let options = Polyfills { caps_override, ..Polyfills::default() };
     ProbeRenderer::new(move |probe: &Probe| {
         let target = PolyfillTarget { traits: templates.traits(), call_writer };
-        let options = Polyfills::default();
         let polyfilled = polyfill::apply(&probe.messages, probe.tool_list(), target, &options)?;
         let messages = polyfilled.messages.into_owned();
         let tools = probe.tools.clone().filter(|_| call_writer.is_some());
@@ -226,19 +229,18 @@ impl ModelProfile {
             code: "calls_not_written",
             severity: Severity::Warning,
             message: format!(
-                "the template shows tools but no calls; calls are expected in another form, since {because}"
+                "the template shows tools, but no calls that can be read back; {because}"
             ),
             template: self.templates.variant(true),
             line: None,
         })
     }
 
-    /// Whether the template shows tools, and neither it nor its instructions show a format of calls.
+    /// Whether the template shows tools, and neither its calls nor its instructions show a format.
     pub(super) fn lacks_format(&self) -> bool {
-        let shows_calls = self.templates.llama_cpp_caps().caps.supports_tool_calls
-            || self.templates.traits().caps.supports_tool_calls;
         let found = || self.output().call_evidence.as_ref().map(|found| found.evidence.status);
-        !shows_calls && shows_tools(self) && found() != Some(EvidenceStatus::Yes)
+        let known = self.format().is_some_and(|format| format.source != FormatSource::Polyfill);
+        !known && shows_tools(self) && found() != Some(EvidenceStatus::Yes)
     }
 
     /// What the messages of a request are adapted to.
@@ -276,6 +278,15 @@ mod tests {
             "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>",
         ),
         ("xinf.glm4-0414", "weather\n{\"city\": \"Paris\"}"),
+    ];
+
+    /// The shared templates whose calls nothing can read back, with the reason. Their instructions
+    /// show the format.
+    const UNREADABLE: [(&str, &str); 4] = [
+        ("vllm.tool_chat_template_gemma3_pythonic", "strings with quotes are not escaped"),
+        ("vllm.tool_chat_template_llama4_pythonic", "strings with quotes are not escaped"),
+        ("vllm085.tool_chat_template_llama4_pythonic", "strings have no quotes"),
+        ("xinf.qwen1.5-chat", "the quote after the name follows the arguments"),
     ];
 
     fn tools() -> Vec<Value> {
@@ -321,6 +332,11 @@ mod tests {
                 assert!(!profile.lacks_format(), "{name} has neither calls nor evidence");
                 continue;
             }
+            if UNREADABLE.iter().any(|(unreadable, _)| *unreadable == name) {
+                assert_eq!(profile.to_json()["output_format"]["tool_calls"], "evident", "{name}");
+                found.push(name);
+                continue;
+            }
             let (_, call) = EVIDENT.iter().find(|(evident, _)| *evident == name).unwrap();
             let info = profile.to_json();
             assert_eq!(info["output_format"]["tool_calls"], "evident", "{name}");
@@ -348,7 +364,9 @@ mod tests {
             assert_eq!(calls, [("weather", "{\"city\": \"Paris\"}")], "{name}: {parsed:?}");
             found.push(name);
         }
-        assert_eq!(found, EVIDENT.map(|(name, _)| name));
+        let mut expected: Vec<&str> = EVIDENT.iter().chain(&UNREADABLE).map(|it| it.0).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
     }
 
     #[test]

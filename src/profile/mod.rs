@@ -135,14 +135,13 @@ impl ModelProfile {
             || Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)));
         // The polyfill writes the calls of the history. The model is expected to copy its format.
         let polyfilled = || Detected::polyfilled(&evident::polyfilled_renderer(self, None));
-        let (call_evidence, evident) = match shows_calls {
+        let own = shows_calls.then(native);
+        let verified = |detected: &Detected| detected.format.as_ref().is_some_and(|it| it.verified);
+        let (call_evidence, evident) = match own.as_ref().is_some_and(verified) {
             true => (None, None),
             false => CallEvidence::find(self).unzip(),
         };
-        let detected = evident.flatten().unwrap_or_else(|| match shows_calls {
-            true => native(),
-            false => polyfilled(),
-        });
+        let detected = evident.flatten().or(own).unwrap_or_else(polyfilled);
         let detected = detected.with_evidence(&|tag| self.templates.source_contains(tag));
         let format = detected.format.as_ref();
         let mentions_reasoning =

@@ -119,15 +119,19 @@ impl RoundTrip {
         let histories = histories();
         let one = |form: HistoryForm| render(form, &histories[0]).unwrap_or_default();
         // Objects first: some templates escape arguments that are already text. Others reject
-        // objects.
-        let mut form = HistoryForm::default();
-        let mut shown = one(form);
-        if !shown.contains("41237") {
-            let text = one(HistoryForm { text_arguments: true, ..form });
-            if !text.contains("\\\"velk\\\"") {
-                (form.text_arguments, shown) = (true, text);
-            }
-        }
+        // objects, or show calls only without content.
+        let forms = [(false, false), (true, false), (false, true), (true, true)];
+        let forms = forms.map(|(text_arguments, null_content)| HistoryForm {
+            text_arguments,
+            null_content,
+            named_ids: false,
+        });
+        let shows = |shown: &str| shown.contains("41237") && !shown.contains("\\\"velk\\\"");
+        let mut shown = forms.into_iter().map(|form| (form, one(form)));
+        let (mut form, shown) = shown.find(|(_, shown)| shows(shown)).unwrap_or_else(|| {
+            let form = HistoryForm { text_arguments: true, ..HistoryForm::default() };
+            (form, one(form))
+        });
         form.named_ids = shown.contains(IDS[0])
             && !TurnBoundaries::after_user(&shown).is_some_and(|reply| reply.contains(NAMES[0]));
         let rows = histories.into_iter().map(|history| {

@@ -69,6 +69,7 @@ pub mod gguf;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod jinja;
+mod json;
 mod json_schema;
 #[cfg(feature = "engine")]
 pub mod llama;

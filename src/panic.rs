@@ -45,11 +45,29 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
+    spawn(std::thread::Builder::new(), name, run)
+}
+
+/// As [`spawn_quiet`], with a stack of this size.
+#[cfg(feature = "engine")]
+pub(crate) fn spawn_quiet_with_stack<T: Send + 'static>(
+    name: &str,
+    bytes: usize,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    spawn(std::thread::Builder::new().stack_size(bytes), name, run)
+}
+
+fn spawn<T: Send + 'static>(
+    thread: std::thread::Builder,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
     let quiet = move || {
         let _quiet = Quiet::enter();
         run()
     };
-    std::thread::Builder::new().name(name.into()).spawn(quiet).map_err(|error| {
+    thread.name(name.into()).spawn(quiet).map_err(|error| {
         Error::new(Code::OutOfMemory, format!("cannot start the thread {name}")).caused_by(error)
     })
 }
@@ -70,12 +88,14 @@ pub(crate) fn stopped(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn Any
 
 /// `INTERNAL_BRIDGE_ERROR` with the panic's message.
 pub(crate) fn error(payload: &(dyn Any + Send)) -> Error {
+    Error::new(Code::InternalBridgeError, format!("a fault inside llb: {}", message(payload)))
+}
+
+/// The panic's message.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    Error::new(
-        Code::InternalBridgeError,
-        format!("a fault inside llb: {}", text.unwrap_or("panic without a message")),
-    )
+    text.unwrap_or("panic without a message").to_owned()
 }

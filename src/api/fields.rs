@@ -181,6 +181,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Whether all members that were read are in this list.
+    pub(crate) fn read_only(&self, names: &[&str]) -> bool {
+        self.read_keys.iter().flatten().all(|key| names.contains(key))
+    }
+
     /// Whether a member was read.
     fn was_read(&self, key: &str) -> bool {
         self.read_keys.as_ref().is_none_or(|read_keys| read_keys.contains(&key))

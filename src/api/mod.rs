@@ -43,6 +43,7 @@ pub(crate) use tool::{check_tools, read_tool_choice};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::json;
 
 /// An object of these members. They are moved, whereas `json!` would copy every value.
 pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
@@ -51,6 +52,9 @@ pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
 
 /// Parses the JSON text of an argument; `name` is the argument's name in the C header.
 pub fn parse(text: &str, name: &str) -> Result<Value> {
-    serde_json::from_str(text)
+    if json::exceeds_limit(text.as_bytes()) {
+        return Err(Error::invalid(name, json::too_many()));
+    }
+    json::with_stack(|| serde_json::from_str(text))
         .map_err(|error| Error::invalid(name, format!("not valid JSON: {error}")).caused_by(error))
 }

@@ -4,8 +4,10 @@
 //! In: the text of a request. Out: its members as JSON. An element of `messages` or `tools` is
 //! parsed only if it differs, byte for byte, from the element of the last request at its index.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Deserializer, Map, Value};
+
+use crate::json;
 
 /// Longer lists are not kept. They usually contain images.
 const MAX_BYTES: usize = 1 << 20;
@@ -89,10 +91,13 @@ impl ParsedLists {
 
     /// Splits a request into its members. None if it is not an object, or if a list is neither an
     /// array nor null.
-    pub(super) fn split(self, text: &str) -> Option<RequestMembers> {
+    ///
+    /// Members that are not in `known` are null.
+    pub(super) fn split(self, text: &str, known: &[&str]) -> Option<RequestMembers> {
         let (mut last_messages, mut last_tools) = (Some(self.messages), Some(self.tools));
         let mut members = RequestMembers::default();
-        let mut rest = Rest { text, at: 0 };
+        let left = json::exceeds_limit(text.as_bytes()).then_some(json::MAX_VALUES);
+        let mut rest = Rest { text, at: 0, left };
         rest.sequence(b'{', b'}', |rest| {
             let name: String = rest.value()?;
             rest.eat(b':').then_some(())?;
@@ -102,7 +107,14 @@ impl ParsedLists {
                     members.messages = rest.list(last_messages.take().unwrap_or_default())?
                 }
                 "tools" => members.tools = rest.list(last_tools.take().unwrap_or_default())?,
-                _ => drop(members.others.insert(name, rest.value()?)),
+                known_name if known.contains(&known_name) => {
+                    let value = rest.value()?;
+                    members.others.insert(name, value);
+                }
+                _ => {
+                    let IgnoredAny = rest.parsed()?;
+                    members.others.insert(name, Value::Null);
+                }
             }
             Some(())
         })?;
@@ -114,6 +126,9 @@ impl ParsedLists {
 struct Rest<'a> {
     text: &'a str,
     at: usize,
+    /// The values and member names that may still follow; None if the text is too short to have too
+    /// many.
+    left: Option<usize>,
 }
 
 impl Rest<'_> {
@@ -133,7 +148,19 @@ impl Rest<'_> {
         is_next
     }
 
+    /// Reads a value, if the limit of their number allows it.
     fn value<T: DeserializeOwned>(&mut self) -> Option<T> {
+        if let Some(left) = self.left {
+            let start = self.at;
+            let IgnoredAny = self.parsed()?;
+            let text = &self.text.as_bytes()[start..self.at];
+            self.left = Some(left.checked_sub(1 + json::values(text))?);
+            self.at = start;
+        }
+        json::with_stack(|| self.parsed())
+    }
+
+    fn parsed<T: DeserializeOwned>(&mut self) -> Option<T> {
         let mut values = Deserializer::from_str(&self.text[self.at..]).into_iter();
         let value = values.next()?.ok()?;
         self.at += values.byte_offset();
@@ -200,8 +227,11 @@ mod tests {
     use crate::api::ChatRequest;
     use serde_json::json;
 
+    /// Known members of the requests here.
+    const KNOWN: &[&str] = &["n", "x", "y", "z", "a", "max_tokens"];
+
     fn parse(text: &str) -> Option<RequestMembers> {
-        ParsedLists::default().split(text)
+        ParsedLists::default().split(text, KNOWN)
     }
 
     #[test]
@@ -260,7 +290,7 @@ mod tests {
         let mut last = ParsedLists::default();
         for (messages, tools, reused) in requests {
             let text = json!({ "messages": messages, "tools": tools, "max_tokens": 1 }).to_string();
-            let members = last.split(&text).expect("a request");
+            let members = last.split(&text, KNOWN).expect("a request");
             assert_eq!(members.messages.reused, *reused, "{text}");
             assert_eq!(
                 json!([members.messages.items, members.tools.items]),
@@ -302,7 +332,7 @@ mod tests {
             let text = request(length);
             let read = ChatRequest::parse(&text, ParsedLists::default()).expect("a request");
             assert_eq!(
-                read.into_parsed_lists().split(&text).expect("a request").messages.reused,
+                read.into_parsed_lists().split(&text, KNOWN).expect("a request").messages.reused,
                 reused
             );
         }

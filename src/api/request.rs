@@ -19,6 +19,48 @@ use crate::error::Result;
 /// Template variables that members of the request set, and `chat_template_kwargs` must not.
 pub const RESERVED_VARIABLES: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
+/// The members that are read. Others are listed in `ignored_keys`, and their values are skipped.
+const MEMBERS: [&str; 38] = [
+    "add_generation_prompt",
+    "cache_prompt",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "enable_thinking",
+    "frequency_penalty",
+    "grammar",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "messages",
+    "min_p",
+    "now",
+    "parallel_tool_calls",
+    "parse_special_in_messages",
+    "polyfills",
+    "presence_penalty",
+    "preserve_reasoning",
+    "reasoning_budget",
+    "reasoning_budget_tokens",
+    "reasoning_effort",
+    "repeat_penalty",
+    "response_format",
+    "seed",
+    "skills",
+    "stop",
+    "stream_format",
+    "stream_options",
+    "temperature",
+    "thinking_budget_tokens",
+    "timeout_ms",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_logprobs",
+    "top_p",
+    "typical_p",
+];
+
 /// What the callback of a streamed request receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFormat {
@@ -109,7 +151,7 @@ impl ChatRequest {
     /// Parses a request. Messages and tools that `last`, the lists of the previous request, has too
     /// are reused. Errors name the JSON path of the member.
     pub fn parse(text: &str, last: ParsedLists) -> Result<ChatRequest> {
-        match last.split(text) {
+        match last.split(text, &MEMBERS) {
             Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
                 check_each_message(&messages.items, messages.reused)?;
                 check_each_tool(&tools.items)?;
@@ -226,6 +268,7 @@ impl ChatRequest {
             grammar,
             texts: Default::default(),
         };
+        debug_assert!(fields.read_only(&MEMBERS), "a member is not in MEMBERS");
         Ok(read)
     }
 }
@@ -427,6 +470,33 @@ mod tests {
         );
         let message = error.expect_err("no JSON").message().to_owned();
         assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");
+    }
+
+    /// A member that is not in the list would be skipped.
+    #[test]
+    fn all_members_that_are_read_are_in_the_list() {
+        let names = MEMBERS.iter().filter(|name| **name != "messages");
+        for name in names {
+            // No member accepts this value, except lists.
+            let text = json!({"messages": [{"role": "user", "content": "hi"}], *name: {"x": [1]}});
+            let read = ChatRequest::parse(&text.to_string(), ParsedLists::default());
+            let ignored = read.map(|read| read.ignored_keys).unwrap_or_default();
+            assert!(!ignored.iter().any(|key| key == name), "{name}");
+        }
+    }
+
+    /// `[0,0,…]`: fifty times as much memory as text.
+    #[test]
+    fn unknown_members_are_skipped_and_others_are_limited() {
+        let zeros = format!("[0{}]", ",0".repeat(1_000_000));
+        let request = |name: &str| {
+            format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],"{name}":{zeros}}}"#)
+        };
+        let read = ChatRequest::parse(&request("unknown"), ParsedLists::default()).expect("valid");
+        assert_eq!(read.ignored_keys, ["unknown"]);
+        let read = ChatRequest::parse(&request("chat_template_kwargs"), ParsedLists::default());
+        let message = read.expect_err("too many").message().to_owned();
+        assert_eq!(message, "request_json: has more than 1000000 values and member names");
     }
 
     #[test]

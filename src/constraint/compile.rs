@@ -6,12 +6,13 @@
 
 use serde_json::{Value, json};
 
+use super::compilation::CompileTime;
 use super::lark::SpecialTokenFinder;
 use super::matcher::{Constraint, Grammars};
 use super::reply::{ReplyRequirements, reply_grammar};
 use super::schema::Relaxed;
 use crate::api::{ToolChoice, function_name};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::output::format::Format;
 
 /// A reply grammar, compiled.
@@ -32,12 +33,13 @@ pub fn compile(
     format: Option<&Format>,
     requirements: &ReplyRequirements,
     specials: SpecialTokenFinder,
+    time: &CompileTime,
 ) -> Result<CompiledGrammar> {
     let grammar = reply_grammar(format, requirements, specials)?;
     let Some(lark) = grammar.lark else {
         return Ok(CompiledGrammar { lark: None, constraint: None, relaxed: grammar.relaxed });
     };
-    let error = match grammars.compile(&lark) {
+    let error = match grammars.compile(&lark, time) {
         Ok(constraint) => {
             return Ok(CompiledGrammar {
                 lark: Some(lark),
@@ -45,11 +47,12 @@ pub fn compile(
                 relaxed: grammar.relaxed,
             });
         }
+        Err(error) if error.code() != Code::SchemaUnsupported => return Err(error),
         Err(error) => error,
     };
     let fails = |requirements: ReplyRequirements| {
         let lark = reply_grammar(format, &requirements, specials).ok()?.lark?;
-        grammars.compile(&lark).err()
+        grammars.compile(&lark, time).err()
     };
     let alone = ReplyRequirements { tools: &[], choice: &ToolChoice::None, ..*requirements };
     if let Some(error) = fails(alone) {
@@ -91,7 +94,7 @@ pub fn compile(
     let grammar =
         reply_grammar(format, &ReplyRequirements { tools: &tools, ..*requirements }, specials)?;
     let Some(lark) = grammar.lark else { return Err(error) };
-    let constraint = grammars.compile(&lark)?;
+    let constraint = grammars.compile(&lark, time)?;
     relaxed.extend(grammar.relaxed);
     Ok(CompiledGrammar { lark: Some(lark), constraint: Some(constraint), relaxed })
 }

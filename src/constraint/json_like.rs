@@ -9,6 +9,7 @@ use super::lark::{Lark, Symbol, literal, sequence};
 use super::members::{self, Member};
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
+use super::with_stack;
 use crate::error::Result;
 
 /// The differences of a syntax from JSON.
@@ -127,6 +128,15 @@ impl JsonLikeWriter<'_, '_> {
 
     /// The rule for a value; None if no value is possible.
     pub(super) fn value(
+        &mut self,
+        lark: &mut Lark,
+        schema: &Value,
+        at: &str,
+    ) -> Result<Option<Symbol>> {
+        with_stack(|| self.alternatives(lark, schema, at))
+    }
+
+    fn alternatives(
         &mut self,
         lark: &mut Lark,
         schema: &Value,

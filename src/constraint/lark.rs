@@ -4,18 +4,21 @@
 //! longest. Alternatives with a common prefix must therefore share it in the grammar;
 //! [`Lark::choice`] factors it out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
 
 use serde_json::Value;
+
+/// The deepest nesting of groups. llguidance refuses grammars with 30 levels, whatever is below.
+const MAX_DEPTH: usize = 30;
 
 /// Finds the control tokens in a text: the range and the id of each. Ranges are ordered and do not
 /// overlap.
 pub type SpecialTokenFinder<'a> = &'a dyn Fn(&str) -> Vec<(Range<usize>, i32)>;
 
 /// One symbol of a sequence.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Symbol {
     /// This text.
     Text(String),
@@ -108,7 +111,7 @@ impl<'a> Lark<'a> {
     /// One of these sequences. Common prefixes are factored out.
     pub(super) fn choice(&mut self, alternatives: Vec<Vec<Symbol>>) -> String {
         let alternatives = alternatives.into_iter().map(merged).collect();
-        factored(alternatives)
+        factored(alternatives, 0)
     }
 
     /// As `choice`, as a rule.
@@ -136,25 +139,45 @@ pub(super) fn merged(symbols: Vec<Symbol>) -> Vec<Symbol> {
     result
 }
 
-fn factored(alternatives: Vec<Vec<Symbol>>) -> String {
+/// What the alternatives of a group have in common.
+#[derive(PartialEq, Eq, Hash)]
+enum Head {
+    Char(Option<char>),
+    Symbol(Symbol),
+}
+
+impl Head {
+    fn of(symbol: &Symbol) -> Head {
+        match symbol {
+            Symbol::Text(text) => Head::Char(text.chars().next()),
+            other => Head::Symbol(other.clone()),
+        }
+    }
+}
+
+fn factored(alternatives: Vec<Vec<Symbol>>, depth: usize) -> String {
+    if depth > MAX_DEPTH {
+        return literal("");
+    }
     let mut groups: Vec<Vec<Vec<Symbol>>> = Vec::new();
+    let (mut indices, mut seen) = (HashMap::new(), HashSet::new());
     let mut empty = false;
     for alternative in alternatives {
         let Some(first) = alternative.first() else {
             empty = true;
             continue;
         };
-        let same = |group: &&mut Vec<Vec<Symbol>>| match (&group[0][0], first) {
-            (Symbol::Text(a), Symbol::Text(b)) => a.chars().next() == b.chars().next(),
-            (a, b) => a == b,
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) if group.contains(&alternative) => {}
-            Some(group) => group.push(alternative),
-            None => groups.push(vec![alternative]),
+        if !seen.insert(alternative.clone()) {
+            continue;
         }
+        let index = *indices.entry(Head::of(first)).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[index].push(alternative);
     }
-    let mut choices: Vec<String> = groups.into_iter().map(group).collect();
+    let mut choices: Vec<String> =
+        groups.into_iter().map(|alternatives| group(alternatives, depth)).collect();
     if empty {
         choices.push(r#""""#.to_owned());
     }
@@ -162,7 +185,7 @@ fn factored(alternatives: Vec<Vec<Symbol>>) -> String {
 }
 
 /// Alternatives with a common prefix.
-fn group(alternatives: Vec<Vec<Symbol>>) -> String {
+fn group(alternatives: Vec<Vec<Symbol>>, depth: usize) -> String {
     if let [alternative] = alternatives.as_slice() {
         return sequence(alternative);
     }
@@ -187,7 +210,7 @@ fn group(alternatives: Vec<Vec<Symbol>>) -> String {
         }
         alternative
     });
-    let rest = factored(rest.collect());
+    let rest = factored(rest.collect(), depth + 1);
     format!("{} ({rest})", written(&head))
 }
 

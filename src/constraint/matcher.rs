@@ -14,6 +14,7 @@ use llguidance::toktrie::{
 use llguidance::{Matcher, ParserFactory};
 use once_cell::sync::OnceCell;
 
+use super::compilation::{self, CompileTime, RunningCompilers, unsupported};
 use crate::error::{Code, Error, Result};
 use crate::process;
 
@@ -40,7 +41,7 @@ pub struct Grammars {
     building: Option<JoinHandle<()>>,
     /// The process that has the thread.
     forks: usize,
-    cache: Mutex<VecDeque<(String, Matcher)>>,
+    running: Arc<RunningCompilers>,
 }
 
 struct Tables {
@@ -48,6 +49,7 @@ struct Tables {
     vocabulary: Box<dyn Fn() -> Vocabulary + Send + Sync>,
     /// The tables are no longer needed.
     abandoned: AtomicBool,
+    cache: Mutex<VecDeque<(String, Matcher)>>,
 }
 
 /// The number of cached grammars.
@@ -60,12 +62,13 @@ impl Grammars {
             factory: OnceCell::new(),
             vocabulary: Box::new(vocabulary),
             abandoned: AtomicBool::new(false),
+            cache: Mutex::default(),
         };
         Grammars {
             tables: Arc::new(tables),
             building: None,
             forks: process::forks(),
-            cache: Mutex::default(),
+            running: Arc::default(),
         }
     }
 
@@ -80,41 +83,15 @@ impl Grammars {
     }
 
     /// Compiles a Lark grammar. `SCHEMA_UNSUPPORTED` with llguidance's reason if it cannot be
-    /// enforced.
-    pub fn compile(&self, lark: &str) -> Result<Constraint> {
-        if let Some(matcher) = self.cached(lark) {
+    /// enforced, `CANCELLED` if the request is over first.
+    pub fn compile(&self, lark: &str, time: &CompileTime) -> Result<Constraint> {
+        if let Some(matcher) = self.tables.cached(lark) {
             return Ok(Constraint { matcher });
         }
-        let factory = self.tables.factory()?;
-        let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
-        let mut matcher = Matcher::new(parser);
-        // Some schemas compile and fail with the first mask, such as a reference to itself. They
-        // must be refused before anything is generated.
-        let usable = matcher
-            .get_error()
-            .map_or_else(|| matcher.compute_mask().map(drop).map_err(|error| reason(&error)), Err);
-        match usable {
-            Ok(()) => {
-                let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-                cache.truncate(CACHED - 1);
-                cache.push_front((lark.to_owned(), matcher.deep_clone()));
-                Ok(Constraint { matcher })
-            }
-            Err(error) => Err(Error::new(
-                Code::SchemaUnsupported,
-                format!("cannot be enforced: {}", reason(&error)),
-            )),
-        }
-    }
-
-    /// A deep copy of a cached grammar.
-    fn cached(&self, lark: &str) -> Option<Matcher> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = cache.iter().position(|(text, _)| text == lark)?;
-        let entry = cache.remove(index)?;
-        let matcher = entry.1.deep_clone();
-        cache.push_front(entry);
-        Some(matcher)
+        let (tables, text) = (Arc::clone(&self.tables), lark.to_owned());
+        let compile = move || tables.compile(text);
+        let matcher = compilation::run(lark, &self.running, time, compile)?;
+        Ok(Constraint { matcher })
     }
 }
 
@@ -133,6 +110,32 @@ impl Drop for Grammars {
 }
 
 impl Tables {
+    /// Compiles a grammar and keeps a copy.
+    fn compile(&self, lark: String) -> Result<Matcher> {
+        let parser = self.factory()?.create_parser(TopLevelGrammar::from_lark(lark.clone()));
+        let mut matcher = Matcher::new(parser);
+        // Some schemas compile and fail with the first mask, such as a reference to itself. They
+        // must be refused before anything is generated.
+        let usable = matcher
+            .get_error()
+            .map_or_else(|| matcher.compute_mask().map(drop).map_err(|error| reason(&error)), Err);
+        usable.map_err(|error| unsupported(&reason(&error)))?;
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.truncate(CACHED - 1);
+        cache.push_front((lark, matcher.deep_clone()));
+        Ok(matcher)
+    }
+
+    /// A deep copy of a cached grammar.
+    fn cached(&self, lark: &str) -> Option<Matcher> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = cache.iter().position(|(text, _)| text == lark)?;
+        let entry = cache.remove(index)?;
+        let matcher = entry.1.deep_clone();
+        cache.push_front(entry);
+        Some(matcher)
+    }
+
     fn factory(&self) -> Result<&ParserFactory> {
         self.factory.get_or_try_init(|| self.build())
     }
@@ -260,7 +263,16 @@ fn matcher_error(error: impl Display) -> Error {
     )
 }
 
-/// The first line. The others are llguidance's parser state, which includes generated text.
+/// The first line. The others are llguidance's parser state, which includes generated text. A line
+/// may quote the whole grammar, and is cut.
 fn reason(error: &impl Display) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
+    const MAX_CHARS: usize = 300;
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    // llguidance reports its own failed assertions so.
+    let line = line.strip_prefix("panic: ").unwrap_or(line);
+    match line.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
 }

@@ -8,6 +8,8 @@
 mod calls;
 mod channels;
 #[cfg(feature = "engine")]
+mod compilation;
+#[cfg(feature = "engine")]
 mod compile;
 mod elements;
 mod fenced;
@@ -22,6 +24,7 @@ mod pattern;
 mod python;
 mod raw_text;
 mod reply;
+mod request_grammar;
 mod schema;
 mod shape;
 mod tagged;
@@ -29,9 +32,20 @@ mod tagged;
 mod tests;
 
 #[cfg(feature = "engine")]
+pub use compilation::CompileTime;
+#[cfg(feature = "engine")]
 pub use compile::{CompiledGrammar, compile};
 pub use lark::SpecialTokenFinder;
 #[cfg(feature = "engine")]
 pub use matcher::{Constraint, Grammars, Tokenize, Vocabulary};
 pub use reply::{ReplyGrammar, ReplyRequirements, reply_grammar};
 pub use schema::Relaxed;
+
+/// Runs a function that recurses with the nesting of a schema. A host's thread may have 64 KiB of
+/// stack, and a chain of references is as long as the schema.
+fn with_stack<T>(run: impl FnOnce() -> T) -> T {
+    /// At least this much is free, otherwise `run` gets a new stack.
+    const RED_ZONE: usize = 128 << 10;
+    const MORE_STACK: usize = 1 << 20;
+    stacker::maybe_grow(RED_ZONE, MORE_STACK, run)
+}

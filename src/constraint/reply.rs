@@ -10,6 +10,7 @@ use super::calls::{self, AllowedTool};
 use super::channels;
 use super::fenced;
 use super::lark::{Lark, SpecialTokenFinder, Symbol, common_prefix, literal, merged, sequence};
+use super::request_grammar;
 use super::schema::{self, Policy, Relaxed, SchemaReport};
 use crate::api::{ResponseFormat, ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
@@ -142,7 +143,10 @@ fn answer(
             let checked = schema::check(schema, &mut report)?;
             Some(lark.json(&checked.json()))
         }
-        (None, Some(grammar)) => Some(lark.rule(&format!("%lark {{\n{grammar}\n}}"))),
+        (None, Some(grammar)) => {
+            request_grammar::check(grammar)?;
+            Some(lark.rule(&format!("%lark {{\n{grammar}\n}}")))
+        }
         (None, None) => None,
     })
 }

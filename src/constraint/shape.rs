@@ -5,11 +5,15 @@
 use serde_json::{Map, Value, json};
 
 use super::schema::{CheckedSchema, SchemaReport};
+use super::with_stack;
 use crate::error::Result;
 use crate::json_schema::{self, child, entries, is_required, list, strings, type_names};
 
 /// The most characters of a text that are counted. llguidance fails on much larger counts.
 const MAX_COUNTED: u64 = 2000;
+
+/// Longer lists of alternatives may contain one twice.
+const MAX_COMPARED: usize = 1000;
 
 /// One shape of a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,6 +152,15 @@ pub(super) fn shapes(
     checked: &CheckedSchema,
     report: &mut SchemaReport,
 ) -> Result<Vec<ValueShape>> {
+    with_stack(|| alternatives(schema, at, checked, report))
+}
+
+fn alternatives(
+    schema: &Value,
+    at: &str,
+    checked: &CheckedSchema,
+    report: &mut SchemaReport,
+) -> Result<Vec<ValueShape>> {
     let members = match schema {
         Value::Object(members) => members,
         Value::Bool(false) => return Ok(Vec::new()),
@@ -187,7 +200,7 @@ pub(super) fn shapes(
         let mut all = Vec::new();
         for (index, item) in items.iter().enumerate() {
             for shape in shapes(item, &format!("{at}/{keyword}/{index}"), checked, report)? {
-                if !all.contains(&shape) {
+                if all.len() > MAX_COMPARED || !all.contains(&shape) {
                     all.push(shape);
                 }
             }

@@ -212,7 +212,7 @@ mod tests {
     use super::super::special_tokens::SpecialTokens;
     use super::*;
     use crate::api::{ChatRequest, Sampling};
-    use crate::constraint::{Grammars, Vocabulary};
+    use crate::constraint::{CompileTime, Grammars, Vocabulary};
 
     /// Ends a generation. The token before it has no text.
     const END: TokenId = 257;
@@ -260,7 +260,7 @@ mod tests {
             end_tokens: vec![END as u32],
             tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
         };
-        Grammars::new(vocabulary).compile(lark).expect("a grammar")
+        Grammars::new(vocabulary).compile(lark, &CompileTime::unlimited()).expect("a grammar")
     }
 
     /// Draws the likeliest token, and records whether it ever got a mask.

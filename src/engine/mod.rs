@@ -19,6 +19,7 @@ mod thread;
 mod token_cache;
 
 pub use backend::{Backend, BatchEntry, Decoded, Sampler, TokenId, TokenMask, Vocab};
+pub(crate) use job::is_over;
 pub use job::{Finish, Job, JobOutcome, JobUpdate};
 pub use logprobs::{Logprob, SampledLogprobs};
 pub use prefix_cache::{CacheLookup, SavedSequence};

@@ -1,7 +1,10 @@
 //! The files of a repository, from the hub's API.
 
+use std::fmt::{self, Formatter};
 use std::time::{Duration, Instant};
 
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::cancel::CancelToken;
@@ -16,6 +19,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The same for the hint. The hub may compute it slowly, and it is not worth a long wait.
 const MOST_HINT_BYTES: usize = 2 << 20;
 const HINT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most files of a repository.
+const MOST_FILES: usize = 50_000;
 /// File names in a message.
 const MOST_NAMES: usize = 20;
 
@@ -66,31 +71,100 @@ pub(super) fn request(
 }
 
 fn parse(body: &[u8]) -> Result<Listing, String> {
-    let json: Value = serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
-    let commit = json["sha"].as_str().unwrap_or_default();
-    if !name::is_commit(commit) {
+    let revision: Revision =
+        serde_json::from_slice(body).map_err(|error| format!("not JSON as expected: {error}"))?;
+    if !name::is_commit(&revision.sha) {
         return Err("\"sha\" is not a commit".to_owned());
     }
-    let siblings = json["siblings"].as_array().ok_or("\"siblings\" is not a list of files")?;
-    let mut listing = Listing {
-        commit: commit.to_owned(),
-        gated: !matches!(json["gated"], Value::Null | Value::Bool(false)),
-        private: json["private"] == Value::Bool(true),
-        ..Listing::default()
-    };
-    for file in siblings {
-        let name = file["rfilename"].as_str().ok_or("a file has no \"rfilename\"")?;
-        if name::check_file(name).is_err() {
-            listing.refused.push(name.to_owned());
-            continue;
+    Ok(Listing {
+        commit: revision.sha,
+        gated: revision.gated.0,
+        private: revision.private,
+        ..revision.siblings
+    })
+}
+
+/// The members that are read. The others are skipped: a response may be all members without a use.
+#[derive(Deserialize)]
+struct Revision {
+    sha: String,
+    #[serde(default)]
+    gated: Gated,
+    #[serde(default)]
+    private: bool,
+    #[serde(deserialize_with = "read_files")]
+    siblings: Listing,
+}
+
+/// `false`, `"auto"` or `"manual"`.
+#[derive(Default)]
+struct Gated(bool);
+
+impl<'de> Deserialize<'de> for Gated {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Gated, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = Gated;
+            fn expecting(&self, f: &mut Formatter) -> fmt::Result {
+                f.write_str("false or a text")
+            }
+            fn visit_bool<E>(self, gated: bool) -> Result<Gated, E> {
+                Ok(Gated(gated))
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Gated, E> {
+                Ok(Gated(true))
+            }
+            fn visit_unit<E>(self) -> Result<Gated, E> {
+                Ok(Gated(false))
+            }
         }
-        let lfs = &file["lfs"];
-        let sha256 = lfs["sha256"].as_str().or(lfs["oid"].as_str()).map(str::to_ascii_lowercase);
-        let sha256 = sha256.filter(|hash| name::is_sha256(hash));
-        let size = lfs["size"].as_u64().or(file["size"].as_u64());
-        listing.files.push(ListedFile { name: name.to_owned(), size, sha256 });
+        json.deserialize_any(Read)
     }
-    Ok(listing)
+}
+
+/// An entry of `siblings`.
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
+    size: Option<u64>,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Default, Deserialize)]
+struct Lfs {
+    sha256: Option<String>,
+    oid: Option<String>,
+    size: Option<u64>,
+}
+
+/// Reads `siblings`, one after another.
+fn read_files<'de, D: Deserializer<'de>>(json: D) -> Result<Listing, D::Error> {
+    struct Read;
+    impl<'de> Visitor<'de> for Read {
+        type Value = Listing;
+        fn expecting(&self, f: &mut Formatter) -> fmt::Result {
+            f.write_str("a list of files")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut files: A) -> Result<Listing, A::Error> {
+            let mut listing = Listing::default();
+            while let Some(file) = files.next_element::<Sibling>()? {
+                if listing.files.len() + listing.refused.len() >= MOST_FILES {
+                    return Err(A::Error::custom(format!("more than {MOST_FILES} files")));
+                }
+                if name::check_file(&file.rfilename).is_err() {
+                    listing.refused.push(file.rfilename);
+                    continue;
+                }
+                let lfs = file.lfs.unwrap_or_default();
+                let sha256 = lfs.sha256.or(lfs.oid).map(|hash| hash.to_ascii_lowercase());
+                let sha256 = sha256.filter(|hash| name::is_sha256(hash));
+                let size = lfs.size.or(file.size);
+                listing.files.push(ListedFile { name: file.rfilename, size, sha256 });
+            }
+            Ok(listing)
+        }
+    }
+    json.deserialize_seq(Read)
 }
 
 /// What the hub reports about the model's GGUF header, for people: it knows at most one template.
@@ -104,18 +178,25 @@ pub(super) fn hint(client: &HubClient, api: &str, cancel: &CancelToken) -> Resul
         _ => Ok(Vec::new()),
     });
     cancel.check()?;
-    let json: Value =
-        body.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
-    let gguf = &json["gguf"];
-    if !gguf.is_object() {
-        return Ok(Value::Null);
-    }
-    let text = |value: &Value| value.as_str().map(quoted);
+    let hint: Option<Hint> = body.ok().and_then(|body| serde_json::from_slice(&body).ok());
+    let Some(gguf) = hint.and_then(|hint| hint.gguf) else { return Ok(Value::Null) };
     Ok(json!({
-        "architecture": text(&gguf["architecture"]),
-        "context_length": gguf["context_length"].as_u64(),
-        "has_chat_template": gguf["chat_template"].is_string(),
+        "architecture": gguf.architecture.as_deref().map(quoted),
+        "context_length": gguf.context_length,
+        "has_chat_template": gguf.chat_template.is_some(),
     }))
+}
+
+#[derive(Deserialize)]
+struct Hint {
+    gguf: Option<HintedHeader>,
+}
+
+#[derive(Deserialize)]
+struct HintedHeader {
+    architecture: Option<String>,
+    context_length: Option<u64>,
+    chat_template: Option<String>,
 }
 
 /// File names for a message.
@@ -177,5 +258,9 @@ mod tests {
             assert!(parse(bad.to_string().as_bytes()).is_err(), "{bad}");
         }
         assert!(parse(&b"[".repeat(100_000)).is_err());
+        let many =
+            json!({ "sha": sha, "siblings": vec![json!({ "rfilename": "a" }); MOST_FILES + 1] });
+        let error = parse(many.to_string().as_bytes()).unwrap_err();
+        assert!(error.contains("more than 50000 files"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::api::logprobs::{SampledToken, TokenLogprob};
+use crate::json;
 
 /// Why a reply ended, by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(EventData::Done);
     }
-    let json: Value = serde_json::from_slice(data)
+    let json: Value = json::from_slice(data)
         .map_err(|error| format!("sent an event that is not JSON: {error}"))?;
     if !json.is_object() {
         return Err("sent an event that is not a JSON object".into());

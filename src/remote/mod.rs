@@ -23,6 +23,7 @@ use serde_json::Value;
 
 use crate::api::{BaseUrl, RemoteOptions, ServerKind};
 use crate::error::{Code, Error, Result};
+use crate::json;
 use crate::net::trust_store::TrustStore;
 
 pub use body::CompletionRequest;
@@ -226,7 +227,7 @@ impl Remote {
             if head.status != 200 {
                 return Err(fault::refused(server, &head, &body, self.http.key.as_ref()));
             }
-            match serde_json::from_slice(&body) {
+            match json::from_slice(&body) {
                 Ok(json) => Ok((json, server.clone())),
                 Err(error) => Err(fault::failed(
                     server,

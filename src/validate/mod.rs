@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::api::{ResponseFormat, ToolChoice, function_name, function_parameters};
 use crate::diagnostic::Diagnostic;
+use crate::json;
 use crate::output::ParsedReply;
 
 use schema::{KeywordProblem, SchemaChecker};
@@ -84,7 +85,7 @@ pub fn check_message(
     for (index, call) in parsed.tool_calls.iter().enumerate() {
         let tool = tools.iter().find(|tool| function_name(tool) == call.name);
         if let Some(schema) = tool.and_then(function_parameters)
-            && let Ok(arguments) = serde_json::from_str(&call.arguments)
+            && let Ok(arguments) = json::from_str(&call.arguments)
         {
             let subject = Subject::Arguments(call.name.clone(), index);
             violations.extend(to_violations(checker.check(schema, &arguments), &subject));
@@ -100,7 +101,7 @@ pub fn check_message(
             ResponseFormat::JsonObject => &object,
             ResponseFormat::JsonSchema(schema) => schema,
         };
-        let problems = match serde_json::from_str(text) {
+        let problems = match json::from_str(text) {
             Ok(value) => checker.check(schema, &value),
             Err(_) => vec![KeywordProblem::of_text("the text is not JSON")],
         };
@@ -128,7 +129,7 @@ pub fn check_tool_choice(parsed: &ParsedReply, choice: &ToolChoice) -> Option<Di
 /// Whether arguments obey the schema of this tool. Unchecked keywords count as obeyed.
 pub fn accepts_arguments(tools: &[Value], name: &str, arguments: &str) -> bool {
     let Some(tool) = tools.iter().find(|tool| function_name(tool) == name) else { return false };
-    let Ok(arguments @ Value::Object(_)) = serde_json::from_str(arguments) else { return false };
+    let Ok(arguments @ Value::Object(_)) = json::from_str(arguments) else { return false };
     let problems =
         function_parameters(tool).map(|schema| SchemaChecker::new().check(schema, &arguments));
     problems.into_iter().flatten().all(|problem| problem.unchecked)

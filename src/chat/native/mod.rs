@@ -22,10 +22,10 @@ use super::source::{
 use crate::api::{
     ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, ToolChoice,
 };
-use crate::constraint::{self, CompiledGrammar, Relaxed};
+use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt};
-use crate::error::{Error, Result};
+use crate::engine::{Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt, is_over};
+use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Format;
 use crate::template::Prompt;
@@ -145,6 +145,8 @@ impl NativeSource {
 
     /// The grammar of a reply: the last one if nothing has changed.
     fn compile(&self, generation: &GenerationRequest) -> Result<CompiledGrammar> {
+        let is_over = || is_over(&generation.cancel, generation.deadline);
+        let time = &CompileTime::until(&is_over);
         // Not locked while a grammar compiles, which may take a second.
         let last = || self.last_grammar.lock().unwrap_or_else(PoisonError::into_inner);
         let grammars = &self.model.grammars;
@@ -153,15 +155,15 @@ impl NativeSource {
             .filter(|last| last.matches(generation))
             .map(|last| (last.lark.clone(), last.relaxed.clone()));
         if let Some((lark, relaxed)) = cached {
-            let constraint = lark.as_deref().map(|lark| grammars.compile(lark)).transpose()?;
+            let constraint =
+                lark.as_deref().map(|lark| grammars.compile(lark, time)).transpose()?;
             return Ok(CompiledGrammar { lark, constraint, relaxed });
         }
         let special = self.model.engine.vocab().special_tokens();
         let format = generation.profile.format();
+        let specials = |text: &str| special.controls_in(text);
         let compiled =
-            constraint::compile(grammars, format, &generation.requirements(), &|text| {
-                special.controls_in(text)
-            })?;
+            constraint::compile(grammars, format, &generation.requirements(), &specials, time)?;
         let request = generation.request;
         *last() = request.tools_text().map(|tools| CachedGrammar {
             tools: tools.to_owned(),
@@ -188,7 +190,11 @@ impl ReplySource for NativeSource {
 
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
         self.state_file.iter().for_each(|file| file.mark_used(&generation.cancel));
-        let ReplyConstraint { constraint, diagnostics, .. } = self.constraint(&generation)?;
+        let ReplyConstraint { constraint, diagnostics, .. } = match self.constraint(&generation) {
+            // The job is over too: the engine ends it before it generates anything.
+            Err(error) if error.code() == Code::Cancelled => ReplyConstraint::default(),
+            constraint => constraint?,
+        };
         let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
         let vocab = self.model.engine.vocab();
         let reasoning = match &self.reasoning_tags {

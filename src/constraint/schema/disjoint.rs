@@ -4,8 +4,12 @@ use serde_json::Value;
 
 use crate::json_schema::{TypeSet, allowed_values, strings, type_names};
 
-/// Whether no value obeys both schemas. True only if that is certain. Takes checked schemas.
-pub(super) fn disjoint(a: &Value, b: &Value) -> bool {
+/// Whether no value obeys both schemas. True only if that is certain. Takes checked schemas, and the
+/// number of comparisons that are left.
+pub(super) fn disjoint(a: &Value, b: &Value, comparisons: &mut usize) -> bool {
+    if !spend(comparisons, 1) {
+        return false;
+    }
     if a == &Value::Bool(false) || b == &Value::Bool(false) {
         return true;
     }
@@ -15,7 +19,7 @@ pub(super) fn disjoint(a: &Value, b: &Value) -> bool {
         return true;
     }
     if let (Some(a), Some(b)) = (allowed_values(a), allowed_values(b)) {
-        return !a.iter().any(|value| b.contains(value));
+        return spend(comparisons, a.len() * b.len()) && !a.iter().any(|value| b.contains(value));
     }
     let required = |schema: &Value, name: &str| {
         strings(schema.get("required")).any(|required| required == name)
@@ -27,10 +31,18 @@ pub(super) fn disjoint(a: &Value, b: &Value) -> bool {
     };
     is_object(a)
         && is_object(b)
+        && spend(comparisons, left.len())
         && left.iter().any(|(name, schema)| {
             (required(a, name) || required(b, name))
-                && right.get(name).is_some_and(|other| disjoint(schema, other))
+                && right.get(name).is_some_and(|other| disjoint(schema, other, comparisons))
         })
+}
+
+/// Takes comparisons, if as many are left.
+fn spend(comparisons: &mut usize, count: usize) -> bool {
+    let left = comparisons.checked_sub(count);
+    *comparisons = left.unwrap_or(0);
+    left.is_some()
 }
 
 /// The types that a schema allows; None if it does not say.

@@ -7,6 +7,9 @@
 mod disjoint;
 mod keywords;
 mod recursion;
+mod size;
+
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
@@ -16,11 +19,16 @@ use crate::error::{Code, Error, Result};
 use crate::json_schema::{child, entries, list, resolve};
 use disjoint::disjoint;
 use keywords::KeywordArgument;
+use recursion::EndlessTargets;
 
-/// The deepest nesting of a schema.
-const MAX_DEPTH: usize = 64;
-/// The most JSON values in a schema, `enum` values included.
-const MAX_NODES: usize = 20_000;
+use super::with_stack;
+
+/// The most dropped keywords that a reply reports.
+const MAX_RELAXED: usize = 256;
+/// The most characters of a reason.
+const MAX_REASON: usize = 200;
+/// The most comparisons of alternatives with each other.
+const MAX_COMPARISONS: usize = 1_000_000;
 
 /// What to do with a keyword that cannot be enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,19 +87,24 @@ impl<'a> SchemaReport<'a> {
         match self.policy {
             Policy::Strict => Err(self.error(pointer, keyword, reason)),
             Policy::Relax => {
-                self.relaxed.push(Relaxed {
-                    tool: self.tool.map(str::to_owned),
-                    path: format!(
-                        "{}: {}",
-                        self.path,
-                        if pointer.is_empty() { "/" } else { pointer }
-                    ),
-                    keyword: keyword.to_owned(),
-                    reason: reason.to_owned(),
-                });
+                if self.relaxed.len() < MAX_RELAXED {
+                    self.report(pointer, keyword, reason);
+                } else if self.relaxed.len() == MAX_RELAXED {
+                    self.report("", "", "further keywords are not listed");
+                }
                 Ok(())
             }
         }
+    }
+
+    fn report(&mut self, pointer: &str, keyword: &str, reason: &str) {
+        let pointer = if pointer.is_empty() { "/" } else { pointer };
+        self.relaxed.push(Relaxed {
+            tool: self.tool.map(str::to_owned),
+            path: format!("{}: {pointer}", self.path),
+            keyword: keyword.to_owned(),
+            reason: reason.chars().take(MAX_REASON).collect(),
+        });
     }
 
     /// Refuses what the model's argument encoding cannot express.
@@ -143,15 +156,40 @@ impl CheckedSchema {
             Value::Bool(false) => Map::from_iter([("enum".to_owned(), Value::Array(Vec::new()))]),
             _ => Map::new(),
         };
-        if !self.targets.is_empty() && refers(part) {
-            let targets = self
-                .targets
-                .iter()
-                .enumerate()
-                .map(|(index, (_, target))| (format!("r{index}"), target.clone()));
+        let used = self.used_by(part);
+        if !used.is_empty() {
+            let targets = used.into_iter().map(|index| {
+                let (_, target) = &self.targets[index];
+                (format!("r{index}"), target.clone())
+            });
             schema.insert("$defs".into(), Value::Object(targets.collect()));
         }
         Value::Object(schema)
+    }
+
+    /// The targets that a part reaches, in order of their index.
+    fn used_by(&self, part: &Value) -> BTreeSet<usize> {
+        let mut used = BTreeSet::new();
+        if self.targets.is_empty() {
+            return used;
+        }
+        let mut open = vec![part];
+        while let Some(schema) = open.pop() {
+            match schema {
+                Value::Object(members) => {
+                    let reference = members.get("$ref").and_then(Value::as_str);
+                    if let Some((index, _, target)) = reference.and_then(|text| self.target(text))
+                        && used.insert(index)
+                    {
+                        open.push(target);
+                    }
+                    open.extend(members.values());
+                }
+                Value::Array(items) => open.extend(items),
+                _ => {}
+            }
+        }
+        used
     }
 
     /// The target of a checked reference: its index, its pointer, and its schema.
@@ -162,21 +200,19 @@ impl CheckedSchema {
     }
 }
 
-fn refers(schema: &Value) -> bool {
-    match schema {
-        Value::Object(members) => members.contains_key("$ref") || members.values().any(refers),
-        Value::Array(items) => items.iter().any(refers),
-        _ => false,
-    }
-}
-
 /// Checks a schema, keyword by keyword.
 pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<CheckedSchema> {
-    if let Some(too) = too_large(schema) {
-        report.refuse("", "", too)?;
+    if let Some((pointer, excess)) = size::excess(schema) {
+        report.refuse(&pointer, "", &excess)?;
         return Ok(CheckedSchema { root: Value::Object(Map::new()), targets: Vec::new() });
     }
-    let mut walk = SchemaWalk { document: schema, report, targets: Vec::new() };
+    let mut walk = SchemaWalk {
+        document: schema,
+        report,
+        targets: Vec::new(),
+        indices: HashMap::new(),
+        comparisons: MAX_COMPARISONS,
+    };
     let root = walk.schema(schema, "")?;
     let mut done = Vec::new();
     while done.len() < walk.targets.len() {
@@ -186,7 +222,8 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
         done.push((pointer, checked));
     }
     let mut checked = CheckedSchema { root, targets: done };
-    while let Some(index) = recursion::endless(&checked) {
+    let mut endless = EndlessTargets::new(&checked);
+    while let Some(index) = endless.next(&checked) {
         let pointer = checked.targets[index].0.clone();
         report.refuse(&pointer, "", "refers to itself, and has no finite value")?;
         checked.targets[index].1 = Value::Object(Map::new());
@@ -194,35 +231,22 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
     Ok(checked)
 }
 
-fn too_large(schema: &Value) -> Option<&'static str> {
-    let mut nodes = 0;
-    let mut open = vec![(schema, 0)];
-    while let Some((value, depth)) = open.pop() {
-        nodes += 1;
-        // A level of a schema is two levels of JSON: `properties` and a name.
-        if depth > 2 * MAX_DEPTH {
-            return Some("is nested too deeply");
-        }
-        if nodes > MAX_NODES {
-            return Some("is too large");
-        }
-        match value {
-            Value::Object(members) => open.extend(members.values().map(|value| (value, depth + 1))),
-            Value::Array(items) => open.extend(items.iter().map(|value| (value, depth + 1))),
-            _ => {}
-        }
-    }
-    None
-}
-
 struct SchemaWalk<'w, 'a> {
     document: &'w Value,
     report: &'w mut SchemaReport<'a>,
     targets: Vec<String>,
+    /// The index of each target.
+    indices: HashMap<String, usize>,
+    /// The comparisons of alternatives that are left.
+    comparisons: usize,
 }
 
 impl SchemaWalk<'_, '_> {
     fn schema(&mut self, schema: &Value, at: &str) -> Result<Value> {
+        with_stack(|| self.checked(schema, at))
+    }
+
+    fn checked(&mut self, schema: &Value, at: &str) -> Result<Value> {
         let members = match schema {
             Value::Object(members) => members,
             Value::Bool(_) => return Ok(schema.clone()),
@@ -309,19 +333,24 @@ impl SchemaWalk<'_, '_> {
         }))
     }
 
-    fn exclusive(&self, items: &[Value]) -> bool {
-        items
-            .iter()
-            .enumerate()
-            .all(|(index, item)| items[index + 1..].iter().all(|other| disjoint(item, other)))
+    fn exclusive(&mut self, items: &[Value]) -> bool {
+        let comparisons = &mut self.comparisons;
+        let mut items = items.iter();
+        while let Some(item) = items.next() {
+            if !items.as_slice().iter().all(|other| disjoint(item, other, comparisons)) {
+                return false;
+            }
+        }
+        true
     }
 
     fn reference(&mut self, value: &Value) -> Result<Value, &'static str> {
         let (pointer, _) = resolve(self.document, value)?;
-        let index = match self.targets.iter().position(|target| target == pointer) {
-            Some(index) => index,
+        let index = match self.indices.get(pointer) {
+            Some(index) => *index,
             None => {
                 self.targets.push(pointer.to_owned());
+                self.indices.insert(pointer.to_owned(), self.targets.len() - 1);
                 self.targets.len() - 1
             }
         };

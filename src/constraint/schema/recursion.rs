@@ -5,19 +5,33 @@ use serde_json::Value;
 use super::CheckedSchema;
 use crate::json_schema::{list, strings};
 
-/// The first target without a finite value.
-pub(super) fn endless(checked: &CheckedSchema) -> Option<usize> {
-    let mut ends = vec![false; checked.targets.len()];
-    loop {
-        let mut changed = false;
-        for (index, (_, target)) in checked.targets.iter().enumerate() {
-            if !ends[index] && can_end(target, checked, &ends) {
-                ends[index] = true;
-                changed = true;
+/// Finds the targets without a finite value. Each is found once: it counts as finite afterwards.
+pub(super) struct EndlessTargets {
+    /// Whether each target is known to have a finite value.
+    ends: Vec<bool>,
+}
+
+impl EndlessTargets {
+    pub(super) fn new(checked: &CheckedSchema) -> EndlessTargets {
+        EndlessTargets { ends: vec![false; checked.targets.len()] }
+    }
+
+    /// The next one. The caller replaces it by a schema with a finite value.
+    pub(super) fn next(&mut self, checked: &CheckedSchema) -> Option<usize> {
+        loop {
+            let mut changed = false;
+            // A target mostly refers to later ones, so this order needs few rounds.
+            for (index, (_, target)) in checked.targets.iter().enumerate().rev() {
+                if !self.ends[index] && can_end(target, checked, &self.ends) {
+                    self.ends[index] = true;
+                    changed = true;
+                }
             }
-        }
-        if !changed {
-            return ends.iter().position(|ends| !ends);
+            if !changed {
+                let endless = self.ends.iter().position(|ends| !ends)?;
+                self.ends[endless] = true;
+                return Some(endless);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
 mod families;
+mod large;
 mod random;
 mod refusals;
 mod replies;
@@ -152,7 +153,10 @@ impl GrammarCase {
     }
 
     pub(super) fn try_compile(&self) -> crate::error::Result<CompiledGrammar> {
-        self.with(|requirements| compile(&grammars(), Some(&self.format), requirements, &specials))
+        let time = CompileTime::unlimited();
+        self.with(|requirements| {
+            compile(&grammars(), Some(&self.format), requirements, &specials, &time)
+        })
     }
 
     fn with<T>(&self, then: impl Fn(&ReplyRequirements) -> T) -> T {
@@ -174,7 +178,7 @@ impl GrammarCase {
 
     pub(super) fn compile(&self) -> Constraint {
         let grammar = self.build().unwrap().lark.expect("a grammar");
-        match grammars().compile(&grammar) {
+        match grammars().compile(&grammar, &CompileTime::unlimited()) {
             Ok(constraint) => constraint,
             Err(error) => panic!("{}\n{grammar}", error.message()),
         }

@@ -5,10 +5,10 @@ use super::*;
 use crate::output::{ReplyParser, ReplyParserInput};
 
 /// A generator with the same sequence on every machine.
-struct WalkRandom(u64);
+pub(super) struct WalkRandom(pub(super) u64);
 
 impl WalkRandom {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
@@ -108,7 +108,7 @@ fn walks(format: Format, read: impl Fn(&str) -> Vec<Value>) {
     let grammar = case.build().unwrap().lark.unwrap();
     let grammars = grammars();
     for seed in 0..40 {
-        let text = walk(&mut grammars.compile(&grammar).unwrap(), seed);
+        let text = walk(&mut grammars.compile(&grammar, &CompileTime::unlimited()).unwrap(), seed);
         let calls = read(text.trim_start_matches([' ', '\n']));
         assert!(!calls.is_empty(), "{text:?}");
         calls.iter().for_each(|arguments| check_arguments(arguments, true));
@@ -349,7 +349,7 @@ fn walks_among_text_and_calls() {
             let lark = case.build().unwrap().lark.unwrap();
             let grammars = grammars();
             for seed in 0..15 {
-                walk(&mut grammars.compile(&lark).unwrap(), seed);
+                walk(&mut grammars.compile(&lark, &CompileTime::unlimited()).unwrap(), seed);
             }
         }
     }

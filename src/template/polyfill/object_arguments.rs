@@ -16,6 +16,7 @@ use super::step::{PolyfillStep, SentMessage};
 use super::tool_calls;
 use crate::api::InvalidArguments;
 use crate::error::{Error, Result};
+use crate::json;
 use crate::template::probe::traits::AcceptedArguments;
 
 pub(super) const STEP: PolyfillStep = PolyfillStep {
@@ -141,7 +142,7 @@ fn convert(
 fn parse_object(text: &str) -> Option<Map<String, Value>> {
     match text.trim() {
         "" => Some(Map::new()),
-        text => serde_json::from_str(text).ok(),
+        text => json::from_str(text).ok(),
     }
 }
 

@@ -51,20 +51,22 @@ pub(super) fn parse_by(
         new_id: api::call_ids(format.and_then(Format::id_length)),
     });
     parser.prime(profile.turn(&prompt), true);
+    if partial {
+        parser.expect_more();
+    }
     let parsed = read(parser, output);
     // A partial output may still become what the request requires.
     let violations =
         validate::check_message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
     let unmet = validate::check_tool_choice(&parsed, &tool_choice).filter(|_| !partial);
     let message = message_json(&parsed);
-    let complete = parsed.complete && !partial;
     let mut diagnostics = parsed.diagnostics;
     diagnostics.extend(violations.iter().map(Diagnostic::from));
     diagnostics.extend(unmet);
     let reply = json!({
         "type": "message",
         "message": message,
-        "complete": complete,
+        "complete": parsed.complete,
         "diagnostics": diagnostics,
     });
     Ok(with_ignored_keys(reply, &fields))

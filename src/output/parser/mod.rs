@@ -172,6 +172,8 @@ pub struct ReplyParser {
     replaying: bool,
     /// The text ended before the model ended it.
     early: bool,
+    /// The text is not whole.
+    partial: bool,
 
     /// The ids of all calls so far.
     ids: HashSet<String>,
@@ -232,6 +234,7 @@ impl ReplyParser {
             priming: false,
             replaying: false,
             early: false,
+            partial: false,
             ids: HashSet::new(),
             deltas: Vec::new(),
             parsed: ParsedReply { complete: true, ..ParsedReply::default() },
@@ -264,12 +267,22 @@ impl ReplyParser {
 
     /// Ends the text. Returns the deltas of held text, and the whole message.
     pub fn finish(mut self) -> (Vec<Delta>, ParsedReply) {
-        self.end();
-        self.report_untagged_call();
+        if self.partial {
+            self.parsed.complete = false;
+        } else {
+            self.end();
+            self.report_untagged_call();
+        }
         if self.parsed.reasoning.as_deref() == Some("") {
             self.parsed.reasoning = None;
         }
         (self.deltas, self.parsed)
+    }
+
+    /// The text is the beginning of a longer one: at its end nothing held is decided, so that the
+    /// message of a longer beginning only adds to this one.
+    pub fn expect_more(&mut self) {
+        self.partial = true;
     }
 
     /// As [`finish`](Self::finish), for a text that the model did not end itself. A call inside

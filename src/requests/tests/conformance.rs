@@ -101,3 +101,61 @@ fn outputs_become_the_expected_messages() {
     }
     assert!(wrong.is_empty(), "{} outputs did not become the expected message", wrong.len());
 }
+
+/// Whether each text of a message begins with the one of an earlier message, and each call with the
+/// one of an earlier message.
+fn extends(longer: &Value, shorter: &Value) -> bool {
+    let text = |longer: &Value, shorter: &Value| {
+        longer.as_str().unwrap_or_default().starts_with(shorter.as_str().unwrap_or_default())
+    };
+    let calls = |message: &Value| message["tool_calls"].as_array().cloned().unwrap_or_default();
+    let (more, fewer) = (calls(longer), calls(shorter));
+    let grown = |(longer, shorter): (&Value, &Value)| {
+        let (longer, shorter) = (&longer["function"], &shorter["function"]);
+        longer["name"] == shorter["name"] && text(&longer["arguments"], &shorter["arguments"])
+    };
+    text(&longer["content"], &shorter["content"])
+        && text(&longer["reasoning_content"], &shorter["reasoning_content"])
+        && fewer.len() <= more.len()
+        && more.iter().zip(&fewer).all(grown)
+}
+
+#[test]
+fn a_longer_beginning_of_an_output_only_adds_to_its_message() {
+    let Some(folder) = conformance::folder("outputs") else { return };
+    let templates = conformance::templates(&folder);
+    let cases = fs::read_to_string(folder.join("outputs/parse-cases.jsonl")).unwrap();
+    let mut checked = 0;
+    for case in cases.lines() {
+        let case: Value = serde_json::from_str(case).unwrap();
+        let name = case["template"].as_str().unwrap();
+        let sources = &templates[name];
+        let message = |output: &str, partial: bool| {
+            let request = json!({
+                "chat_template": sources.default,
+                "output": output,
+                "tools": case["tools"],
+                "partial": partial,
+                "prompt": case["generation_prompt"],
+            });
+            let parsed = parse_by(&request.to_string(), |mut parser, output| {
+                parser.push(output);
+                parser.finish().1
+            });
+            parsed.unwrap()["message"].take()
+        };
+        let output = case["output_text"].as_str().unwrap();
+        let mut last = message("", true);
+        // Long outputs are cut at fewer characters.
+        let ends = output.char_indices().map(|(at, c)| at + c.len_utf8());
+        for end in ends.step_by(1 + output.len() / 300) {
+            let longer = message(&output[..end], true);
+            assert!(extends(&longer, &last), "{name}: {:?}: {last}, then {longer}", &output[..end]);
+            last = longer;
+            checked += 1;
+        }
+        let whole = message(output, false);
+        assert!(extends(&whole, &last), "{name}: {output:?}: {last}, then {whole}");
+    }
+    assert!(checked > 10_000);
+}

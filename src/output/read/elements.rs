@@ -5,8 +5,10 @@
 //! object. The tag of an item, or a schema that requires it, makes it an array. Text makes it a
 //! value of the schema's type. A string may contain tags. Only an end tag with the element's own
 //! name closes it, and only if another tag follows. An element without an end tag ends where its
-//! parent ends, or where text is followed by an element that is known to be a sibling. An end tag
-//! that matches no open element ends the arguments.
+//! parent ends, or where text is followed by an element that is known to be a sibling.
+//!
+//! An end tag that matches no open element ends the arguments, except in text: there it is text,
+//! unless it may follow the arguments and another such tag or the end of the text comes next.
 
 use serde_json::Value;
 
@@ -14,6 +16,7 @@ use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
 use super::{ArgumentsReader, ReadStep};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
+use crate::output::format::FormatText;
 
 /// The maximum length of a tag's name.
 const MAX_NAME: usize = 128;
@@ -46,6 +49,8 @@ enum ElementsState {
     Reading,
     /// After what may be the end tag of a text.
     Closing,
+    /// After what may be the end tag of the call, in a text.
+    Ending,
     Finished,
 }
 
@@ -63,6 +68,8 @@ enum ElementTag {
 pub(super) struct ElementsReader {
     prefix: String,
     item: String,
+    /// The tags that may follow the arguments.
+    followers: Vec<String>,
     schema: ArgumentsSchema,
     root: SchemaPointers,
     writer: JsonWriter,
@@ -80,12 +87,19 @@ pub(super) struct ElementsReader {
 }
 
 impl ElementsReader {
-    /// `prefix` precedes every tag. `item` is the element of an array.
-    pub(super) fn new(prefix: &str, item: &str, schema: Option<&Value>) -> ElementsReader {
+    /// `prefix` precedes every tag. `item` is the element of an array. `followers` are the tags that
+    /// may follow the arguments.
+    pub(super) fn new(
+        prefix: &str,
+        item: &str,
+        followers: &[FormatText],
+        schema: Option<&Value>,
+    ) -> ElementsReader {
         let schema = ArgumentsSchema::new(schema);
         ElementsReader {
             prefix: prefix.to_owned(),
             item: item.to_owned(),
+            followers: followers.iter().map(|tag| tag.trim().to_owned()).collect(),
             root: schema.root(),
             schema,
             writer: JsonWriter::default(),
@@ -105,6 +119,13 @@ impl ElementsReader {
         while !self.held.is_empty() {
             if self.state == ElementsState::Closing && !self.confirm(out) {
                 return false;
+            }
+            if self.state == ElementsState::Ending {
+                match self.ends() {
+                    None => return false,
+                    Some(true) => return true,
+                    Some(false) => self.first_as_text(out),
+                }
             }
             if self.elements.is_empty() {
                 let whitespace = self.held.len() - self.held.trim_start().len();
@@ -272,6 +293,18 @@ impl ElementsReader {
             return true;
         }
         let Some(depth) = self.elements.iter().rposition(|element| element.name == name) else {
+            let follows = self.is_follower(&format!("{}</{name}>", self.prefix));
+            if is_text && follows {
+                self.state = ElementsState::Ending;
+                return true;
+            }
+            let may_be_text = is_text
+                || element.content == ElementContent::Unknown
+                    && element.types.is_none_or(|types| types.has(TypeSet::STRING));
+            if may_be_text && !follows {
+                self.put_held(out);
+                return true;
+            }
             return false;
         };
         self.held.clear();
@@ -281,26 +314,55 @@ impl ElementsReader {
         true
     }
 
-    /// Confirms the held end tag: another tag must follow. Returns whether this is decided.
-    fn confirm(&mut self, out: &mut String) -> bool {
+    fn is_follower(&self, tag: &str) -> bool {
+        self.followers.iter().any(|follower| follower == tag)
+    }
+
+    /// Whether the held tag ends the arguments: another tag that may follow them must come next.
+    /// None if this is not decided yet.
+    fn ends(&self) -> Option<bool> {
+        let rest = self.after_held_tag();
+        let after = rest.trim_start();
+        if rest.len() - after.len() > MAX_WHITESPACE {
+            return Some(true);
+        }
+        if self.followers.iter().any(|tag| !tag.is_empty() && after.starts_with(tag.as_str())) {
+            return Some(true);
+        }
+        if self.followers.iter().any(|tag| tag.starts_with(after)) { None } else { Some(false) }
+    }
+
+    /// The held text after its tag.
+    fn after_held_tag(&self) -> &str {
         let name = self.prefix.len();
         let end = self.held[name..].find('>').map_or(self.held.len(), |at| name + at + 1);
-        let rest = self.held[end..].trim_start();
-        let whitespace = self.held.len() - end - rest.len();
+        &self.held[end..]
+    }
+
+    /// The held tag is text. Without the first character of its prefix the rest is text too.
+    fn first_as_text(&mut self, out: &mut String) {
+        self.state = ElementsState::Reading;
+        let c = self.held.remove(0);
+        self.text(c, out);
+    }
+
+    /// Confirms the held end tag: another tag must follow. Returns whether this is decided.
+    fn confirm(&mut self, out: &mut String) -> bool {
+        let after = self.after_held_tag();
+        let (rest, end) = (after.trim_start(), self.held.len() - after.len());
+        let whitespace = after.len() - rest.len();
         if rest.len() < self.prefix.len()
             && self.prefix.starts_with(rest)
             && whitespace <= MAX_WHITESPACE
         {
             return false;
         }
-        self.state = ElementsState::Reading;
         if rest.starts_with(self.prefix.as_str()) || whitespace > MAX_WHITESPACE {
+            self.state = ElementsState::Reading;
             self.held.drain(..end);
             self.close_element(out);
         } else {
-            // The tag is text. Without the first character of its prefix the rest is text too.
-            let c = self.held.remove(0);
-            self.text(c, out);
+            self.first_as_text(out);
         }
         true
     }
@@ -393,9 +455,18 @@ impl ArgumentsReader for ElementsReader {
         if self.state == ElementsState::Finished {
             return true;
         }
-        if self.state == ElementsState::Closing {
-            self.close_element(out);
-            self.held.clear();
+        match self.state {
+            ElementsState::Closing => {
+                self.close_element(out);
+                self.held.clear();
+            }
+            ElementsState::Ending => {
+                while !self.elements.is_empty() {
+                    self.close_element(out);
+                }
+                self.held.clear();
+            }
+            ElementsState::Reading | ElementsState::Finished => {}
         }
         let complete = self.elements.is_empty() && self.held.is_empty();
         // A single character is text. More are the start of a tag.

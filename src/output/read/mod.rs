@@ -38,7 +38,7 @@ pub(super) fn arguments_reader(
             Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema))
         }
         Encoding::Elements { prefix, item } => {
-            Box::new(elements::ElementsReader::new(prefix, item, schema))
+            Box::new(elements::ElementsReader::new(prefix, item, followers, schema))
         }
         Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote)),
         Encoding::Python => Box::new(python::PythonReader::new(schema)),

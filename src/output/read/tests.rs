@@ -449,7 +449,9 @@ fn minimax(text: &str) -> String {
 }
 
 fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
-    move || Box::new(ElementsReader::new("]<]minimax[>[", "item", schema.as_ref()))
+    let followers = ["</invoke>", "</tool_call>", "<invoke name=\"", "<tool_call>"]
+        .map(|tag| format!("]<]minimax[>[{tag}").into());
+    move || Box::new(ElementsReader::new("]<]minimax[>[", "item", &followers, schema.as_ref()))
 }
 
 #[test]
@@ -515,9 +517,37 @@ fn elements_as_templates_and_models_write_them() {
         }
     }
     check(&e, "prose", json!({}), "ended prose", &[]);
+    for (text, want, end) in [
+        // In a text, an end tag of another name is text.
+        ("P<s>aP</b>cP</s>P</invoke>", json!({"s": minimax("aP</b>c")}), "P</invoke>"),
+        ("P<any>P</b>P</any>P</invoke>", json!({"any": minimax("P</b>")}), "P</invoke>"),
+        (
+            "P<o>P<y>aP</b>P</y>P</o>P</invoke>",
+            json!({"o": {"y": minimax("aP</b>")}}),
+            "P</invoke>",
+        ),
+        // So is that of a call, unless the call ends there.
+        ("P<s>aP</invoke>bP</s>P</invoke>", json!({"s": minimax("aP</invoke>b")}), "P</invoke>"),
+        (
+            "P<s>aP</tool_call>P</s>P</invoke>",
+            json!({"s": minimax("aP</tool_call>")}),
+            "P</invoke>",
+        ),
+        ("P<s>aP</invoke>\nP</tool_call>", json!({"s": "a"}), "P</invoke>\nP</tool_call>"),
+        ("P<s>aP</invoke>\nP<invoke name=\"", json!({"s": "a"}), "P</invoke>\nP<invoke name=\""),
+        ("P<n>1P</invoke>P</tool_call>", json!({"n": 1}), "P</invoke>P</tool_call>"),
+        ("P<o>P<y>aP</invoke>P</tool_call>", json!({"o": {"y": "a"}}), "P</invoke>P</tool_call>"),
+        // Elsewhere it ends the arguments.
+        ("P<o>P</b>", json!({"o": {}}), "P</b>"),
+        ("P<l>P</invoke>x", json!({"l": []}), "P</invoke>x"),
+    ] {
+        check(&e, &minimax(text), want, &minimax(&format!("ended {end}")), &[]);
+    }
     check_cut(&e, &minimax("P<s>heP"), "{\"s\": \"heP\"}", false);
     check_cut(&e, &minimax("P<s>he]<]mini"), "{\"s\": \"he\"}", false);
     check_cut(&e, &minimax("P<s>heP</s>"), "{\"s\": \"he\"}", true);
+    check_cut(&e, &minimax("P<s>heP</invoke>\n"), "{\"s\": \"he\"}", true);
+    check_cut(&e, &minimax("P<o>P<y>heP</invoke>"), "{\"o\": {\"y\": \"he\"}}", true);
     check_cut(&e, &minimax("P<o>P<y>heP</y>"), "{\"o\": {\"y\": \"he\"}}", false);
 }
 
@@ -735,7 +765,7 @@ fn is_uniform(value: &Value) -> bool {
 #[test]
 fn random_objects_survive_pairs_python_and_elements() {
     let mut random = Random::new(11);
-    let mut rounds = 0;
+    let (mut rounds, mut with_tags) = (0, 0);
     for _ in 0..400 {
         let want = random_object(&mut random, 3);
         check_round(&pairs, &write_pairs(&want, true), &want);
@@ -745,17 +775,14 @@ fn random_objects_survive_pairs_python_and_elements() {
             .iter()
             .map(|(key, value)| format!("{key}={}", write_python(value)));
         check_round(&python(None), &(members.collect::<Vec<_>>().join(", ") + ")"), &want);
-        // An end tag with another name ends the arguments, even in a string.
-        if is_uniform(&want) && !want.to_string().contains(&minimax("P</")) {
+        if is_uniform(&want) {
             rounds += 1;
-            check_round(
-                &elements(Some(schema_of(&want))),
-                &(write_elements(&want) + &minimax("P</invoke>")),
-                &want,
-            );
+            with_tags += u32::from(want.to_string().contains(&minimax("P</")));
+            let text = write_elements(&want) + &minimax("P</invoke>");
+            check_round(&elements(Some(schema_of(&want))), &text, &want);
         }
     }
-    assert!(rounds > 30, "{rounds}");
+    assert!(rounds > 30 && with_tags > 0, "{rounds} {with_tags}");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::fields::{Fields, JsonPath, expected};
 use crate::error::{Error, Result};
 
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+/// The roles of messages.
+pub(crate) const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// Checks `messages` and returns them.
 pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {

@@ -36,7 +36,7 @@ pub use speculative::Speculative;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
 pub(crate) use fields::{Fields, member};
-pub(crate) use message::check_messages;
+pub(crate) use message::{ROLES, check_messages};
 pub(crate) use prompt_ending::read_ending;
 pub(crate) use tool::{check_tools, read_tool_choice};
 

@@ -80,17 +80,13 @@ impl GenerationRequest<'_> {
     }
 }
 
-/// The byte ranges of a prompt that messages, tools and documents wrote, in order. No special token
-/// is recognized in them. Empty if the request asks for special tokens there.
+/// The byte ranges of a prompt that the request wrote, in order. No special token is recognized in
+/// them. Empty if the request asks for special tokens there.
 pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
     if request.parse_special_in_messages {
         return Vec::new();
     }
-    // The application writes the variables for its template: they may contain special tokens.
-    let sent = prompt.spans.iter().filter(|span| !span.path.starts_with("chat_template_kwargs"));
-    let mut plain = Vec::with_capacity(prompt.spans.len());
-    plain.extend(sent.map(|span| span.start..span.end));
-    plain
+    prompt.spans.iter().map(|span| span.start..span.end).collect()
 }
 
 /// A prompt that fits the context, and what was left out of it.

@@ -1,13 +1,16 @@
-//! JSON to values of the template engine: plain, with the origin of every string, or watched by a
-//! probe.
+//! JSON to values of the template engine: plain, with the origin of every string and key, or
+//! watched by a probe.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::{Map, Number};
 
+use super::polyfill::{Node, NodeMember, NodeMembers, PolyfillMessage};
 use super::span::{PathList, Paths};
+use crate::api::ROLES;
 use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 
 /// The request members that marked bytes of a prompt come from; the `origin` of a mark is an index
@@ -15,50 +18,24 @@ use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     paths: PathList,
-    numbers: HashMap<Arc<str>, u32>,
-    /// Marks of strings that are not exactly their member's text, by path of the string.
-    composed: HashMap<String, Vec<(usize, usize, u32)>>,
+    /// The origins of paths that several strings may have.
+    shared: HashMap<Arc<str>, u32>,
 }
 
 impl Origins {
-    /// The number of a member.
-    pub(crate) fn number(&mut self, path: &Arc<str>) -> u32 {
-        if let Some(known) = self.numbers.get(path) {
+    /// The origin of a member that may already have one.
+    fn of(&mut self, path: &Arc<str>) -> u32 {
+        if let Some(known) = self.shared.get(path) {
             return *known;
         }
-        let number = self.paths.push(path);
-        self.numbers.insert(Arc::clone(path), number);
-        number
-    }
-
-    /// Sets the origins of the parts of the string at `place`; bytes outside the parts have no
-    /// origin.
-    pub(crate) fn compose(&mut self, place: String, parts: Vec<(usize, usize, u32)>) {
-        self.composed.insert(place, parts);
-    }
-
-    /// Reserves space for the paths of more strings.
-    fn reserve(&mut self, strings: usize) {
-        self.paths.reserve(strings);
+        let origin = self.paths.push(path);
+        self.shared.insert(Arc::clone(path), origin);
+        origin
     }
 
     /// The members by number.
     pub(crate) fn into_paths(self) -> Paths {
         self.paths.finish()
-    }
-
-    /// Adds the marks of the string at `place`, which starts at byte `start`.
-    fn mark(&mut self, place: &str, text: &str, start: usize, marks: &mut Vec<Mark>) {
-        let at = |at: usize| u32::try_from(start + at).unwrap_or(u32::MAX);
-        if let Some(parts) = self.composed.get(place) {
-            marks.extend(parts.iter().map(|(from, to, origin)| Mark {
-                start: at(*from),
-                end: at(*to),
-                origin: *origin,
-            }));
-        } else if !text.is_empty() {
-            marks.push(Mark { start: at(0), end: at(text.len()), origin: self.paths.push(place) });
-        }
     }
 }
 
@@ -66,7 +43,7 @@ impl Origins {
 pub(crate) enum ImportMode<'a> {
     /// Nothing.
     Plain,
-    /// The origin of every string.
+    /// The origin of every string and every key.
     Origins(&'a mut Origins),
     /// Every read.
     Reads(&'a Rc<AccessLog>),
@@ -75,7 +52,7 @@ pub(crate) enum ImportMode<'a> {
 /// A value at this path.
 pub(crate) fn value(json: &serde_json::Value, path: &str, mode: &mut ImportMode<'_>) -> Value {
     let mut import = Import::new(path, std::slice::from_ref(json), mode);
-    import.collect(json);
+    import.collect(json, None);
     import.finish_gathering();
     import.value(json)
 }
@@ -83,22 +60,34 @@ pub(crate) fn value(json: &serde_json::Value, path: &str, mode: &mut ImportMode<
 /// A list at this path.
 pub(crate) fn list(items: &[serde_json::Value], path: &str, mode: &mut ImportMode<'_>) -> Value {
     let mut import = Import::new(path, items, mode);
-    import.collect_items(items);
+    import.collect_items(items, None);
     import.finish_gathering();
     import.list(items)
 }
 
-/// The messages. Unless `raw`, reasoning also gets the names that transformers 5.23 gives it: the
-/// first of reasoning_content, thinking and reasoning that is not null becomes reasoning_content,
-/// and thinking if there is no such member. Members that are null stay, since transformers renders
-/// them as None.
+/// The messages. `nodes` are the same messages with their origins, if polyfills changed them.
+///
+/// Unless `raw`, reasoning also gets the names that transformers 5.23 gives it: the first of
+/// reasoning_content, thinking and reasoning that is not null becomes reasoning_content, and
+/// thinking if there is no such member. Members that are null stay, since transformers renders them
+/// as None.
 pub(crate) fn messages(
     messages: &[serde_json::Value],
+    nodes: Option<&[PolyfillMessage]>,
     raw: bool,
     mode: &mut ImportMode<'_>,
 ) -> Value {
     let mut import = Import::new("messages", messages, mode);
-    import.collect_items(messages);
+    if first_number(messages).is_some() {
+        import.collect_number(None);
+    }
+    for (index, message) in messages.iter().enumerate() {
+        let node = nodes.and_then(|nodes| nodes.get(index)).map(|message| &message.members);
+        import.deeper(import.records_origins(), PathStep::Element(index), |import| match message {
+            serde_json::Value::Object(members) => import.collect_members(members, node, true),
+            message => import.collect(message, None),
+        });
+    }
     import.finish_gathering();
     import.items(messages, |import, message| match message {
         serde_json::Value::Object(members) if !raw => {
@@ -120,11 +109,18 @@ struct Import<'w, 'a> {
     /// The current path, kept only if it is used: origins need it while strings are gathered, reads
     /// while values are made.
     path: String,
+    /// The origin of the current path, if it has one.
+    path_origin: Option<u32>,
     gathered: String,
     marks: Vec<Mark>,
     buffer: Text,
     /// Bytes of the buffer that were handed out.
     taken: usize,
+    /// The origins of numbers that were not handed out: one for each number that has a key, and one
+    /// for the numbers of each list.
+    number_origins: VecDeque<u32>,
+    /// The origin of the next numbers.
+    number_origin: Option<u32>,
 }
 
 impl<'w, 'a> Import<'w, 'a> {
@@ -136,10 +132,11 @@ impl<'w, 'a> Import<'w, 'a> {
     ) -> Import<'w, 'a> {
         let mut strings = Strings::default();
         items.iter().for_each(|item| strings.count(item));
-        let mut marks = Vec::new();
+        let (mut marks, mut origin) = (Vec::new(), None);
         if let ImportMode::Origins(origins) = &mut *mode {
             marks.reserve_exact(strings.number);
-            origins.reserve(strings.number);
+            origins.paths.reserve(strings.number + 1);
+            origin = Some(origins.paths.push(path));
         }
         let mut from = String::with_capacity(path.len() + STEPS);
         from.push_str(path);
@@ -147,10 +144,13 @@ impl<'w, 'a> Import<'w, 'a> {
         Import {
             mode,
             path: from,
+            path_origin: origin,
             gathered: String::with_capacity(strings.bytes),
             marks,
             buffer,
             taken: 0,
+            number_origins: VecDeque::new(),
+            number_origin: origin,
         }
     }
 
@@ -162,34 +162,99 @@ impl<'w, 'a> Import<'w, 'a> {
         );
     }
 
-    fn collect(&mut self, json: &serde_json::Value) {
+    /// Gathers the keys and strings of a value. `node` is the same value with its origins, if a
+    /// polyfill made it; otherwise all of it comes from the current path.
+    fn collect(&mut self, json: &serde_json::Value, node: Option<&Node>) {
         match json {
             serde_json::Value::String(text) => {
-                if let ImportMode::Origins(origins) = &mut *self.mode {
-                    origins.mark(&self.path, text, self.gathered.len(), &mut self.marks);
+                match node {
+                    Some(Node::Text(composed)) if text.starts_with(composed.as_str()) => {
+                        for segment in composed.segments() {
+                            self.mark(segment.start..segment.end, Some(&segment.path));
+                        }
+                    }
+                    _ => self.mark(0..text.len(), None),
                 }
                 self.gathered.push_str(text);
             }
-            serde_json::Value::Array(items) => self.collect_items(items),
+            serde_json::Value::Array(items) => self.collect_items(items, node),
             serde_json::Value::Object(members) => {
-                for (name, json) in members {
-                    if known_key(name).is_none() {
-                        self.gathered.push_str(name);
-                    }
-                    self.deeper(self.records_origins(), PathStep::Member(name), |import| {
-                        import.collect(json)
-                    });
-                }
+                self.collect_members(members, node.and_then(Node::as_map), false);
             }
             _ => {}
         }
     }
 
-    fn collect_items(&mut self, items: &[serde_json::Value]) {
+    fn collect_items(&mut self, items: &[serde_json::Value], node: Option<&Node>) {
+        let nodes = if let Some(Node::List(nodes)) = node { nodes.as_slice() } else { &[] };
+        if let Some(first) = first_number(items) {
+            self.collect_number(nodes.get(first));
+        }
         for (index, item) in items.iter().enumerate() {
             self.deeper(self.records_origins(), PathStep::Element(index), |import| {
-                import.collect(item)
+                import.collect(item, nodes.get(index))
             });
+        }
+    }
+
+    /// Gathers the members of an object. A role of a message that is one of OpenAI's is a choice
+    /// between names that the template knows: it has no origin, so that a marker that the template
+    /// makes of it is the special token that it spells.
+    fn collect_members(
+        &mut self,
+        members: &Map<String, serde_json::Value>,
+        nodes: Option<&NodeMembers>,
+        of_message: bool,
+    ) {
+        for (index, (name, json)) in members.iter().enumerate() {
+            let node = nodes.and_then(|nodes| nodes.member(index, name));
+            match node {
+                None => self.mark(0..name.len(), None),
+                Some(NodeMember { path: Some(path), .. }) => self.mark(0..name.len(), Some(path)),
+                Some(_) => {}
+            }
+            self.gathered.push_str(name);
+            let node = node.map(|member| &member.node);
+            self.deeper(self.records_origins(), PathStep::Member(name), |import| match json {
+                serde_json::Value::String(role)
+                    if of_message && name == "role" && ROLES.contains(&role.as_str()) =>
+                {
+                    import.gathered.push_str(role);
+                }
+                serde_json::Value::Number(_) => import.collect_number(node),
+                json => import.collect(json, node),
+            });
+        }
+    }
+
+    /// Records the origin of the number at the current path, or of the numbers of the list there.
+    fn collect_number(&mut self, node: Option<&Node>) {
+        if let ImportMode::Origins(origins) = &mut *self.mode {
+            let origin = match node {
+                Some(Node::Number(_, path)) => origins.of(path),
+                _ => *self.path_origin.get_or_insert_with(|| origins.paths.push(&self.path)),
+            };
+            self.number_origins.push_back(origin);
+        }
+    }
+
+    /// Marks a range of the text that is gathered next as coming from the member at `path`, or from
+    /// the current path.
+    fn mark(&mut self, range: Range<usize>, path: Option<&Arc<str>>) {
+        let ImportMode::Origins(origins) = &mut *self.mode else { return };
+        if range.is_empty() {
+            return;
+        }
+        let origin = match path {
+            Some(path) => origins.of(path),
+            // The keys of an object have the path of the object.
+            None => *self.path_origin.get_or_insert_with(|| origins.paths.push(&self.path)),
+        };
+        let at = |at: usize| u32::try_from(self.gathered.len() + at).unwrap_or(u32::MAX);
+        let (start, end) = (at(range.start), at(range.end));
+        match self.marks.last_mut() {
+            Some(last) if last.end == start && last.origin == origin => last.end = end,
+            _ => self.marks.push(Mark { start, end, origin }),
         }
     }
 
@@ -209,7 +274,7 @@ impl<'w, 'a> Import<'w, 'a> {
         match json {
             serde_json::Value::Null => Value::None,
             serde_json::Value::Bool(flag) => Value::Bool(*flag),
-            serde_json::Value::Number(number) => self::number(number),
+            serde_json::Value::Number(number) => self::number(number, self.number_origin),
             serde_json::Value::String(text) => Value::Text(self.take(text)),
             serde_json::Value::Array(items) => self.list(items),
             serde_json::Value::Object(members) => {
@@ -229,7 +294,9 @@ impl<'w, 'a> Import<'w, 'a> {
         read: impl Fn(&mut Self, &serde_json::Value) -> Value,
     ) -> Value {
         let mut values = Vec::with_capacity(items.len());
+        let of_list = first_number(items).and_then(|_| self.number_origins.pop_front());
         for (index, item) in items.iter().enumerate() {
+            self.number_origin = of_list;
             values.push(self.deeper(self.records_reads(), PathStep::Element(index), |import| {
                 read(import, item)
             }));
@@ -240,7 +307,10 @@ impl<'w, 'a> Import<'w, 'a> {
     fn entries(&mut self, members: &Map<String, serde_json::Value>) -> Vec<(Value, Value)> {
         let mut entries = Vec::with_capacity(members.len());
         for (name, json) in members {
-            let key = known_key(name).unwrap_or_else(|| self.take(name));
+            let key = self.take(name);
+            if json.is_number() {
+                self.number_origin = self.number_origins.pop_front();
+            }
             let value = self
                 .deeper(self.records_reads(), PathStep::Member(name), |import| import.value(json));
             entries.push((Value::Text(key), value));
@@ -274,6 +344,7 @@ impl<'w, 'a> Import<'w, 'a> {
             return run(self);
         }
         let before = self.path.len();
+        let path_origin = self.path_origin.take();
         match step {
             PathStep::Element(index) => push_index(&mut self.path, index),
             PathStep::Member(name) => {
@@ -283,8 +354,14 @@ impl<'w, 'a> Import<'w, 'a> {
         }
         let result = run(self);
         self.path.truncate(before);
+        self.path_origin = path_origin;
         result
     }
+}
+
+/// The index of the first number in a list.
+fn first_number(items: &[serde_json::Value]) -> Option<usize> {
+    items.iter().position(serde_json::Value::is_number)
 }
 
 /// Appends `[index]` without the cost of formatting, since every message has an index.
@@ -305,7 +382,7 @@ fn push_index(path: &mut String, index: usize) {
     path.push(']');
 }
 
-/// The number of strings and their total length.
+/// The number of keys and strings, and their total length.
 #[derive(Default)]
 struct Strings {
     number: usize,
@@ -321,7 +398,7 @@ impl Strings {
             }
             serde_json::Value::Array(items) => items.iter().for_each(|item| self.count(item)),
             serde_json::Value::Object(members) => members.iter().for_each(|(name, json)| {
-                // Known keys are not gathered; the space reserved for them is small.
+                self.number += 1;
                 self.bytes += name.len();
                 self.count(json);
             }),
@@ -336,31 +413,17 @@ enum PathStep<'n> {
     Member(&'n str),
 }
 
-thread_local! {
-    /// The most frequent keys, made once per thread.
-    static KEYS: [(&'static str, Text); 12] = [
-        "role", "content", "tool_calls", "tool_call_id", "type", "function", "name", "arguments", "description", "parameters",
-        "properties", "id",
-    ]
-    .map(|name| (name, Text::uncharged(name, Vec::new())));
-}
-
-fn known_key(name: &str) -> Option<Text> {
-    // The keys are gone while the thread ends.
-    let find = |keys: &[(&str, Text); 12]| {
-        keys.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
-    };
-    KEYS.try_with(find).ok().flatten()
-}
-
-fn number(number: &Number) -> Value {
+fn number(number: &Number, origin: Option<u32>) -> Value {
     if let Some(small) = number.as_i64() {
-        return Value::Int(small);
+        return Value::Int(small, origin);
     }
     let text = number.to_string();
     match text.parse() {
-        Ok(integer) => Value::caller_integer(integer),
-        Err(_) => Value::Float(number.as_f64().or_else(|| text.parse().ok()).unwrap_or(f64::NAN)),
+        Ok(integer) => Value::caller_integer(integer, origin),
+        Err(_) => {
+            let float = number.as_f64().or_else(|| text.parse().ok()).unwrap_or(f64::NAN);
+            Value::Float(float, origin)
+        }
     }
 }
 

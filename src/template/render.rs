@@ -47,7 +47,7 @@ impl Default for Variables {
 pub struct RenderInput<'a> {
     /// OpenAI-style messages.
     pub messages: &'a [serde_json::Value],
-    /// The origins of the messages' strings, if polyfills changed them.
+    /// The origins of the messages, if polyfills changed them.
     pub polyfilled: Option<&'a Polyfilled<'a>>,
     /// Declared tools. None differs from an empty list, which some templates print.
     pub tools: Option<&'a [serde_json::Value]>,
@@ -127,11 +127,6 @@ impl Templates {
         let mut origins = Origins::default();
         let mut mode =
             if input.spans { ImportMode::Origins(&mut origins) } else { ImportMode::Plain };
-        if let (Some(polyfilled), ImportMode::Origins(origins)) = (input.polyfilled, &mut mode)
-            && !polyfilled.is_untouched()
-        {
-            record_origins(polyfilled, origins);
-        }
         let continued = match input.continue_final_message {
             Some(member) => {
                 Some(continue_final_message::tag(input.messages, member, &chosen.source)?)
@@ -181,8 +176,9 @@ impl Templates {
         let token = |text: &str, used: bool| {
             Value::Text(Text::uncharged(if used { text } else { "" }, Vec::new()))
         };
+        let nodes = input.polyfilled.and_then(Polyfilled::nodes);
         let mut variables = vec![
-            ("messages".into(), import::messages(messages, input.raw, mode)),
+            ("messages".into(), import::messages(messages, nodes, input.raw, mode)),
             ("tools".into(), tools),
             ("documents".into(), documents),
             ("add_generation_prompt".into(), Value::Bool(input.add_generation_prompt)),
@@ -209,24 +205,4 @@ impl Templates {
         }
         Ok(variables)
     }
-}
-
-/// Records the request members that the strings of polyfilled messages came from.
-fn record_origins(polyfilled: &Polyfilled<'_>, origins: &mut Origins) {
-    polyfilled.visit_strings(&mut |message, pointer, _, segments| {
-        let mut path = format!("messages[{message}]");
-        for step in pointer.split('/').skip(1) {
-            if step.bytes().all(|byte| byte.is_ascii_digit()) && !step.is_empty() {
-                path.push_str(&format!("[{step}]"));
-            } else {
-                path.push('.');
-                path.push_str(&step.replace("~1", "/").replace("~0", "~"));
-            }
-        }
-        let parts = segments
-            .iter()
-            .map(|segment| (segment.start, segment.end, origins.number(&segment.path)))
-            .collect();
-        origins.compose(path, parts);
-    });
 }

@@ -129,8 +129,9 @@ fn renumbered(text: &str, dropped: &Range<usize>) -> String {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
         let index = part[..digits].parse::<usize>().ok();
         output.push_str(MESSAGE);
-        match index.filter(|index| *index >= dropped.start) {
-            Some(index) => output.extend([&(index + dropped.len()).to_string(), &part[digits..]]),
+        let index = index.filter(|index| *index >= dropped.start);
+        match index.and_then(|index| index.checked_add(dropped.len())) {
+            Some(index) => output.extend([&index.to_string(), &part[digits..]]),
             None => output.push_str(part),
         }
     }

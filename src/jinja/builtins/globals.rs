@@ -55,7 +55,7 @@ fn strftime_now(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     // A directive of two characters writes about twenty at most.
     vm.budget.can_allocate(format.len().saturating_mul(16))?;
     let text = vm.strftime_now(format)?;
-    Value::text(&vm.budget, text)
+    Ok(Value::Text(Text::with_origin(&vm.budget, &text, format.first_origin())?))
 }
 
 fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {

@@ -28,10 +28,10 @@ static TESTS: [(&str, Test); 39] = [
         args.expect_none("false").map(|()| matches!(value, Value::Bool(false)))
     }),
     ("integer", |_, value, args| {
-        args.expect_none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_)))
+        args.expect_none("integer").map(|()| matches!(value, Value::Int(..) | Value::Big(_)))
     }),
     ("float", |_, value, args| {
-        args.expect_none("float").map(|()| matches!(value, Value::Float(_)))
+        args.expect_none("float").map(|()| matches!(value, Value::Float(..)))
     }),
     ("number", |_, value, args| args.expect_none("number").map(|()| number::is_number(value))),
     ("string", |_, value, args| {
@@ -57,12 +57,12 @@ static TESTS: [(&str, Test); 39] = [
         Ok(is_case(&text, char::is_uppercase))
     }),
     ("even", |vm, value, args| {
-        args.expect_none("even").and_then(|()| is_multiple(vm, value, &Value::Int(2)))
+        args.expect_none("even").and_then(|()| is_multiple(vm, value, &Value::int(2)))
     }),
     ("odd", |vm, value, args| {
         args.expect_none("odd")?;
-        let rest = remainder(vm, value, &Value::Int(2))?;
-        compare::equal(&vm.budget, &rest, &Value::Int(1))
+        let rest = remainder(vm, value, &Value::int(2))?;
+        compare::equal(&vm.budget, &rest, &Value::int(1))
     }),
     ("divisibleby", |vm, value, args| {
         let [number] = args.bind("test_divisibleby", ["num"], 1)?;
@@ -174,7 +174,7 @@ fn remainder(vm: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result
 
 fn is_multiple(vm: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {
     let rest = remainder(vm, value, divisor)?;
-    compare::equal(&vm.budget, &rest, &Value::Int(0))
+    compare::equal(&vm.budget, &rest, &Value::int(0))
 }
 
 /// `is`: identity. Small values are identical if they are equal.
@@ -189,8 +189,8 @@ fn is_same(vm: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<boo
             a.is_safe() == b.is_safe()
                 && (a.is_same(b) || !a.is_safe() && a.len() <= 1 && a.as_str() == b.as_str())
         }
-        (Value::Bool(_), Value::Int(_)) | (Value::Int(_), Value::Bool(_)) => false,
-        (Value::Float(_), Value::Int(_)) | (Value::Int(_), Value::Float(_)) => false,
+        (Value::Bool(_), Value::Int(..)) | (Value::Int(..), Value::Bool(_)) => false,
+        (Value::Float(..), Value::Int(..)) | (Value::Int(..), Value::Float(..)) => false,
         _ => {
             let same_type = value.type_name() == other.type_name();
             same_type && compare::equal(&vm.budget, value, other)?

@@ -7,7 +7,7 @@ use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::jinja::quote::QuotedPart;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
-use crate::jinja::value::print::push_part;
+use crate::jinja::value::print::{self, push_part};
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Value, compare, number};
@@ -77,9 +77,9 @@ fn write(
     match value {
         Value::None => out.push("null"),
         Value::Bool(flag) => out.push(if *flag { "true" } else { "false" }),
-        Value::Int(number) => out.push(&number.to_string()),
-        Value::Big(number) => out.push(&number::digits(number)?),
-        Value::Float(number) => out.push(&float(*number)),
+        Value::Int(number, origin) => out.push_from(&number.to_string(), *origin),
+        Value::Big(number) => out.push_from(&number::digits(number)?, value.number_origin()),
+        Value::Float(number, origin) => out.push_from(&float(*number), *origin),
         Value::Text(text) => string(out, text, layout.ensure_ascii),
         Value::List(list) | Value::Tuple(list) => {
             let items = list.items();
@@ -161,9 +161,8 @@ fn key_text(budget: &Rc<Budget>, key: &Value) -> Result<Text> {
         Value::Text(text) => Ok(text.clone()),
         Value::None => Text::plain(budget, "null"),
         Value::Bool(flag) => Text::plain(budget, if *flag { "true" } else { "false" }),
-        Value::Int(number) => Text::plain(budget, number.to_string()),
-        Value::Big(number) => Text::plain(budget, number::digits(number)?),
-        Value::Float(number) => Text::plain(budget, float(*number)),
+        Value::Int(..) | Value::Big(_) => print::text(budget, key),
+        Value::Float(number, origin) => Text::with_origin(budget, &float(*number), *origin),
         other => type_error(format!(
             "keys must be str, int, float, bool or None, not {}",
             other.type_name()

@@ -40,7 +40,7 @@ fn equal_at(budget: &Rc<Budget>, left: &Value, right: &Value, depth: usize) -> R
         }
         (Value::None, Value::None) | (Value::Undefined(_), Value::Undefined(_)) => true,
         (Value::Bool(a), Value::Bool(b)) => a == b,
-        (Value::Int(a), Value::Int(b)) => a == b,
+        (Value::Int(a, _), Value::Int(b, _)) => a == b,
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => {
             if Rc::ptr_eq(a, b) {
                 return Ok(true);
@@ -110,9 +110,9 @@ fn numeric_order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
         return Some(Some(a.cmp(&b)));
     }
     match (left, right) {
-        (Value::Float(a), Value::Float(b)) => return Some(a.partial_cmp(b)),
-        (Value::Float(a), b) => return float_to_int(*a, b),
-        (a, Value::Float(b)) => return Some(float_to_int(*b, a)?.map(Ordering::reverse)),
+        (Value::Float(a, _), Value::Float(b, _)) => return Some(a.partial_cmp(b)),
+        (Value::Float(a, _), b) => return float_to_int(*a, b),
+        (a, Value::Float(b, _)) => return Some(float_to_int(*b, a)?.map(Ordering::reverse)),
         _ => {}
     }
     Some(Some(number::big(left)?.cmp(&number::big(right)?)))
@@ -211,7 +211,7 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
         }
         Value::Dict(dict) => Ok(dict.get(budget, needle)?.is_some()),
         Value::Range(range) => Ok(match needle {
-            Value::Float(number) => {
+            Value::Float(number, _) => {
                 number.fract() == 0.0
                     && number.to_i64().is_some_and(|number| range.contains(number))
             }
@@ -306,10 +306,10 @@ fn hash_at(budget: Option<&Rc<Budget>>, value: &Value, depth: usize) -> Result<u
         Value::Text(text) => hash_str(text),
         Value::None => 1,
         Value::Undefined(_) => 2,
-        Value::Bool(_) | Value::Int(_) => hasher().hash_one(value.as_int()),
+        Value::Bool(_) | Value::Int(..) => hasher().hash_one(value.as_int()),
         Value::Big(number) => hasher().hash_one(&***number),
         // A whole float hashes like the integer.
-        Value::Float(number) => match number::whole_part(*number) {
+        Value::Float(number, _) => match number::whole_part(*number) {
             Ok(whole) if number.fract() == 0.0 => match whole.to_i64() {
                 Some(small) => hasher().hash_one(Some(small)),
                 None => hasher().hash_one(whole),

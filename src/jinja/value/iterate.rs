@@ -40,7 +40,7 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
         Value::Undefined(_) => Vec::new(),
         Value::Range(range) => {
             ask(range.len())?;
-            (0..range.len()).map(|index| Value::Int(range.get(index))).collect()
+            (0..range.len()).map(|index| Value::int(range.get(index))).collect()
         }
         Value::Object(object) => match &**object {
             Object::View { items, .. } => {

@@ -39,10 +39,12 @@ pub(crate) enum Value {
     Undefined(Rc<Undefined>),
     None,
     Bool(bool),
-    Int(i64),
+    /// An integer, and the origin of one that comes from the caller's data.
+    Int(i64, Option<u32>),
     /// An integer outside 64 bits.
     Big(Rc<Big>),
-    Float(f64),
+    /// A float, and the origin of one that comes from the caller's data.
+    Float(f64, Option<u32>),
     Text(Text),
     List(Rc<ValueList>),
     Tuple(Rc<ValueList>),
@@ -73,6 +75,7 @@ pub(crate) enum Undefined {
 #[derive(Debug)]
 pub(crate) struct Big {
     number: BigInt,
+    origin: Option<u32>,
     _charge: Charge,
 }
 
@@ -151,21 +154,58 @@ impl Value {
     }
 
     /// Creates an integer of the caller's data.
-    pub(crate) fn caller_integer(number: BigInt) -> Value {
+    pub(crate) fn caller_integer(number: BigInt, origin: Option<u32>) -> Value {
         match i64::try_from(&number) {
-            Ok(small) => Value::Int(small),
-            Err(_) => Value::Big(Rc::new(Big { number, _charge: Charge::none() })),
+            Ok(small) => Value::Int(small, origin),
+            Err(_) => Value::Big(Rc::new(Big { number, origin, _charge: Charge::none() })),
+        }
+    }
+
+    /// Creates a small integer of the template.
+    pub(crate) fn int(number: i64) -> Value {
+        Value::Int(number, None)
+    }
+
+    /// Creates a float of the template.
+    pub(crate) fn float(number: f64) -> Value {
+        Value::Float(number, None)
+    }
+
+    /// The origin of a number.
+    pub(crate) fn number_origin(&self) -> Option<u32> {
+        match self {
+            Value::Int(_, origin) | Value::Float(_, origin) => *origin,
+            Value::Big(number) => number.origin,
+            _ => None,
+        }
+    }
+
+    /// The same value; a number gets this origin.
+    pub(crate) fn with_number_origin(self, origin: Option<u32>) -> Value {
+        match self {
+            Value::Int(number, _) => Value::Int(number, origin),
+            Value::Float(number, _) => Value::Float(number, origin),
+            Value::Big(big) => match Rc::try_unwrap(big) {
+                Ok(big) => Value::Big(Rc::new(Big { origin, ..big })),
+                Err(shared) => Value::Big(Rc::new(Big {
+                    number: shared.number.clone(),
+                    origin,
+                    _charge: Charge::none(),
+                })),
+            },
+            other => other,
         }
     }
 
     /// Creates an integer of the template.
     pub(crate) fn charged_integer(budget: &Rc<Budget>, number: BigInt) -> Value {
         match i64::try_from(&number) {
-            Ok(small) => Value::Int(small),
+            Ok(small) => Value::int(small),
             Err(_) => {
                 let bytes = usize::try_from(number.bits() / 8).unwrap_or(usize::MAX);
                 Value::Big(Rc::new(Big {
                     number,
+                    origin: None,
                     _charge: budget.charge_unchecked(bytes.saturating_add(OVERHEAD)),
                 }))
             }
@@ -173,7 +213,7 @@ impl Value {
     }
 
     pub(crate) fn count(count: usize) -> Value {
-        Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
+        Value::int(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
     pub(crate) fn as_text(&self) -> Option<&Text> {
@@ -203,7 +243,7 @@ impl Value {
     /// The value of an int or bool that fits 64 bits.
     pub(crate) fn as_int(&self) -> Option<i64> {
         match self {
-            Value::Int(number) => Some(*number),
+            Value::Int(number, _) => Some(*number),
             Value::Bool(flag) => Some(i64::from(*flag)),
             _ => None,
         }
@@ -214,9 +254,9 @@ impl Value {
         match self {
             Value::Undefined(_) | Value::None => false,
             Value::Bool(flag) => *flag,
-            Value::Int(number) => *number != 0,
+            Value::Int(number, _) => *number != 0,
             Value::Big(_) | Value::Namespace(_) => true,
-            Value::Float(number) => *number != 0.0,
+            Value::Float(number, _) => *number != 0.0,
             Value::Text(text) => !text.is_empty(),
             Value::List(list) | Value::Tuple(list) => list.len() != 0,
             Value::Dict(dict) => dict.len() != 0,
@@ -231,8 +271,8 @@ impl Value {
             Value::Undefined(_) => "Undefined",
             Value::None => "NoneType",
             Value::Bool(_) => "bool",
-            Value::Int(_) | Value::Big(_) => "int",
-            Value::Float(_) => "float",
+            Value::Int(..) | Value::Big(_) => "int",
+            Value::Float(..) => "float",
             Value::Text(text) => {
                 if text.is_safe() {
                     "Markup"
@@ -254,8 +294,8 @@ impl Value {
         match self {
             Value::None => "None",
             Value::Bool(_) => "bool object",
-            Value::Int(_) | Value::Big(_) => "int object",
-            Value::Float(_) => "float object",
+            Value::Int(..) | Value::Big(_) => "int object",
+            Value::Float(..) => "float object",
             Value::Text(text) if text.is_safe() => "markupsafe.Markup object",
             Value::Text(_) => "str object",
             Value::List(_) => "list object",
@@ -387,14 +427,14 @@ impl Namespace {
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Int(number) => write!(f, "{number}"),
+            Value::Int(number, _) => write!(f, "{number}"),
             Value::Text(text) => {
                 f.write_str(&quoted_string(&text.chars().take(60).collect::<String>()))
             }
             Value::None => f.write_str("None"),
             Value::Bool(true) => f.write_str("True"),
             Value::Bool(false) => f.write_str("False"),
-            Value::Float(number) => f.write_str(&self::number::float(*number)),
+            Value::Float(number, _) => f.write_str(&self::number::float(*number)),
             other => write!(f, "<{}>", other.type_name()),
         }
     }

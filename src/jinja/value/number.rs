@@ -125,7 +125,7 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
 /// An int or bool as a big integer.
 pub(crate) fn big(value: &Value) -> Option<BigInt> {
     match value {
-        Value::Int(number) => Some(BigInt::from(*number)),
+        Value::Int(number, _) => Some(BigInt::from(*number)),
         Value::Bool(flag) => Some(BigInt::from(*flag)),
         Value::Big(number) => Some((***number).clone()),
         _ => None,
@@ -134,15 +134,15 @@ pub(crate) fn big(value: &Value) -> Option<BigInt> {
 
 /// Whether a value is an int, bool or float.
 pub(crate) fn is_number(value: &Value) -> bool {
-    matches!(value, Value::Int(_) | Value::Bool(_) | Value::Big(_) | Value::Float(_))
+    matches!(value, Value::Int(..) | Value::Bool(_) | Value::Big(_) | Value::Float(..))
 }
 
 /// `float(value)` of a number, otherwise None.
 pub(crate) fn as_float(value: &Value) -> Result<Option<f64>> {
     Ok(Some(match value {
-        Value::Float(number) => *number,
+        Value::Float(number, _) => *number,
         #[expect(clippy::cast_precision_loss, reason = "as Python's float()")]
-        Value::Int(number) => *number as f64,
+        Value::Int(number, _) => *number as f64,
         Value::Bool(flag) => f64::from(u8::from(*flag)),
         Value::Big(number) => quotient(number, &BigInt::one())
             .ok_or_else(|| TemplateError::value("int too large to convert to float"))?,
@@ -182,8 +182,21 @@ pub(crate) fn quotient(a: &BigInt, b: &BigInt) -> Option<f64> {
     number.is_finite().then_some(if a.is_negative() == b.is_negative() { number } else { -number })
 }
 
-/// The result for two numbers. None if an operand is not a number.
+/// The result for two numbers, with the origin of one of them. None if an operand is not a number.
 pub(crate) fn arithmetic(
+    budget: &Rc<Budget>,
+    op: Arithmetic,
+    left: &Value,
+    right: &Value,
+) -> Option<Result<Value>> {
+    let result = plain_arithmetic(budget, op, left, right)?;
+    match left.number_origin().or_else(|| right.number_origin()) {
+        None => Some(result),
+        origin => Some(result.map(|number| number.with_number_origin(origin))),
+    }
+}
+
+fn plain_arithmetic(
     budget: &Rc<Budget>,
     op: Arithmetic,
     left: &Value,
@@ -212,11 +225,11 @@ pub(crate) fn arithmetic(
 /// 64-bit arithmetic. None if the result does not fit.
 fn small(op: Arithmetic, a: i64, b: i64) -> Option<Value> {
     match op {
-        Arithmetic::Add => a.checked_add(b).map(Value::Int),
-        Arithmetic::Sub => a.checked_sub(b).map(Value::Int),
-        Arithmetic::Mul => a.checked_mul(b).map(Value::Int),
-        Arithmetic::FloorDiv if b != 0 && b != -1 => Some(Value::Int(Integer::div_floor(&a, &b))),
-        Arithmetic::Mod if b != 0 && b != -1 => Some(Value::Int(Integer::mod_floor(&a, &b))),
+        Arithmetic::Add => a.checked_add(b).map(Value::int),
+        Arithmetic::Sub => a.checked_sub(b).map(Value::int),
+        Arithmetic::Mul => a.checked_mul(b).map(Value::int),
+        Arithmetic::FloorDiv if b != 0 && b != -1 => Some(Value::int(Integer::div_floor(&a, &b))),
+        Arithmetic::Mod if b != 0 && b != -1 => Some(Value::int(Integer::mod_floor(&a, &b))),
         _ => None,
     }
 }
@@ -238,7 +251,7 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
             let quotient = quotient(a, b).ok_or_else(|| {
                 TemplateError::value("integer division result too large for a float")
             })?;
-            return Ok(Value::Float(quotient));
+            return Ok(Value::float(quotient));
         }
         Arithmetic::FloorDiv | Arithmetic::Mod if b.is_zero() => {
             return type_error("integer division or modulo by zero");
@@ -292,7 +305,7 @@ fn floats(op: Arithmetic, a: f64, b: f64) -> Result<Value> {
             power
         }
     };
-    Ok(Value::Float(number))
+    Ok(Value::float(number))
 }
 
 /// Python's `divmod` of floats. The remainder has the sign of the divisor.

@@ -27,7 +27,7 @@ pub(crate) fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value) -
     match value {
         Value::Text(text) => out.push_text(text),
         Value::Undefined(_) => Ok(()),
-        Value::Int(number) => out.push(&number.to_string()),
+        Value::Int(number, origin) => out.push_from(&number.to_string(), *origin),
         _ => repr(out, budget, value, 0),
     }
 }
@@ -47,9 +47,9 @@ pub(crate) fn repr(
         Value::Undefined(_) => out.push("Undefined"),
         Value::None => out.push("None"),
         Value::Bool(flag) => out.push(if *flag { "True" } else { "False" }),
-        Value::Int(number) => out.push(&number.to_string()),
-        Value::Big(number) => out.push(&number::digits(number)?),
-        Value::Float(number) => out.push(&number::float(*number)),
+        Value::Int(number, origin) => out.push_from(&number.to_string(), *origin),
+        Value::Big(number) => out.push_from(&number::digits(number)?, value.number_origin()),
+        Value::Float(number, origin) => out.push_from(&number::float(*number), *origin),
         Value::Text(text) if text.is_safe() => {
             out.push("Markup(")?;
             quoted(out, text)?;

@@ -81,6 +81,17 @@ impl Text {
         Ok(Text::whole(text, Vec::new(), charge))
     }
 
+    /// A text with one origin, or with none.
+    pub(crate) fn with_origin(
+        budget: &Rc<Budget>,
+        text: &str,
+        origin: Option<u32>,
+    ) -> Result<Text> {
+        let mut out = TextBuilder::new(budget);
+        out.push_from(text, origin)?;
+        out.finish()
+    }
+
     /// A repeated character.
     pub(crate) fn fill(budget: &Rc<Budget>, c: char, times: usize) -> Result<Text> {
         let mut out = TextBuilder::new(budget);
@@ -174,9 +185,17 @@ impl Text {
         (mark.start <= at).then_some(mark.origin)
     }
 
+    /// The origin of the first byte that has one.
+    pub(crate) fn first_origin(&self) -> Option<u32> {
+        if self.buffer.marks.is_empty() {
+            return None;
+        }
+        self.marks().next().map(|mark| mark.origin)
+    }
+
     /// Whether any byte has an origin.
     pub(crate) fn is_marked(&self) -> bool {
-        !self.buffer.marks.is_empty() && self.marks().next().is_some()
+        self.first_origin().is_some()
     }
 
     /// Replaces each character by a text. The replacement keeps the origin of the character.
@@ -296,9 +315,20 @@ impl TextBuilder {
 
     /// Appends a character repeatedly.
     pub(crate) fn push_fill(&mut self, c: char, times: usize) -> Result<()> {
+        self.push_fill_from(c, times, None)
+    }
+
+    /// Appends a character with an origin repeatedly.
+    pub(crate) fn push_fill_from(
+        &mut self,
+        c: char,
+        times: usize,
+        origin: Option<u32>,
+    ) -> Result<()> {
+        let start = self.text.len();
         self.grow(c.len_utf8().saturating_mul(times))?;
         self.text.extend(std::iter::repeat_n(c, times));
-        Ok(())
+        origin.map_or(Ok(()), |origin| self.mark(start, self.text.len(), origin))
     }
 
     /// Appends a text repeatedly.

@@ -66,11 +66,11 @@ pub(crate) fn own_attribute(
             "list" => list.get(1),
             _ => None,
         },
-        Value::Int(_) | Value::Big(_) | Value::Bool(_) | Value::Float(_) => number(of, name),
+        Value::Int(..) | Value::Big(_) | Value::Bool(_) | Value::Float(..) => number(of, name),
         Value::Range(range) => match name.as_str() {
-            "start" => Some(Value::Int(range.start)),
-            "stop" => Some(Value::Int(range.stop)),
-            "step" => Some(Value::Int(range.step)),
+            "start" => Some(Value::int(range.start)),
+            "stop" => Some(Value::int(range.stop)),
+            "step" => Some(Value::int(range.step)),
             _ => None,
         },
         Value::Object(object) => match &**object {
@@ -111,15 +111,15 @@ pub(crate) fn own_attribute(
 
 fn number(of: &Value, name: &Text) -> Option<Value> {
     let whole = match of {
-        Value::Bool(flag) => Value::Int(i64::from(*flag)),
+        Value::Bool(flag) => Value::int(i64::from(*flag)),
         other => other.clone(),
     };
     match (name.as_str(), of) {
         ("real", _) => Some(whole),
-        ("imag", Value::Float(_)) => Some(Value::Float(0.0)),
-        ("imag", _) => Some(Value::Int(0)),
-        ("numerator", Value::Int(_) | Value::Big(_) | Value::Bool(_)) => Some(whole),
-        ("denominator", Value::Int(_) | Value::Big(_) | Value::Bool(_)) => Some(Value::Int(1)),
+        ("imag", Value::Float(..)) => Some(Value::float(0.0)),
+        ("imag", _) => Some(Value::int(0)),
+        ("numerator", Value::Int(..) | Value::Big(_) | Value::Bool(_)) => Some(whole),
+        ("denominator", Value::Int(..) | Value::Big(_) | Value::Bool(_)) => Some(Value::int(1)),
         _ => None,
     }
 }

@@ -29,8 +29,8 @@ impl<'t> Interpreter<'t> {
         match &expr.kind {
             ExprKind::None => Ok(Value::None),
             ExprKind::Bool(flag) => Ok(Value::Bool(*flag)),
-            ExprKind::Int(number) => Ok(Value::Int(*number)),
-            ExprKind::Float(number) => Ok(Value::Float(*number)),
+            ExprKind::Int(number) => Ok(Value::int(*number)),
+            ExprKind::Float(number) => Ok(Value::float(*number)),
             ExprKind::Big(number) => Ok(Value::charged_integer(&self.budget, number.clone())),
             ExprKind::Str(name) => Ok(Value::Text(self.text(*name))),
             ExprKind::Name(name) => Ok(self.variable(*name)),

@@ -347,7 +347,7 @@ impl<'t> Interpreter<'t> {
             Target::Tuple(targets) => {
                 let items = match &value {
                     Value::Undefined(_) => Vec::new(),
-                    Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+                    Value::None | Value::Bool(_) | Value::Int(..) | Value::Float(..) => {
                         return type_error(format!(
                             "cannot unpack non-iterable {} object",
                             value.type_name()

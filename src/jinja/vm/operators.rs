@@ -165,9 +165,12 @@ fn repeat(budget: &Rc<Budget>, value: &Value, times: i64) -> Result<Value> {
 /// `-value`
 pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
     match value.defined()? {
-        Value::Float(number) => Ok(Value::Float(-number)),
+        Value::Float(number, origin) => Ok(Value::Float(-number, *origin)),
         other => match number::big(other) {
-            Some(number) => Ok(Value::charged_integer(budget, -number)),
+            Some(number) => {
+                Ok(Value::charged_integer(budget, -number)
+                    .with_number_origin(value.number_origin()))
+            }
             None => type_error(format!("bad operand type for unary -: '{}'", other.type_name())),
         },
     }
@@ -176,9 +179,11 @@ pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
 /// `+value`
 pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
     match value.defined()? {
-        Value::Float(number) => Ok(Value::Float(*number)),
+        Value::Float(..) => Ok(value.clone()),
         other => match number::big(other) {
-            Some(number) => Ok(Value::charged_integer(budget, number)),
+            Some(number) => {
+                Ok(Value::charged_integer(budget, number).with_number_origin(value.number_origin()))
+            }
             None => type_error(format!("bad operand type for unary +: '{}'", other.type_name())),
         },
     }
@@ -208,7 +213,7 @@ fn element_at(of: &Value, index: i64) -> Option<Value> {
             let length = text[start..].chars().next()?.len_utf8();
             Some(Value::Text(text.slice(start..start + length)))
         }
-        Value::Range(range) => Some(Value::Int(range.get(position(index, range.len())?))),
+        Value::Range(range) => Some(Value::int(range.get(position(index, range.len())?))),
         _ => None,
     }
 }
@@ -230,7 +235,11 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
             // Jinja2 looks for the attribute `slice` and does not find it.
             let slice = Value::text(budget, "slice")?;
             return match other {
-                Value::None | Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) => {
+                Value::None
+                | Value::Bool(_)
+                | Value::Int(..)
+                | Value::Big(_)
+                | Value::Float(..) => {
                     type_error(format!("'{}' object is not subscriptable", other.type_name()))
                 }
                 _ => Ok(Value::undefined(crate::jinja::value::Undefined::Element(

@@ -65,10 +65,10 @@ impl PolyfillConversation {
 
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct PolyfillMessage {
+pub(in crate::template) struct PolyfillMessage {
     /// Its index in the request; None if a step added it.
     pub(super) index: Option<usize>,
-    pub(super) members: NodeMembers,
+    pub(in crate::template) members: NodeMembers,
 }
 
 impl PolyfillMessage {

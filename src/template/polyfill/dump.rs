@@ -25,7 +25,7 @@ fn write(out: &mut SegmentedText, node: &Node, depth: Option<usize>) {
     match node {
         Node::Null => out.push_str("null"),
         Node::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Node::Number(number) => out.push_str(&print(number)),
+        Node::Number(number, path) => out.push_from(Some(path), |out| out.push_str(&print(number))),
         Node::Text(text) => {
             out.push_str("\"");
             out.push_mapped(text, escape);
@@ -42,13 +42,13 @@ fn write(out: &mut SegmentedText, node: &Node, depth: Option<usize>) {
         Node::Map(members) => {
             out.push_str("{");
             let mut empty = true;
-            for (name, item) in members.iter() {
+            for member in members.iter() {
                 separate(out, depth, empty);
                 empty = false;
-                let mut key = String::new();
-                escape(&mut key, name);
-                out.push_str(&format!("\"{key}\": "));
-                write(out, item, depth.map(|depth| depth + 1));
+                out.push_str("\"");
+                out.push_from(member.path.as_ref(), |out| escape(out, &member.name));
+                out.push_str("\": ");
+                write(out, &member.node, depth.map(|depth| depth + 1));
             }
             close(out, depth, empty, "}");
         }
@@ -126,10 +126,23 @@ mod tests {
     }
 
     #[test]
-    fn segments_cover_escaped_text() {
-        let text = plain(&Node::from_member(&json!({"a": ["x\ny", ""], "b": "é\""}), "v"));
+    fn segments_cover_escaped_text_names_and_numbers() {
+        let sent = json!({"a\n": ["x\ny", "", 1.50, true], "": {"": 7}, "b": "é\""});
+        let text = plain(&Node::from_member(&sent, "v"));
         let covered: Vec<(&str, &str)> =
             text.segments().iter().map(|s| (&text.as_str()[s.start..s.end], &*s.path)).collect();
-        assert_eq!(covered, [("x\\ny", "v.a[0]"), ("é\\\"", "v.b")]);
+        assert_eq!(
+            covered,
+            [
+                ("a\\n", "v"),
+                ("x\\ny", "v.a\n[0]"),
+                ("1.5", "v.a\n"),
+                ("7", "v.."),
+                ("b", "v"),
+                ("é\\\"", "v.b")
+            ]
+        );
+        let added = plain(&Node::map([("\n", Node::literal("\n"))]));
+        assert_eq!((added.as_str(), added.segments()), ("{\"\\n\": \"\\n\"}", &[][..]));
     }
 }

@@ -41,8 +41,10 @@ mod tests;
 use serde_json::Value;
 
 pub use call_writer::{CallWriter, MemberBytes, SentCall, WrittenCalls};
-pub use polyfilled::{Polyfilled, StringVisitor};
-pub use segmented_text::Segment;
+pub use polyfilled::Polyfilled;
+
+pub(super) use conversation::PolyfillMessage;
+pub(super) use node::{Node, NodeMember, NodeMembers};
 
 use super::probe::traits::Traits;
 use crate::api::Polyfills;

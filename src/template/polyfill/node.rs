@@ -1,16 +1,17 @@
-//! JSON whose strings are [`SegmentedText`]s.
+//! JSON that records the request members of its names, numbers and strings.
 
 use std::sync::Arc;
 
 use serde_json::{Number, Value};
 
-use super::segmented_text::{Segment, SegmentedText};
+use super::segmented_text::SegmentedText;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Node {
+pub(in crate::template) enum Node {
     Null,
     Bool(bool),
-    Number(Number),
+    /// A number, and its path in the request.
+    Number(Number, Arc<str>),
     Text(SegmentedText),
     List(Vec<Node>),
     Map(NodeMembers),
@@ -18,43 +19,66 @@ pub(super) enum Node {
 
 /// The members of an object, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct NodeMembers(Vec<(String, Node)>);
+pub(in crate::template) struct NodeMembers(Vec<NodeMember>);
+
+/// One member of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::template) struct NodeMember {
+    pub(in crate::template) name: String,
+    /// The path in the request that the name came from; None for a name that a polyfill adds.
+    pub(in crate::template) path: Option<Arc<str>>,
+    pub(in crate::template) node: Node,
+}
 
 impl Node {
-    /// A value of the request at `path`. Each string gets its own path.
+    /// A value of the request at `path`. Strings and numbers get their own paths, the names of an
+    /// object the path of the object, and the numbers of a list the path of the list.
     pub(super) fn from_member(value: &Value, path: &str) -> Node {
+        Node::at(value, &Arc::from(path))
+    }
+
+    /// Like [`from_member`](Self::from_member).
+    fn at(value: &Value, path: &Arc<str>) -> Node {
         match value {
             Value::Array(items) => {
-                let items = items.iter().enumerate();
-                Node::List(
-                    items
-                        .map(|(index, item)| Node::from_member(item, &format!("{path}[{index}]")))
-                        .collect(),
-                )
+                let item = |(index, item): (usize, &Value)| match item {
+                    Value::Null | Value::Bool(_) | Value::Number(_) => {
+                        Node::parsed_from(item, path)
+                    }
+                    item => Node::at(item, &format!("{path}[{index}]").into()),
+                };
+                Node::List(items.iter().enumerate().map(item).collect())
             }
             Value::Object(members) => {
-                let members = members.iter();
-                Node::map(members.map(|(name, value)| {
-                    (name.as_str(), Node::from_member(value, &format!("{path}.{name}")))
-                }))
+                let member = |(name, value): (&String, &Value)| NodeMember {
+                    name: name.clone(),
+                    path: Some(Arc::clone(path)),
+                    node: Node::at(value, &format!("{path}.{name}").into()),
+                };
+                Node::Map(NodeMembers(members.iter().map(member).collect()))
             }
-            plain => Node::parsed_from(plain, &Arc::from(path)),
+            plain => Node::parsed_from(plain, path),
         }
     }
 
-    /// A value parsed from the text of the member at `path`. Each string gets that path.
+    /// A value parsed from the text of the member at `path`. Each part gets that path.
     pub(super) fn parsed_from(value: &Value, path: &Arc<str>) -> Node {
         match value {
             Value::Null => Node::Null,
             Value::Bool(flag) => Node::Bool(*flag),
-            Value::Number(number) => Node::Number(number.clone()),
+            Value::Number(number) => Node::Number(number.clone(), Arc::clone(path)),
             Value::String(text) => Node::Text(SegmentedText::from_member(text.clone(), path)),
             Value::Array(items) => {
                 Node::List(items.iter().map(|item| Node::parsed_from(item, path)).collect())
             }
-            Value::Object(members) => Node::map(
-                members.iter().map(|(name, value)| (name.as_str(), Node::parsed_from(value, path))),
-            ),
+            Value::Object(members) => {
+                let member = |(name, value): (&String, &Value)| NodeMember {
+                    name: name.clone(),
+                    path: Some(Arc::clone(path)),
+                    node: Node::parsed_from(value, path),
+                };
+                Node::Map(NodeMembers(members.iter().map(member).collect()))
+            }
         }
     }
 
@@ -63,6 +87,7 @@ impl Node {
         Node::Text(SegmentedText::literal(text))
     }
 
+    /// An object whose names a polyfill adds.
     pub(super) fn map<'a>(members: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
         Node::Map(NodeMembers::of(members))
     }
@@ -76,7 +101,7 @@ impl Node {
         if let Node::Text(text) = self { Some(text) } else { None }
     }
 
-    pub(super) fn as_map(&self) -> Option<&NodeMembers> {
+    pub(in crate::template) fn as_map(&self) -> Option<&NodeMembers> {
         if let Node::Map(members) = self { Some(members) } else { None }
     }
 
@@ -88,49 +113,37 @@ impl Node {
         match self {
             Node::Null => Value::Null,
             Node::Bool(flag) => Value::Bool(*flag),
-            Node::Number(number) => Value::Number(number.clone()),
+            Node::Number(number, _) => Value::Number(number.clone()),
             Node::Text(text) => Value::String(text.as_str().to_owned()),
             Node::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
             Node::Map(members) => members.to_json(),
         }
     }
-
-    /// Calls `visit(pointer, text, segments)` for every string. `pointer` is a JSON pointer (RFC
-    /// 6901).
-    pub(super) fn visit(
-        &self,
-        pointer: &mut String,
-        visit: &mut dyn FnMut(&str, &str, &[Segment]),
-    ) {
-        match self {
-            Node::Text(text) => visit(pointer, text.as_str(), text.segments()),
-            Node::List(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    with_token(pointer, &index.to_string(), |pointer| item.visit(pointer, visit));
-                }
-            }
-            Node::Map(members) => members.visit(pointer, visit),
-            Node::Null | Node::Bool(_) | Node::Number(_) => {}
-        }
-    }
 }
 
 impl NodeMembers {
+    /// Members whose names a polyfill adds.
     pub(super) fn of<'a>(members: impl IntoIterator<Item = (&'a str, Node)>) -> NodeMembers {
-        NodeMembers(members.into_iter().map(|(name, node)| (name.to_owned(), node)).collect())
+        NodeMembers(members.into_iter().map(|(name, node)| NodeMember::added(name, node)).collect())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
-        self.0.iter().map(|(name, node)| (name.as_str(), node))
+    pub(super) fn iter(&self) -> impl Iterator<Item = &NodeMember> {
+        self.0.iter()
+    }
+
+    /// The member of this name, which is usually at `index`.
+    pub(in crate::template) fn member(&self, index: usize, name: &str) -> Option<&NodeMember> {
+        let there = self.0.get(index).filter(|member| member.name == name);
+        there.or_else(|| self.0.iter().find(|member| member.name == name))
     }
 
     /// The member, null or not.
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, node)| node)
+        self.0.iter().find(|member| member.name == name).map(|member| &member.node)
     }
 
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
-        self.0.iter_mut().find(|(key, _)| key == name).map(|(_, node)| node)
+        self.0.iter_mut().find(|member| member.name == name).map(|member| &mut member.node)
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&SegmentedText> {
@@ -146,58 +159,54 @@ impl NodeMembers {
         self.set_at(self.0.len(), name, node);
     }
 
+    /// Replaces a member, name and all, or appends it.
+    pub(super) fn replace(&mut self, member: NodeMember) {
+        match self.0.iter_mut().find(|old| old.name == member.name) {
+            Some(old) => *old = member,
+            None => self.0.push(member),
+        }
+    }
+
     /// Replaces a member, or inserts it before `next`.
     pub(super) fn set_before(&mut self, next: &str, name: &str, node: Node) {
-        let at = self.0.iter().position(|(key, _)| key == next);
+        let at = self.0.iter().position(|member| member.name == next);
         self.set_at(at.unwrap_or(self.0.len()), name, node);
     }
 
     /// Replaces a member, or inserts it after `previous`.
     pub(super) fn set_after(&mut self, previous: &str, name: &str, node: Node) {
-        let at = self.0.iter().position(|(key, _)| key == previous);
+        let at = self.0.iter().position(|member| member.name == previous);
         self.set_at(at.map_or(self.0.len(), |at| at + 1), name, node);
     }
 
     fn set_at(&mut self, at: usize, name: &str, node: Node) {
         match self.get_mut(name) {
             Some(old) => *old = node,
-            None => self.0.insert(at, (name.to_owned(), node)),
+            None => self.0.insert(at, NodeMember::added(name, node)),
         }
     }
 
     pub(super) fn remove(&mut self, name: &str) -> Option<Node> {
-        let at = self.0.iter().position(|(key, _)| key == name)?;
-        Some(self.0.remove(at).1)
+        let at = self.0.iter().position(|member| member.name == name)?;
+        Some(self.0.remove(at).node)
     }
 
     /// Keeps the members that `keep` accepts; returns whether one was removed.
     pub(super) fn retain(&mut self, keep: impl Fn(&str, &Node) -> bool) -> bool {
         let before = self.0.len();
-        self.0.retain(|(name, node)| keep(name, node));
+        self.0.retain(|member| keep(&member.name, &member.node));
         self.0.len() != before
     }
 
     pub(super) fn to_json(&self) -> Value {
-        Value::Object(self.0.iter().map(|(name, node)| (name.clone(), node.to_json())).collect())
-    }
-
-    pub(super) fn visit(
-        &self,
-        pointer: &mut String,
-        visit: &mut dyn FnMut(&str, &str, &[Segment]),
-    ) {
-        for (name, node) in &self.0 {
-            with_token(pointer, &name.replace('~', "~0").replace('/', "~1"), |pointer| {
-                node.visit(pointer, visit)
-            });
-        }
+        let member = |member: &NodeMember| (member.name.clone(), member.node.to_json());
+        Value::Object(self.0.iter().map(member).collect())
     }
 }
 
-fn with_token(pointer: &mut String, token: &str, then: impl FnOnce(&mut String)) {
-    let end = pointer.len();
-    pointer.push('/');
-    pointer.push_str(token);
-    then(pointer);
-    pointer.truncate(end);
+impl NodeMember {
+    /// A member whose name a polyfill adds.
+    fn added(name: &str, node: Node) -> NodeMember {
+        NodeMember { name: name.to_owned(), path: None, node }
+    }
 }

@@ -59,7 +59,10 @@ fn set_no_content(message: &mut PolyfillMessage, context: &PolyfillContext) -> b
     let node = match form {
         // A message must have more than a role.
         NoContent::Absent
-            if message.members.iter().all(|(name, _)| name == "role" || name == "content") =>
+            if message
+                .members
+                .iter()
+                .all(|member| member.name == "role" || member.name == "content") =>
         {
             text("")
         }

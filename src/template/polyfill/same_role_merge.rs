@@ -57,10 +57,11 @@ fn append(first: &mut PolyfillMessage, mut second: PolyfillMessage) {
         let joined = content::join(first.take_content(), "\n\n", second.take_content());
         first.set_content(joined);
     }
-    for (name, node) in second.members.iter() {
-        match (first.members.get(name), node) {
+    for member in second.members.iter() {
+        let name = member.name.as_str();
+        match (first.members.get(name), &member.node) {
             (None | Some(Node::Null), _) if name != "content" => {
-                first.members.set(name, node.clone())
+                first.members.replace(member.clone())
             }
             (Some(Node::Text(text)), Node::Text(more)) if JOINED.contains(&name) => {
                 let joined = text.clone().followed_by("\n\n", more);

@@ -8,18 +8,18 @@ use super::call_writer::{MemberBytes, WrittenCalls};
 
 /// A piece of a text that was copied, perhaps escaped, from one member of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
+pub(in crate::template) struct Segment {
     /// The first byte.
-    pub start: usize,
+    pub(in crate::template) start: usize,
     /// One past the last byte.
-    pub end: usize,
+    pub(in crate::template) end: usize,
     /// JSON path of the member, for example `messages[0].content` or `tools[1].function.name`.
-    pub path: Arc<str>,
+    pub(in crate::template) path: Arc<str>,
 }
 
 /// A string and its segments: in order, never empty, never overlapping.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct SegmentedText {
+pub(in crate::template) struct SegmentedText {
     string: String,
     segments: Vec<Segment>,
 }
@@ -48,7 +48,7 @@ impl SegmentedText {
         SegmentedText { string: calls.text, segments: members.map(segment).collect() }
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(in crate::template) fn as_str(&self) -> &str {
         &self.string
     }
 
@@ -56,13 +56,25 @@ impl SegmentedText {
         self.string.is_empty()
     }
 
-    pub(super) fn segments(&self) -> &[Segment] {
+    pub(in crate::template) fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
     /// Appends text that a polyfill adds.
     pub(super) fn push_str(&mut self, text: &str) {
         self.string.push_str(text);
+    }
+
+    /// Appends what `write` writes, which comes from the member at `path`; without a path, from a
+    /// polyfill.
+    pub(super) fn push_from(&mut self, path: Option<&Arc<str>>, write: impl Fn(&mut String)) {
+        let start = self.string.len();
+        write(&mut self.string);
+        if let Some(path) = path
+            && start < self.string.len()
+        {
+            self.segments.push(Segment { start, end: self.string.len(), path: Arc::clone(path) });
+        }
     }
 
     /// Appends a text with its segments.

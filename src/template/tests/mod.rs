@@ -3,6 +3,8 @@
 mod caps;
 mod fork;
 mod jinja;
+mod origins;
 mod polyfill;
 pub(crate) mod renders;
+mod spelt_tokens;
 mod templates;

@@ -7,16 +7,26 @@ use num_integer::Integer;
 use num_traits::Signed;
 
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::value::text::Text;
 use crate::jinja::value::{Value, number};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
+/// The origin of a number, or of a text that is read as one.
+fn origin(value: &Value) -> Option<u32> {
+    match value {
+        Value::Text(text) => text.first_origin(),
+        other => other.number_origin(),
+    }
+}
+
 pub(super) fn abs(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("abs")?;
     match value.defined()? {
-        Value::Float(number) => Ok(Value::Float(number.abs())),
+        Value::Float(number, origin) => Ok(Value::Float(number.abs(), *origin)),
         other => match number::big(other) {
-            Some(number) => Ok(Value::charged_integer(&vm.budget, number.abs())),
+            Some(number) => Ok(Value::charged_integer(&vm.budget, number.abs())
+                .with_number_origin(value.number_origin())),
             None => type_error(format!("bad operand type for abs(): '{}'", other.type_name())),
         },
     }
@@ -34,15 +44,16 @@ pub(super) fn int(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<
                 || number::parse_float(text).and_then(|float| number::whole_part(float).ok());
             number::parse_int(text, base).or_else(float)
         }
-        Value::Float(number) => match number::whole_part(*number) {
+        Value::Float(number, _) => match number::whole_part(*number) {
             Ok(whole) => Some(whole),
             Err(error) if number.is_infinite() => return Err(error),
             Err(_) => None,
         },
         other => number::big(other),
     };
-    let whole = whole.map(|whole| Value::charged_integer(&vm.budget, whole));
-    Ok(whole.or(default).unwrap_or(Value::Int(0)))
+    let whole = whole
+        .map(|whole| Value::charged_integer(&vm.budget, whole).with_number_origin(origin(&value)));
+    Ok(whole.or(default).unwrap_or(Value::int(0)))
 }
 
 pub(super) fn float(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -54,10 +65,16 @@ pub(super) fn float(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
         }
         other => number::as_float(other)?,
     };
-    Ok(number.map(Value::Float).or(default).unwrap_or(Value::Float(0.0)))
+    let number = number.map(|number| Value::Float(number, origin(&value)));
+    Ok(number.or(default).unwrap_or(Value::float(0.0)))
 }
 
 pub(super) fn round(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let origin = origin(&value);
+    rounded(vm, &value, args).map(|number| number.with_number_origin(origin))
+}
+
+fn rounded(vm: &mut Interpreter<'_>, value: &Value, args: Args) -> Result<Value> {
     let [precision, method] = args.bind("round", ["precision", "method"], 0)?;
     let budget = Rc::clone(&vm.budget);
     let method = method.as_ref().map_or(Some("common"), Value::as_str);
@@ -72,13 +89,13 @@ pub(super) fn round(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
         TemplateError::value(format!("type {} doesn't define __round__ method", value.type_name()))
     };
     match (method, value) {
-        ("common", Value::Float(number)) if to_whole => {
+        ("common", Value::Float(number, _)) if to_whole => {
             number::truncate(&budget, number.round_ties_even())
         }
-        ("common", Value::Float(number)) if !number.is_finite() && precision == 0 => {
+        ("common", Value::Float(number, _)) if !number.is_finite() && precision == 0 => {
             Ok(value.clone())
         }
-        ("common", Value::Float(number)) => Ok(Value::Float(number::round(*number, precision))),
+        ("common", Value::Float(number, _)) => Ok(Value::float(number::round(*number, precision))),
         ("common", _) => {
             let number = number::big(value).ok_or_else(wrong)?;
             Ok(Value::charged_integer(
@@ -89,14 +106,14 @@ pub(super) fn round(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
         _ => {
             let number = number::as_float(value)?.ok_or_else(wrong)?;
             if precision >= 0 && number::big(value).is_some() {
-                return Ok(Value::Float(number));
+                return Ok(Value::float(number));
             }
             let scale = 10f64.powi(i32::try_from(precision).unwrap_or(0));
             let scaled = number * scale;
             let whole = if method == "ceil" { scaled.ceil() } else { scaled.floor() };
             // Python converts to an integer here: negative zero is lost, and infinity fails.
             number::whole_part(whole)?;
-            Ok(Value::Float((whole + 0.0) / scale))
+            Ok(Value::float((whole + 0.0) / scale))
         }
     }
 }
@@ -155,5 +172,5 @@ pub(super) fn filesizeformat(vm: &mut Interpreter<'_>, value: Value, args: Args)
         };
         format!("{:.1} {name}", float(base) * number / float(unit))
     };
-    Value::text(&Rc::clone(&vm.budget), text)
+    Ok(Value::Text(Text::with_origin(&vm.budget, &text, origin(&value))?))
 }

@@ -112,7 +112,7 @@ pub(super) fn sum(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<
     let [attribute, start] = args.bind("sum", ["attribute", "start"], 0)?;
     let budget = Rc::clone(&vm.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
-    let mut total = start.unwrap_or(Value::Int(0));
+    let mut total = start.unwrap_or(Value::int(0));
     if total.as_text().is_some() {
         return type_error("sum() can't sum strings [use ''.join(seq) instead]");
     }
@@ -191,7 +191,7 @@ pub(super) fn reverse(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
     let budget = Rc::clone(&vm.budget);
     let type_name = match &value {
         Value::Text(_) => {
-            return operators::slice(&budget, &value, &[Value::None, Value::None, Value::Int(-1)]);
+            return operators::slice(&budget, &value, &[Value::None, Value::None, Value::int(-1)]);
         }
         Value::List(_) => "list_reverseiterator",
         Value::Dict(_) => "dict_reversekeyiterator",
@@ -220,7 +220,7 @@ pub(super) fn batch(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
     let budget = Rc::clone(&vm.budget);
     // No batch reaches a count that is not an integer.
     let count = match count {
-        Some(Value::Float(number)) if number.fract() == 0.0 => number.to_i64(),
+        Some(Value::Float(number, _)) if number.fract() == 0.0 => number.to_i64(),
         count => count.and_then(|count| count.as_int()),
     };
     let mut batches = Vec::new();

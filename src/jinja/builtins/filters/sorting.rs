@@ -42,7 +42,7 @@ impl AttributePath {
         path.split('.')
             .map(|part| match part.parse() {
                 Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    Ok(Value::Int(index))
+                    Ok(Value::int(index))
                 }
                 _ => Value::text(budget, part),
             })

@@ -187,7 +187,7 @@ pub(super) fn center(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
     let width = width.map_or(Ok(80), |width| integer(&width))?;
     let text = soft_str(vm, &value)?;
     let width = usize::try_from(width).unwrap_or(0);
-    Ok(Value::Text(methods::pad(&vm.budget, &text, "center", width, ' ')?))
+    Ok(Value::Text(methods::pad(&vm.budget, &text, "center", width, (' ', None))?))
 }
 
 pub(super) fn indent(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -223,7 +223,8 @@ pub(super) fn indent(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
         (text.is_empty() || text.ends_with(unicode::is_line_break)).then_some(&text[text.len()..]);
     for (index, line) in methods::line_parts(&text, false).chain(last).enumerate() {
         if index > 0 {
-            out.push("\n")?;
+            let start = line.as_ptr() as usize - text.as_ptr() as usize;
+            out.push_from("\n", text.origin_at(start.saturating_sub(1)))?;
             if blank || !line.is_empty() {
                 out.push_text(&indention)?;
             }
@@ -299,9 +300,9 @@ pub(super) fn urlencode(vm: &mut Interpreter<'_>, value: Value, args: Args) -> R
         }
         Value::Text(_)
         | Value::None
-        | Value::Int(_)
+        | Value::Int(..)
         | Value::Big(_)
-        | Value::Float(_)
+        | Value::Float(..)
         | Value::Bool(_) => {
             let text = soft_str(vm, &value)?;
             return Ok(Value::Text(quoted(&text, &budget, false)?));

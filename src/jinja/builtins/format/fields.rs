@@ -53,7 +53,7 @@ fn write_format(
         at += found;
         let brace = &source[at..=at];
         if source[at + 1..].starts_with(brace) {
-            out.push(brace)?;
+            out.push_from(brace, template.slice(at..at + 2).first_origin())?;
             at += 2;
             continue;
         }
@@ -210,7 +210,7 @@ fn follow(vm: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<
                 return type_error("Empty attribute in format string");
             }
             let key = match key.parse::<i64>() {
-                Ok(index) if key.bytes().all(|byte| byte.is_ascii_digit()) => Value::Int(index),
+                Ok(index) if key.bytes().all(|byte| byte.is_ascii_digit()) => Value::int(index),
                 _ => Value::text(&budget, key)?,
             };
             value = attribute::item(vm, &value, &key)?;

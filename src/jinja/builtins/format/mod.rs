@@ -27,6 +27,8 @@ pub(crate) struct FormatSpec {
     pub(crate) width: usize,
     pub(crate) precision: Option<usize>,
     pub(crate) kind: Option<char>,
+    /// The origin of the layout, or of the number.
+    pub(crate) origin: Option<u32>,
 }
 
 /// `repr(value)` or `ascii(value)`.
@@ -126,9 +128,9 @@ pub(crate) fn pad_text(out: &mut TextBuilder, text: &Text, spec: &FormatSpec) ->
         _ => (0, padding),
     };
     let fill = spec.fill.unwrap_or(' ');
-    out.push_fill(fill, left)?;
+    out.push_fill_from(fill, left, spec.origin)?;
     out.push_text(&text)?;
-    out.push_fill(fill, right)
+    out.push_fill_from(fill, right, spec.origin)
 }
 
 /// Appends the digits of a number with sign, prefix, separators and padding.
@@ -172,12 +174,12 @@ pub(crate) fn pad_number(
         Some('=') => (0, padding, 0),
         _ => (padding, 0, 0),
     };
-    out.push_fill(fill, left)?;
-    out.push(sign)?;
-    out.push(prefix)?;
-    out.push_fill(fill, inner)?;
-    out.push(&digits)?;
-    out.push_fill(fill, right)
+    out.push_fill_from(fill, left, spec.origin)?;
+    out.push_from(sign, spec.origin)?;
+    out.push_from(prefix, spec.origin)?;
+    out.push_fill_from(fill, inner, spec.origin)?;
+    out.push_from(&digits, spec.origin)?;
+    out.push_fill_from(fill, right, spec.origin)
 }
 
 /// Groups digits, with zeros up to a width.

@@ -68,10 +68,12 @@ pub(crate) fn percent(vm: &mut Interpreter<'_>, template: &Text, value: &Value) 
     while let Some(found) = source[at..].find('%') {
         out.push_text(&template.slice(at..at + found))?;
         at += found + 1;
-        let conversion = parse_conversion(&budget, &source[at..], &mut arguments)?;
+        let mut conversion = parse_conversion(&budget, &source[at..], &mut arguments)?;
+        let written = template.slice(at - 1..at + conversion.length);
+        conversion.spec.origin = written.first_origin();
         at += conversion.length;
         if conversion.kind == '%' {
-            out.push("%")?;
+            out.push_from("%", conversion.spec.origin)?;
             continue;
         }
         let value = match conversion.value {
@@ -190,6 +192,7 @@ fn convert(
 ) -> Result<()> {
     budget.can_allocate(spec.width)?;
     spec.align = spec.align.or(Some('>'));
+    spec.origin = spec.origin.or(value.number_origin());
     match kind {
         's' | 'r' | 'a' => {
             let mut text = match kind {
@@ -235,7 +238,7 @@ fn character(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
                 integer(other).map_err(|_| TemplateError::value("%c requires int or char"))?;
             let c = u32::try_from(code).ok().and_then(char::from_u32);
             let c = c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
-            Text::plain(budget, c.to_string())
+            Text::with_origin(budget, c.encode_utf8(&mut [0; 4]), value.number_origin())
         }
     }
 }
@@ -248,7 +251,7 @@ fn decimal_integer(
     mut spec: FormatSpec,
 ) -> Result<()> {
     let number = match value.defined()? {
-        Value::Float(float) => Some(number::whole_part(*float)?),
+        Value::Float(float, _) => Some(number::whole_part(*float)?),
         other => number::big(other),
     };
     let Some(number) = number else {

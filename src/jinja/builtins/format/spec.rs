@@ -70,12 +70,14 @@ pub(super) fn write_value(
         return print::write(out, budget, value);
     }
     budget.step_bytes(spec.len())?;
+    let origin = spec.first_origin().or(value.number_origin());
     let spec = parse_spec(spec, if number::is_number(value) { '>' } else { '<' })?;
+    let spec = FormatSpec { origin, ..spec };
     budget.can_allocate(spec.width)?;
     match value {
         Value::Text(text) => write_text(out, text, &spec),
-        Value::Int(_) | Value::Big(_) | Value::Bool(_) => write_integer(out, budget, value, spec),
-        Value::Float(number) => match spec.kind {
+        Value::Int(..) | Value::Big(_) | Value::Bool(_) => write_integer(out, budget, value, spec),
+        Value::Float(number, _) => match spec.kind {
             None | Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n' | '%') => {
                 float(out, budget, *number, spec)
             }
@@ -145,7 +147,8 @@ fn write_integer(
         'c' => {
             let c = number.to_u32().and_then(char::from_u32);
             let c = c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
-            pad_text(out, &Text::plain(budget, c.to_string())?, &spec)
+            let c = Text::with_origin(budget, c.encode_utf8(&mut [0; 4]), spec.origin)?;
+            pad_text(out, &c, &spec)
         }
         'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' => {
             float(out, budget, number::as_float(value)?.unwrap_or_default(), spec)

@@ -36,7 +36,8 @@ pub(crate) fn strip_tags(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     let mut joined = TextBuilder::new(budget);
     for (index, word) in kept.split(unicode::is_space).filter(|word| !word.is_empty()).enumerate() {
         if index > 0 {
-            joined.push(" ")?;
+            let start = word.as_ptr() as usize - kept.as_ptr() as usize;
+            joined.push_from(" ", kept.origin_at(start.saturating_sub(1)))?;
         }
         joined.push_text(&kept.part(word))?;
     }
@@ -53,8 +54,9 @@ pub(super) fn unescape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
         out.push_text(&text.slice(at..start))?;
         match entity(&source[start + 1..]) {
             Some((c, length)) => {
-                out.push_from(c.encode_utf8(&mut [0; 4]), text.origin_at(start))?;
                 at = start + 1 + length;
+                let reference = text.slice(start..at);
+                out.push_from(c.encode_utf8(&mut [0; 4]), reference.first_origin())?;
             }
             None => {
                 out.push_text(&text.slice(start..start + 1))?;

@@ -35,10 +35,10 @@ pub(crate) fn has(of: &Value, name: &str) -> bool {
         }
         Value::Tuple(_) | Value::Range(_) => matches!(name, "count" | "index"),
         Value::Dict(_) => dict_has(name),
-        Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
+        Value::Int(..) | Value::Big(_) | Value::Bool(_) => {
             matches!(name, "bit_length" | "bit_count" | "conjugate" | "as_integer_ratio")
         }
-        Value::Float(_) => matches!(name, "is_integer" | "conjugate" | "as_integer_ratio"),
+        Value::Float(..) => matches!(name, "is_integer" | "conjugate" | "as_integer_ratio"),
         Value::Object(object) => match &**object {
             Object::Loop(_) => matches!(name, "cycle" | "changed"),
             Object::Cycler { .. } => matches!(name, "next" | "reset"),
@@ -84,8 +84,10 @@ pub(crate) fn changes_list(of: &Value, name: &str) -> bool {
 pub(crate) fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
     let lacks = match of {
         Value::Text(_) => matches!(name, "encode" | "translate" | "maketrans"),
-        Value::Int(_) | Value::Big(_) | Value::Bool(_) => matches!(name, "to_bytes" | "from_bytes"),
-        Value::Float(_) => matches!(name, "hex" | "fromhex"),
+        Value::Int(..) | Value::Big(_) | Value::Bool(_) => {
+            matches!(name, "to_bytes" | "from_bytes")
+        }
+        Value::Float(..) => matches!(name, "hex" | "fromhex"),
         Value::Object(object) => match &**object {
             Object::View { .. } => matches!(name, "isdisjoint" | "mapping"),
             Object::Generator(_) => matches!(name, "close" | "send" | "throw"),
@@ -159,12 +161,12 @@ pub(crate) fn call(vm: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args
             let wanted = wanted.unwrap_or(Value::None);
             containers::find(&budget, &items, name, &wanted, 0, items.len())
         }
-        Value::Int(_) | Value::Big(_) | Value::Bool(_) => call_integer(&budget, of, name, args),
-        Value::Float(number) => {
+        Value::Int(..) | Value::Big(_) | Value::Bool(_) => call_integer(&budget, of, name, args),
+        Value::Float(number, _) => {
             args.expect_none(name)?;
             match name.as_str() {
                 "is_integer" => Ok(Value::Bool(number.is_finite() && number.fract() == 0.0)),
-                "as_integer_ratio" => ratio(vm, *number),
+                "as_integer_ratio" => ratio(vm, *number, of.number_origin()),
                 _ => Ok(of.clone()),
             }
         }
@@ -183,9 +185,11 @@ fn call_integer(budget: &Rc<Budget>, of: &Value, name: &Text, args: Args) -> Res
             Ok(Value::count(digits.bytes().filter(|digit| *digit == b'1').count()))
         }
         "as_integer_ratio" => {
-            Value::tuple(budget, vec![Value::charged_integer(budget, number), Value::Int(1)])
+            let numerator = Value::charged_integer(budget, number);
+            let numerator = numerator.with_number_origin(of.number_origin());
+            Value::tuple(budget, vec![numerator, Value::int(1)])
         }
-        _ => Ok(Value::charged_integer(budget, number)),
+        _ => Ok(Value::charged_integer(budget, number).with_number_origin(of.number_origin())),
     }
 }
 
@@ -233,7 +237,7 @@ fn takes_names(of: &Value, name: &str) -> bool {
 }
 
 /// `float.as_integer_ratio`.
-fn ratio(vm: &mut Interpreter<'_>, number: f64) -> Result<Value> {
+fn ratio(vm: &mut Interpreter<'_>, number: f64, origin: Option<u32>) -> Result<Value> {
     if number.is_nan() {
         return type_error("cannot convert NaN to integer ratio");
     }
@@ -249,5 +253,6 @@ fn ratio(vm: &mut Interpreter<'_>, number: f64) -> Result<Value> {
     let budget = &vm.budget;
     let denominator = Value::charged_integer(budget, num_bigint::BigInt::from(1) << power);
     let numerator = number::truncate(budget, numerator)?;
-    Value::tuple(budget, vec![numerator, denominator])
+    let parts = [numerator, denominator].map(|part| part.with_number_origin(origin));
+    Value::tuple(budget, parts.into())
 }

@@ -96,8 +96,8 @@ pub(super) fn locate(
     let part = string(&part, "argument")?;
     let Some(range) = window(text, start, end)? else {
         return match name {
-            "count" => Ok(Value::Int(0)),
-            "find" | "rfind" => Ok(Value::Int(-1)),
+            "count" => Ok(Value::int(0)),
+            "find" | "rfind" => Ok(Value::int(-1)),
             _ => type_error("substring not found"),
         };
     };
@@ -117,7 +117,7 @@ pub(super) fn locate(
     };
     match found {
         Some(at) => Ok(Value::count(text.as_str()[..range.start + at].chars().count())),
-        None if name.ends_with("find") => Ok(Value::Int(-1)),
+        None if name.ends_with("find") => Ok(Value::int(-1)),
         None => type_error("substring not found"),
     }
 }

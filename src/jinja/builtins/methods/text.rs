@@ -225,7 +225,7 @@ fn join(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Va
     let budget = &vm.budget;
     let [items] = args.bind("join", ["iterable"], 1)?;
     let items = match &items.unwrap_or(Value::None) {
-        Value::None | Value::Int(_) | Value::Bool(_) | Value::Float(_) => {
+        Value::None | Value::Int(..) | Value::Bool(_) | Value::Float(..) => {
             return type_error("can only join an iterable");
         }
         items => iterate::items(budget, items)?,
@@ -253,26 +253,27 @@ fn justify(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Res
     let [width, fill] = args.bind(name, ["width", "fillchar"], 1)?;
     let width = integer(&width.unwrap_or(Value::None))?;
     let fill = match &fill {
-        None => ' ',
+        None => (' ', None),
         Some(fill) => {
-            let mut chars = string(fill, "The fill character")?.chars();
-            let (Some(fill), None) = (chars.next(), chars.next()) else {
+            let fill = string(fill, "The fill character")?;
+            let mut chars = fill.chars();
+            let (Some(c), None) = (chars.next(), chars.next()) else {
                 return type_error("The fill character must be exactly one character long");
             };
-            fill
+            (c, fill.first_origin())
         }
     };
     let width = usize::try_from(width).unwrap_or(0);
     Ok(Value::Text(pad(&vm.budget, text, name, width, fill)?))
 }
 
-/// `center`, `ljust`, `rjust`.
+/// `center`, `ljust`, `rjust`, with the fill character and its origin.
 pub(crate) fn pad(
     budget: &Rc<Budget>,
     text: &Text,
     name: &str,
     width: usize,
-    fill: char,
+    (fill, origin): (char, Option<u32>),
 ) -> Result<Text> {
     let count = text.char_count();
     let padding = width.saturating_sub(count);
@@ -287,9 +288,9 @@ pub(crate) fn pad(
     };
     let mut out = TextBuilder::new(budget);
     out.reserve(text.len().saturating_add(padding.saturating_mul(fill.len_utf8())))?;
-    out.push_fill(fill, left)?;
+    out.push_fill_from(fill, left, origin)?;
     out.push_text(text)?;
-    out.push_fill(fill, padding - left)?;
+    out.push_fill_from(fill, padding - left, origin)?;
     Ok(out.finish()?.with_safe(text.is_safe()))
 }
 

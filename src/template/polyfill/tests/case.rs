@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::Polyfills;
-use crate::template::polyfill::{Polyfilled, apply};
+use crate::template::polyfill::{Node, NodeMember, Polyfilled, apply};
 use crate::template::probe::traits::{
     AcceptedArguments, Details, NoContent, ReasoningFormat, RoleSupport, TemplateCaps, Traits,
     WithCalls,
@@ -155,57 +155,72 @@ impl PolyfillCase {
     }
 }
 
-/// Every string of the result is visited once, and every segment is the text of its member, or a
-/// JSON escape of it.
+/// Every byte of the result that is not a polyfill's is a name, a number or a string of the member
+/// that it is said to come from, or a JSON escape of it.
 #[track_caller]
 pub(crate) fn check_origins(got: &Polyfilled, request: &Value) {
-    let mut visited = 0;
-    got.visit_strings(&mut |message, pointer, text, segments| {
-        visited += 1;
-        assert_eq!(
-            got.messages[message].pointer(pointer).and_then(Value::as_str),
-            Some(text),
-            "{message} {pointer}"
-        );
-        let mut at = 0;
-        for segment in segments {
-            assert!(
-                at <= segment.start && segment.start < segment.end && segment.end <= text.len(),
-                "{segments:?}"
-            );
-            at = segment.end;
-            let piece = &text[segment.start..segment.end];
-            let member = at_path(request, &segment.path);
-            let member = member.as_str().unwrap_or_else(|| panic!("{} is no string", segment.path));
-            let unescaped: String =
-                serde_json::from_str(&format!("\"{piece}\"")).unwrap_or_else(|_| piece.to_owned());
-            let spelled = member.parse::<Value>().is_ok_and(|value| holds(&value, &unescaped));
-            assert!(
-                member == piece || member == unescaped || spelled,
-                "{piece:?} is not {member:?} of {}",
-                segment.path
-            );
-        }
-    });
-    let strings: usize = got.messages.iter().map(count).sum();
-    assert_eq!(visited, strings);
-}
-
-fn holds(value: &Value, text: &str) -> bool {
-    match value {
-        Value::String(own) => own == text,
-        Value::Array(items) => items.iter().any(|item| holds(item, text)),
-        Value::Object(members) => members.values().any(|member| holds(member, text)),
-        _ => false,
+    let Some(nodes) = got.nodes() else { return };
+    assert_eq!(nodes.len(), got.messages.len());
+    for message in nodes {
+        message.members.iter().for_each(|member| check_member(member, request));
     }
 }
 
-fn count(value: &Value) -> usize {
+#[track_caller]
+fn check_member(member: &NodeMember, request: &Value) {
+    if let Some(path) = &member.path {
+        check_piece(&member.name, path, request);
+    }
+    check_node(&member.node, request);
+}
+
+#[track_caller]
+fn check_node(node: &Node, request: &Value) {
+    match node {
+        Node::Null | Node::Bool(_) => {}
+        Node::Number(number, path) => check_piece(&number.to_string(), path, request),
+        Node::Text(text) => {
+            let (text, mut at) = ((text.as_str(), text.segments()), 0);
+            for segment in text.1 {
+                assert!(
+                    at <= segment.start && segment.start < segment.end,
+                    "{:?} in {:?}",
+                    text.1,
+                    text.0
+                );
+                at = segment.end;
+                check_piece(&text.0[segment.start..segment.end], &segment.path, request);
+            }
+            assert!(at <= text.0.len());
+        }
+        Node::List(items) => items.iter().for_each(|item| check_node(item, request)),
+        Node::Map(members) => members.iter().for_each(|member| check_member(member, request)),
+    }
+}
+
+/// The piece is in the value of the member, or in the JSON that it is the text of.
+#[track_caller]
+fn check_piece(piece: &str, path: &str, request: &Value) {
+    let member = at_path(request, path);
+    let unescaped: String =
+        serde_json::from_str(&format!("\"{piece}\"")).unwrap_or_else(|_| piece.to_owned());
+    let parsed = member.as_str().and_then(|text| text.parse::<Value>().ok());
+    let holds = |piece: &str| {
+        holds(member, piece) || parsed.as_ref().is_some_and(|parsed| holds(parsed, piece))
+    };
+    assert!(holds(piece) || holds(&unescaped), "{piece:?} is not of {path}: {member}");
+}
+
+/// Whether the text is a name, a number or a string in the value.
+fn holds(value: &Value, text: &str) -> bool {
     match value {
-        Value::String(_) => 1,
-        Value::Array(items) => items.iter().map(count).sum(),
-        Value::Object(members) => members.values().map(count).sum(),
-        _ => 0,
+        Value::String(own) => own == text,
+        Value::Number(number) => number.to_string() == text,
+        Value::Array(items) => items.iter().any(|item| holds(item, text)),
+        Value::Object(members) => {
+            members.iter().any(|(name, member)| name == text || holds(member, text))
+        }
+        Value::Null | Value::Bool(_) => false,
     }
 }
 

@@ -6,7 +6,8 @@ pub(crate) mod case;
 
 use serde_json::{Value, json};
 
-use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
+use super::segmented_text::Segment;
 use super::step::SentMessage;
 use super::{STEPS, apply};
 use crate::api::Polyfills;
@@ -220,27 +221,25 @@ fn segments_of_a_whole_conversation() {
         ]),
     )
     .notes(&[("system_message_merged", 0)]);
-    let mut seen = Vec::new();
-    case.run().visit_strings(&mut |message, pointer, text, segments| {
-        if pointer == "/content" {
-            let piece = |s: &super::Segment| (text[s.start..s.end].to_owned(), s.path.to_string());
-            seen.push((message, segments.iter().map(piece).collect::<Vec<_>>()));
-        }
-    });
+    let got = case.run();
+    let content = |message: &PolyfillMessage| {
+        let text = message.members.text("content").expect("a text");
+        let piece = |s: &Segment| (text.as_str()[s.start..s.end].to_owned(), s.path.to_string());
+        text.segments().iter().map(piece).collect::<Vec<_>>()
+    };
+    let seen: Vec<_> = got.nodes().expect("changed").iter().map(content).collect();
     let own = |text: &str, path: &str| (text.to_owned(), path.to_owned());
     assert_eq!(
         seen,
         [
-            (0, vec![own("S\"s", "messages[0].content"), own("U", "messages[1].content")]),
-            (
-                1,
-                vec![
-                    own("f", "messages[2].tool_calls[0].function.name"),
-                    own("a\\nb", "messages[2].tool_calls[0].function.arguments"),
-                    own("x", "messages[2].tool_calls[0].id"),
-                    own("C", "messages[2].content"),
-                ]
-            ),
+            vec![own("S\"s", "messages[0].content"), own("U", "messages[1].content")],
+            vec![
+                own("f", "messages[2].tool_calls[0].function.name"),
+                own("city", "messages[2].tool_calls[0].function.arguments"),
+                own("a\\nb", "messages[2].tool_calls[0].function.arguments"),
+                own("x", "messages[2].tool_calls[0].id"),
+                own("C", "messages[2].content"),
+            ],
         ]
     );
 }

@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_char};
 
 use super::string;
+use crate::llama;
 use crate::process::Lazy;
 
 /// Version of the C ABI. It grows when functions are added. An incompatible change would also
@@ -10,14 +11,10 @@ use crate::process::Lazy;
 pub const LLB_ABI_VERSION: u32 = 1;
 
 static VERSION: Lazy<CString> = Lazy::new(|| {
-    #[cfg(feature = "engine")]
-    let engine = crate::llama::version();
-    #[cfg(not(feature = "engine"))]
-    let engine = "not built in";
-    string::c_string(format!("llb {} (llama.cpp {engine})", env!("CARGO_PKG_VERSION")))
+    string::c_string(format!("llb {} (llama.cpp b{})", env!("CARGO_PKG_VERSION"), llama::BUILD))
 });
 
-/// Returns `llb <version> (llama.cpp <build>)`. The string is static: do not free it.
+/// Returns `llb <version> (llama.cpp b<build>)`. The string is static: do not free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_version() -> *const c_char {
     VERSION.as_ptr()

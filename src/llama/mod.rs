@@ -19,18 +19,11 @@ mod model_cache;
 mod sampler;
 mod shim;
 mod state_file;
+mod version;
 mod vocab;
 
 pub use exit::{BeforeExit, call_before_exit};
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use log::LogQueue;
 pub use model_cache::{LoadedModel, open};
-
-/// llama.cpp's version, as `llb_version` returns it.
-pub fn version() -> String {
-    // SAFETY: takes nothing.
-    let text = unsafe { llama_cpp_sys_2::llama_version() };
-    // SAFETY: a static, NUL-terminated string.
-    let text = unsafe { std::ffi::CStr::from_ptr(text) };
-    text.to_string_lossy().into_owned()
-}
+pub use version::BUILD;

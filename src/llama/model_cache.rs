@@ -84,7 +84,7 @@ impl LoadedModel {
             Ok(json!({
                 "model": fingerprint::of_file(Path::new(&model.path))?,
                 "lora": adapters.collect::<io::Result<Vec<Value>>>()?,
-                "llama.cpp": super::version(),
+                "llama.cpp": super::BUILD,
                 "n_ctx": context.n_ctx,
                 "flash_attn": format!("{:?}", context.flash_attn),
                 "cache_type_k": format!("{:?}", context.cache_type_k),

@@ -73,7 +73,7 @@ fn the_version_names_llb_and_llama_cpp() {
     // SAFETY: returns a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(llb::ffi::llb_version()) }.to_str().unwrap();
     let rest = version
-        .strip_prefix(concat!("llb ", env!("CARGO_PKG_VERSION"), " (llama.cpp "))
+        .strip_prefix(concat!("llb ", env!("CARGO_PKG_VERSION"), " (llama.cpp b"))
         .expect(version);
     assert!(rest.ends_with(')') && rest.len() > 2, "{version}");
 }

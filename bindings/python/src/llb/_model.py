@@ -18,7 +18,7 @@ _CODES = {
 
 
 def version() -> str:
-    """Returns the version of the library and of llama.cpp: `llb 0.1.0 (llama.cpp b9371)`.
+    """Returns the version of the library and of llama.cpp: `llb 0.1.0 (llama.cpp b11429)`.
 
     Raises LlbError with `LIBRARY_NOT_FOUND` or `LIBRARY_INCOMPATIBLE`.
     """

@@ -61,6 +61,21 @@ pub(crate) fn call_markers() -> Vec<String> {
     markers
 }
 
+/// llama.cpp's names of the formats for which it has a parser of its own, each with the text by
+/// which it recognises the template.
+const CHAT_FORMATS: [(&str, &str); 2] =
+    [("]<]minimax[>[", "peg-minimax-m3"), ("<|tool_call>call:", "peg-gemma4")];
+
+/// llama.cpp's name of its parser for templates that have no other.
+const GENERIC_CHAT_FORMAT: &str = "peg-native";
+
+/// llama.cpp's name of the format of a template; `contains` looks for a text in its source. No
+/// decision depends on it.
+pub fn chat_format(contains: &dyn Fn(&str) -> bool) -> &'static str {
+    let own = CHAT_FORMATS.iter().find(|(marker, _)| contains(marker));
+    own.map_or(GENERIC_CHAT_FORMAT, |(_, name)| name)
+}
+
 /// The most common pattern of a call.
 const OBJECT: &str = r#"{"name": "{name}", "arguments": {arguments}}"#;
 

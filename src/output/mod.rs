@@ -29,7 +29,7 @@ mod tests;
 pub use detect::opener::TurnOpener;
 pub use detect::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
 #[doc(hidden)]
-pub use families::all as families;
+pub use families::{all as families, chat_format};
 pub use format::Format;
 pub use message::{Delta, ParsedReply, ToolCall};
 pub use parser::{CallValidator, PreparedFormat, ReplyParser, ReplyParserInput};

@@ -9,6 +9,7 @@ use super::ModelProfile;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
+use crate::output::chat_format;
 use crate::output::format::FormatSource;
 use crate::template::{Evidence, Lint, LlamaCppCapsReport, Sources, TraitsReport};
 
@@ -162,8 +163,7 @@ impl ModelProfile {
             "supports_tools": self.is_tool_capable(),
             "supports_tool_calls": self.templates.llama_cpp_caps().caps.supports_tool_calls,
             "has_tool_use_template": self.templates.has_tool_use(),
-            // llama.cpp's name for its generic template parser. No decision depends on it.
-            "chat_format": "peg-native",
+            "chat_format": chat_format(&|text| self.templates.source_contains(text)),
             "architecture": header.architecture(),
             "n_params": header.n_params(),
             "context_length": header.context_length(),
@@ -195,13 +195,35 @@ impl ModelProfile {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::template::Sources;
+    use crate::test_support::conformance;
 
     fn info(template: &str) -> Map<String, Value> {
         ModelProfile::of(&Sources { default: Some(template.to_owned()), ..Sources::default() })
             .unwrap()
             .to_json()
+    }
+
+    /// The names that llama.cpp's own `common_chat_format_name` has for the shared templates.
+    #[test]
+    fn chat_formats_have_the_names_of_llama_cpp() {
+        let Some(root) = conformance::folder("names of chat formats") else { return };
+        let templates = conformance::templates(&root);
+        let rows = std::fs::read_to_string(root.join("caps.llamacpp.jsonl")).unwrap();
+        let mut counts = BTreeMap::new();
+        for row in rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()) {
+            // There is no name where llama.cpp cannot use the template.
+            let Some(expected) = row["chat_format"].as_str() else { continue };
+            let sources = &templates[row["template"].as_str().unwrap()];
+            let source = sources.default.as_deref().unwrap();
+            assert_eq!(chat_format(&|text| source.contains(text)), expected, "{row}");
+            *counts.entry(expected.to_owned()).or_insert(0) += 1;
+        }
+        let counts: Vec<_> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        assert_eq!(counts, [("peg-gemma4", 21), ("peg-minimax-m3", 1), ("peg-native", 308)]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ const ALLOWED: &[&str] = &[
     "model",
     "n_ctx",
     "chat_template",
+    "components",
     "tool_policy",
     "polyfills",
     "template_limits",
@@ -255,6 +256,13 @@ mod tests {
         refused(with(json!("http://user:secret@a/v1")), secret);
         let unknown = json!({"type": "openai_completions", "base_url": "http://a", "api_key": "x"});
         refused(unknown, "engine.api_key: unknown option");
+    }
+
+    #[test]
+    fn a_template_may_be_composed() {
+        let engine = json!({"type": "openai_completions", "base_url": "http://a"});
+        let options = CreateOptions::read(&json!({"engine": engine, "components": {}}));
+        assert_eq!(options.expect("valid").components, Some(json!({})));
     }
 
     #[test]

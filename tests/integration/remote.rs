@@ -51,6 +51,26 @@ fn rendered() -> Value {
 }
 
 #[test]
+fn components_need_no_model_file() {
+    let server = Server::saying(&["Good", " day", "</a>", " and more"]);
+    let components = json!({
+        "user_template": "<u>{content}</u>",
+        "assistant_template": "<a>{content}</a>",
+        "stop_words": "</a>",
+    });
+    let mut options = options(json!({ "base_url": server.url() }));
+    let members = options.as_object_mut().unwrap();
+    members.remove("chat_template");
+    members.insert("components".into(), components);
+    members.insert("tool_policy".into(), "any".into());
+    let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
+    let reply = chat.infer(&ask(json!({})));
+    assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!("Good day"), &json!("stop")));
+    let sent = server.seen()[0].body.clone();
+    assert_eq!((&sent["prompt"], &sent["stop"]), (&json!("<u>Hello</u><a>"), &json!(["</a>"])));
+}
+
+#[test]
 fn a_server_is_identified_and_replies() {
     let said = "Gr\u{fc}\u{df}e \u{1F600}.";
     let server = Server::start(move |request, out| match &*request.path {

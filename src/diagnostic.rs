@@ -8,6 +8,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+/// The member of a polyfill's diagnostic with the index of the message that it is about.
+pub const MESSAGE_INDEX: &str = "message_index";
+
 /// A remark with a stable code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {

@@ -24,7 +24,8 @@ pub enum Code {
     InternalBridgeError,
     /// Called from a callback of the same chat.
     Busy,
-    /// Cancelled, or timed out, before there was anything to return.
+    /// Ended by `llb_model_fetch_cancel`, or by an exception that a callback threw. A request that
+    /// is cancelled or timed out has a reply instead.
     Cancelled,
     /// The model file does not exist.
     ModelNotFound,
@@ -127,6 +128,13 @@ impl Error {
         self
     }
 
+    /// The same error with another message.
+    #[must_use]
+    pub fn with_message(mut self, message: String) -> Self {
+        self.0.message = message;
+        self
+    }
+
     /// The same error with its cause.
     #[must_use]
     pub fn caused_by(
@@ -154,10 +162,25 @@ impl Error {
 
     /// `{"type":"error","error":{"code","message","details"?}}`.
     pub fn to_json(&self) -> Value {
-        let mut error = json!({ "code": self.0.code.as_str(), "message": self.0.message });
+        let mut json = self.without_details();
         if let Some(details) = &self.0.details {
-            error["details"] = Value::Object(details.clone());
+            json["error"]["details"] = Value::Object(details.clone());
         }
+        json
+    }
+
+    /// `{"type":"error","error":{"code","message"},"error_details"?}`, for callers that refuse
+    /// other members of `error`.
+    pub fn to_classic_json(&self) -> Value {
+        let mut json = self.without_details();
+        if let Some(details) = &self.0.details {
+            json["error_details"] = Value::Object(details.clone());
+        }
+        json
+    }
+
+    fn without_details(&self) -> Value {
+        let error = json!({ "code": self.0.code.as_str(), "message": self.0.message });
         json!({ "type": "error", "error": error })
     }
 }

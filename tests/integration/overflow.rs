@@ -233,3 +233,39 @@ fn ten_thousand_messages_and_a_continued_reply() {
     );
     assert!(explanation["truncated"]["messages"].as_u64().unwrap() > 0);
 }
+
+/// Reads the arguments of calls as objects.
+const CALLS_TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\
+    {% for call in m.tool_calls or [] %}{{ call.function.name }}\
+    {% for key, value in call.function.arguments.items() %}{{ key }}={{ value }}{% endfor %}\
+    {% endfor %}<|im_end|>\n{% endfor %}";
+
+#[test]
+fn polyfills_name_the_messages_of_the_request() {
+    let chat = Chat::open_with(&json!({
+        "model": scripted_model("text.gguf"), "n_ctx": N_CTX, "context_overflow": "truncate_oldest",
+        "chat_template": CALLS_TEMPLATE, "tool_policy": "any",
+    }))
+    .unwrap_or_else(|refused| panic!("{refused:?}"));
+    let mut messages = conversation(30);
+    let index = messages.len();
+    let function = json!({ "name": "f", "arguments": "no object" });
+    let call = json!({ "id": "c", "type": "function", "function": function });
+    messages.push(json!({ "role": "assistant", "content": "", "tool_calls": [call] }));
+    messages.push(json!({ "role": "tool", "tool_call_id": "c", "content": "x" }));
+
+    let reply = chat.explain(&request(&messages));
+    assert!(reply["truncated"]["messages"].as_u64().unwrap() > 0, "{reply}");
+    let wrapped = &reply["diagnostics"][0];
+    assert_eq!(
+        (&wrapped["code"], &wrapped["message_index"]),
+        (&json!("arguments_wrapped"), &json!(index))
+    );
+    let path = format!("messages[{index}].tool_calls[0].function.arguments: ");
+    assert!(wrapped["message"].as_str().unwrap().starts_with(&path), "{wrapped}");
+
+    let mut strict = request(&messages);
+    strict["polyfills"] = json!({ "invalid_arguments": "error" });
+    let error = &chat.explain(&strict)["error"];
+    assert!(error["message"].as_str().unwrap().starts_with(&path), "{error}");
+}

@@ -10,6 +10,7 @@ use super::truncation::{Measured, boundaries, search};
 use crate::api::{ChatRequest, ContextOverflow};
 use crate::chat::render::RenderedPrompt;
 use crate::chat::source::{FittedPrompt, Truncation};
+use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
 use crate::engine::TokenizedPrompt;
 use crate::error::{Code, Error, Result};
 
@@ -34,7 +35,10 @@ impl NativeSource {
                 } else {
                     let kept =
                         [&request.messages[..dropped.start], &request.messages[dropped.end..]];
-                    render(&kept.concat())?
+                    render(&kept.concat()).map_err(|error| {
+                        let message = renumbered(error.message(), &dropped);
+                        error.with_message(message)
+                    })?
                 };
                 rendered.renumber_messages(&dropped);
                 let tokenized = self.tokenize(request, &rendered.prompt, last.as_deref())?;
@@ -111,14 +115,21 @@ impl RenderedPrompt {
                 span.path = renumbered(&span.path, dropped).as_str().into();
             }
         }
-        for diagnostic in &mut self.diagnostics {
-            diagnostic.message = renumbered(&diagnostic.message, dropped);
-            diagnostic.path = diagnostic.path.take().map(|path| renumbered(&path, dropped));
-        }
+        self.diagnostics.iter_mut().for_each(|diagnostic| renumber(diagnostic, dropped));
     }
 }
 
 const MESSAGE: &str = "messages[";
+
+/// A diagnostic whose message indices count the dropped messages too.
+fn renumber(diagnostic: &mut Diagnostic, dropped: &Range<usize>) {
+    diagnostic.message = renumbered(&diagnostic.message, dropped);
+    diagnostic.path = diagnostic.path.take().map(|path| renumbered(&path, dropped));
+    for (_, value) in diagnostic.details.iter_mut().filter(|(key, _)| *key == MESSAGE_INDEX) {
+        let index = value.as_u64().filter(|index| *index >= dropped.start as u64);
+        *value = index.map_or(value.take(), |index| (index + dropped.len() as u64).into());
+    }
+}
 
 /// A text whose message indices count the dropped messages too.
 fn renumbered(text: &str, dropped: &Range<usize>) -> String {
@@ -152,6 +163,20 @@ mod tests {
             ("of [1]", "of [1]"),
         ] {
             assert_eq!(renumbered(text, &(1..4)), expected);
+        }
+    }
+
+    #[test]
+    fn diagnostics_keep_the_index_of_their_message() {
+        for (kept, sent) in [(0, 0), (1, 4), (7, 10)] {
+            let mut diagnostic = Diagnostic::new("c", format!("messages[{kept}]: it changed"))
+                .with("other", kept)
+                .with(MESSAGE_INDEX, kept);
+            renumber(&mut diagnostic, &(1..4));
+            let message = format!("messages[{sent}]: it changed");
+            let expected =
+                Diagnostic::new("c", message).with("other", kept).with(MESSAGE_INDEX, sent);
+            assert_eq!(diagnostic, expected);
         }
     }
 }

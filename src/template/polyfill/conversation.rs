@@ -6,10 +6,10 @@ use super::call_writer::CallWriter;
 use super::node::{Node, NodeMembers};
 use super::segmented_text::SegmentedText;
 use crate::api::Polyfills;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
 use crate::template::probe::traits::{Details, TemplateCaps};
 
-/// A diagnostic with `message_index`, the message of the request that it is about.
+/// A diagnostic with [`MESSAGE_INDEX`], the message of the request that it is about.
 pub(super) fn diagnostic(
     code: &'static str,
     message: impl Into<String>,
@@ -17,7 +17,7 @@ pub(super) fn diagnostic(
 ) -> Diagnostic {
     let diagnostic = Diagnostic::new(code, message);
     match index {
-        Some(index) => diagnostic.with("message_index", index),
+        Some(index) => diagnostic.with(MESSAGE_INDEX, index),
         None => diagnostic,
     }
 }

@@ -147,7 +147,7 @@ fn speed(reply: &Value) -> String {
     format!(
         "prompt {} tokens ({} cached), {:.0} tokens/s; reply {} tokens, {:.1} tokens/s",
         usage["prompt_tokens"],
-        usage["prompt_tokens_details"]["cached_tokens"],
+        reply["usage_details"]["cached_tokens"],
         timings["prompt_per_second"].as_f64().unwrap_or_default(),
         usage["completion_tokens"],
         timings["predicted_per_second"].as_f64().unwrap_or_default(),

@@ -41,7 +41,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns `llb <version> (llama.cpp <build>)`. The string is static: do not free it.
+ * Returns `llb <version> (llama.cpp b<build>)`. The string is static: do not free it.
  */
 const char *llb_version(void);
 
@@ -63,7 +63,10 @@ uint32_t llb_abi_version(void);
 const char *llb_model_info(const char *gguf_path);
 
 /**
- * Opens a chat on a model file. Same as `llb_chat_create_with` with `{"model": gguf_path}`.
+ * Opens a chat on a model file. Same as `llb_chat_create_with` with `{"model": gguf_path}`, except
+ * for the shape of the replies: `usage` has exactly `prompt_tokens`, `completion_tokens` and
+ * `total_tokens`, and `error` exactly `code` and `message`. Their details are `usage_details` and
+ * `error_details` at the top level (docs/abi.md).
  *
  * `gguf_path` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
  * with `user_data` until the chat is destroyed.

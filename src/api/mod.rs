@@ -3,6 +3,7 @@
 //! Shapes and ranges are checked here. Everything that depends on a model, such as its template or
 //! its output format, is checked in `chat`.
 
+mod door;
 mod engine;
 mod fields;
 mod id;
@@ -18,8 +19,10 @@ mod request;
 pub mod response;
 mod sampling;
 mod speculative;
+mod thinking;
 mod tool;
 
+pub use door::Door;
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
@@ -30,9 +33,10 @@ pub use options::{
 pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
-pub use request::{ChatRequest, RESERVED_VARIABLES, ResponseFormat, StreamFormat, Thinking};
+pub use request::{ChatRequest, RESERVED_VARIABLES, ResponseFormat, StreamFormat};
 pub use sampling::{PENALTY_WINDOW, Sampling};
 pub use speculative::Speculative;
+pub use thinking::Thinking;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
 pub(crate) use fields::{Fields, member};

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::door::Door;
 use super::engine::RemoteOptions;
 use super::fields::Fields;
 use super::limits::TemplateLimits;
@@ -114,6 +115,8 @@ impl CacheType {
 /// Checked options. None leaves the decision to the model or the machine.
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
+    /// The function that opens the chat.
+    pub door: Door,
     /// Path of the GGUF file.
     pub model: Option<String>,
     /// The servers that generate. None is llama.cpp in this process.
@@ -161,9 +164,11 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// `llb_chat_create(path)` is `llb_chat_create_with({"model": path})`.
+    /// The options of `llb_chat_create`: those of `llb_chat_create_with({"model": path})`, with the
+    /// classic door.
     pub fn for_model(path: Option<&str>) -> CreateOptions {
         CreateOptions {
+            door: Door::Classic,
             model: path.map(str::to_owned),
             engine: None,
             n_ctx: None,
@@ -224,6 +229,7 @@ impl CreateOptions {
             [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
         let levels = levels.map(|level| (level.as_str(), level));
         let read = CreateOptions {
+            door: Door::Options,
             n_ctx: fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
             n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),

@@ -225,6 +225,7 @@ impl Rest<'_> {
 mod tests {
     use super::*;
     use crate::api::ChatRequest;
+    use crate::api::Door;
     use serde_json::json;
 
     /// Known members of the requests here.
@@ -330,7 +331,8 @@ mod tests {
         };
         for (length, reused) in [(10, 1), (MAX_BYTES, 0)] {
             let text = request(length);
-            let read = ChatRequest::parse(&text, ParsedLists::default()).expect("a request");
+            let read = ChatRequest::parse(&text, ParsedLists::default(), Door::Options)
+                .expect("a request");
             assert_eq!(
                 read.into_parsed_lists().split(&text, KNOWN).expect("a request").messages.reused,
                 reused

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::door::Door;
 use super::fields::{Fields, expected};
 use super::message::check_each_message;
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::polyfills::Polyfills;
 use super::prompt_ending::read_ending;
 use super::sampling::{Sampling, read_stop};
+use super::thinking::{Thinking, read_reasoning_budget, read_thinking};
 use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
 use super::{check_messages, check_tools, parse};
 use crate::error::Result;
@@ -79,17 +81,6 @@ pub enum ResponseFormat {
     JsonSchema(Value),
 }
 
-/// Settings of a model's reasoning. None leaves the decision to the template.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Thinking {
-    /// Whether to reason.
-    pub enabled: Option<bool>,
-    /// How much to reason.
-    pub effort: Option<String>,
-    /// Whether the prompt keeps the reasoning of earlier turns.
-    pub preserve: Option<bool>,
-}
-
 /// A checked request with its defaults filled in.
 #[derive(Debug)]
 pub struct ChatRequest {
@@ -150,12 +141,12 @@ pub struct ChatRequest {
 impl ChatRequest {
     /// Parses a request. Messages and tools that `last`, the lists of the previous request, has too
     /// are reused. Errors name the JSON path of the member.
-    pub fn parse(text: &str, last: ParsedLists) -> Result<ChatRequest> {
+    pub fn parse(text: &str, last: ParsedLists, door: Door) -> Result<ChatRequest> {
         match last.split(text, &MEMBERS) {
             Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
                 check_each_message(&messages.items, messages.reused)?;
                 check_each_tool(&tools.items)?;
-                let read = ChatRequest::read_members(&Value::Object(others), &tools.items)?;
+                let read = ChatRequest::read_members(&Value::Object(others), &tools.items, door)?;
                 let texts = [messages.texts, tools.texts];
                 Ok(ChatRequest {
                     messages: messages.items,
@@ -165,17 +156,22 @@ impl ChatRequest {
                 })
             }
             // Reading the whole request reports its errors.
-            _ => ChatRequest::read(parse(text, "request_json")?),
+            _ => ChatRequest::read_at(parse(text, "request_json")?, door),
         }
     }
 
-    /// Reads a request. Messages and tools are moved, not copied, as they are most of it. Errors
-    /// name the JSON path of the member.
-    pub fn read(mut request: Value) -> Result<ChatRequest> {
+    /// Reads a request to a chat of `llb_chat_create_with`. Errors name the JSON path of the
+    /// member.
+    pub fn read(request: Value) -> Result<ChatRequest> {
+        ChatRequest::read_at(request, Door::Options)
+    }
+
+    /// Messages and tools are moved, not copied, as they are most of the request.
+    fn read_at(mut request: Value, door: Door) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", &request)?;
         check_messages(fields)?;
         let tools = check_tools(fields)?;
-        let read = ChatRequest::read_members(&request, tools)?;
+        let read = ChatRequest::read_members(&request, tools, door)?;
         // Both are arrays if they are present: this was checked.
         let mut list = |name: &str| match request.get_mut(name).map(Value::take) {
             Some(Value::Array(items)) => items,
@@ -201,7 +197,7 @@ impl ChatRequest {
     }
 
     /// Reads and checks all members except `messages` and `tools`, which stay empty.
-    fn read_members(request: &Value, tools: &[Value]) -> Result<ChatRequest> {
+    fn read_members(request: &Value, tools: &[Value], door: Door) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
         let (_, _) = (fields.get("messages"), fields.get("tools"));
         let tool_choice = read_tool_choice(fields, tools)?;
@@ -217,14 +213,6 @@ impl ChatRequest {
                 "cannot be used together with `grammar`: a forced call has no text",
             ));
         }
-        let most = i64::from(i32::MAX);
-        let max_tokens = match fields.integer("max_completion_tokens", 1..=most)? {
-            Some(n) => {
-                fields.integer("max_tokens", 1..=most)?;
-                n
-            }
-            None => fields.integer("max_tokens", 1..=most)?.unwrap_or(256),
-        };
         let include_usage = match fields.get("stream_options") {
             Some(options) => {
                 Fields::new("stream_options", options)?.boolean("include_usage")?.unwrap_or(false)
@@ -234,8 +222,8 @@ impl ChatRequest {
         let read = ChatRequest {
             skills: fields.objects("skills")?.cloned().unwrap_or_default(),
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
-            max_tokens: max_tokens as usize,
-            sampling: Sampling::read(fields)?,
+            max_tokens: read_max_tokens(fields, door)?,
+            sampling: Sampling::read(fields, door)?,
             stop: read_stop(fields)?,
             template_kwargs: read_template_kwargs(fields)?,
             now: fields.string("now")?.map(str::to_owned),
@@ -273,6 +261,20 @@ impl ChatRequest {
     }
 }
 
+/// Reads `max_completion_tokens` or `max_tokens`. Through the classic door, a number below 1 is the
+/// default.
+fn read_max_tokens(fields: &mut Fields, door: Door) -> Result<usize> {
+    let fewest = match door {
+        Door::Classic => i64::MIN,
+        Door::Options => 1,
+    };
+    let range = fewest..=i64::from(i32::MAX);
+    let preferred = fields.integer("max_completion_tokens", range.clone())?;
+    let other = fields.integer("max_tokens", range)?;
+    let tokens = [preferred, other].into_iter().flatten().find(|tokens| *tokens >= 1);
+    Ok(tokens.unwrap_or(256) as usize)
+}
+
 /// Reads `response_format`; None is text.
 pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
     let Some(value) = fields.get("response_format") else { return Ok(None) };
@@ -295,35 +297,6 @@ pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<Respons
             }
         }
     }
-}
-
-/// Reads the settings of reasoning. Each template has its own variables for them.
-fn read_thinking(fields: &mut Fields) -> Result<Thinking> {
-    Ok(Thinking {
-        enabled: fields.boolean("enable_thinking")?,
-        effort: fields.string("reasoning_effort")?.map(str::to_owned),
-        preserve: fields.boolean("preserve_reasoning")?,
-    })
-}
-
-/// Reads `reasoning_budget` or one of its two aliases; -1 is no budget.
-fn read_reasoning_budget(fields: &mut Fields) -> Result<Option<usize>> {
-    let mut budget = None;
-    for name in ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"] {
-        let Some(tokens) = fields.integer(name, -1..=i64::from(i32::MAX))? else { continue };
-        match budget {
-            Some((first, other)) if other != tokens => {
-                return Err(fields.invalid(
-                    name,
-                    format!(
-                        "is {tokens}, but its alias `{first}` is {other}; leave one of them out"
-                    ),
-                ));
-            }
-            _ => budget = Some((name, tokens)),
-        }
-    }
-    Ok(budget.and_then(|(_, tokens)| usize::try_from(tokens).ok()))
 }
 
 /// Reads `logprobs` and `top_logprobs`.
@@ -393,7 +366,6 @@ mod tests {
         refused(json!({"max_tokens": 0}), "max_tokens: must be from 1 to 2147483647, got 0");
         refused(json!({"temperature": "hot"}), r#"temperature: expected a number, got "hot""#);
         refused(json!({"stop": ["a", 1]}), "stop[1]: expected a string, got 1");
-        refused(json!({"stop": ""}), "stop: a stop string is empty");
         refused(json!({"logprobs": 1}), "logprobs: expected true or false, got 1");
         refused(json!({"top_logprobs": 0}), "top_logprobs: requires `logprobs`: true");
         refused(
@@ -451,7 +423,7 @@ mod tests {
             "{}",
             "7",
         ] {
-            let request = ChatRequest::parse(text, ParsedLists::default());
+            let request = ChatRequest::parse(text, ParsedLists::default(), Door::Options);
             let read = ChatRequest::read(serde_json::from_str(text).expect("JSON"));
             match (request, read) {
                 (Ok(a), Ok(b)) => {
@@ -467,6 +439,7 @@ mod tests {
         let error = ChatRequest::parse(
             r#"{"messages":[{"role":"user","content":"hi"},]}"#,
             ParsedLists::default(),
+            Door::Options,
         );
         let message = error.expect_err("no JSON").message().to_owned();
         assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");
@@ -479,7 +452,7 @@ mod tests {
         for name in names {
             // No member accepts this value, except lists.
             let text = json!({"messages": [{"role": "user", "content": "hi"}], *name: {"x": [1]}});
-            let read = ChatRequest::parse(&text.to_string(), ParsedLists::default());
+            let read = ChatRequest::parse(&text.to_string(), ParsedLists::default(), Door::Options);
             let ignored = read.map(|read| read.ignored_keys).unwrap_or_default();
             assert!(!ignored.iter().any(|key| key == name), "{name}");
         }
@@ -492,18 +465,21 @@ mod tests {
         let request = |name: &str| {
             format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],"{name}":{zeros}}}"#)
         };
-        let read = ChatRequest::parse(&request("unknown"), ParsedLists::default()).expect("valid");
+        let read = ChatRequest::parse(&request("unknown"), ParsedLists::default(), Door::Options)
+            .expect("valid");
         assert_eq!(read.ignored_keys, ["unknown"]);
-        let read = ChatRequest::parse(&request("chat_template_kwargs"), ParsedLists::default());
+        let read = ChatRequest::parse(
+            &request("chat_template_kwargs"),
+            ParsedLists::default(),
+            Door::Options,
+        );
         let message = read.expect_err("too many").message().to_owned();
         assert_eq!(message, "request_json: has more than 1000000 values and member names");
     }
 
     #[test]
-    fn unknown_members_are_reported_and_negative_seeds_are_random() {
-        let request =
-            ChatRequest::read(with(json!({"n": 1, "seed": -1, "user": "u"}))).expect("valid");
+    fn unknown_members_are_reported() {
+        let request = ChatRequest::read(with(json!({"n": 1, "user": "u"}))).expect("valid");
         assert_eq!(request.ignored_keys, ["n", "user"]);
-        assert_eq!(request.sampling.seed, None);
     }
 }

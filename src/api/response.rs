@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::door::Door;
 use super::logprobs::{SampledToken, logprobs_json};
 use crate::diagnostic::Diagnostic;
 
@@ -46,36 +47,57 @@ pub struct Usage {
     pub reasoning_tokens: Option<usize>,
 }
 
-/// OpenAI's shape.
-impl Serialize for Usage {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Shape {
-            prompt_tokens: usize,
-            completion_tokens: usize,
-            total_tokens: usize,
-            prompt_tokens_details: PromptTokens,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            completion_tokens_details: Option<CompletionTokens>,
-        }
-        #[derive(Serialize)]
-        struct PromptTokens {
-            cached_tokens: usize,
-        }
-        #[derive(Serialize)]
-        struct CompletionTokens {
-            reasoning_tokens: usize,
-        }
-        let shape = Shape {
-            prompt_tokens: self.prompt_tokens,
-            completion_tokens: self.completion_tokens,
-            total_tokens: self.prompt_tokens + self.completion_tokens,
-            prompt_tokens_details: PromptTokens { cached_tokens: self.cached_tokens },
-            completion_tokens_details: self
-                .reasoning_tokens
-                .map(|reasoning_tokens| CompletionTokens { reasoning_tokens }),
+/// The member `usage`, in OpenAI's shape. The classic shape has no details.
+#[derive(Serialize)]
+pub(crate) struct UsageMember {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_tokens_details: Option<PromptTokens>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion_tokens_details: Option<CompletionTokens>,
+}
+
+#[derive(Serialize)]
+struct PromptTokens {
+    cached_tokens: usize,
+}
+
+#[derive(Serialize)]
+struct CompletionTokens {
+    reasoning_tokens: usize,
+}
+
+/// The member `usage_details` of the classic shape.
+#[derive(Serialize)]
+pub(crate) struct UsageDetails {
+    cached_tokens: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_tokens: Option<usize>,
+}
+
+impl Usage {
+    /// The members `usage` and `usage_details`, in the shape of a door.
+    pub(crate) fn members(self, door: Door) -> (UsageMember, Option<UsageDetails>) {
+        let Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = self;
+        let total_tokens = prompt_tokens + completion_tokens;
+        let (prompt_tokens_details, completion_tokens_details, usage_details) = match door {
+            Door::Classic => (None, None, Some(UsageDetails { cached_tokens, reasoning_tokens })),
+            Door::Options => (
+                Some(PromptTokens { cached_tokens }),
+                reasoning_tokens.map(|reasoning_tokens| CompletionTokens { reasoning_tokens }),
+                None,
+            ),
         };
-        shape.serialize(serializer)
+        let usage = UsageMember {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            prompt_tokens_details,
+            completion_tokens_details,
+        };
+        (usage, usage_details)
     }
 }
 
@@ -135,6 +157,8 @@ pub struct ReplyCall {
 /// A finished reply.
 #[derive(Debug, Default)]
 pub struct ChatResponse {
+    /// The function that opened the chat.
+    pub door: Door,
     /// The content.
     pub text: String,
     /// The model's reasoning, if there is any.
@@ -170,7 +194,9 @@ impl Serialize for ChatResponse {
             tool_calls: &'a [ReplyCall],
             finish_reason: &'static str,
             message: Message<'a>,
-            usage: Usage,
+            usage: UsageMember,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            usage_details: Option<UsageDetails>,
             timings: Rates,
             logprobs: Option<Value>,
             polyfills_applied: &'a [&'static str],
@@ -181,6 +207,7 @@ impl Serialize for ChatResponse {
             ignored_keys: &'a [String],
         }
         let has_calls = !self.tool_calls.is_empty();
+        let (usage, usage_details) = self.usage.members(self.door);
         let shape = Shape {
             r#type: if has_calls { "tool_call" } else { "assistant_text" },
             text: &self.text,
@@ -188,7 +215,8 @@ impl Serialize for ChatResponse {
             tool_calls: &self.tool_calls,
             finish_reason: self.finish_reason.as_str(),
             message: self.message(),
-            usage: self.usage,
+            usage,
+            usage_details,
             timings: self.timings.rates(self.usage),
             logprobs: self.logprobs.as_deref().map(logprobs_json),
             polyfills_applied: &self.polyfills_applied,

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::api::response::{ChatResponse, FinishReason};
-use crate::api::{ChatRequest, CreateOptions, LogLevel, ParsedLists, Polyfills};
+use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, Polyfills};
 use crate::compose::Composed;
 use crate::error::{Error, Result};
 use crate::profile::ModelProfile;
@@ -65,6 +65,7 @@ pub struct Chat {
     polyfills: Polyfills,
     limits: Limits,
     log: LogLevel,
+    door: Door,
     /// Messages and tools of the last request.
     parsed_lists: Mutex<ParsedLists>,
     queue: RequestQueue,
@@ -93,6 +94,7 @@ impl Chat {
                     limits: Limits::with(&options.template_limits),
                     polyfills: options.polyfills,
                     log: options.log,
+                    door: options.door,
                     parsed_lists: Mutex::default(),
                     queue: RequestQueue::default(),
                     destroyed: AtomicBool::new(false),
@@ -120,6 +122,7 @@ impl Chat {
         let cancel = Arc::new(AtomicBool::new(false));
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
             return request.map(|request| ChatResponse {
+                door: self.door,
                 finish_reason: FinishReason::Cancelled,
                 ignored_keys: request.ignored_keys,
                 ..ChatResponse::default()
@@ -135,6 +138,11 @@ impl Chat {
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
         self.finish_destroy();
         reply
+    }
+
+    /// The function that opened this chat.
+    pub fn door(&self) -> Door {
+        self.door
     }
 
     /// Cancels the running request and the waiting ones. Each replies with what it generated.
@@ -173,7 +181,7 @@ impl Chat {
     fn read(&self, request: &str) -> Result<ChatRequest> {
         let last =
             std::mem::take(&mut *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut request = ChatRequest::parse(request, last)?;
+        let mut request = ChatRequest::parse(request, last, self.door)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }

@@ -71,6 +71,7 @@ impl Chat {
         diagnostics.extend(unmet_choice);
         diagnostics.extend(self.source.finish(parsed.reasoning.is_some()));
         let response = ChatResponse {
+            door: self.door,
             finish_reason: finish_reason(outcome.finish, !parsed.tool_calls.is_empty()),
             text: parsed.content,
             reasoning: parsed.reasoning,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::PieceSink;
 use crate::api::logprobs::{SampledToken, logprobs_json};
-use crate::api::response::ChatResponse;
+use crate::api::response::{ChatResponse, UsageDetails, UsageMember};
 use crate::api::{StreamFormat, new_completion_id};
 use crate::output::Delta;
 
@@ -62,7 +62,7 @@ impl<'a> Stream<'a> {
     /// Ends a stream of chunks.
     pub(crate) fn finish(&mut self, response: &ChatResponse, include_usage: bool) {
         if self.format == StreamFormat::Chunks {
-            let usage = include_usage.then(|| json!(response.usage));
+            let usage = include_usage.then(|| response.usage.members(response.door));
             let logprobs = std::mem::take(&mut self.logprobs);
             self.chunk(&json!({}), &logprobs, response.finish_reason.as_str().into(), usage);
         }
@@ -73,7 +73,7 @@ impl<'a> Stream<'a> {
         delta: &Value,
         logprobs: &[SampledToken],
         finish_reason: Value,
-        usage: Option<Value>,
+        usage: Option<(UsageMember, Option<UsageDetails>)>,
     ) {
         let mut delta = delta.clone();
         if !self.has_begun {
@@ -89,8 +89,11 @@ impl<'a> Stream<'a> {
         if !logprobs.is_empty() {
             chunk["choices"][0]["logprobs"] = logprobs_json(logprobs);
         }
-        if let Some(usage) = usage {
-            chunk["usage"] = usage;
+        if let Some((usage, details)) = usage {
+            chunk["usage"] = json!(usage);
+            if let Some(details) = details {
+                chunk["usage_details"] = json!(details);
+            }
         }
         self.call(&chunk.to_string());
     }

@@ -1,16 +1,22 @@
 //! `llb_chat_*`.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_void};
+
+use serde::Serialize;
 
 use super::callback::{self, Callback, RunningCall, llb_event_cb, llb_token_cb};
 use super::handle::{self, llb_chat};
 use super::{guard, string};
-use crate::api::{self, CreateOptions};
-use crate::chat::{Chat, CreateFailure, PieceSink};
+use crate::api::{self, CreateOptions, Door};
+use crate::chat::{Chat, CreateFailure};
 use crate::error::{Code, Error, Result};
 use crate::process;
 
-/// Opens a chat on a model file. Same as `llb_chat_create_with` with `{"model": gguf_path}`.
+/// Opens a chat on a model file. Same as `llb_chat_create_with` with `{"model": gguf_path}`, except
+/// for the shape of the replies: `usage` has exactly `prompt_tokens`, `completion_tokens` and
+/// `total_tokens`, and `error` exactly `code` and `message`. Their details are `usage_details` and
+/// `error_details` at the top level (docs/abi.md).
 ///
 /// # Safety
 /// `gguf_path` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
@@ -92,10 +98,10 @@ pub unsafe extern "C" fn llb_chat_infer(
     chat: *mut llb_chat,
     request_json: *const c_char,
 ) -> *const c_char {
-    guard::json(|| {
+    reply(chat, |chat| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        let request = unsafe { string::borrow(request_json, "request_json") };
-        call(chat, |chat| chat.infer(request?, None))
+        let request = unsafe { string::borrow(request_json, "request_json") }?;
+        chat.infer(request, None)
     })
 }
 
@@ -116,13 +122,12 @@ pub unsafe extern "C" fn llb_chat_infer_stream(
     on_token: llb_token_cb,
     user_data: *mut c_void,
 ) -> *const c_char {
-    guard::json(|| {
+    reply(chat, |chat| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        let request = unsafe { string::borrow(request_json, "request_json") };
+        let request = unsafe { string::borrow(request_json, "request_json") }?;
         // SAFETY: the caller allows calls of `on_token` until this function returns.
         let pieces = unsafe { Callback::new(on_token, user_data) };
-        let sink: PieceSink = &mut |piece| pieces.call(piece);
-        call(chat, |chat| chat.infer(request?, Some(sink)))
+        chat.infer(request, Some(&mut |piece| pieces.call(piece)))
     })
 }
 
@@ -140,10 +145,10 @@ pub unsafe extern "C" fn llb_chat_explain(
     chat: *mut llb_chat,
     request_json: *const c_char,
 ) -> *const c_char {
-    guard::json(|| {
+    reply(chat, |chat| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        let request = unsafe { string::borrow(request_json, "request_json") };
-        call(chat, |chat| chat.explain(request?))
+        let request = unsafe { string::borrow(request_json, "request_json") }?;
+        chat.explain(request)
     })
 }
 
@@ -176,6 +181,27 @@ pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
             removed.close();
         }
     });
+}
+
+/// Runs `body` on the chat of a handle, and returns its value or its error as JSON, in the shape of
+/// the function that opened the chat.
+fn reply<T: Serialize>(
+    handle: *mut llb_chat,
+    body: impl FnOnce(&Chat) -> Result<T>,
+) -> *const c_char {
+    // An error before the body runs has no details, so both shapes are the same.
+    let door = Cell::new(Door::Options);
+    let body = |chat: &Chat| {
+        door.set(chat.door());
+        body(chat)
+    };
+    guard::json_or(
+        || call(handle, body),
+        |error| match door.get() {
+            Door::Classic => error.to_classic_json(),
+            Door::Options => error.to_json(),
+        },
+    )
 }
 
 /// Runs `body` on the chat of a handle. A panic in `body` closes the handle.

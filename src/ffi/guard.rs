@@ -43,6 +43,14 @@ pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Runs a body and returns its value, or its error, as JSON in an owned C string.
 pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_char {
+    json_or(body, Error::to_json)
+}
+
+/// As [`json`], with an error in another shape. The last error of the thread keeps its own.
+pub(super) fn json_or<T: Serialize>(
+    body: impl FnOnce() -> Result<T>,
+    error_json: impl FnOnce(&Error) -> Value,
+) -> *const c_char {
     let serialized = || {
         let body = body()?;
         // Large enough for most replies and the terminating NUL.
@@ -51,9 +59,10 @@ pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_c
         written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
         Ok(json)
     };
-    string::into_raw(
-        catch(serialized).unwrap_or_else(|error| set_last_error(&error).to_string().into_bytes()),
-    )
+    string::into_raw(catch(serialized).unwrap_or_else(|error| {
+        set_last_error(&error);
+        error_json(&error).to_string().into_bytes()
+    }))
 }
 
 /// Runs a body that reports no result to the caller.
@@ -64,14 +73,13 @@ pub(super) fn void(body: impl FnOnce()) {
     });
 }
 
-/// Stores the last error of this thread and returns its JSON.
-pub(super) fn set_last_error(error: &Error) -> Value {
+/// Stores the last error of this thread.
+pub(super) fn set_last_error(error: &Error) {
     let json = error.to_json();
     let set = LAST_ERROR.try_with(|last| *last.borrow_mut() = Some(json.clone()));
     if set.is_err() {
-        LATE_ERROR.with(|last| **last.borrow_mut() = Some(json.clone()));
+        LATE_ERROR.with(|last| **last.borrow_mut() = Some(json));
     }
-    json
 }
 
 /// Returns the last error of the calling thread as JSON:

@@ -29,6 +29,7 @@ static const struct {
     GROUP(streams),
     GROUP(stops_and_lengths),
     GROUP(usage),
+    GROUP(classic_replies),
     GROUP(tool_calls),
     GROUP(constraints),
     GROUP(templates),

@@ -93,6 +93,7 @@ void replies(void);
 void streams(void);
 void stops_and_lengths(void);
 void usage(void);
+void classic_replies(void);
 void tool_calls(void);
 void constraints(void);
 void templates(void);

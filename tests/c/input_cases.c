@@ -4,19 +4,17 @@
  */
 #include "check.h"
 
-#include <ctype.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 void version(void)
 {
-    /* llb X.Y.Z (llama.cpp BUILD) */
+    /* llb X.Y.Z (llama.cpp bBUILD) */
     const char *version = llb_version();
-    int major = -1, minor = -1, patch = -1, length = 0;
-    char build[64] = "";
-    int read = sscanf(version, "llb %d.%d.%d (llama.cpp %63[^)])%n", &major, &minor, &patch, build, &length);
+    int major = -1, minor = -1, patch = -1, build = -1, length = 0;
+    int read = sscanf(version, "llb %d.%d.%d (llama.cpp b%d)%n", &major, &minor, &patch, &build, &length);
     CHECK(read == 4 && length > 0 && !version[length], version);
-    CHECK(build[0] && !isspace((unsigned char)build[0]), version);
+    CHECK(build > 0, version);
     CHECK(llb_version() == version, version);
     CHECK(llb_abi_version() == LLB_ABI_VERSION, version);
 }
@@ -218,7 +216,7 @@ static const struct wrong requests[] = {
     {"\"temperature\":-0.1", "temperature: "},
     {"\"temperature\":1e300", "temperature: "},
     {"\"top_k\":true", "top_k: "},
-    {"\"top_k\":-1", "top_k: "},
+    {"\"top_k\":-2", "top_k: "},
     {"\"top_p\":\"x\"", "top_p: "},
     {"\"top_p\":1.1", "top_p: "},
     {"\"min_p\":[]", "min_p: "},
@@ -232,11 +230,9 @@ static const struct wrong requests[] = {
     {"\"frequency_penalty\":\"x\"", "frequency_penalty: "},
     {"\"frequency_penalty\":-1e9", "frequency_penalty: "},
     {"\"seed\":\"x\"", "seed: "},
-    {"\"seed\":4294967296", "seed: "},
+    {"\"seed\":1.5", "seed: "},
     {"\"stop\":1", "stop: "},
-    {"\"stop\":\"\"", "stop: "},
     {"\"stop\":[1]", "stop[0]: "},
-    {"\"stop\":[\"a\",\"\"]", "stop: "},
     {"\"logit_bias\":[]", "logit_bias: "},
     {"\"logit_bias\":{\"x\":1}", "logit_bias.x: "},
     {"\"logit_bias\":{\"-1\":1}", "logit_bias.-1: "},

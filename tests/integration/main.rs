@@ -9,6 +9,7 @@
 mod scripted;
 
 mod abi;
+mod classic;
 mod compose;
 mod create;
 mod hostile;

@@ -58,8 +58,7 @@ public final class LlbChat implements AutoCloseable {
      *     tools, and other codes
      */
     public static LlbChat open(Path model) {
-        Native library = Native.get();
-        return open(library, null, stub -> library.chatCreate(model.toString(), stub));
+        return open(ChatOptions.builder(model).build());
     }
 
     /**
@@ -71,7 +70,7 @@ public final class LlbChat implements AutoCloseable {
     public static LlbChat open(ChatOptions options) {
         Native library = Native.get();
         String json = Json.write(options.values());
-        return open(library, options.onEvent(), stub -> library.chatCreateWith(json, stub));
+        return open(library, options.onEvent(), stub -> library.chatCreate(json, stub));
     }
 
     /**

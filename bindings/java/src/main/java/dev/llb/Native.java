@@ -45,7 +45,6 @@ final class Native {
     private final MethodHandle abiVersion;
     private final MethodHandle modelInfo;
     private final MethodHandle chatCreate;
-    private final MethodHandle chatCreateWith;
     private final MethodHandle chatInfer;
     private final MethodHandle chatInferStream;
     private final MethodHandle chatExplain;
@@ -72,8 +71,7 @@ final class Native {
                     "has ABI version " + abi + ", this binding needs " + OLDEST_ABI + " or later");
         }
         modelInfo = bind("llb_model_info", textToText);
-        chatCreate = bind("llb_chat_create", withCallback);
-        chatCreateWith = bind("llb_chat_create_with", withCallback);
+        chatCreate = bind("llb_chat_create_with", withCallback);
         chatInfer = bind("llb_chat_infer", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS));
         chatInferStream = bind(
                 "llb_chat_infer_stream",
@@ -122,18 +120,10 @@ final class Native {
 
     // Chats
 
-    Created chatCreate(String path, MemorySegment onEvent) {
-        return create(chatCreate, path, onEvent);
-    }
-
-    Created chatCreateWith(String optionsJson, MemorySegment onEvent) {
-        return create(chatCreateWith, optionsJson, onEvent);
-    }
-
-    private Created create(MethodHandle function, String input, MemorySegment onEvent) {
+    Created chatCreate(String optionsJson, MemorySegment onEvent) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment handle = (MemorySegment)
-                    function.invokeExact(text(arena, input), onEvent, MemorySegment.NULL);
+                    chatCreate.invokeExact(text(arena, optionsJson), onEvent, MemorySegment.NULL);
             if (handle.address() != 0) {
                 return new Created(handle, null);
             }

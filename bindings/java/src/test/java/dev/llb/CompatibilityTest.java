@@ -6,6 +6,9 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
+import com.fasterxml.jackson.annotation.JsonProperty;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
@@ -28,7 +31,8 @@ import org.junit.jupiter.api.io.TempDir;
 
 /**
  * Compatibility with programs older than this binding. They load the library themselves, use only
- * the first functions, and read replies as strictly as this test. None of this may change.
+ * the first functions, and read replies as strictly as this test: they bind them to types that
+ * refuse unknown members of {@code usage} and {@code error}. None of this may change.
  *
  * <p>Uses no class of this package except {@link TestFiles}.
  */
@@ -47,6 +51,36 @@ class CompatibilityTest {
                "name":"get_weather","description":"The weather at a place","parameters":{"type":"object",
                  "properties":{"city":{"type":"string"}},"required":["city"]}}}],
              "tool_choice":"auto","temperature":0.0,"max_tokens":128}""";
+
+    /** Values that such a program may send. The library corrects or ignores them. */
+    private static final String LENIENT =
+            """
+            {"messages":[{"role":"user","content":"hi"}],"temperature":-1.0,"top_k":-1,"max_tokens":0,
+             "seed":1762345678901,"stop":["","</never>"]}""";
+
+    /** Jackson refuses unknown members unless the type says otherwise. */
+    private static final ObjectMapper STRICT = new ObjectMapper();
+
+    /** A reply as such a program binds it. */
+    @JsonIgnoreProperties(ignoreUnknown = true)
+    record StrictReply(
+            @JsonProperty("type") String type,
+            @JsonProperty("text") String text,
+            @JsonProperty("finish_reason") String finishReason,
+            @JsonProperty("usage") StrictUsage usage,
+            @JsonProperty("error") StrictError error) {
+
+        static StrictReply of(JsonObject reply) throws Exception {
+            return STRICT.readValue(reply.toString(), StrictReply.class);
+        }
+    }
+
+    record StrictUsage(
+            @JsonProperty("prompt_tokens") int promptTokens,
+            @JsonProperty("completion_tokens") int completionTokens,
+            @JsonProperty("total_tokens") int totalTokens) {}
+
+    record StrictError(@JsonProperty("code") String code, @JsonProperty("message") String message) {}
 
     /** The functions as such a program declares them. */
     private static final class Bridge {
@@ -204,6 +238,7 @@ class CompatibilityTest {
             MemorySegment pieceData = arena.allocate(8);
             JsonObject streamed = Bridge.take((MemorySegment) Bridge.INFER_STREAM.invokeExact(
                     chat, arena.allocateFrom(HI), pieces.stub(arena), pieceData));
+            checkReply(streamed, "assistant_text", Set.of("stop"));
             assertEquals(string(streamed, "text"), String.join("", pieces.texts));
             assertTrue(pieces.texts.size() > 1);
             assertTrue(pieces.userData.stream().allMatch(address -> address == pieceData.address()));
@@ -216,6 +251,13 @@ class CompatibilityTest {
             checkReply(withoutCallback, "assistant_text", Set.of("stop"));
             events.texts.clear();
 
+            JsonObject lenient = infer(chat, LENIENT);
+            checkReply(lenient, "assistant_text", Set.of("stop"));
+            assertEquals(TestFiles.expected("text"), string(lenient, "text"));
+            events.texts.clear();
+
+            String tooLong = HI.replace("hi", "x".repeat(10_000));
+            checkError("CONTEXT_OVERFLOW", infer(chat, tooLong));
             checkError("INVALID_REQUEST", infer(chat, "{\"messages\":"));
             checkError("INVALID_REQUEST", infer(chat, "{}"));
             checkError("INVALID_REQUEST", infer(chat, null));
@@ -288,23 +330,23 @@ class CompatibilityTest {
         assertTrue(events.size() > 2, events.toString());
     }
 
-    private static void checkReply(JsonObject reply, String type, Set<String> finishReasons) {
+    private static void checkReply(JsonObject reply, String type, Set<String> finishReasons) throws Exception {
         assertEquals(type, string(reply, "type"), reply.toString());
         string(reply, "text");
         assertTrue(reply.get("tool_calls").isJsonArray());
         assertTrue(finishReasons.contains(string(reply, "finish_reason")), reply.toString());
-        JsonObject usage = reply.getAsJsonObject("usage");
-        int prompt = integer(usage, "prompt_tokens");
-        int completion = integer(usage, "completion_tokens");
-        assertTrue(prompt > 0 && completion > 0, usage.toString());
-        assertEquals(prompt + completion, integer(usage, "total_tokens"));
+        JsonObject members = reply.getAsJsonObject("usage");
+        int prompt = integer(members, "prompt_tokens");
+        int completion = integer(members, "completion_tokens");
+        assertTrue(prompt > 0 && completion > 0, members.toString());
+        assertEquals(new StrictUsage(prompt, completion, prompt + completion), StrictReply.of(reply).usage());
     }
 
-    private static void checkError(String code, JsonObject reply) {
+    private static void checkError(String code, JsonObject reply) throws Exception {
         assertEquals("error", string(reply, "type"), reply.toString());
-        JsonObject error = reply.getAsJsonObject("error");
-        assertEquals(code, string(error, "code"));
-        assertFalse(string(error, "message").isBlank());
+        StrictError error = StrictReply.of(reply).error();
+        assertEquals(code, error.code());
+        assertFalse(error.message().isBlank());
     }
 
     private static void checkBoolean(JsonObject object, String key, boolean expected) {

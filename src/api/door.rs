@@ -1,0 +1,58 @@
+//! The function that opened a chat.
+
+/// The function that opened a chat. It decides the shape of the replies, and which values of a
+/// request are corrected instead of refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Door {
+    /// `llb_chat_create`. Its programs may refuse unknown members of `usage` and `error`, so those
+    /// have only their first members, and the details stand beside them.
+    Classic,
+    /// `llb_chat_create_with`.
+    #[default]
+    Options,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ChatRequest, ParsedLists};
+    use crate::error::Result;
+
+    fn parse(door: Door, members: &str) -> Result<ChatRequest> {
+        let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#);
+        ChatRequest::parse(&text, ParsedLists::default(), door)
+    }
+
+    #[test]
+    fn the_classic_door_corrects_max_tokens_and_temperature() {
+        for (members, max_tokens) in [
+            (r#""max_tokens":0"#, 256),
+            (r#""max_tokens":-1"#, 256),
+            (r#""max_tokens":-2147483648"#, 256),
+            (r#""max_tokens":3"#, 3),
+            (r#""max_completion_tokens":0"#, 256),
+            (r#""max_completion_tokens":-5,"max_tokens":4"#, 4),
+        ] {
+            let request = parse(Door::Classic, members).expect(members);
+            assert_eq!(request.max_tokens, max_tokens, "{members}");
+        }
+        for (members, temperature) in [
+            (r#""temperature":-0.5"#, 0.0),
+            (r#""temperature":-1e300"#, 0.0),
+            (r#""temperature":0.3"#, 0.3),
+        ] {
+            let request = parse(Door::Classic, members).expect(members);
+            assert_eq!(request.sampling.temperature, temperature, "{members}");
+        }
+        for (members, message) in [
+            (
+                r#""max_completion_tokens":0"#,
+                "max_completion_tokens: must be from 1 to 2147483647, got 0",
+            ),
+            (r#""temperature":-0.5"#, "temperature: must be from 0 to 100, got -0.5"),
+        ] {
+            let error = parse(Door::Options, members).expect_err(members);
+            assert_eq!(error.message(), message);
+        }
+    }
+}

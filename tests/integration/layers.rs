@@ -29,7 +29,7 @@ fn table() -> HashMap<String, Vec<String>> {
     modules
 }
 
-fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
+pub fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

@@ -12,6 +12,7 @@ mod abi;
 mod classic;
 mod compose;
 mod create;
+mod documented_codes;
 mod hostile;
 mod infer;
 mod layers;

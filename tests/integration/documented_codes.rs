@@ -1,0 +1,207 @@
+//! The tables of codes in docs/ list exactly what the code has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::layers::sources;
+
+type Codes = BTreeSet<String>;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// The code names in a cell or a line: words in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The names in the first column of the table with this header, in order.
+#[track_caller]
+fn column(document: &str, header: &str) -> Vec<String> {
+    let text = read(document);
+    let (_, table) = text.split_once(header).unwrap_or_else(|| panic!("{document}: no {header}"));
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.flat_map(|row| {
+        let cell = row.split('|').nth(1).unwrap_or_default();
+        quoted(cell).map(str::to_owned).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// The code of some folders and files, without tests.
+fn code_of(paths: &[&str]) -> String {
+    let mut files = Vec::new();
+    for path in paths {
+        match root().join(path) {
+            folder if folder.is_dir() => sources(&folder, &mut files),
+            file => files.push(file),
+        }
+    }
+    files.retain(|file| !file.iter().any(|part| part == "tests" || part == "tests.rs"));
+    assert!(!files.is_empty(), "{paths:?}");
+    let without_tests = |file| {
+        let text = std::fs::read_to_string(file).unwrap();
+        text.split("mod tests {").next().unwrap().to_owned()
+    };
+    files.iter().map(without_tests).collect()
+}
+
+fn is_code(text: &str) -> bool {
+    text.contains('_') && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+}
+
+/// Whether the code has this string literal.
+fn has_literal(code: &str, name: &str) -> bool {
+    code.contains(&format!("\"{name}\""))
+}
+
+/// The literal at the start of a text.
+fn literal(text: &str) -> Option<&str> {
+    text.trim_start().strip_prefix('"')?.split('"').next()
+}
+
+/// The codes that functions report and that fields named `code` have.
+fn reported(code: &str) -> Codes {
+    const REPORTERS: [&str; 8] = [
+        "Diagnostic::new(",
+        "Diagnostic::at(",
+        "diagnostic(",
+        "note(",
+        "report(",
+        "add(",
+        "code: ",
+        "let code = ",
+    ];
+    let mut codes = Codes::new();
+    for reporter in REPORTERS {
+        for (_, rest) in code.match_indices(reporter).map(|(at, _)| code.split_at(at)) {
+            let rest = rest[reporter.len()..].trim_start();
+            // A lint's severity comes first.
+            let rest = match rest.strip_prefix("Severity::") {
+                Some(rest) => rest.split_once(',').map_or("", |(_, rest)| rest),
+                None => rest,
+            };
+            codes.extend(literal(rest).filter(|code| is_code(code)).map(str::to_owned));
+            if reporter.starts_with("let ") {
+                let statement = rest.split(';').next().unwrap_or_default();
+                let literals = statement.split('"').skip(1).step_by(2);
+                codes.extend(literals.filter(|code| is_code(code)).map(str::to_owned));
+            }
+        }
+    }
+    codes
+}
+
+/// Every code that is reported is documented, and every documented one exists.
+#[track_caller]
+fn check(paths: &[&str], documented: impl IntoIterator<Item = String>) {
+    let code = code_of(paths);
+    let documented: Codes = documented.into_iter().collect();
+    let missing: Vec<_> =
+        reported(&code).into_iter().filter(|code| !documented.contains(code)).collect();
+    assert!(missing.is_empty(), "not documented: {missing:?}");
+    let invented: Vec<_> = documented.iter().filter(|name| !has_literal(&code, name)).collect();
+    assert!(invented.is_empty(), "documented, but not in {paths:?}: {invented:?}");
+}
+
+#[test]
+fn error_codes() {
+    let code = code_of(&["src/error.rs"]);
+    let codes: Codes = code
+        .split("=> \"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .map(str::to_owned)
+        .collect();
+    let documented = column("docs/abi.md", "| code | meaning |");
+    let documented: Codes = documented
+        .into_iter()
+        .filter(|name| name.bytes().all(|byte| byte == b'_' || byte.is_ascii_uppercase()))
+        .collect();
+    assert!(codes.len() > 20, "{codes:?}");
+    assert_eq!(codes, documented);
+}
+
+#[test]
+fn diagnostics_of_replies() {
+    let paths = ["src/output", "src/validate", "src/constraint", "src/chat"];
+    check(&paths, column("docs/outputs.md", "| code | meaning |"));
+}
+
+#[test]
+fn diagnostics_of_templates() {
+    let paths = ["src/template/polyfill", "src/template/mask.rs"];
+    check(&paths, column("docs/templates.md", "| code | what happened |"));
+}
+
+#[test]
+fn findings_of_files() {
+    let paths = ["src/gguf"];
+    check(&paths, column("docs/abi.md", "| code of a finding | the file |"));
+}
+
+#[test]
+fn findings_of_components() {
+    let text = read("docs/compose.md");
+    let named: Codes = quoted(&text).map(str::to_owned).collect();
+    let codes = reported(&code_of(&["src/compose"]));
+    let missing: Vec<_> = codes.iter().filter(|code| !named.contains(*code)).collect();
+    assert!(codes.len() > 3 && missing.is_empty(), "not documented: {missing:?}");
+}
+
+#[test]
+fn lints() {
+    const RAISES: &str = "raises_on_";
+    let text = read("docs/templates.md");
+    let (_, shapes) = text.split_once("`raises_on_` is followed by: ").expect("the shapes");
+    let shapes = shapes.split("\n\n").next().unwrap();
+    let table = column("docs/templates.md", "| code | severity | meaning |");
+    let shapes = quoted(shapes).map(|shape| format!("{RAISES}{shape}"));
+    let documented: Codes =
+        table.into_iter().filter(|code| !code.starts_with(RAISES)).chain(shapes).collect();
+    let paths = ["src/template/lint", "src/profile"];
+    let code = code_of(&paths);
+    let raises = code.split('"').filter(|text| text.starts_with(RAISES) && is_code(text));
+    let missing: Vec<_> = raises.filter(|code| !documented.contains(*code)).collect();
+    assert!(missing.is_empty(), "not documented: {missing:?}");
+    check(&paths, documented);
+}
+
+#[test]
+fn polyfills() {
+    let code = read("src/template/polyfill/mod.rs");
+    let (_, steps) = code.split_once("const STEPS").expect("the steps");
+    let steps: Vec<&str> = steps
+        .split("];")
+        .next()
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix("::STEP,"))
+        .collect();
+    assert_eq!(column("docs/templates.md", "| step | condition | effect |"), steps);
+    for step in &steps {
+        let source = read(&format!("src/template/polyfill/{step}.rs"));
+        assert!(source.contains(&format!("name: \"{step}\"")), "{step}");
+    }
+    // Every option is read, and every option that is read is documented.
+    let read_options = code_of(&["src/api/polyfills.rs"]);
+    let documented: Codes =
+        column("docs/templates.md", "| option | steps that it switches, or its values |")
+            .into_iter()
+            .collect();
+    let options: Codes = read_options
+        .split('"')
+        .filter(|text| text.starts_with("polyfill_") && is_code(text))
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<_> = options.difference(&documented).collect();
+    assert!(options.len() > 10 && missing.is_empty(), "not documented: {missing:?}");
+    let invented: Vec<_> =
+        documented.iter().filter(|name| !has_literal(&read_options, name)).collect();
+    assert!(invented.is_empty(), "documented, but not read: {invented:?}");
+}

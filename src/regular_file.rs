@@ -4,37 +4,37 @@
 //! would block, and a device may never end, so neither is opened nor read.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
-use std::io::{Error, ErrorKind, Read, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
-
-/// Whether a symbolic link at the end of a path is followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LastLink {
-    Follow,
-    Refuse,
-}
 
 /// Opens a regular file for reading, and returns its metadata. A link is followed.
 ///
 /// # Errors
 /// `InvalidInput` that says what the path is, unless it is a regular file.
 pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
-    open_with(path, LastLink::Follow)
+    open_as(path, false, std::fs::metadata(path)?)
 }
 
-/// The same, with a choice for links.
-pub(crate) fn open_with(path: &Path, link: LastLink) -> Result<(File, Metadata)> {
+/// The same, but refuses a symbolic link at the end of the path.
+#[cfg(feature = "engine")]
+pub(crate) fn open_no_link(path: &Path) -> Result<(File, Metadata)> {
+    open_as(path, true, std::fs::symlink_metadata(path)?)
+}
+
+fn open_as(path: &Path, no_link: bool, known: Metadata) -> Result<(File, Metadata)> {
     // Checked by path first, because opening a device may have an effect.
-    check(path, link)?;
+    check_type(known.file_type())?;
     let mut options = OpenOptions::new();
     options.read(true);
     // The path may lead to something else by now: a pipe must not block here either.
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        let no_link = if link == LastLink::Refuse { libc::O_NOFOLLOW } else { 0 };
+        let no_link = if no_link { libc::O_NOFOLLOW } else { 0 };
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | no_link);
     }
+    #[cfg(not(unix))]
+    let _ = no_link;
     let file = options.open(path)?;
     let metadata = file.metadata()?;
     check_type(metadata.file_type())?;
@@ -42,17 +42,17 @@ pub(crate) fn open_with(path: &Path, link: LastLink) -> Result<(File, Metadata)>
 }
 
 /// The metadata of a regular file that is not opened.
-pub(crate) fn check(path: &Path, link: LastLink) -> Result<Metadata> {
-    let metadata = match link {
-        LastLink::Follow => std::fs::metadata(path)?,
-        LastLink::Refuse => std::fs::symlink_metadata(path)?,
-    };
+#[cfg(any(feature = "hub", feature = "remote"))]
+pub(crate) fn metadata(path: &Path) -> Result<Metadata> {
+    let metadata = std::fs::metadata(path)?;
     check_type(metadata.file_type())?;
     Ok(metadata)
 }
 
 /// The bytes of a regular file. An error if there are more than `most`.
+#[cfg(feature = "hub")]
 pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
+    use std::io::Read;
     let (file, _) = open(path)?;
     let mut bytes = Vec::new();
     // The size is not trusted: a file can grow, and those of /proc have none.
@@ -93,7 +93,7 @@ fn name(kind: FileType) -> &'static str {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(all(test, unix, feature = "engine", feature = "hub"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -109,8 +109,8 @@ mod tests {
         assert!(made.success());
         let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
-        let problem = |name: &str, link| {
-            open_with(&path(name), link).err().map(|error| error.to_string()).unwrap_or_default()
+        let problem = |opened: Result<(File, Metadata)>| {
+            opened.err().map(|error| error.to_string()).unwrap_or_default()
         };
         for (name, expected) in [
             ("file", ""),
@@ -120,10 +120,10 @@ mod tests {
             ("zero", "is a device, not a regular file"),
             (".", "is a directory, not a regular file"),
         ] {
-            assert_eq!(problem(name, LastLink::Follow), expected, "{name}");
+            assert_eq!(problem(open(&path(name))), expected, "{name}");
         }
-        assert_eq!(problem("link", LastLink::Refuse), "is a symbolic link, not a regular file");
-        assert_eq!(problem("file", LastLink::Refuse), "");
+        assert_eq!(problem(open_no_link(&path("link"))), "is a symbolic link, not a regular file");
+        assert_eq!(problem(open_no_link(&path("file"))), "");
         assert_eq!(open(&path("none")).unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(read(&path("link"), 5).unwrap(), b"12345");
         assert_eq!(read(&path("file"), 4).unwrap_err().to_string(), "is longer than 4 bytes");

@@ -1,5 +1,6 @@
 //! The `engine` option: llama.cpp in this process, or servers.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -179,9 +180,14 @@ fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
         Some(at) => (&host[..at], Some(&host[at + 1..])),
         None => (host, None),
     };
-    if name.is_empty()
-        || port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0))
-    {
+    let is_name = match name.strip_prefix('[') {
+        // A zone may follow the address.
+        Some(rest) => rest.strip_suffix(']').is_some_and(|address| {
+            address.split('%').next().is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok())
+        }),
+        None => !name.is_empty() && !name.contains([':', ']']),
+    };
+    if !is_name || port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0)) {
         return Err(SHAPE);
     }
     let is_version = |part: &str| {
@@ -245,6 +251,11 @@ mod tests {
             "http://a:0",
             "http://a:99999",
             "http://a b",
+            "http://a:b:80",
+            "http://[]",
+            "http://[::1",
+            "http://[::1]x",
+            "http://[a]:80",
             "http://a\nb",
         ] {
             refused(

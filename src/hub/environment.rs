@@ -9,6 +9,7 @@ use super::proxy::Proxies;
 use super::request::{FetchRequest, TOKEN_ENV};
 use super::url::UrlOrigin;
 use crate::error::{Error, Result};
+use crate::net::redactor::Redactor;
 use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
 use crate::regular_file;
@@ -106,6 +107,8 @@ pub(super) struct Settings {
     pub(super) endpoint: String,
     pub(super) origin: UrlOrigin,
     pub(super) token: Option<Secret>,
+    /// Knows the token and the passwords of the proxies.
+    pub(super) redactor: Redactor,
     pub(super) cache: PathBuf,
     pub(super) offline: bool,
     pub(super) read_timeout: Duration,
@@ -164,10 +167,12 @@ impl Settings {
         let seconds = environment
             .get("HF_HUB_DOWNLOAD_TIMEOUT")?
             .and_then(|seconds| seconds.trim().parse().ok());
+        let token = read_token(request, environment)?;
         Ok(Settings {
+            redactor: Redactor::new(token.iter().chain(&proxies.passwords())),
             endpoint,
             origin,
-            token: read_token(request, environment)?,
+            token,
             cache,
             offline,
             read_timeout: seconds

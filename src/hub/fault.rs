@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::cancel::CancelToken;
 use super::http::{HubHead, quoted};
 use crate::error::{Code, Error, Result};
-use crate::net::secret::Secret;
 
 /// Failed tries in a row, without a byte gained, after which a fetch fails.
 pub(super) const MOST_TRIES: usize = 5;
@@ -88,14 +87,14 @@ pub(super) struct RequestContext<'a> {
     pub(super) page: &'a str,
     /// `revision "main"` or `file "x.gguf"`.
     pub(super) what: String,
-    pub(super) token: Option<&'a Secret>,
+    pub(super) has_token: bool,
 }
 
 /// The fault for a response that is no success.
 pub(super) fn refused(head: &HubHead, body: &[u8], context: &RequestContext) -> HubFault {
     let status = head.status;
-    let reason = server_reason(head, body, context.token);
-    let RequestContext { repository, page, what, token } = context;
+    let reason = server_reason(head, body);
+    let RequestContext { repository, page, what, has_token } = context;
     let error = |code: Code, message: String| {
         Error::new(code, message).with("status", status).with("host", &*head.host)
     };
@@ -115,7 +114,7 @@ pub(super) fn refused(head: &HubHead, body: &[u8], context: &RequestContext) -> 
         return HubFault::again(error(Code::HubNetwork, message));
     }
     let is_gated = head.error_code == "GatedRepo";
-    match (status, token.is_some()) {
+    match (status, *has_token) {
         (401 | 403, has_token) if is_gated => {
             stop(Code::HubGated, gated_message(repository, page, has_token))
         }
@@ -166,14 +165,14 @@ pub(super) fn gated_message(repository: &str, page: &str, has_token: bool) -> St
 }
 
 /// `: ` and the server's own message; empty if it sent none.
-fn server_reason(head: &HubHead, body: &[u8], token: Option<&Secret>) -> String {
+fn server_reason(head: &HubHead, body: &[u8]) -> String {
     let json: Option<Value> = serde_json::from_slice(body).ok();
     let text = match &json {
         _ if !head.error_message.is_empty() => head.error_message.as_str(),
         Some(json) => json["error"].as_str().or(json["message"].as_str()).unwrap_or_default(),
         None => "",
     };
-    match quoted(&token.map_or_else(|| text.to_owned(), |token| token.hide(text))) {
+    match quoted(text) {
         text if text.is_empty() => text,
         text => format!(": {text}"),
     }

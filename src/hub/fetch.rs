@@ -57,7 +57,11 @@ impl Fetch<'_> {
         let tries = if cached.is_ok() { 1 } else { MOST_TRIES };
         let context = self.context(format!("revision {:?}", self.request.revision()));
         let revision = self.request.revision.as_deref();
-        let list = || listing::request(&self.client, &self.api, revision, &context, self.cancel);
+        let list = || {
+            let listing =
+                listing::request(&self.client, &self.api, revision, &context, self.cancel)?;
+            Ok(listing.without(&self.settings.redactor)?)
+        };
         let listing = match (fault::retry(self.cancel, tries, list), cached) {
             (Ok(listing), _) => listing,
             (Err(error), Ok(mut plan)) if error.code() == Code::HubNetwork => {
@@ -89,7 +93,7 @@ impl Fetch<'_> {
             repository: &self.request.id.repository,
             page: &self.page,
             what,
-            token: self.client.token(),
+            has_token: self.client.has_token(),
         }
     }
 
@@ -178,19 +182,19 @@ impl Fetch<'_> {
 
     fn check_access(&self, listing: &Listing) -> Result<()> {
         let repository = &self.request.id.repository;
-        let refusal = match self.client.token() {
-            Some(_) => return Ok(()),
-            None if listing.private => Error::new(
+        let refusal = match self.client.has_token() {
+            true => return Ok(()),
+            false if listing.private => Error::new(
                 Code::HubUnauthorized,
                 format!(
                     "{repository} is private: set {} to a token that may read it",
                     self.request.token_env
                 ),
             ),
-            None if listing.gated => {
+            false if listing.gated => {
                 Error::new(Code::HubGated, fault::gated_message(repository, &self.page, false))
             }
-            None => return Ok(()),
+            false => return Ok(()),
         };
         Err(refusal.with("page", &*self.page))
     }

@@ -18,9 +18,11 @@ use super::url::{self, UrlOrigin};
 use crate::error::{Code, Result};
 use crate::net::buffer_pool::PooledBuffer;
 use crate::net::exchange::{
-    Buffering, HttpExchange, HttpFailure, HttpStep, agent_config, header, retry_delay,
+    Buffering, HttpExchange, HttpFailure, HttpStep, agent_config, header, is_compressed,
+    retry_delay,
 };
 use crate::net::one_line;
+use crate::net::redactor::Redactor;
 use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
 use crate::net::wait::WaitEnd;
@@ -34,10 +36,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters of a server's text that a message quotes.
 const MOST_QUOTED: usize = 200;
 
+const SILENT: &str = "the server was silent for too long";
+
 /// Sends requests to the hub and to where it redirects.
 pub(super) struct HubClient<'a> {
     origin: UrlOrigin,
     token: Option<Secret>,
+    redactor: &'a Redactor,
     read_timeout: Duration,
     proxies: &'a Proxies,
     trust: &'a TrustStore,
@@ -84,7 +89,6 @@ impl HubHead {
     fn of(head: &Parts) -> HubHead {
         let header = |name| header(head, name);
         let owned = |name| header(name).to_owned();
-        let encoding = header("content-encoding").to_ascii_lowercase();
         HubHead {
             status: head.status.as_u16(),
             length: header("content-length").parse().ok(),
@@ -96,7 +100,7 @@ impl HubHead {
             linked_etag: owned("x-linked-etag"),
             linked_size: header("x-linked-size").parse().ok(),
             location: head.headers.contains_key("location").then(|| owned("location")),
-            is_compressed: !matches!(&*encoding, "" | "identity"),
+            is_compressed: is_compressed(head),
             ..HubHead::default()
         }
     }
@@ -107,6 +111,7 @@ pub(super) struct HubResponse {
     pub(super) head: HubHead,
     exchange: HttpExchange,
     deadline: Option<Instant>,
+    read_timeout: Duration,
 }
 
 impl<'a> HubClient<'a> {
@@ -114,14 +119,19 @@ impl<'a> HubClient<'a> {
         HubClient {
             origin: settings.origin.clone(),
             token: settings.token.clone(),
+            redactor: &settings.redactor,
             read_timeout: settings.read_timeout,
             proxies: &settings.proxies,
             trust: &settings.trust,
         }
     }
 
-    pub(super) fn token(&self) -> Option<&Secret> {
-        self.token.as_ref()
+    pub(super) fn redactor(&self) -> &Redactor {
+        self.redactor
+    }
+
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
     }
 
     /// The response after all redirects, whatever its status.
@@ -139,7 +149,9 @@ impl<'a> HubClient<'a> {
             let at_hub = origin == self.origin;
             let host = origin.shown();
             let exchange = self.start(&url, &origin, request, at_hub)?;
-            let mut head = match next_step(&exchange, &host, cancel, request.deadline)? {
+            // To resolve the name, connect, send the request, and get the head of the response.
+            let head_wait = CONNECT_TIMEOUT * 2 + self.read_timeout * 3;
+            let mut head = match next_step(&exchange, &host, cancel, request.deadline, head_wait)? {
                 HttpStep::Head(head) => HubHead::of(&head),
                 _ => return Err(HubFault::again(network(&host, "sent no response"))),
             };
@@ -162,7 +174,12 @@ impl<'a> HubClient<'a> {
                     let problem = "sent a compressed response, which was not requested";
                     return Err(network(&host, problem).into());
                 }
-                return Ok(HubResponse { head, exchange, deadline: request.deadline });
+                return Ok(HubResponse {
+                    head,
+                    exchange,
+                    deadline: request.deadline,
+                    read_timeout: self.read_timeout,
+                });
             }
             let target = head.location.as_deref().and_then(|location| url::follow(&url, location));
             url = target.ok_or_else(|| {
@@ -205,13 +222,18 @@ impl<'a> HubClient<'a> {
     }
 }
 
-/// Waits for the next step of an exchange with a host.
+/// Waits for the next step of an exchange with a host, until the deadline of the exchange and for
+/// `most` at most.
 fn next_step(
     exchange: &HttpExchange,
     host: &str,
     cancel: &CancelToken,
     deadline: Option<Instant>,
+    most: Duration,
 ) -> Result<HttpStep, HubFault> {
+    let until = Instant::now().checked_add(most);
+    let is_silent = deadline.is_none() || until < deadline;
+    let deadline = [deadline, until].into_iter().flatten().min();
     let again = |problem: &str| Err(HubFault::again(network(host, problem)));
     match exchange.next(deadline, || cancel.is_cancelled()) {
         WaitEnd::Next(HttpStep::Failed(HttpFailure::Untrusted(problem))) => {
@@ -220,6 +242,7 @@ fn next_step(
         WaitEnd::Next(HttpStep::Failed(HttpFailure::Connection(error))) => again(&problem(&error)),
         WaitEnd::Next(step) => Ok(step),
         WaitEnd::Closed => again("the connection was lost"),
+        WaitEnd::Late if is_silent => again(SILENT),
         WaitEnd::Late => again("the response takes too long"),
         WaitEnd::Cancelled => Err(cancel.error().into()),
     }
@@ -228,7 +251,9 @@ fn next_step(
 impl HubResponse {
     /// The next bytes; `None` at the end.
     pub(super) fn next(&self, cancel: &CancelToken) -> Result<Option<PooledBuffer>, HubFault> {
-        match next_step(&self.exchange, &self.head.host, cancel, self.deadline)? {
+        // Bytes that are no part of the body, such as extensions of chunks, are silence.
+        let most = self.read_timeout;
+        match next_step(&self.exchange, &self.head.host, cancel, self.deadline, most)? {
             HttpStep::Bytes(bytes) => Ok(Some(bytes)),
             _ => Ok(None),
         }
@@ -274,7 +299,7 @@ fn problem(error: &ureq::Error) -> String {
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
             "cannot connect in time".into()
         }
-        ureq::Error::Timeout(_) => "the server was silent for too long".into(),
+        ureq::Error::Timeout(_) => SILENT.into(),
         ureq::Error::HostNotFound => "no such host".into(),
         other => quoted(&other.to_string()),
     }

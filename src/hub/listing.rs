@@ -11,7 +11,8 @@ use super::cancel::CancelToken;
 use super::fault::{HubFault, RequestContext, network, refused};
 use super::http::{GetRequest, HubClient, quoted};
 use super::name;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
+use crate::net::redactor::Redactor;
 
 /// Bytes of the response, and how long it may take.
 const MOST_BYTES: usize = 32 << 20;
@@ -42,6 +43,20 @@ pub(super) struct ListedFile {
     pub(super) name: String,
     pub(super) size: Option<u64>,
     pub(super) sha256: Option<String>,
+}
+
+impl Listing {
+    /// Refuses names with a secret: they would be the names of files.
+    pub(super) fn without(mut self, redactor: &Redactor) -> Result<Listing> {
+        if redactor.finds_in(&self.commit) {
+            let problem = "the hub sent the token back as the name of a commit";
+            return Err(Error::new(Code::HubVerify, problem));
+        }
+        let (refused, files): (Vec<_>, Vec<_>) =
+            self.files.into_iter().partition(|file| redactor.finds_in(&file.name));
+        self.refused.extend(refused.into_iter().map(|file| file.name));
+        Ok(Listing { files, ..self })
+    }
 }
 
 /// Requests a revision; `None` is the default branch.
@@ -216,7 +231,7 @@ pub(super) fn refused_names(repository: &str, listing: &Listing) -> Error {
     let message = format!(
         "{repository} has file names that are refused because they could lead out of the cache: {shown}"
     );
-    Error::new(crate::error::Code::HubVerify, message).with(
+    Error::new(Code::HubVerify, message).with(
         "files",
         listing.refused.iter().take(MOST_NAMES).map(|n| quoted(n)).collect::<Vec<_>>(),
     )

@@ -79,7 +79,11 @@ fn run(request: &str, environment: &Environment, progress: &mut FetchProgress) -
         settings: &settings,
         cancel: &cancel,
     };
-    let mut reply = fetch.run(progress)?;
+    // Whatever a hub sends back, no error and no reply shows the token.
+    let mut reply = fetch.run(progress).map_err(|error| settings.redactor.error(error))?;
+    for member in ["diagnostics", "hub", "model_info"] {
+        reply[member] = settings.redactor.value(&reply[member]);
+    }
     if !request.ignored_keys.is_empty() {
         reply["ignored_keys"] = json!(request.ignored_keys);
     }

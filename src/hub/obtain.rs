@@ -180,7 +180,8 @@ impl Fetch<'_> {
         let checked = ModelHeader::read_file(&local[0].path)
             .and_then(|header| self.check_model(&header, "the model was not accepted"));
         let error = match checked {
-            Err(error) if self.request.require_tools => error,
+            // Redacted here too, because a note in the cache quotes it.
+            Err(error) if self.request.require_tools => self.settings.redactor.error(error),
             other => return other,
         };
         // An unreadable file or a lack of memory says nothing about the model.

@@ -7,6 +7,7 @@ use ureq::Proxy;
 
 use super::environment::Environment;
 use crate::error::{Error, Result};
+use crate::net::secret::Secret;
 
 /// The first variable that is set counts.
 const HTTPS_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
@@ -43,6 +44,13 @@ impl Proxies {
         };
         let no_proxy = first(&NO_PROXY_VARIABLES)?.map(|(_, value)| value).unwrap_or_default();
         Ok(Proxies { https: proxy(&HTTPS_VARIABLES)?, http: proxy(&HTTP_VARIABLES)?, no_proxy })
+    }
+
+    /// The passwords in the URLs, as far as a text could show them.
+    pub(super) fn passwords(&self) -> Vec<Secret> {
+        let proxies = [&self.https, &self.http].into_iter().flatten();
+        let password = |proxy: &Proxy| Secret::new(proxy.password()?, "[proxy password]");
+        proxies.filter_map(password).collect()
     }
 
     /// The proxy for a host, spelled as in a URL.

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::memory;
 use crate::engine::{SavedSequence, TokenId};
-use crate::regular_file::{self, LastLink};
+use crate::regular_file;
 
 const MAGIC: &[u8; 8] = b"LLBSTATE";
 const VERSION: u32 = 1;
@@ -59,7 +59,7 @@ fn may_replace(path: &Path) -> io::Result<()> {
         let message = format!("{problem}; it was not overwritten, choose another path");
         Err(io::Error::new(io::ErrorKind::AlreadyExists, message))
     };
-    let (file, metadata) = match regular_file::open_with(path, LastLink::Refuse) {
+    let (file, metadata) = match regular_file::open_no_link(path) {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -118,7 +118,7 @@ pub(crate) fn read(
     limits: StateLimits,
     fits: impl Fn(TokenId) -> bool,
 ) -> Result<Option<SavedSequence>, String> {
-    let (file, metadata) = match regular_file::open_with(path, LastLink::Refuse) {
+    let (file, metadata) = match regular_file::open_no_link(path) {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),

@@ -142,6 +142,12 @@ pub(crate) fn header<'a>(head: &'a Parts, name: &str) -> &'a str {
     head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().trim()
 }
 
+/// Whether the body is compressed, which no client requests.
+pub(crate) fn is_compressed(head: &Parts) -> bool {
+    let encoding = header(head, "content-encoding");
+    !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")
+}
+
 /// How long the server asks to wait.
 pub(crate) fn retry_delay(head: &Parts) -> Option<Duration> {
     retry_after(header(head, "retry-after"), header(head, "date"))

@@ -14,7 +14,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::error::{Error, Result};
 use crate::process::Lazy;
-use crate::regular_file::{self, LastLink};
+use crate::regular_file;
 
 /// Bytes of a file of certificates. The system's lists have less than one mebibyte.
 const MOST_FILE_BYTES: u64 = 64 << 20;
@@ -119,8 +119,7 @@ fn load(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
 }
 
 fn load_file(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
-    let metadata =
-        regular_file::check(path, LastLink::Follow).map_err(|error| error.to_string())?;
+    let metadata = regular_file::metadata(path).map_err(|error| error.to_string())?;
     if metadata.len() > MOST_FILE_BYTES {
         return Err(format!("is longer than {MOST_FILE_BYTES} bytes"));
     }

@@ -9,12 +9,15 @@ use super::http::{CallLimits, RemoteExchange};
 use super::pool::{self, ServerLease};
 use super::sse::SseParser;
 use crate::error::{Code, Error};
-use crate::net::secret::Secret;
+use crate::net::one_line;
+use crate::net::redactor::Redactor;
 
 /// More text than a token spells. A server that sends more for each requested token is faulty.
 const MOST_TOKEN_BYTES: usize = 1024;
 /// How long to wait for the token counts, which follow the last text.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Characters of a content type that a message quotes.
+const MOST_KIND: usize = 64;
 /// Bytes of an error response.
 const MOST_ERROR_BYTES: usize = 64 * 1024;
 
@@ -23,13 +26,17 @@ pub struct CompletionStream {
     exchange: RemoteExchange,
     lease: ServerLease,
     parser: SseParser,
-    key: Option<Secret>,
+    redactor: Redactor,
     n_top: usize,
     events: VecDeque<EventData>,
     /// A fault found after the events in the queue.
     fault: Option<StreamFault>,
-    /// Bytes of text that may still arrive.
+    /// Bytes of text that may still arrive. An event takes one more.
     bytes_left: usize,
+    /// How long the server may be silent, and how long it has been. Comments and events without
+    /// text are silence.
+    read_timeout: Duration,
+    silent: Duration,
     ended: Option<Instant>,
 }
 
@@ -57,24 +64,28 @@ impl CompletionStream {
     pub(super) fn begin(
         exchange: RemoteExchange,
         lease: ServerLease,
-        key: Option<Secret>,
+        redactor: Redactor,
         (max_tokens, n_top): (usize, usize),
         limits: &CallLimits,
     ) -> Result<CompletionStream, RemoteFault> {
+        let read_timeout = exchange.read_timeout();
         let over = || RemoteFault::Stop(CallError::Over);
         let head = exchange.head(limits).ok_or_else(over)?;
         let head = head.map_err(|problem| fault::broken(&lease.server, problem))?;
         if head.status != 200 {
             let body =
                 exchange.body(MOST_ERROR_BYTES, limits).ok_or_else(over)?.unwrap_or_default();
-            return Err(fault::refused(&lease.server, &head, &body, key.as_ref()));
+            return Err(fault::refused(&lease.server, &head, &body));
+        }
+        if head.is_compressed {
+            return Err(fault::failed(&lease.server, fault::COMPRESSED).into());
         }
         let kind =
             head.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         if kind != "text/event-stream" {
-            let kind: String = kind.chars().take(64).collect();
             let problem = format!(
-                "sent {kind:?} instead of a stream of events; check that base_url is a completions server"
+                "sent {:?} instead of a stream of events; check that base_url is a completions server",
+                one_line(&kind, MOST_KIND)
             );
             return Err(fault::failed(&lease.server, problem).into());
         }
@@ -83,11 +94,13 @@ impl CompletionStream {
             exchange,
             lease,
             parser: SseParser::default(),
-            key,
+            redactor,
             n_top,
             events: VecDeque::new(),
             fault: None,
             bytes_left: max_tokens.saturating_mul(MOST_TOKEN_BYTES),
+            read_timeout,
+            silent: Duration::ZERO,
             ended: None,
         };
         match completion.fill(limits) {
@@ -100,7 +113,7 @@ impl CompletionStream {
         }
         // A busy server may accept the request and report that in the first event.
         if let Some(EventData::Error(error)) = completion.events.front() {
-            let error = fault::in_stream(&completion.lease.server, error, completion.key.as_ref());
+            let error = fault::in_stream(&completion.lease.server, error);
             return Err(match error.code() {
                 Code::ContextOverflow => error.into(),
                 _ => RemoteFault::Next { error, after: None },
@@ -111,8 +124,17 @@ impl CompletionStream {
     }
 
     /// The next event. A fault is an error, because no other server can continue a reply that has
-    /// begun.
-    pub fn next(&mut self, limits: &CallLimits) -> Result<StreamItem, CallError> {
+    /// begun. `generated` is the text so far, for the details of the error.
+    pub fn next(&mut self, limits: &CallLimits, generated: &str) -> Result<StreamItem, CallError> {
+        self.next_item(limits).map_err(|error| match error {
+            CallError::Failed(error) => {
+                CallError::Failed(self.redactor.error(error.with("generated", generated)))
+            }
+            CallError::Over => CallError::Over,
+        })
+    }
+
+    fn next_item(&mut self, limits: &CallLimits) -> Result<StreamItem, CallError> {
         let counts_deadline = self.ended.map(|ended| ended + COUNTS_TIMEOUT);
         let deadline = [limits.deadline, counts_deadline].into_iter().flatten().min();
         match self.fill(&CallLimits { deadline, ..limits.clone() }) {
@@ -139,17 +161,24 @@ impl CompletionStream {
                 .into()),
             },
             Some(EventData::Error(error)) => {
-                Err(fault::in_stream(&self.lease.server, &error, self.key.as_ref()).into())
+                Err(fault::in_stream(&self.lease.server, &error).into())
+            }
+            Some(EventData::Ended(reason)) => {
+                let problem = format_args!("ended the reply: {reason}");
+                Err(fault::failed(&self.lease.server, problem).into())
             }
             Some(EventData::Event(event)) => {
                 if event.ended.is_some() {
                     self.ended.get_or_insert_with(Instant::now);
                 }
+                if !event.text.is_empty() {
+                    self.silent = Duration::ZERO;
+                }
                 self.bytes_left =
-                    self.bytes_left.checked_sub(event.text.len()).ok_or_else(|| {
+                    self.bytes_left.checked_sub(event.text.len() + 1).ok_or_else(|| {
                         fault::failed(
                             &self.lease.server,
-                            "sent more text than the requested number of tokens can spell",
+                            "sent more text than the requested number of tokens can spell, or more events",
                         )
                     })?;
                 Ok(StreamItem::Event(event))
@@ -159,11 +188,26 @@ impl CompletionStream {
 
     /// Reads until there is an event. A fault after an event is reported after it.
     fn fill(&mut self, limits: &CallLimits) -> Result<(), StreamFault> {
+        if !self.events.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let until = began.checked_add(self.read_timeout.saturating_sub(self.silent));
+        let filled = self.fill_until(limits, until);
+        self.silent = self.silent.saturating_add(began.elapsed());
+        filled
+    }
+
+    fn fill_until(
+        &mut self,
+        limits: &CallLimits,
+        until: Option<Instant>,
+    ) -> Result<(), StreamFault> {
         while self.events.is_empty() {
             if let Some(fault) = self.fault.take() {
                 return Err(fault);
             }
-            match self.exchange.bytes(limits).ok_or(StreamFault::Over)? {
+            match self.exchange.bytes(limits, until).ok_or(StreamFault::Over)? {
                 Ok(Some(bytes)) => self.fault = self.parse(&bytes).err(),
                 Ok(None) => return Err(StreamFault::Broken("the connection was closed".into())),
                 Err(problem) => return Err(StreamFault::Broken(problem)),

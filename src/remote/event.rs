@@ -4,16 +4,18 @@ use serde_json::Value;
 
 use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::json;
+use crate::net::one_line;
+
+/// Characters of an unknown `finish_reason` that a message quotes.
+const MOST_REASON: usize = 64;
 
 /// Why a reply ended, by the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
     /// The model, or a stop string.
     Stop,
     /// The token limit or the context is used up.
     Length,
-    /// Another reason, as the server spells it.
-    Other(String),
 }
 
 /// Token counts by the server.
@@ -50,6 +52,8 @@ pub(super) enum EventData {
     Done,
     /// An error of the server.
     Error(Value),
+    /// The reply ended for a reason that is none of [`EndReason`], as the server spells it.
+    Ended(String),
 }
 
 /// Parses the data of an event. An error describes what is invalid.
@@ -85,7 +89,7 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
         Value::Null => None,
         Value::String(reason) if reason == "stop" => Some(EndReason::Stop),
         Value::String(reason) if reason == "length" => Some(EndReason::Length),
-        Value::String(reason) => Some(EndReason::Other(reason.chars().take(64).collect())),
+        Value::String(reason) => return Ok(EventData::Ended(one_line(reason, MOST_REASON))),
         _ => return Err("sent an event whose `finish_reason` is not a string".into()),
     };
     event.logprobs = logprobs(&choice["logprobs"], n_top);
@@ -184,8 +188,8 @@ mod tests {
         );
         assert_eq!(vllm.counts, Some(TokenCounts { prompt: 1, completion: 2, cached: None }));
         assert_eq!(
-            event(json!({"choices": [{"text": "", "finish_reason": "abort"}]})).ended,
-            Some(EndReason::Other("abort".into()))
+            parse(br#"{"choices": [{"text": "", "finish_reason": "abort"}]}"#, 1),
+            Ok(EventData::Ended("abort".into()))
         );
     }
 

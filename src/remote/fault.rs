@@ -8,12 +8,12 @@ use super::http::RemoteHead;
 use crate::api::BaseUrl;
 use crate::error::{Code, Error};
 use crate::net::one_line;
-use crate::net::secret::Secret;
 
 /// How long a busy server rests if it does not name a time.
 const BUSY_REST: Duration = Duration::from_secs(1);
 /// Characters of a server's text that a message quotes.
 const MOST_QUOTED: usize = 400;
+pub(super) const COMPRESSED: &str = "sent a compressed response, which was not requested";
 const NO_REASON: &str = "no reason given";
 
 /// Why a call ended without a result.
@@ -58,13 +58,8 @@ pub(super) fn broken(server: &BaseUrl, problem: impl std::fmt::Display) -> Remot
 }
 
 /// The fault for a response that is no success.
-pub(super) fn refused(
-    server: &BaseUrl,
-    head: &RemoteHead,
-    body: &[u8],
-    key: Option<&Secret>,
-) -> RemoteFault {
-    let reason = ServerError::of(body, key);
+pub(super) fn refused(server: &BaseUrl, head: &RemoteHead, body: &[u8]) -> RemoteFault {
+    let reason = ServerError::of(if head.is_compressed { b"" } else { body });
     let status = head.status;
     let error = |problem: String| failed(server, problem).with("status", status);
     match status {
@@ -94,8 +89,8 @@ pub(super) fn refused(
 }
 
 /// An error in a stream, which has no HTTP status.
-pub(super) fn in_stream(server: &BaseUrl, error: &Value, key: Option<&Secret>) -> Error {
-    let reason = ServerError::of_json(error, key);
+pub(super) fn in_stream(server: &BaseUrl, error: &Value) -> Error {
+    let reason = ServerError::of_json(error);
     reason
         .overflow(server)
         .unwrap_or_else(|| failed(server, format_args!("failed: {}", reason.message)))
@@ -110,27 +105,23 @@ struct ServerError {
 }
 
 impl ServerError {
-    fn of(body: &[u8], key: Option<&Secret>) -> ServerError {
+    fn of(body: &[u8]) -> ServerError {
         match serde_json::from_slice::<Value>(body) {
-            Ok(json) => ServerError::of_json(&json, key),
-            Err(_) => ServerError::of_json(&Value::from(String::from_utf8_lossy(body)), key),
+            Ok(json) => ServerError::of_json(&json),
+            Err(_) => ServerError::of_json(&Value::from(String::from_utf8_lossy(body))),
         }
     }
 
     /// Parses `{"error": {"message", "type"}}`, `{"error": "…"}`, `{"message"}`, `{"detail"}` or
     /// text.
-    fn of_json(json: &Value, key: Option<&Secret>) -> ServerError {
+    fn of_json(json: &Value) -> ServerError {
         let inner = json.get("error").unwrap_or(json);
         let text = inner
             .as_str()
             .or_else(|| ["message", "detail"].iter().find_map(|name| inner.get(name)?.as_str()));
-        let text = text.map_or_else(
-            || NO_REASON.to_owned(),
-            |text| key.map_or(text.to_owned(), |key| key.hide(text)),
-        );
         let number = |name: &str| inner.get(name).and_then(Value::as_u64);
         ServerError {
-            message: quoted(&text),
+            message: quoted(text.unwrap_or_default()),
             kind: inner.get("type").and_then(Value::as_str).unwrap_or_default().to_owned(),
             prompt_tokens: number("n_prompt_tokens"),
             n_ctx: number("n_ctx"),
@@ -157,7 +148,8 @@ impl ServerError {
     }
 }
 
-fn quoted(text: &str) -> String {
+/// Text of a server for a message, on one line and of bounded length.
+pub(super) fn quoted(text: &str) -> String {
     match one_line(text, MOST_QUOTED) {
         line if line.is_empty() => NO_REASON.to_owned(),
         line => line,
@@ -170,8 +162,13 @@ mod tests {
 
     fn check(status: u16, body: &str, expected: &str, code: Code) -> RemoteFault {
         let server = BaseUrl { root: "http://h".into(), version: "v1".into(), host: "h".into() };
-        let head = RemoteHead { status, content_type: String::new(), retry_after: None };
-        let fault = refused(&server, &head, body.as_bytes(), None);
+        let head = RemoteHead {
+            status,
+            content_type: String::new(),
+            is_compressed: false,
+            retry_after: None,
+        };
+        let fault = refused(&server, &head, body.as_bytes());
         let (RemoteFault::Next { error, .. } | RemoteFault::Stop(CallError::Failed(error))) =
             &fault
         else {

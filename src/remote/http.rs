@@ -4,22 +4,29 @@
 //! the environment are not used, and redirects are not followed: what is sent, above all the key,
 //! goes to the host of the URL and nowhere else.
 
+use std::env::VarError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ureq::Agent;
 
+use super::fault::quoted;
 use crate::error::{Error, Result};
 use crate::net::buffer_pool::PooledBuffer;
 use crate::net::exchange::{
-    Buffering, HttpExchange, HttpFailure, HttpStep, agent_config, header, retry_delay,
+    Buffering, HttpExchange, HttpFailure, HttpStep, agent_config, header, is_compressed,
+    retry_delay,
 };
 use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
 use crate::net::wait::{self, WaitEnd};
 
 const BUFFERING: Buffering = Buffering { buffer_bytes: 8192, most_waiting: 32 };
+
+/// How long a request may take to be sent, if `read_timeout_ms` is shorter.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+const SILENT: &str = "the server was silent for too long (`read_timeout_ms`)";
 
 /// What ends a call before its reply is complete.
 #[derive(Debug, Clone, Default)]
@@ -48,15 +55,17 @@ impl CallLimits {
 
 /// Reads an API key from an environment variable.
 pub(super) fn read_key(variable: &str) -> Result<Secret> {
+    // The name is not quoted: someone may have put the key in its place.
     let invalid = |problem: &str| {
-        let message = format!("the environment variable {variable:?} {problem}");
+        let message = format!("the environment variable that it names {problem}");
         Err(Error::invalid("engine.api_key_env", message))
     };
     match std::env::var(variable) {
         Ok(key) if key.trim().is_empty() => invalid("is empty"),
         Ok(key) => Secret::new(&key, "[key]")
             .map_or_else(|| invalid("has characters that an HTTP header cannot carry"), Ok),
-        Err(_) => invalid("is not set"),
+        Err(VarError::NotUnicode(_)) => invalid("is not UTF-8"),
+        Err(VarError::NotPresent) => invalid("is not set"),
     }
 }
 
@@ -74,12 +83,18 @@ pub(super) struct HttpClient {
 pub(super) struct RemoteHead {
     pub(super) status: u16,
     pub(super) content_type: String,
+    pub(super) is_compressed: bool,
     pub(super) retry_after: Option<Duration>,
 }
 
 /// A request that was sent. Methods return `None` when the call is over, and the problem if the
-/// connection failed.
-pub(super) struct RemoteExchange(HttpExchange);
+/// connection failed or the server was too slow.
+pub(super) struct RemoteExchange {
+    exchange: HttpExchange,
+    /// When the head of the response must have arrived.
+    head_until: Option<Instant>,
+    read_timeout: Duration,
+}
 
 impl HttpClient {
     /// Sends a GET, or a POST of JSON.
@@ -87,6 +102,7 @@ impl HttpClient {
         let agent: Agent = agent_config(&self.trust)
             .proxy(None)
             .timeout_connect(Some(self.connect_timeout))
+            .timeout_recv_response(Some(self.read_timeout))
             .timeout_per_read(Some(self.read_timeout))
             .timeout_per_write(Some(self.read_timeout))
             .build()
@@ -103,51 +119,70 @@ impl HttpClient {
                 with_key(request, key.as_ref()).call()
             }
         };
-        HttpExchange::start("llb-remote", agent, &self.trust, BUFFERING, send).map(RemoteExchange)
+        let exchange = HttpExchange::start("llb-remote", agent, &self.trust, BUFFERING, send)?;
+        // The name is resolved before the time to connect begins.
+        let connecting = self.connect_timeout * 2;
+        let sending = self.read_timeout.max(SEND_TIMEOUT);
+        let head_until = Instant::now().checked_add(connecting + sending + self.read_timeout);
+        Ok(RemoteExchange { exchange, head_until, read_timeout: self.read_timeout })
     }
 }
 
 impl RemoteExchange {
-    fn next(&self, limits: &CallLimits) -> Option<Result<HttpStep, String>> {
-        match self.0.next(limits.deadline, || limits.is_over()) {
+    /// The next step, if it arrives before `until`.
+    fn next(
+        &self,
+        limits: &CallLimits,
+        until: Option<Instant>,
+    ) -> Option<Result<HttpStep, String>> {
+        let deadline = [limits.deadline, until].into_iter().flatten().min();
+        match self.exchange.next(deadline, || limits.is_over()) {
             WaitEnd::Next(HttpStep::Failed(HttpFailure::Untrusted(problem))) => Some(Err(problem)),
             WaitEnd::Next(HttpStep::Failed(HttpFailure::Connection(error))) => {
                 Some(Err(problem(&error)))
             }
             WaitEnd::Next(step) => Some(Ok(step)),
             WaitEnd::Closed => Some(Err("the connection was lost".into())),
+            WaitEnd::Late if !limits.is_over() => Some(Err(SILENT.into())),
             WaitEnd::Cancelled | WaitEnd::Late => None,
         }
     }
 
+    pub(super) fn read_timeout(&self) -> Duration {
+        self.read_timeout
+    }
+
     /// The head of the response; comes first.
     pub(super) fn head(&self, limits: &CallLimits) -> Option<Result<RemoteHead, String>> {
-        Some(self.next(limits)?.and_then(|step| match step {
+        Some(self.next(limits, self.head_until)?.and_then(|step| match step {
             HttpStep::Head(head) => Ok(RemoteHead {
                 status: head.status.as_u16(),
                 content_type: header(&head, "content-type").to_owned(),
+                is_compressed: is_compressed(&head),
                 retry_after: retry_delay(&head),
             }),
             _ => Err("sent no response".into()),
         }))
     }
 
-    /// The next bytes of the body; an inner `None` at the end.
+    /// The next bytes of the body, if they arrive before `until`; an inner `None` at the end.
     pub(super) fn bytes(
         &self,
         limits: &CallLimits,
+        until: Option<Instant>,
     ) -> Option<Result<Option<PooledBuffer>, String>> {
-        Some(self.next(limits)?.map(|step| match step {
+        Some(self.next(limits, until)?.map(|step| match step {
             HttpStep::Bytes(bytes) => Some(bytes),
             _ => None,
         }))
     }
 
-    /// The whole body of a response that should be short.
+    /// The whole body of a response that should be short and arrive soon.
     pub(super) fn body(&self, most: usize, limits: &CallLimits) -> Option<Result<Vec<u8>, String>> {
+        let until = Instant::now().checked_add(self.read_timeout);
         let mut body = Vec::new();
         loop {
-            match self.bytes(limits)? {
+            match self.bytes(limits, until)? {
                 Ok(Some(bytes)) if body.len() + bytes.len() > most => {
                     return Some(Err(format!("the response is longer than {most} bytes")));
                 }
@@ -169,13 +204,11 @@ fn with_key<B>(request: ureq::RequestBuilder<B>, key: Option<&Secret>) -> ureq::
 /// What happened. Messages of ureq may quote the URL's host, but no header.
 fn problem(error: &ureq::Error) -> String {
     match error {
-        ureq::Error::Timeout(ureq::Timeout::PerRead) => {
-            "the server was silent for too long (`read_timeout_ms`)".into()
-        }
+        ureq::Error::Timeout(ureq::Timeout::PerRead | ureq::Timeout::RecvResponse) => SILENT.into(),
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
             "cannot connect in time (`connect_timeout_ms`)".into()
         }
         ureq::Error::HostNotFound => "no such host".into(),
-        other => other.to_string(),
+        other => quoted(&other.to_string()),
     }
 }

@@ -24,6 +24,7 @@ use serde_json::Value;
 use crate::api::{BaseUrl, RemoteOptions, ServerKind};
 use crate::error::{Code, Error, Result};
 use crate::json;
+use crate::net::redactor::Redactor;
 use crate::net::trust_store::TrustStore;
 
 pub use body::CompletionRequest;
@@ -68,6 +69,7 @@ pub struct Remote {
     kind: Option<ServerKind>,
     bos_text: Option<String>,
     http: HttpClient,
+    redactor: Redactor,
     specials: SpecialSpellings,
     known: Mutex<Option<Arc<ServerInfo>>>,
     /// Control tokens by their spelling; `None` for text that is not one.
@@ -95,6 +97,7 @@ impl Remote {
             model: options.model.clone(),
             kind: options.kind,
             bos_text: bos_text.filter(|bos| !bos.is_empty()),
+            redactor: Redactor::new(&key),
             http: HttpClient {
                 key,
                 trust,
@@ -145,7 +148,7 @@ impl Remote {
         let completion = self.attempt(limits, |lease| {
             let exchange =
                 self.http.start(endpoint(&lease.server, "/completions"), Some(text.clone()))?;
-            CompletionStream::begin(exchange, lease, self.http.key.clone(), bounds, limits)
+            CompletionStream::begin(exchange, lease, self.redactor.clone(), bounds, limits)
         })?;
         Ok((completion, unsupported))
     }
@@ -225,7 +228,10 @@ impl Remote {
                 return Ok((Value::Null, server.clone()));
             }
             if head.status != 200 {
-                return Err(fault::refused(server, &head, &body, self.http.key.as_ref()));
+                return Err(fault::refused(server, &head, &body));
+            }
+            if head.is_compressed {
+                return Err(fault::failed(server, fault::COMPRESSED).into());
             }
             match json::from_slice(&body) {
                 Ok(json) => Ok((json, server.clone())),
@@ -238,9 +244,21 @@ impl Remote {
         })
     }
 
+    /// Tries the servers. Every exchange passes here, so that no error shows the key.
+    fn attempt<T>(
+        &self,
+        limits: &CallLimits,
+        attempt: impl FnMut(ServerLease) -> Result<T, RemoteFault>,
+    ) -> Result<T, CallError> {
+        self.try_servers(limits, attempt).map_err(|error| match error {
+            CallError::Failed(error) => CallError::Failed(self.redactor.error(error)),
+            CallError::Over => CallError::Over,
+        })
+    }
+
     /// Tries each server once, the least loaded first. Servers that named a time to wait are tried
     /// again after it.
-    fn attempt<T>(
+    fn try_servers<T>(
         &self,
         limits: &CallLimits,
         mut attempt: impl FnMut(ServerLease) -> Result<T, RemoteFault>,
@@ -282,7 +300,7 @@ impl Remote {
     fn note(&self, note: &str) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() < MOST_NOTES {
-            notes.push(note.to_owned());
+            notes.push(self.redactor.text(note));
         }
     }
 }

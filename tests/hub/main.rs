@@ -16,6 +16,8 @@ mod refused;
 mod resumed;
 mod secure;
 mod server;
+mod slow;
+mod token;
 
 use std::path::{Path, PathBuf};
 

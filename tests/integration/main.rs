@@ -31,6 +31,8 @@ mod reasoning;
 #[cfg(feature = "remote")]
 mod remote;
 #[cfg(feature = "remote")]
+mod remote_hostile;
+#[cfg(feature = "remote")]
 mod remote_server;
 mod soak;
 mod speculative;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Finish, JobOutcome, StopMatcher};
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::remote::{self, CallError, CallLimits, CompletionStream, EndReason, TokenCounts};
 
 /// A reply of one server.
@@ -74,10 +74,6 @@ impl RemoteReply {
         ReplyUpdate::Piece { text, logprobs: Vec::new() }
     }
 
-    fn with_generated(&self, error: Error) -> Error {
-        error.with("generated", self.generated.as_str())
-    }
-
     fn finished(&self) -> FinishedReply {
         let milliseconds =
             |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
@@ -118,7 +114,7 @@ impl ReplyUpdates for RemoteReply {
         let Some(completion) = &mut self.completion else {
             return Ok(ReplyUpdate::Done(self.finished()));
         };
-        match completion.next(&self.limits) {
+        match completion.next(&self.limits, &self.generated) {
             Ok(remote::StreamItem::Event(event)) => {
                 self.counts = event.counts.or(self.counts);
                 self.times = event.times.or(self.times);
@@ -127,13 +123,6 @@ impl ReplyUpdates for RemoteReply {
                 match event.ended {
                     Some(EndReason::Stop) => self.finish = Some(Finish::Stop),
                     Some(EndReason::Length) => self.finish = Some(Finish::Length),
-                    Some(EndReason::Other(reason)) => {
-                        let error = Error::new(
-                            Code::InferenceFailed,
-                            format!("the server ended the reply: {reason}"),
-                        );
-                        return Err(self.with_generated(error));
-                    }
                     None => {}
                 }
                 let text = self.turn_end.push(&event.text);
@@ -150,7 +139,7 @@ impl ReplyUpdates for RemoteReply {
                 self.finish = Some(Finish::Cancelled);
                 Ok(self.rest())
             }
-            Err(CallError::Failed(error)) => Err(self.with_generated(error)),
+            Err(CallError::Failed(error)) => Err(error),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! engine thread that logged it.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,15 @@ const MOST_LINES: usize = 256;
 /// Log lines of one engine.
 #[derive(Default)]
 pub struct LogQueue {
-    lines: Mutex<VecDeque<(LogLevel, String)>>,
+    lines: Mutex<Lines>,
+}
+
+#[derive(Default)]
+struct Lines {
+    kept: VecDeque<(LogLevel, String)>,
+    /// The number of lines so far, and when a failure was last explained.
+    total: u64,
+    explained: u64,
 }
 
 thread_local! {
@@ -30,26 +38,28 @@ impl LogQueue {
     /// Takes the lines of at least this level and drops the others.
     pub fn take(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.drain(..).filter(|(level, _)| *level >= least).collect()
+        lines.kept.drain(..).filter(|(level, _)| *level >= least).collect()
     }
 
-    /// The last error line, for an error message.
-    pub(crate) fn last_error(&self) -> Option<String> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines
-            .iter()
-            .rev()
-            .find(|(level, _)| *level == LogLevel::Error)
-            .map(|(_, text)| text.clone())
+    /// What the error lines say about a failure, beyond what was `said`. Lines that explained an
+    /// earlier failure do not count.
+    pub(crate) fn explain(&self, said: &str) -> Option<String> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = (lines.total - lines.explained) as usize;
+        lines.explained = lines.total;
+        let skipped = lines.kept.len().saturating_sub(new);
+        let errors = lines.kept.iter().skip(skipped).filter(|(level, _)| *level == LogLevel::Error);
+        reason(said, errors.map(|(_, text)| text.as_str()))
     }
 
     /// Adds a line of llb.
     pub(crate) fn push(&self, level: LogLevel, text: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == MOST_LINES {
-            lines.pop_front();
+        if lines.kept.len() == MOST_LINES {
+            lines.kept.pop_front();
         }
-        lines.push_back((level, text));
+        lines.kept.push_back((level, text));
+        lines.total += 1;
     }
 }
 
@@ -65,6 +75,53 @@ pub(crate) fn install() {
 /// Sends further log lines of this thread to `queue`.
 pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
     let _ = QUEUE.try_with(|slot| *slot.borrow_mut() = Some(queue));
+}
+
+/// The most bytes of a reason. A file can make llama.cpp print long names.
+const MOST_REASON: usize = 600;
+
+/// Joins log lines, without the names of functions and the folders of source files. llama.cpp reports
+/// one failure on several lines, from the cause outwards: a line whose words were all said before is
+/// left out.
+fn reason<'a>(said: &str, lines: impl Iterator<Item = &'a str>) -> Option<String> {
+    let words = |text: &str| {
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_lowercase).collect::<Vec<String>>()
+    };
+    let mut known: HashSet<String> = words(said).into_iter().collect();
+    known.extend(["error", "failed", "to", "a"].map(str::to_owned));
+    let mut parts: Vec<String> = Vec::new();
+    for line in lines {
+        let text = cleaned(line);
+        let new = words(&text);
+        if new.iter().all(|word| known.contains(word)) {
+            continue;
+        }
+        known.extend(new);
+        parts.push(text);
+    }
+    let joined = parts.join("; ");
+    let end = joined.floor_char_boundary(MOST_REASON);
+    (!joined.is_empty()).then(|| joined[..end].to_owned())
+}
+
+/// A log line without the name of the function that logged it, and without folders of source files.
+fn cleaned(line: &str) -> String {
+    let is_name = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "_:~<>".contains(c));
+    let text = match line.split_once(": ") {
+        Some((function, text)) if is_name(function) => text,
+        _ => line,
+    };
+    let is_source = |word: &str| {
+        [".c:", ".cc:", ".cpp:", ".cu:", ".cuh:", ".h:", ".hpp:", ".m:", ".mm:"]
+            .iter()
+            .any(|ending| word.contains(ending))
+    };
+    let words = text.split_whitespace().map(|word| match word.rsplit_once(['/', '\\']) {
+        Some((_, file)) if is_source(file) => file,
+        _ => word,
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 unsafe extern "C" fn on_log(
@@ -101,4 +158,51 @@ fn take_line(level: sys::ggml_log_level, text: &CStr) {
         LEVEL.with(|last| *last.borrow_mut() = level);
         queue.push(level, text.to_owned());
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(lines: &[&str], expected: Option<&str>) {
+        let queue = LogQueue::default();
+        queue.push(LogLevel::Error, "load: of an earlier attempt".into());
+        queue.explain("");
+        queue.push(LogLevel::Info, "load: not an error".into());
+        lines.iter().for_each(|line| queue.push(LogLevel::Error, (*line).to_owned()));
+        let reason = queue.explain("llama.cpp could not load the model");
+        assert_eq!(reason.as_deref(), expected);
+        assert_eq!(queue.explain(""), None, "a line explains one failure");
+        assert_eq!(queue.take(LogLevel::Error).len(), lines.len() + 1);
+    }
+
+    #[test]
+    fn a_reason_has_what_each_line_adds() {
+        check(&[], None);
+        check(
+            &[
+                "llama_model_load: error loading model: missing tensor 'blk.0.attn_q.weight'",
+                "llama_model_load_from_file_impl: failed to load model",
+            ],
+            Some("error loading model: missing tensor 'blk.0.attn_q.weight'"),
+        );
+        check(
+            &[
+                "alloc_buffer: failed to allocate buffer of size 77",
+                "llama_init: failed to initialize the context: no room for the KV cache",
+                "llama_init: failed to initialize the context",
+            ],
+            Some(
+                "failed to allocate buffer of size 77; failed to initialize the context: no room for the KV cache",
+            ),
+        );
+        check(&["failed to load model"], None);
+        check(
+            &["ggml::run<f32>: fault at /home/builder/ggml/src/ggml-cuda.cu:98 in /models/a.gguf"],
+            Some("fault at ggml-cuda.cu:98 in /models/a.gguf"),
+        );
+        let long = "é".repeat(MOST_REASON);
+        check(&[&long], Some(&long[..MOST_REASON]));
+    }
 }

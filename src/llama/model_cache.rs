@@ -217,8 +217,11 @@ fn load(
             exit::block_signals();
             log::collect_on_this_thread(Arc::clone(&queue));
             // llama.cpp returns NULL and logs the reason.
-            let with_reason = |error: Error| match queue.last_error() {
-                Some(reason) => Error::new(error.code(), format!("{}: {reason}", error.message())),
+            let with_reason = |error: Error| match queue.explain(error.message()) {
+                Some(reason) => {
+                    let message = format!("{}: {reason}", error.message());
+                    Error::new(error.code(), message).caused_by(error)
+                }
                 None => error,
             };
             let load = &mut |options: &ModelOptions| {

@@ -99,6 +99,37 @@ fn an_assertion_of_llama_cpp_is_an_error() {
     );
 }
 
+/// llama.cpp says in its log why a file cannot be loaded.
+#[test]
+fn a_failed_load_has_the_reason() {
+    let original = std::fs::read(scripted_model("text.gguf")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.gguf");
+    let check = |from: &[u8], to: &[u8], reason: &str| {
+        let mut bytes = original.clone();
+        let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+        bytes[at..at + to.len()].copy_from_slice(to);
+        std::fs::write(&path, bytes).unwrap();
+        let refused = Chat::open_with(&json!({ "model": path })).err().expect("refused");
+        let message = refused.message();
+        assert_eq!(refused.code(), "MODEL_INVALID", "{message}");
+        assert_eq!(
+            message,
+            format!("llama.cpp could not load the model: error loading model: {reason}")
+        );
+    };
+    check(
+        b"blk.0.attn_q.weight",
+        b"blk.0.attn_x.weight",
+        "check_tensor_dims: tensor 'blk.0.attn_q.weight' not found",
+    );
+    check(
+        b"\x05\0\0\0\0\0\0\0gpt-2",
+        b"\x05\0\0\0\0\0\0\0gpt-9",
+        "error loading model vocabulary: unknown pre-tokenizer type: 'gpt-9'",
+    );
+}
+
 #[test]
 fn an_exception_of_llama_cpp_is_an_error() {
     // A SentencePiece vocabulary without tokens for bytes: llama.cpp looks one up for a newline,

@@ -16,6 +16,8 @@ const MAX_TENSORS: u64 = 65_536;
 /// ggml's limit of 64 bytes includes the terminating NUL.
 const MAX_NAME_BYTES: u64 = 63;
 const MAX_DIMENSIONS: u32 = 4;
+/// llama.cpp's name for a table with one row for each position (`LLM_TENSOR_POS_EMBD`).
+const POSITIONS: &str = "position_embd.weight";
 
 #[derive(Default)]
 pub(crate) struct TensorTable {
@@ -33,6 +35,8 @@ pub(crate) struct TensorTable {
     /// Bytes of the embedding, and of the largest tensor of a block.
     pub(crate) embedding: u64,
     pub(crate) largest: u64,
+    /// Rows of the table of learned positions.
+    pub(crate) positions: Option<u64>,
 }
 
 impl TensorTable {
@@ -92,6 +96,9 @@ impl TensorTable {
         let product =
             shape.iter().try_fold(1_u64, |product, extent| product.checked_mul((*extent).max(1)));
         product.filter(|product| *product <= i64::MAX as u64).ok_or_else(too_large)?;
+        if name == POSITIONS {
+            self.positions = Some(shape[1]);
+        }
         let elements: u64 = shape.iter().product();
         let type_number = cursor.u32(name)?;
         let offset = cursor.u64(name)?;
@@ -163,6 +170,7 @@ impl TensorTable {
         self.has_output |= other.has_output;
         self.embedding = self.embedding.saturating_add(other.embedding);
         self.largest = self.largest.max(other.largest);
+        self.positions = self.positions.or(other.positions);
     }
 }
 

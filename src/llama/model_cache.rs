@@ -44,6 +44,8 @@ pub struct LoadedModel {
     pub log: Arc<LogQueue>,
     /// Tokens of context.
     pub n_ctx: usize,
+    /// The most tokens of context that the model can have, if there is a limit.
+    pub most_ctx: Option<usize>,
     key: LoadKey,
     /// Bytes of a state file's data.
     most_state_bytes: u64,
@@ -138,7 +140,7 @@ pub fn open(
     on_progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<LoadedModel>> {
     cpu::check()?;
-    let context = context_options(options, header);
+    let context = context_options(options, header)?;
     let draft = match &options.speculative {
         Speculative::Draft { model, .. } => {
             let header = draft::header(model)?;
@@ -147,6 +149,9 @@ pub fn open(
         _ => None,
     };
     let (draft, draft_header) = draft.unzip();
+    if let Some(header) = &draft_header {
+        check_positions(header, context.n_ctx).map_err(draft::invalid)?;
+    }
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     let use_mmap = options.use_mmap
         && headers.iter().all(|header| header.trailing_bytes() <= MOST_TRAILING_BYTES);
@@ -191,7 +196,8 @@ pub fn open(
         on_progress(1.0);
         return Ok(model);
     }
-    let model = Arc::new(load(&key, needs, on_progress)?);
+    let most_ctx = header.learned_positions().map(|positions| positions as usize);
+    let model = Arc::new(LoadedModel { most_ctx, ..load(&key, needs, on_progress)? });
     *slot = Arc::downgrade(&model);
     Ok(model)
 }
@@ -270,6 +276,7 @@ fn load(
         grammars,
         log: queue,
         n_ctx: key.context.n_ctx as usize,
+        most_ctx: None,
         key: key.clone(),
         most_state_bytes,
         description: OnceCell::new(),
@@ -301,12 +308,14 @@ fn adapter_error(index: usize, error: Error) -> Error {
     Error::invalid(format_args!("lora[{index}].path"), error.message()).caused_by(error)
 }
 
-fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOptions {
+fn context_options(options: &CreateOptions, header: &ModelHeader) -> Result<ContextOptions> {
     let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
+    let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
     let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
+    check_positions(header, n_ctx)?;
     let usable = num_cpus::get().max(1) as u32;
     let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
-    ContextOptions {
+    Ok(ContextOptions {
         n_ctx,
         n_batch: options.n_batch,
         n_parallel: options.n_parallel,
@@ -316,6 +325,22 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOpti
         flash_attn: options.flash_attn,
         cache_type_k: options.cache_type_k,
         cache_type_v: options.cache_type_v,
+    })
+}
+
+/// Refuses a context with more positions than the model has learned. llama.cpp asserts on the first
+/// token beyond them.
+fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
+    match header.learned_positions() {
+        Some(positions) if positions < u64::from(n_ctx) => Err(Error::invalid(
+            "n_ctx",
+            format_args!(
+                "the model has learned {positions} positions and cannot compute others, got {n_ctx}; set n_ctx to {positions} or less"
+            ),
+        )
+        .with("n_ctx", n_ctx)
+        .with("context_length", positions)),
+        _ => Ok(()),
     }
 }
 

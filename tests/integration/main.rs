@@ -16,6 +16,7 @@ mod documented_codes;
 mod hostile;
 mod infer;
 mod layers;
+mod learned;
 mod library;
 mod lifetime;
 mod logprobs;

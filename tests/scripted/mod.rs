@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use llb::gguf::GgufWriter;
 
+pub mod learned;
 pub mod random;
 
 /// The reply of `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and

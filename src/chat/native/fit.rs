@@ -71,7 +71,12 @@ impl NativeSource {
             }
         };
         if size >= n_ctx {
-            return Err(context_overflow(size, n_ctx, &dropped, self.overflow));
+            let remedy = if self.model.most_ctx.is_some_and(|most| n_ctx >= most) {
+                "shorten the messages; this model cannot have a larger context"
+            } else {
+                "shorten the messages or raise n_ctx"
+            };
+            return Err(context_overflow(size, n_ctx, &dropped, self.overflow, remedy));
         }
         let (mut rendered, tokenized) = result;
         let truncation = (!dropped.is_empty()).then(|| {
@@ -88,6 +93,7 @@ fn context_overflow(
     n_ctx: usize,
     dropped: &Range<usize>,
     strategy: ContextOverflow,
+    remedy: &str,
 ) -> Error {
     let what = match strategy {
         ContextOverflow::Error => "the prompt",
@@ -95,9 +101,7 @@ fn context_overflow(
             "the part of the prompt that must stay (system messages, the last user message and everything after it)"
         }
     };
-    let message = format!(
-        "{what} has {tokens} tokens, but the context has {n_ctx}; shorten the messages or raise n_ctx"
-    );
+    let message = format!("{what} has {tokens} tokens, but the context has {n_ctx}; {remedy}");
     let error = Error::new(Code::ContextOverflow, message)
         .with("prompt_tokens", tokens)
         .with("n_ctx", n_ctx);

@@ -299,6 +299,12 @@ impl ModelHeader {
         self.architecture_value("context_length")?.as_u64()
     }
 
+    /// The number of positions that the model has learned, one row each. There are no others. `None`
+    /// for models that compute positions.
+    pub fn learned_positions(&self) -> Option<u64> {
+        self.tensors.positions
+    }
+
     /// The width of the residual stream.
     pub fn embedding_length(&self) -> Option<u64> {
         self.architecture_value("embedding_length")?.as_u64()

@@ -34,11 +34,11 @@ fn main() {
     header();
 }
 
-/// Compiles the C++ that catches what llama.cpp and callbacks throw. llama-cpp-sys-2 links the C++
-/// library.
+/// Compiles the C++ that catches what llama.cpp and callbacks throw, and that ends llama.cpp's
+/// threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
 fn shim() {
-    const SOURCES: [&str; 2] = ["src/llama/shim.cpp", "src/ffi/host.cpp"];
+    const SOURCES: [&str; 3] = ["src/llama/shim.cpp", "src/llama/threads.cpp", "src/ffi/host.cpp"];
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     cc::Build::new()
         .cpp(true)

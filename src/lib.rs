@@ -90,6 +90,10 @@ pub mod template;
 pub mod validate;
 pub mod vision;
 
+// tests/scripted names the crate, and unit tests use it too.
+#[cfg(test)]
+extern crate self as llb;
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod test_support;

@@ -12,6 +12,7 @@ use super::lora::Adapter;
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use super::shim;
+use super::threads::Threads;
 use crate::api::{CacheType, FlashAttention, Sampling};
 use crate::engine::{self, Backend, BatchEntry, Decoded, Sampler, TokenId};
 use crate::error::{Code, Error, Result};
@@ -35,10 +36,9 @@ type AbortCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
     context: NonNull<sys::llama_context>,
-    threads: Threads,
     batch: Batch,
-    /// The check of the running decode. llama.cpp holds a pointer to this box.
-    check: Box<Option<AbortCheck<'static>>>,
+    /// llama.cpp holds a pointer to this box.
+    decoding: Box<Decoding>,
     n_ctx: usize,
     n_batch: usize,
     n_parallel: usize,
@@ -50,9 +50,17 @@ pub(crate) struct LlamaContext {
     model: Arc<Model>,
 }
 
+/// What computes a decode, and what may stop it.
+struct Decoding {
+    threads: Threads,
+    /// The check of the running decode.
+    check: Option<AbortCheck<'static>>,
+}
+
 impl LlamaContext {
     pub(crate) fn new(model: Arc<Model>, options: &ContextOptions) -> Result<Self> {
-        let mut check: Box<Option<AbortCheck<'static>>> = Box::new(None);
+        let threads = Threads::start(options.n_threads)?;
+        let mut decoding = Box::new(Decoding { threads, check: None });
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = options.n_ctx;
@@ -71,17 +79,21 @@ impl LlamaContext {
         params.kv_unified = true;
         params.no_perf = true;
         params.abort_callback = Some(should_abort);
-        params.abort_callback_data = (&raw mut *check).cast::<c_void>();
+        params.abort_callback_data = (&raw mut *decoding).cast::<c_void>();
         // SAFETY: the model is alive and kept alive by this struct; the box is on the heap and
         // lives as long as the context.
         let context =
             shim::guard(|| unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) });
         let refused = "llama.cpp could not create a context with these options";
-        let context = context.map_err(|failed| {
-            // The partly created context may refer to both.
-            std::mem::forget((Arc::clone(&model), std::mem::take(&mut check)));
-            failed.error(Code::InferenceFailed, refused)
-        })?;
+        let context = match context {
+            Ok(context) => context,
+            Err(failed) => {
+                // The partly created context may refer to both.
+                decoding.threads.end();
+                std::mem::forget((model, decoding));
+                return Err(failed.error(Code::InferenceFailed, refused));
+            }
+        };
         let context =
             NonNull::new(context).ok_or_else(|| Error::new(Code::InferenceFailed, refused))?;
         // SAFETY: the model is alive.
@@ -92,11 +104,10 @@ impl LlamaContext {
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
-        let mut made = LlamaContext {
+        let made = LlamaContext {
             context,
-            threads: Threads::none(),
             batch: Batch::new(n_batch),
-            check,
+            decoding,
             n_ctx,
             n_batch,
             n_parallel: options.n_parallel as usize,
@@ -105,7 +116,7 @@ impl LlamaContext {
             adapters: Vec::new(),
             model,
         };
-        made.threads = Threads::new(options.n_threads, made.context)?;
+        made.decoding.threads.attach(made.context)?;
         Ok(made)
     }
 
@@ -120,12 +131,18 @@ impl LlamaContext {
             shim::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales)
         });
         if !matches!(set, Ok(0)) {
-            self.broken = true;
+            self.abandon();
             return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply the adapters"));
         }
         self.decode(&[BatchEntry { token: 0, position: 0, sequence: 0, logits: true }], &|| false)?;
         self.truncate(0, 0);
         Ok(self)
+    }
+
+    /// After a failed call: the context is not used again, and its threads end.
+    fn abandon(&mut self) {
+        self.broken = true;
+        self.decoding.threads.end();
     }
 
     /// The memory of all sequences; `None` if there is none, or if the context is broken.
@@ -210,15 +227,23 @@ impl Backend for LlamaContext {
         let raw = self.batch.fill(batch);
         // SAFETY: only the lifetime changes; the box is emptied below, before `abort` goes out of
         // scope.
-        *self.check =
+        self.decoding.check =
             Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
-        // SAFETY: the context is alive and the batch holds valid pointers for its number of tokens.
-        let status =
-            shim::guard(|| unsafe { shim::calls::llama_decode(self.context.as_ptr(), raw) });
-        *self.check = None;
+        let context = self.context.as_ptr();
+        let status = self.decoding.threads.help(|| {
+            // SAFETY: the context is alive and the batch holds valid pointers for its number of
+            // tokens.
+            shim::guard(|| unsafe { shim::calls::llama_decode(context, raw) })
+        });
+        self.decoding.check = None;
+        let what = "llama.cpp could not decode";
+        if let Some(message) = self.decoding.threads.failure() {
+            self.abandon();
+            return Err(Error::new(Code::InferenceFailed, format!("{what}: {message}")));
+        }
         let status = status.map_err(|failed| {
-            self.broken = true;
-            failed.error(Code::InferenceFailed, "llama.cpp could not decode")
+            self.abandon();
+            failed.error(Code::InferenceFailed, what)
         })?;
         static DECODED: Lazy<()> = Lazy::new(exit::register);
         *DECODED;
@@ -244,7 +269,7 @@ impl Backend for LlamaContext {
             shim::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1)
         });
         let Ok(removed) = removed else {
-            self.broken = true;
+            self.abandon();
             return true;
         };
         removed
@@ -276,7 +301,7 @@ impl Backend for LlamaContext {
             shim::calls::llama_memory_seq_cp(memory, from, sequence, start, end)
         });
         if copied.is_err() {
-            self.broken = true;
+            self.abandon();
             return false;
         }
         let whole = self.last_position(to) == Some(range.end - 1)
@@ -324,7 +349,7 @@ impl Backend for LlamaContext {
             )
         });
         if read.is_err() {
-            self.broken = true;
+            self.abandon();
         }
         if matches!(read, Ok(read) if read == data.len())
             && self.last_position(sequence) == Some(n_tokens - 1)
@@ -348,18 +373,13 @@ impl Backend for LlamaContext {
 impl Drop for LlamaContext {
     fn drop(&mut self) {
         if self.broken {
-            // Leaked, with everything that it refers to.
+            // Leaked, with everything that it refers to but its threads.
             let adapters = std::mem::take(&mut self.adapters);
-            std::mem::forget((
-                self.threads.pool.take(),
-                std::mem::take(&mut self.check),
-                adapters,
-                Arc::clone(&self.model),
-            ));
+            std::mem::forget((adapters, Arc::clone(&self.model)));
             return;
         }
-        // SAFETY: created by llama_init_from_model, freed once; thread pool, adapters and model are
-        // freed after it.
+        // SAFETY: created by llama_init_from_model, freed once; threads, adapters and model are freed
+        // after it.
         shim::free(|| unsafe { shim::calls::llama_free(self.context.as_ptr()) });
     }
 }
@@ -378,50 +398,14 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 }
 
 unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the context's check box, which outlives the context and does not change
-    // during a decode.
-    let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
-    shim::callback(true, || exit::is_stopping() || check.is_some_and(|check| check()))
-}
-
-/// A thread pool that lives as long as the context. Without it llama.cpp starts threads for every
-/// graph.
-struct Threads {
-    pool: Option<NonNull<sys::ggml_threadpool>>,
-}
-
-impl Threads {
-    fn none() -> Self {
-        Threads { pool: None }
-    }
-
-    /// The pool of a context, which must be freed before it.
-    fn new(n_threads: u32, context: NonNull<sys::llama_context>) -> Result<Self> {
-        let what = "llama.cpp could not start its threads";
-        // SAFETY: takes and returns plain data.
-        let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
-        // SAFETY: the parameters are read during the call only.
-        let pool = shim::guard(|| unsafe { shim::calls::ggml_threadpool_new(&raw mut params) });
-        let pool = pool.map_err(|failed| failed.error(Code::OutOfMemory, what))?;
-        let pool = NonNull::new(pool).ok_or_else(|| Error::new(Code::OutOfMemory, what))?;
-        let threads = Threads { pool: Some(pool) };
-        // SAFETY: context and pool are alive, and the pool is freed after the context.
-        let attached = shim::guard(|| unsafe {
-            let (context, pool) = (context.as_ptr(), pool.as_ptr());
-            shim::calls::llama_attach_threadpool(context, pool, pool)
-        });
-        attached.map_err(|failed| failed.error(Code::InferenceFailed, what))?;
-        Ok(threads)
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        if let Some(pool) = self.pool {
-            // SAFETY: created by ggml_threadpool_new, freed once, after the context that used it.
-            shim::free(|| unsafe { shim::calls::ggml_threadpool_free(pool.as_ptr()) });
-        }
-    }
+    // SAFETY: `data` is the context's box, which outlives the context and does not change during a
+    // decode.
+    let decoding = unsafe { &*data.cast::<Decoding>() };
+    shim::callback(true, || {
+        exit::is_stopping()
+            || decoding.threads.has_failure()
+            || decoding.check.is_some_and(|check| check())
+    })
 }
 
 /// The arrays of a `llama_batch`, filled for every decode.

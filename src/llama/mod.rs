@@ -19,6 +19,9 @@ mod model_cache;
 mod sampler;
 mod shim;
 mod state_file;
+#[cfg(test)]
+mod tests;
+mod threads;
 mod version;
 mod vocab;
 

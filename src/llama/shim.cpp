@@ -14,6 +14,9 @@
 extern "C" {
 typedef void (*ggml_abort_callback_t)(const char * message);
 ggml_abort_callback_t ggml_set_abort_callback(ggml_abort_callback_t callback);
+
+// threads.cpp. Does not return on a thread of a pool, and ends those that compute with this thread.
+void llb_workers_on_abort(const char * message);
 }
 
 namespace {
@@ -35,6 +38,7 @@ void copy(char * to, size_t size, const char * text) {
 }
 
 void on_abort(const char * message) {
+    llb_workers_on_abort(message);
     if (depth == 0) {
         return; // No one could catch it. ggml ends the process.
     }

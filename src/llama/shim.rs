@@ -6,8 +6,7 @@
 //!
 //! [`calls`] lists the functions that need a guard: all but those that only return a stored value.
 //!
-//! Only a thread inside a guard can be saved. An assertion on one of ggml's own threads still ends
-//! the process. All assertions that files and requests can cause are on the calling thread.
+//! Only a thread inside a guard can be saved, and a thread of a pool ([`super::threads`]).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
@@ -21,7 +20,7 @@ use crate::process::Lazy;
 /// The functions that may throw. They have the types that llama-cpp-sys-2 declares, which the
 /// compiler checks, and the ABI that exceptions may pass.
 pub(super) mod calls {
-    use std::ffi::{c_char, c_void};
+    use std::ffi::{c_char, c_int, c_void};
 
     use llama_cpp_sys_2::*;
 
@@ -72,6 +71,28 @@ pub(super) mod calls {
         fn llama_free(context: *mut llama_context);
         fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
         fn llama_get_logits_ith(context: *mut llama_context, row: i32) -> *mut f32;
+        fn ggml_init(params: ggml_init_params) -> *mut ggml_context;
+        fn ggml_free(memory: *mut ggml_context);
+        fn ggml_new_tensor_1d(
+            memory: *mut ggml_context,
+            number: ggml_type,
+            length: i64
+        ) -> *mut ggml_tensor;
+        fn ggml_map_custom1(
+            memory: *mut ggml_context,
+            input: *mut ggml_tensor,
+            operation: ggml_custom1_op_t,
+            n_tasks: c_int,
+            data: *mut c_void
+        ) -> *mut ggml_tensor;
+        fn ggml_new_graph(memory: *mut ggml_context) -> *mut ggml_cgraph;
+        fn ggml_build_forward_expand(graph: *mut ggml_cgraph, output: *mut ggml_tensor);
+        fn ggml_graph_plan(
+            graph: *const ggml_cgraph,
+            n_threads: c_int,
+            pool: *mut ggml_threadpool
+        ) -> ggml_cplan;
+        fn ggml_graph_compute(graph: *mut ggml_cgraph, plan: *mut ggml_cplan) -> ggml_status;
         fn ggml_threadpool_new(params: *mut ggml_threadpool_params) -> *mut ggml_threadpool;
         fn ggml_threadpool_free(pool: *mut ggml_threadpool);
         fn llama_attach_threadpool(
@@ -239,7 +260,7 @@ unsafe extern "C-unwind" fn enter<F: FnOnce() -> T, T>(data: *mut c_void) {
 }
 
 /// "/build/path/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" without the folder.
-fn without_folder(message: &str) -> String {
+pub(super) fn without_folder(message: &str) -> String {
     let (path, rest) = message.split_once(':').unwrap_or(("", message));
     let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
     format!("{file}:{rest}")

@@ -39,4 +39,6 @@ mod soak;
 mod speculative;
 mod state;
 mod template;
+#[cfg(target_os = "linux")]
+mod thread_limit;
 mod tools;

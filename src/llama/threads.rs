@@ -1,0 +1,340 @@
+//! The threads that compute for a context: one of ggml's pools.
+//!
+//! A failed assertion on one of them is reported by [`Threads::failure`]. After a failed assertion
+//! [`Threads::end`] ends them: ggml would leave them waiting for each other in a loop. `threads.cpp`
+//! says how.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::NonNull;
+
+use llama_cpp_sys_2 as sys;
+
+use super::shim::{self, CallFailed, calls};
+use crate::error::{Code, Error, Result};
+
+/// The `llb_workers` of `threads.cpp`.
+#[repr(C)]
+struct Workers {
+    _opaque: [u8; 0],
+}
+
+unsafe extern "C-unwind" {
+    fn llb_threads_can_start(count: usize) -> bool;
+    fn llb_workers_new(pool: *mut sys::ggml_threadpool, count: usize) -> *mut Workers;
+    fn llb_workers_end(workers: *mut Workers) -> bool;
+}
+
+unsafe extern "C" {
+    fn llb_workers_enter(
+        output: *mut sys::ggml_tensor,
+        input: *const sys::ggml_tensor,
+        index: c_int,
+        count: c_int,
+        workers: *mut c_void,
+    );
+    fn llb_workers_help(workers: *mut Workers);
+    fn llb_workers_failure(workers: *const Workers) -> *const c_char;
+    fn llb_workers_free(workers: *mut Workers);
+}
+
+/// A pool that lives as long as its context. Without it llama.cpp starts threads for every graph.
+pub(super) struct Threads {
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+    /// Those of the pool but the caller's. `None` if there are none, or if they cannot be ended.
+    workers: Option<NonNull<Workers>>,
+}
+
+impl Threads {
+    /// Starts one thread less than `n_threads`, because the caller's computes too. `OUT_OF_MEMORY`
+    /// if the system refuses one.
+    pub(super) fn start(n_threads: u32) -> Result<Self> {
+        let what = "llama.cpp could not start its threads";
+        let n_workers = n_threads.saturating_sub(1) as usize;
+        let refused = || {
+            Error::new(
+                Code::OutOfMemory,
+                format!("cannot start all of {n_threads} threads; set a smaller n_threads"),
+            )
+        };
+        // SAFETY: takes a plain number. ggml asserts that a thread starts, and then forgets the
+        // threads before it.
+        let can_start = shim::guard(|| unsafe { llb_threads_can_start(n_workers) });
+        if !can_start.map_err(|failed| failed.error(Code::OutOfMemory, what))? {
+            return Err(refused());
+        }
+        // SAFETY: takes and returns plain data.
+        let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
+        // They sleep until the first graph, also if ggml forgets them.
+        params.paused = true;
+        // SAFETY: the parameters are read during the call only.
+        let pool = shim::guard(|| unsafe { calls::ggml_threadpool_new(&raw mut params) });
+        let pool = pool.map_err(|failed| failed.error(Code::OutOfMemory, what))?;
+        let pool = NonNull::new(pool).ok_or_else(refused)?;
+        let mut threads = Threads { pool: Some(pool), workers: None };
+        if n_workers > 0 {
+            // SAFETY: the pool is alive, and outlives the workers.
+            let workers =
+                shim::guard(|| unsafe { llb_workers_new(pool.as_ptr(), n_threads as usize) });
+            let workers = workers.map_err(|failed| failed.error(Code::OutOfMemory, what))?;
+            threads.workers = NonNull::new(workers);
+        }
+        if let Some(workers) = threads.workers {
+            let data = workers.as_ptr().cast::<c_void>();
+            let entered = Graph::new(1, n_threads, Some(llb_workers_enter), data)
+                .and_then(|graph| graph.compute(&threads, n_threads, None, data));
+            if let Err(failed) = entered {
+                // It is unknown which threads entered.
+                std::mem::forget(threads);
+                return Err(failed.error(Code::InferenceFailed, what));
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Makes a context compute with these threads. The context must be freed before them.
+    pub(super) fn attach(&self, context: NonNull<sys::llama_context>) -> Result<()> {
+        let Some(pool) = self.pool else { return Ok(()) };
+        // SAFETY: context and pool are alive, and the pool is freed after the context.
+        let attached = shim::guard(|| unsafe {
+            calls::llama_attach_threadpool(context.as_ptr(), pool.as_ptr(), pool.as_ptr())
+        });
+        attached.map_err(|failed| {
+            failed.error(Code::InferenceFailed, "llama.cpp could not use its threads")
+        })
+    }
+
+    /// Runs a call that computes. If an assertion fails on this thread, the others end before the
+    /// call does.
+    pub(super) fn help<T>(&self, call: impl FnOnce() -> T) -> T {
+        let workers = self.workers.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        // SAFETY: the workers are alive during the call.
+        unsafe { llb_workers_help(workers) };
+        let result = call();
+        // SAFETY: takes NULL.
+        unsafe { llb_workers_help(std::ptr::null_mut()) };
+        result
+    }
+
+    /// The assertion that failed on one of the threads that this one started.
+    pub(super) fn failure(&self) -> Option<String> {
+        let message = self.raw_failure()?.to_string_lossy();
+        Some(shim::without_folder(&message))
+    }
+
+    /// Whether there is a [`Threads::failure`].
+    pub(super) fn has_failure(&self) -> bool {
+        self.raw_failure().is_some()
+    }
+
+    fn raw_failure(&self) -> Option<&CStr> {
+        // SAFETY: the workers are alive.
+        let message = unsafe { llb_workers_failure(self.workers?.as_ptr()) };
+        // SAFETY: a NUL-terminated text that lives as long as the workers and does not change.
+        (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) })
+    }
+
+    /// Ends all threads after a failed call, when none of them computes for this thread any more.
+    /// The context must not compute again. Takes up to a second of processor time of each thread.
+    pub(super) fn end(&mut self) {
+        let (Some(_), Some(workers)) = (self.pool.take(), self.workers.take()) else { return };
+        // SAFETY: workers and pool are alive; no thread computes with them.
+        let ended = shim::guard(|| unsafe { llb_workers_end(workers.as_ptr()) });
+        if matches!(ended, Ok(true)) {
+            // SAFETY: created by llb_workers_new, freed once; the threads have ended.
+            unsafe { llb_workers_free(workers.as_ptr()) };
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool else { return };
+        // SAFETY: created by ggml_threadpool_new, freed once, after the context that used it.
+        let freed = shim::guard(|| unsafe { calls::ggml_threadpool_free(pool.as_ptr()) });
+        if let (Ok(()), Some(workers)) = (freed, self.workers) {
+            // SAFETY: created by llb_workers_new, freed once; the threads have ended.
+            unsafe { llb_workers_free(workers.as_ptr()) };
+        }
+    }
+}
+
+/// A graph of operations that each run on every thread of a pool.
+struct Graph {
+    memory: *mut sys::ggml_context,
+    raw: *mut sys::ggml_cgraph,
+}
+
+/// Enough for a graph and a few numbers.
+const GRAPH_MEMORY: usize = 1 << 20;
+
+impl Graph {
+    /// Each operation gets `data`.
+    fn new(
+        n_operations: usize,
+        n_threads: u32,
+        operation: sys::ggml_custom1_op_t,
+        data: *mut c_void,
+    ) -> Result<Graph, CallFailed> {
+        let params = sys::ggml_init_params {
+            mem_size: GRAPH_MEMORY,
+            mem_buffer: std::ptr::null_mut(),
+            no_alloc: false,
+        };
+        // SAFETY: plain data. ggml asserts that there is memory, so the result is not NULL.
+        let memory = shim::guard(|| unsafe { calls::ggml_init(params) })?;
+        let mut graph = Graph { memory, raw: std::ptr::null_mut() };
+        // SAFETY: the memory is alive and large enough.
+        graph.raw = shim::guard(|| unsafe { calls::ggml_new_graph(memory) })?;
+        let number = sys::GGML_TYPE_F32;
+        // SAFETY: as above.
+        let mut last = shim::guard(|| unsafe { calls::ggml_new_tensor_1d(memory, number, 1) })?;
+        for _ in 0..n_operations {
+            // SAFETY: as above; the input is in the same memory.
+            last = shim::guard(|| unsafe {
+                calls::ggml_map_custom1(memory, last, operation, n_threads as c_int, data)
+            })?;
+        }
+        // SAFETY: graph and tensor are in the same memory.
+        shim::guard(|| unsafe { calls::ggml_build_forward_expand(graph.raw, last) })?;
+        Ok(graph)
+    }
+
+    /// Computes with a pool. `should_stop` gets the data after each operation.
+    fn compute(
+        &self,
+        threads: &Threads,
+        n_threads: u32,
+        should_stop: sys::ggml_abort_callback,
+        data: *mut c_void,
+    ) -> Result<sys::ggml_status, CallFailed> {
+        let pool = threads.pool.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        // SAFETY: graph and pool are alive.
+        let plan =
+            shim::guard(|| unsafe { calls::ggml_graph_plan(self.raw, n_threads as c_int, pool) });
+        let mut plan = plan?;
+        let mut work = vec![0_u8; plan.work_size];
+        plan.work_data = work.as_mut_ptr();
+        plan.abort_callback = should_stop;
+        plan.abort_callback_data = data;
+        threads.help(|| {
+            // SAFETY: graph, pool and the memory of the plan are alive during the call.
+            shim::guard(|| unsafe { calls::ggml_graph_compute(self.raw, &raw mut plan) })
+        })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: created by ggml_init, freed once, with the graph and its tensors.
+        shim::free(|| unsafe { calls::ggml_free(self.memory) });
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::llama::tests::running;
+
+    unsafe extern "C-unwind" {
+        fn ggml_abort(file: *const c_char, line: c_int, format: *const c_char, ...) -> !;
+    }
+
+    /// Fails an assertion in the first operation, on the threads of this mask.
+    struct Faulty<'a> {
+        threads: &'a Threads,
+        mask: usize,
+        /// The threads that have begun each operation.
+        ran: [AtomicUsize; 3],
+    }
+
+    unsafe extern "C-unwind" fn operation(
+        _output: *mut sys::ggml_tensor,
+        _input: *const sys::ggml_tensor,
+        index: c_int,
+        count: c_int,
+        faulty: *mut c_void,
+    ) {
+        // SAFETY: the test passes a pointer to it, which outlives the graph.
+        let faulty = unsafe { &*faulty.cast::<Faulty<'_>>() };
+        let all = count as usize;
+        let step = faulty.ran.iter().position(|ran| ran.load(Ordering::SeqCst) < all);
+        let step = step.expect("three operations");
+        faulty.ran[step].fetch_add(1, Ordering::SeqCst);
+        if step == 0 && faulty.mask & 1 << index != 0 {
+            // SAFETY: texts without conversions; unwinds or does not return.
+            unsafe { ggml_abort(c"/folder/ops.cpp".as_ptr(), 7, c"provoked".as_ptr()) };
+        }
+    }
+
+    unsafe extern "C" fn should_stop(faulty: *mut c_void) -> bool {
+        // SAFETY: as above.
+        let faulty = unsafe { &*faulty.cast::<Faulty<'_>>() };
+        faulty.threads.has_failure()
+    }
+
+    /// The message of an assertion that fails on the threads of `mask`. `name` is for the threads.
+    #[track_caller]
+    fn check(name: &'static str, n_threads: u32, mask: usize) {
+        let run = move || {
+            let mut threads = Threads::start(n_threads).expect("threads");
+            assert_eq!(running(name), n_threads as usize);
+            let ran = Default::default();
+            let mut faulty = Faulty { threads: &threads, mask, ran };
+            let data = (&raw mut faulty).cast::<c_void>();
+            let function: unsafe extern "C-unwind" fn(_, _, _, _, _) = operation;
+            // SAFETY: only the declared unwinding differs. ggml's C code has unwind tables.
+            let function = unsafe {
+                std::mem::transmute::<
+                    unsafe extern "C-unwind" fn(
+                        *mut sys::ggml_tensor,
+                        *const sys::ggml_tensor,
+                        c_int,
+                        c_int,
+                        *mut c_void,
+                    ),
+                    unsafe extern "C" fn(
+                        *mut sys::ggml_tensor,
+                        *const sys::ggml_tensor,
+                        c_int,
+                        c_int,
+                        *mut c_void,
+                    ),
+                >(function)
+            };
+            let graph = Graph::new(3, n_threads, Some(function), data).expect("a graph");
+            let status = graph.compute(&threads, n_threads, Some(should_stop), data);
+            let failed = match (&status, threads.failure()) {
+                (Err(failed), _) => Some(failed.error(Code::InferenceFailed, "").message().into()),
+                (Ok(_), failure) => failure.map(|message| format!(": {message}")),
+            };
+            let expected = (mask != 0).then(|| ": ops.cpp:7: provoked".to_owned());
+            assert_eq!(failed, expected, "{status:?}");
+            let finished = faulty.ran[2].load(Ordering::SeqCst) > 0;
+            assert_eq!(finished, mask == 0, "the graph must be cut short by a failure only");
+            threads.end();
+            while running(name) > 1 {
+                std::thread::yield_now();
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        thread.expect("a thread").join().expect("the case passes");
+    }
+
+    #[test]
+    fn threads_end_after_a_failed_assertion() {
+        check("nobody-fails", 4, 0);
+        check("caller-fails", 4, 0b0001);
+        check("worker-fails", 4, 0b0100);
+        check("workers-fail", 4, 0b1110);
+        check("all-fail", 4, 0b1111);
+        check("one-of-two", 2, 0b10);
+        check("alone", 1, 0b1);
+    }
+
+    #[test]
+    fn healthy_threads_end_when_they_are_dropped() {
+        drop(Threads::start(3).expect("threads"));
+    }
+}

@@ -1,0 +1,84 @@
+//! The system refuses a thread: an error, and the threads that were started end.
+//!
+//! The limit counts all threads of a user, and root has none, so a child process of another user runs
+//! the cases. Only root can start one.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::abi::{Chat, ask, scripted_model, weather_tool};
+
+/// The model of the child.
+const SETTING: &str = "LLB_TEST_THREAD_LIMIT";
+
+#[test]
+fn a_refused_thread_is_an_error() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        assert!(std::env::var_os("LLB_REQUIRE_ALL").is_none(), "only root can test thread limits");
+        eprintln!("SKIPPED: only root can test thread limits");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let model = folder.path().join("tool_call.gguf");
+    std::fs::copy(scripted_model("tool_call.gguf"), &model).unwrap();
+    std::fs::set_permissions(&model, PermissionsExt::from_mode(0o644)).unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["thread_limit::a_child_runs_out_of_threads", "--exact", "--nocapture"])
+        .env(SETTING, model)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{}: {printed}", child.status);
+    assert_eq!(printed, "");
+}
+
+fn n_threads() -> u64 {
+    std::fs::read_dir("/proc/self/task").unwrap().count() as u64
+}
+
+/// Lets this user have this number of threads.
+fn limit(n_threads: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is valid during the call.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) }, 0);
+    limit.rlim_cur = n_threads;
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
+}
+
+#[test]
+fn a_child_runs_out_of_threads() {
+    let Ok(model) = std::env::var(SETTING) else { return };
+    // A user without other processes.
+    let user = 1_000_000 + std::process::id();
+    // SAFETY: takes numbers.
+    assert_eq!(unsafe { libc::setuid(user) }, 0);
+    let own = n_threads();
+    let mut refused = 0;
+    let chat = loop {
+        limit(own + refused);
+        match Chat::open_with(&json!({ "model": model, "n_threads": 64 })) {
+            Ok(chat) => break chat,
+            Err(failure) => {
+                assert_eq!(failure.code(), "OUT_OF_MEMORY", "{failure:?}");
+                assert_eq!(failure.events.last().unwrap(), "create_failure:oom");
+                assert!(failure.message().starts_with("cannot start"), "{failure:?}");
+            }
+        }
+        // No thread is left, waiting or computing.
+        while n_threads() > own {
+            std::thread::yield_now();
+        }
+        refused += 1;
+    };
+    assert!(refused > 0, "the engine's thread needs room");
+    // The thread that prepares grammars may be refused. The first request then does it.
+    for _ in 0..2 {
+        let reply = chat.infer(&ask(json!({ "tools": [weather_tool()] })));
+        assert_eq!(reply["type"], "tool_call", "{reply}");
+    }
+}

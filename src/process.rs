@@ -73,11 +73,11 @@ pub(crate) fn after_fork_in_child() {
     USES.store(USES_HERE.get(), Ordering::SeqCst);
 }
 
-/// A use of shared state, which no fork interrupts.
-struct Use(());
+/// A use of shared state, which no fork interrupts while it lives.
+pub(crate) struct Use(());
 
 impl Use {
-    fn begin() -> Use {
+    pub(crate) fn begin() -> Use {
         // A nested use must not wait for a fork, which waits for the outer one.
         let nested = USES_HERE.get() > 0;
         loop {

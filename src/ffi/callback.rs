@@ -6,7 +6,8 @@ use std::mem::ManuallyDrop;
 
 use super::{handle, host, string};
 use crate::error::{Code, Error};
-use crate::{panic, process};
+use crate::panic;
+use crate::process;
 
 /// Receives an event of a chat or a fetch. `event` is valid only during the call.
 #[allow(non_camel_case_types, reason = "the name in the C header")]

@@ -218,7 +218,10 @@ fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<T>) -> Resu
     let running = RunningCall::enter(key);
     let reply = guard::catch_panic(|| body(&chat)).inspect_err(|_| {
         // A callback may have destroyed the chat and then thrown an exception.
-        let _ = guard::catch_panic(|| Ok(chat.finish_destroy()));
+        let _ = guard::catch_panic(|| {
+            chat.finish_destroy();
+            Ok(())
+        });
     });
     drop(running);
     if process::is_exiting() && reply.is_err() {

@@ -6,7 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{llama, process};
+use crate::llama;
+use crate::process;
 
 /// Makes forks known, once per process.
 pub(super) fn watch() {

@@ -28,9 +28,10 @@ const MORE_STACK: usize = 1 << 20;
 
 /// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`, what a callback throws `CANCELLED`.
 pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Before anything that a fork could interrupt.
+    fork::watch();
     let _thread = ThreadGuard::enter();
     let _quiet = panic::Quiet::enter();
-    fork::watch();
     catch_panic(|| stacker::maybe_grow(ROOM, MORE_STACK, body))
 }
 

@@ -65,19 +65,31 @@ void count_in_host() {
 void count_in_host() {}
 #endif
 
+// What holds for a thread inside the library, also after a callback has changed it.
+void mask() {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    if (!has_default_floats()) {
+        std::fesetenv(FE_DFL_ENV);
+    }
+}
+
+struct MaskAfter {
+    ~MaskAfter() { mask(); }
+};
+
 } // namespace
 
 extern "C" {
 
 // Masks cancellation and gives the thread the default floating-point environment.
 void llb_host_enter(ThreadState * state) {
-    // Fails only for an invalid argument.
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state->cancellation);
     state->has_floats = !has_default_floats();
     if (state->has_floats) {
         std::fegetenv(&state->floats);
         std::fesetenv(FE_DFL_ENV);
     }
+    // Fails only for an invalid argument.
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state->cancellation);
 }
 
 // Undoes `llb_host_enter`.
@@ -93,6 +105,7 @@ bool llb_host_call(
     void (*callback)(const char *, void *), const char * text, void * user_data,
     void (*on_thread_exit)(), char * message, size_t size
 ) {
+    const MaskAfter mask_after;
     try {
         callback(text, user_data);
         return true;

@@ -176,8 +176,8 @@ pub(crate) fn thread_time() -> Duration {
 /// The wall-clock time where no thread clock is available.
 #[cfg(not(unix))]
 pub(crate) fn thread_time() -> Duration {
-    static START: std::sync::LazyLock<std::time::Instant> =
-        std::sync::LazyLock::new(std::time::Instant::now);
+    static START: crate::process::Lazy<std::time::Instant> =
+        crate::process::Lazy::new(std::time::Instant::now);
     START.elapsed()
 }
 

@@ -2,12 +2,13 @@
 
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
 use super::{exit, log, shim};
 use crate::error::{Code, Error, Result};
-use crate::process::Lazy;
+use crate::process::{Lazy, Use};
 
 /// The load options of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,11 +49,18 @@ impl Model {
         };
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
+        // The first load makes llama.cpp's static tables. A child that is forked meanwhile would
+        // wait for them for ever.
+        static TABLES_ARE_MADE: AtomicBool = AtomicBool::new(false);
+        let first = !TABLES_ARE_MADE.load(Ordering::Relaxed);
+        let during = first.then(Use::begin);
         // SAFETY: the path is NUL-terminated; the closure outlives the call, and only the call uses
         // it.
         let raw = shim::guard(|| unsafe {
             shim::calls::llama_model_load_from_file(path.as_ptr(), params)
         });
+        drop(during);
+        TABLES_ARE_MADE.store(true, Ordering::Relaxed);
         let raw = raw.map_err(|failed| {
             failed.error(Code::ModelInvalid, "llama.cpp could not load the model")
         })?;

@@ -24,7 +24,7 @@ use crate::engine::{
 };
 use crate::error::{Code, Error, Result};
 use crate::gguf::{Layer, ModelHeader};
-use crate::process::{self, Shared};
+use crate::process::{self, Shared, Use};
 
 /// The context if the header does not give the trained context length.
 const UNKNOWN_CONTEXT: u64 = 4096;
@@ -313,8 +313,11 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> Result<Cont
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
     let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
     check_positions(header, n_ctx)?;
+    // num_cpus reads the limits of the container once, behind a lock of its own.
+    let during = Use::begin();
     let usable = num_cpus::get().max(1) as u32;
     let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
+    drop(during);
     Ok(ContextOptions {
         n_ctx,
         n_batch: options.n_batch,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::ModelProfile;
-use crate::process::Shared;
+use crate::process::{self, Shared};
 use crate::template::Sources;
 
 /// Most profiles that are kept; each takes some hundred kilobytes.
@@ -23,6 +23,8 @@ pub(super) fn hash(sources: &Sources, special_markers: &[String]) -> SourceHash 
         hash.update(part.unwrap_or_default());
     }
     hash.update(sources.host.key());
+    // Another thread of a parent process may have been computing a part of the profile.
+    hash.update(process::forks().to_le_bytes());
     for marker in special_markers {
         hash.update((marker.len() as u64).to_le_bytes());
         hash.update(marker);

@@ -49,6 +49,7 @@ static const struct {
     GROUP(exits),
     GROUP(forks),
     GROUP(forks_of_busy_processes),
+    GROUP(forks_of_first_chats),
     GROUP(forks_in_callbacks),
     GROUP(cancelled_threads),
     GROUP(floating_point_traps),
@@ -71,6 +72,7 @@ int main(int argc, char **argv)
         alarm(60);
         run_process_child(argv[2]);
         run_exit_child(argv[2]);
+        run_fork_child(argv[2]);
         return 2;
     }
     if (!getenv("LLB_TEST_MODELS")) {

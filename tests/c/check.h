@@ -113,6 +113,7 @@ void silence(void);
 void exits(void);
 void forks(void);
 void forks_of_busy_processes(void);
+void forks_of_first_chats(void);
 void forks_in_callbacks(void);
 void cancelled_threads(void);
 void floating_point_traps(void);
@@ -126,5 +127,6 @@ int spawn(const char *what, char *output, size_t size);
 /* The children of the files. Each ends the process if `what` is one of its children. */
 void run_process_child(const char *what);
 void run_exit_child(const char *what);
+void run_fork_child(const char *what);
 
 #endif

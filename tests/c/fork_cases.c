@@ -8,6 +8,7 @@
 #include "check.h"
 
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The exit code of a child whose checks held. Others say what failed. */
@@ -144,7 +145,7 @@ static void *open_and_destroy(void *unused)
 {
     (void)unused;
     while (!stop)
-        works(",\"n_ctx\":256");
+        works("");
     return NULL;
 }
 
@@ -184,6 +185,51 @@ void forks_of_busy_processes(void)
     for (int index = 0; index < 3; index++)
         join_thread(threads[index]);
     CHECK(works(""), "the parent");
+}
+
+static void *open_once(void *unused)
+{
+    (void)unused;
+    works("");
+    stop = true;
+    return NULL;
+}
+
+/* Forks while another thread opens the first chat of the process. The child opens the same model. */
+void run_fork_child(const char *what)
+{
+    unsigned pause_us;
+    if (sscanf(what, "fork:%u", &pause_us) != 1)
+        return;
+    expected("text");
+    pthread_t thread = start_thread(open_once, NULL);
+    for (int round = 0; round < 20 && !stop; round++) {
+        struct timespec pause = {0, pause_us * 1000};
+        nanosleep(&pause, NULL);
+        pid_t child = fork_with_alarm();
+        if (child == 0)
+            _exit(works("") ? RIGHT : NEW_CHAT);
+        int end = end_of(child);
+        if (end != RIGHT)
+            _exit(end < 0 ? 100 - end : end);
+    }
+    join_thread(thread);
+    exit(RIGHT);
+}
+
+void forks_of_first_chats(void)
+{
+    if (getenv("LLB_TEST_SLOW"))
+        return;
+    char output[256];
+    for (unsigned round = 0; round < 12; round++) {
+        char *what = json_format("fork:%u", round % 6 * 40);
+        int status = spawn(what, output, sizeof output);
+        char *got = json_format("%s: %d", what, status);
+        CHECK(status == RIGHT, got);
+        free(got);
+        free(what);
+    }
 }
 
 static pid_t forked;

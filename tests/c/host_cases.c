@@ -70,12 +70,13 @@ void small_stacks(void)
     }
 }
 
-/* A cancellation point. */
+/* A cancellation point. The library masks cancellation again afterwards. */
 static void sleep_here(struct record *record, const char *text)
 {
     (void)record, (void)text;
     usleep(1);
     pthread_testcancel();
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 }
 
 static void *call_while_cancelled(void *unused)
@@ -123,6 +124,8 @@ static void note_traps(struct record *record, const char *text)
 {
     (void)record, (void)text;
     in_callback |= fegetexcept() | fegetround();
+    feenableexcept(FE_ALL_EXCEPT);
+    fesetround(FE_UPWARD);
 }
 
 static void *call_with_traps(void *unused)

@@ -155,3 +155,28 @@ fn other_calls_into_llama_cpp_are_guarded() {
     }
     assert!(seen >= WITHOUT_GUARD.len(), "only {seen} calls were found");
 }
+
+#[test]
+fn statics_survive_a_fork() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    for file in files.iter().filter(|file| !file.ends_with("process.rs")) {
+        if file.iter().any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        for line in std::fs::read_to_string(file).unwrap().lines() {
+            let line = line.trim_start().trim_start_matches("pub(crate) ");
+            let locks =
+                ["Mutex<", "RwLock<", "OnceLock<", "LazyLock<", "OnceCell<", "Once ", "Condvar"];
+            assert!(
+                !line.starts_with("static ")
+                    || !locks.iter().any(|lock| line.contains(lock))
+                    // Held while weights load onto devices, which do not survive a fork either.
+                    || line.starts_with("static FITTING:"),
+                "{}: {line}: use process::Shared or process::Lazy",
+                file.display()
+            );
+        }
+    }
+}

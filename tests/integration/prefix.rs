@@ -179,7 +179,14 @@ fn explain_names_the_kept_prefix_and_what_breaks_it() {
         json!("messages[0].content"),
     );
     let without = json!([{ "role": "user", "content": "Hello" }]);
-    check_break(&chat, &ask(&without), 1, "differs in messages[0].role", json!("messages[0].role"));
+    // A role is the template's text, so the text after it names the break.
+    check_break(
+        &chat,
+        &ask(&without),
+        1,
+        "the template writes other text before messages[0].content",
+        json!("messages[0].content"),
+    );
 }
 
 #[test]

@@ -146,11 +146,13 @@ impl ChatRequest {
             Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
                 check_each_message(&messages.items, messages.reused)?;
                 check_each_tool(&tools.items)?;
-                let read = ChatRequest::read_members(&Value::Object(others), &tools.items, door)?;
+                let mut others = Value::Object(others);
+                let read = ChatRequest::read_members(&others, &tools.items, door)?;
                 let texts = [messages.texts, tools.texts];
                 Ok(ChatRequest {
                     messages: messages.items,
                     tools: Arc::new(tools.items),
+                    template_kwargs: take_template_kwargs(&mut others),
                     texts,
                     ..read
                 })
@@ -177,7 +179,9 @@ impl ChatRequest {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
         };
-        Ok(ChatRequest { messages: list("messages"), tools: Arc::new(list("tools")), ..read })
+        let (messages, tools) = (list("messages"), Arc::new(list("tools")));
+        let template_kwargs = take_template_kwargs(&mut request);
+        Ok(ChatRequest { messages, tools, template_kwargs, ..read })
     }
 
     /// The messages and tools, for the next request of the chat.
@@ -196,7 +200,8 @@ impl ChatRequest {
         tools.all(self.tools.len())
     }
 
-    /// Reads and checks all members except `messages` and `tools`, which stay empty.
+    /// Reads and checks all members. `messages`, `tools` and `template_kwargs` stay empty: they may
+    /// be large, and are moved.
     fn read_members(request: &Value, tools: &[Value], door: Door) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
         let (_, _) = (fields.get("messages"), fields.get("tools"));
@@ -225,7 +230,7 @@ impl ChatRequest {
             max_tokens: read_max_tokens(fields, door)?,
             sampling: Sampling::read(fields, door)?,
             stop: read_stop(fields)?,
-            template_kwargs: read_template_kwargs(fields)?,
+            template_kwargs: check_template_kwargs(fields)?,
             now: fields.string("now")?.map(str::to_owned),
             add_generation_prompt,
             continued: continued.map(str::to_owned),
@@ -308,21 +313,26 @@ fn read_logprobs(fields: &mut Fields) -> Result<Option<usize>> {
     }
 }
 
-/// Reads `chat_template_kwargs`.
-fn read_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
-    let mut kwargs = Map::new();
-    if let Some(given) = fields.object("chat_template_kwargs")? {
-        for name in RESERVED_VARIABLES {
-            if given.contains_key(name) {
-                return Err(fields.invalid(
-                    &format!("chat_template_kwargs.{name}"),
-                    format!("set `{name}` of the request instead"),
-                ));
-            }
+/// Checks `chat_template_kwargs`. The result is empty.
+fn check_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
+    let given = fields.object("chat_template_kwargs")?;
+    for name in RESERVED_VARIABLES {
+        if given.is_some_and(|given| given.contains_key(name)) {
+            return Err(fields.invalid(
+                &format!("chat_template_kwargs.{name}"),
+                format!("set `{name}` of the request instead"),
+            ));
         }
-        kwargs.extend(given.clone());
     }
-    Ok(kwargs)
+    Ok(Map::new())
+}
+
+/// Moves the checked `chat_template_kwargs` out of a request.
+fn take_template_kwargs(request: &mut Value) -> Map<String, Value> {
+    match request.get_mut("chat_template_kwargs").map(Value::take) {
+        Some(Value::Object(kwargs)) => kwargs,
+        _ => Map::new(),
+    }
 }
 
 #[cfg(test)]

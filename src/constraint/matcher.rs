@@ -52,8 +52,9 @@ struct Tables {
     cache: Mutex<VecDeque<(String, Matcher)>>,
 }
 
-/// The number of cached grammars.
+/// The most cached grammars, and the length of their texts. The newest is cached whatever its length.
 const CACHED: usize = 8;
+const CACHED_BYTES: usize = 512 << 10;
 
 impl Grammars {
     /// `vocabulary` is called once, when the tables are built.
@@ -123,6 +124,11 @@ impl Tables {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.truncate(CACHED - 1);
         cache.push_front((lark, matcher.deep_clone()));
+        while cache.len() > 1
+            && cache.iter().map(|(text, _)| text.len()).sum::<usize>() > CACHED_BYTES
+        {
+            cache.pop_back();
+        }
         Ok(matcher)
     }
 

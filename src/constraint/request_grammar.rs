@@ -5,9 +5,9 @@
 
 use crate::error::{Code, Error, Result};
 
-/// The most rules, groups, alternatives and items. The time of llguidance grows with their square:
-/// a second for 20,000 alternatives.
-const MAX_ELEMENTS: usize = 20_000;
+/// The most rules, groups, alternatives and items. The memory of llguidance grows with the square of
+/// the number of terminals: 200 MB for 10,000.
+const MAX_ELEMENTS: usize = 10_000;
 /// The deepest nesting of a condition of a parametric rule.
 const MAX_CONDITION_DEPTH: usize = 50;
 /// The largest product of the repetitions in a definition that intersects or negates expressions.
@@ -95,7 +95,7 @@ mod tests {
         check("start: a~1..1000000\na: /([a-z]{1,1000}-){1,1000}/", "");
         check(
             &format!("start: {}", "\"a\" | ".repeat(20_000)),
-            "it has about 20001 rules, groups, alternatives and items, more than 20000",
+            "it has about 20001 rules, groups, alternatives and items, more than 10000",
         );
         let condition = |depth| {
             format!(

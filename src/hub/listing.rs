@@ -3,7 +3,7 @@
 use std::fmt::{self, Formatter};
 use std::time::{Duration, Instant};
 
-use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -86,8 +86,15 @@ pub(super) fn request(
 }
 
 fn parse(body: &[u8]) -> Result<Listing, String> {
-    let revision: Revision =
-        serde_json::from_slice(body).map_err(|error| format!("not JSON as expected: {error}"))?;
+    // An error of another kind than syntax would quote the response.
+    let revision: Revision = serde_json::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let what = if error.is_data() { "a member of another type" } else { "no JSON" };
+        format!("{what} at line {line} column {column}")
+    })?;
+    if revision.siblings.files.len() + revision.siblings.refused.len() > MOST_FILES {
+        return Err(format!("more than {MOST_FILES} files"));
+    }
     if !name::is_commit(&revision.sha) {
         return Err("\"sha\" is not a commit".to_owned());
     }
@@ -162,10 +169,8 @@ fn read_files<'de, D: Deserializer<'de>>(json: D) -> Result<Listing, D::Error> {
         }
         fn visit_seq<A: SeqAccess<'de>>(self, mut files: A) -> Result<Listing, A::Error> {
             let mut listing = Listing::default();
-            while let Some(file) = files.next_element::<Sibling>()? {
-                if listing.files.len() + listing.refused.len() >= MOST_FILES {
-                    return Err(A::Error::custom(format!("more than {MOST_FILES} files")));
-                }
+            while listing.files.len() + listing.refused.len() <= MOST_FILES {
+                let Some(file) = files.next_element::<Sibling>()? else { return Ok(listing) };
                 if name::check_file(&file.rfilename).is_err() {
                     listing.refused.push(file.rfilename);
                     continue;
@@ -176,6 +181,7 @@ fn read_files<'de, D: Deserializer<'de>>(json: D) -> Result<Listing, D::Error> {
                 let size = lfs.size.or(file.size);
                 listing.files.push(ListedFile { name: file.rfilename, size, sha256 });
             }
+            while files.next_element::<IgnoredAny>()?.is_some() {}
             Ok(listing)
         }
     }

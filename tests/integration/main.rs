@@ -15,6 +15,7 @@ mod create;
 mod documented_codes;
 mod hostile;
 mod infer;
+mod large;
 mod layers;
 mod learned;
 mod library;

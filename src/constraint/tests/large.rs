@@ -192,13 +192,13 @@ fn grammars_in_lark() {
             };
             (0..count).map(line).collect::<String>() + &format!("r{count}: \"a\"\n")
         };
-        let large = "more than 20000";
+        let large = "more than 10000";
         let cases = [
             (rules(4_000, "N"), Outcome::Compiles),
             (rules(4_000, "\"x\" N | \"y\""), Outcome::Compiles),
             (rules(500, "((((((((((((N))))))))))))"), Outcome::Compiles),
             (rules(4_000, "N").replace('r', "T").replace("staTt", "start"), Outcome::Compiles),
-            (rules(19_000, "N"), Outcome::Compiles),
+            (rules(9_000, "N"), Outcome::Compiles),
             (rules(100_000, "N"), Outcome::Refused(large)),
             (format!("start: {}\"a\"", "\"a\" | ".repeat(30_000)), Outcome::Refused(large)),
             (format!("start: {}\"a\"{}", "(".repeat(100), ")".repeat(100)), Outcome::Refused("too deeply nested")),

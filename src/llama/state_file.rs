@@ -265,6 +265,7 @@ impl<R: Read> HashingReader<R> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use crate::test_support::conformance;
 
     const LIMITS: StateLimits = StateLimits { n_tokens: 64, n_bytes: 1 << 20 };
 
@@ -442,7 +443,9 @@ mod tests {
         check("zero", "is a symbolic link, not a regular file");
         check(".", "is a directory, not a regular file");
         if chown(path("state"), Some(65_534), None).is_err() {
-            return eprintln!("skipped: a file of another user, because this user is not root");
+            return conformance::say(
+                "skipped: a file of another user, because this user is not root",
+            );
         }
         let before = fs::read(path("state")).unwrap();
         check("state", "it belongs to another user (uid 65534)");

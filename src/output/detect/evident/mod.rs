@@ -163,7 +163,8 @@ impl FormatClues<'_> {
             let Some(tag) = format.calls.as_ref().and_then(CallSyntax::tag) else { continue };
             let markers = markers(&format);
             let special = markers.iter().all(|marker| (self.is_special)(marker));
-            if !special && !(is_special_form(tag) && listed.contains(&stem(tag))) {
+            let paired = is_special_form(tag) && listed.contains(&stem(tag));
+            if !special && !paired {
                 continue;
             }
             match markers.len() {

@@ -68,65 +68,64 @@ fn check_no_key(what: &str, text: &str) {
 }
 
 type Answer = Box<dyn Fn(&Request, &mut TcpStream, &str) + Send + Sync>;
+type Places = Vec<(&'static str, Answer)>;
+
+fn boxed(answer: impl Fn(&Request, &mut TcpStream, &str) + Send + Sync + 'static) -> Answer {
+    Box::new(answer)
+}
 
 /// Each place of a response that can carry a text.
-fn places() -> Vec<(&'static str, Answer)> {
-    fn boxed(answer: impl Fn(&Request, &mut TcpStream, &str) + Send + Sync + 'static) -> Answer {
-        Box::new(answer)
-    }
-    let mut places: Vec<(&'static str, Answer)> = Vec::new();
-    let statuses = [
-        "200 OK",
-        "307 Moved",
-        "400 No",
-        "401 No",
-        "403 No",
-        "404 No",
-        "408 No",
-        "418 No",
-        "503 No",
-    ];
-    for status in statuses {
+fn places() -> Places {
+    let statuses = "200 OK,307 Moved,400 No,401 No,403 No,404 No,408 No,418 No,503 No";
+    let heads_and_bodies = statuses.split(',').flat_map(in_head_and_body);
+    heads_and_bodies.chain(in_events()).chain(in_broken_http()).collect()
+}
+
+fn in_head_and_body(status: &'static str) -> Places {
+    let mut places = Places::new();
+    places.push((
+        "the status line and all headers",
+        boxed(move |_, out, key| {
+            let headers: String = [
+                "Content-Type",
+                "Location",
+                "Retry-After",
+                "Date",
+                "Server",
+                "WWW-Authenticate",
+                "X-Any",
+            ]
+            .iter()
+            .map(|name| format!("{name}: {key}\r\n"))
+            .collect();
+            answer(out, &format!("{status} {key}"), &headers, key);
+        }),
+    ));
+    places.push((
+        "the content type",
+        boxed(move |_, out, key| {
+            answer(out, status, &format!("Content-Type: text/{key}; charset={key}\r\n"), "");
+        }),
+    ));
+    for body in [
+        json!({ "error": { "message": "KEY", "type": "KEY", "code": "KEY" } }),
+        json!({ "error": "KEY" }),
+        json!({ "detail": "this model's maximum context length is KEY" }),
+        json!({ "KEY": "KEY", "message": format!("{} KEY", "x".repeat(380)) }),
+        json!("KEY"),
+    ] {
         places.push((
-            "the status line and all headers",
+            "the body",
             boxed(move |_, out, key| {
-                let headers: String = [
-                    "Content-Type",
-                    "Location",
-                    "Retry-After",
-                    "Date",
-                    "Server",
-                    "WWW-Authenticate",
-                    "X-Any",
-                ]
-                .iter()
-                .map(|name| format!("{name}: {key}\r\n"))
-                .collect();
-                answer(out, &format!("{status} {key}"), &headers, key);
+                let kind = "Content-Type: text/event-stream\r\n";
+                answer(out, status, kind, &body.to_string().replace("KEY", key));
             }),
         ));
-        places.push((
-            "the content type",
-            boxed(move |_, out, key| {
-                answer(out, status, &format!("Content-Type: text/{key}; charset={key}\r\n"), "");
-            }),
-        ));
-        for body in [
-            json!({ "error": { "message": "KEY", "type": "KEY", "code": "KEY" } }),
-            json!({ "error": "KEY" }),
-            json!({ "detail": "this model's maximum context length is KEY" }),
-            json!({ "KEY": "KEY", "message": format!("{} KEY", "x".repeat(380)) }),
-            json!("KEY"),
-        ] {
-            places.push((
-                "the body",
-                boxed(move |_, out, key| {
-                    let kind = "Content-Type: text/event-stream\r\n";
-                    answer(out, status, kind, &body.to_string().replace("KEY", key));
-                }),
-            ));
-        }
     }
+    places
+}
+
+fn in_events() -> Places {
     let events = [
         r#"data: {"choices": [{"text": "", "finish_reason": "KEY"}]}"#,
         r#"data: {"choices": [{"text": "", "finish_reason": "FILLKEY"}]}"#,
@@ -139,6 +138,7 @@ fn places() -> Vec<(&'static str, Answer)> {
         r#"data: {"id": "KEY", "model": "KEY", "usage": "KEY", "choices": [{"finish_reason": 1}]}"#,
         r#"data: {"choices": [{"text": "the key is KEY"}]}"#,
     ];
+    let mut places = Places::new();
     for event in events {
         for begun in [false, true] {
             places.push((
@@ -157,28 +157,22 @@ fn places() -> Vec<(&'static str, Answer)> {
             ));
         }
     }
-    places.push((
-        "a busy server",
-        boxed(|_, out, key| answer(out, "429 No", "Retry-After: 3600\r\n", key)),
-    ));
-    places.push(("no HTTP", boxed(|_, out, key| drop(write!(out, "{key}\r\n\r\n")))));
-    places.push((
-        "a header",
-        boxed(|_, out, key| drop(write!(out, "HTTP/1.1 200 OK\r\n{key}\r\n\r\n"))),
-    ));
-    places.push((
-        "the size of a chunk",
-        boxed(|_, out, key| {
-            let _ = write!(out, "{HEAD}{key}\r\n");
-        }),
-    ));
-    places.push((
-        "the length",
-        boxed(|_, out, key| {
-            let _ = write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {key}\r\n\r\n");
-        }),
-    ));
     places
+}
+
+fn in_broken_http() -> Places {
+    vec![
+        ("a busy server", boxed(|_, out, key| answer(out, "429 No", "Retry-After: 3600\r\n", key))),
+        ("no HTTP", boxed(|_, out, key| drop(write!(out, "{key}\r\n\r\n")))),
+        ("a header", boxed(|_, out, key| drop(write!(out, "HTTP/1.1 200 OK\r\n{key}\r\n\r\n")))),
+        ("the size of a chunk", boxed(|_, out, key| drop(write!(out, "{HEAD}{key}\r\n")))),
+        (
+            "the length",
+            boxed(|_, out, key| {
+                let _ = write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {key}\r\n\r\n");
+            }),
+        ),
+    ]
 }
 
 #[test]

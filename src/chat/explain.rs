@@ -1,13 +1,12 @@
 //! What a request would do: its prompt, its grammar, and how much of the prompt is in the KV cache.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::Chat;
 use super::render::RenderedPrompt;
 use super::source::{CacheBreak, FittedPrompt, GenerationRequest};
 use crate::api::{ChatRequest, object};
+use crate::engine::Interrupt;
 use crate::error::Result;
 
 impl Chat {
@@ -21,7 +20,9 @@ impl Chat {
     }
 
     fn explain_request(&self, request: &ChatRequest) -> Result<Value> {
-        let FittedPrompt { rendered, tokenized, truncation } = self.fit_to_context(request)?;
+        let interrupt = Interrupt::default();
+        let FittedPrompt { rendered, tokenized, truncation } =
+            self.fit_to_context(request, &interrupt)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
         let generation = GenerationRequest {
             request,
@@ -30,8 +31,7 @@ impl Chat {
             tokenized,
             truncation,
             profile: &self.profile,
-            cancel: Arc::default(),
-            deadline: None,
+            interrupt,
         };
         let preview = self.source.preview(&generation)?;
         let GenerationRequest { prompt, truncation, .. } = generation;

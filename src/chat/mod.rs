@@ -25,7 +25,8 @@ use std::time::Instant;
 use crate::api::response::{ChatResponse, FinishReason};
 use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, Polyfills};
 use crate::compose::Composed;
-use crate::error::{Error, Result};
+use crate::engine::Interrupt;
+use crate::error::{Code, Error, Result};
 use crate::profile::ModelProfile;
 use crate::template::Limits;
 
@@ -121,16 +122,16 @@ impl Chat {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let cancel = Arc::new(AtomicBool::new(false));
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
-            return request.map(|request| ChatResponse {
-                door: self.door,
-                finish_reason: FinishReason::Cancelled,
-                ignored_keys: request.ignored_keys,
-                ..ChatResponse::default()
-            });
+            return request.map(|request| self.cancelled(&request));
         };
         (self.events)("infer_start");
         let reply = request.and_then(|request| {
-            let reply = self.run(&request, cancel, deadline, pieces);
+            let reply = self.run(&request, Interrupt { cancel, deadline }, pieces);
+            let reply = match reply {
+                // Before the first token: an empty reply, as for a call that never ran.
+                Err(error) if error.code() == Code::Cancelled => Ok(self.cancelled(&request)),
+                reply => reply,
+            };
             self.keep_lists(request);
             reply
         });
@@ -143,6 +144,16 @@ impl Chat {
     /// The function that opened this chat.
     pub fn door(&self) -> Door {
         self.door
+    }
+
+    /// The reply of a call that ended before its first token.
+    fn cancelled(&self, request: &ChatRequest) -> ChatResponse {
+        ChatResponse {
+            door: self.door,
+            finish_reason: FinishReason::Cancelled,
+            ignored_keys: request.ignored_keys.clone(),
+            ..ChatResponse::default()
+        }
     }
 
     /// Cancels the running request and the waiting ones. Each replies with what it generated.

@@ -7,6 +7,7 @@ use super::source::FittedPrompt;
 use crate::api::{ChatRequest, ToolChoice};
 use crate::compose;
 use crate::diagnostic::Diagnostic;
+use crate::engine::Interrupt;
 use crate::error::{Error, Result};
 use crate::output::Format;
 use crate::template::{LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
@@ -20,8 +21,12 @@ pub(super) struct RenderedPrompt {
 
 impl Chat {
     /// The prompt of a request, fitted to the context of the model.
-    pub(super) fn fit_to_context(&self, request: &ChatRequest) -> Result<FittedPrompt> {
-        self.source.fit_to_context(request, &|messages| self.render(request, messages))
+    pub(super) fn fit_to_context(
+        &self,
+        request: &ChatRequest,
+        interrupt: &Interrupt,
+    ) -> Result<FittedPrompt> {
+        self.source.fit_to_context(request, &|messages| self.render(request, messages), interrupt)
     }
 
     /// Renders messages with the other members of a request.

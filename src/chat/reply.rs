@@ -1,8 +1,6 @@
 //! Pieces of text to a response, streamed as they arrive.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use super::render::RenderedPrompt;
 use super::source::{
@@ -15,7 +13,7 @@ use crate::api::logprobs::SampledToken;
 use crate::api::response::{ChatResponse, FinishReason, ReplyCall, Timings, Usage};
 use crate::api::{self, ChatRequest, ToolChoice};
 use crate::diagnostic::Diagnostic;
-use crate::engine::Finish;
+use crate::engine::{Finish, Interrupt};
 use crate::error::Result;
 use crate::output::{Format, ReplyParser, ReplyParserInput};
 use crate::template::Prompt;
@@ -26,11 +24,11 @@ impl Chat {
     pub(super) fn run(
         &self,
         request: &ChatRequest,
-        cancel: Arc<AtomicBool>,
-        deadline: Option<Instant>,
+        interrupt: Interrupt,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let FittedPrompt { rendered, tokenized, truncation } = self.fit_to_context(request)?;
+        let FittedPrompt { rendered, tokenized, truncation } =
+            self.fit_to_context(request, &interrupt)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
         let mut parser = self.reply_parser(request, &prompt);
         let truncated = truncation.as_ref().map(Truncation::to_json);
@@ -42,8 +40,7 @@ impl Chat {
                 truncation,
                 profile: &self.profile,
                 reasoning_open: parser.is_reasoning(),
-                cancel,
-                deadline,
+                interrupt,
             })?;
         diagnostics.extend(more);
         if validate_calls {

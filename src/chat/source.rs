@@ -4,9 +4,6 @@
 //! In: a [`GenerationRequest`]. Out: [`ReplyUpdates`], with the same meaning for both.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -15,7 +12,7 @@ use crate::api::logprobs::SampledToken;
 use crate::api::{ChatRequest, ContextOverflow, LogLevel};
 use crate::constraint::ReplyRequirements;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{JobOutcome, TokenizedPrompt};
+use crate::engine::{Interrupt, JobOutcome, TokenizedPrompt};
 use crate::error::Result;
 use crate::profile::ModelProfile;
 use crate::template::Prompt;
@@ -23,11 +20,12 @@ use crate::template::Prompt;
 /// Generates replies, one at a time.
 pub(super) trait ReplySource: Send + Sync {
     /// Renders the messages of a request into a prompt that fits the context, if necessary without
-    /// some of them. `render` renders a list of messages.
+    /// some of them. `render` renders a list of messages. `CANCELLED` when `interrupt` says so.
     fn fit_to_context(
         &self,
         request: &ChatRequest,
         render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
+        interrupt: &Interrupt,
     ) -> Result<FittedPrompt>;
 
     /// Starts a reply.
@@ -60,8 +58,7 @@ pub(super) struct GenerationRequest<'a> {
     pub(super) profile: &'a ModelProfile,
     /// Whether the prompt ends inside reasoning.
     pub(super) reasoning_open: bool,
-    pub(super) cancel: Arc<AtomicBool>,
-    pub(super) deadline: Option<Instant>,
+    pub(super) interrupt: Interrupt,
 }
 
 impl GenerationRequest<'_> {

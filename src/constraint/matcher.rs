@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,7 +16,9 @@ use llguidance::{Matcher, ParserFactory};
 use once_cell::sync::OnceCell;
 
 use super::compilation::{self, CompileTime, RunningCompilers, unsupported};
+use super::trie_limits::fit_trie;
 use crate::error::{Code, Error, Result};
+use crate::panic::spawn_quiet;
 use crate::process;
 
 /// Text -> tokens, without special tokens.
@@ -79,7 +82,7 @@ impl Grammars {
         let tables = Arc::clone(&self.tables);
         // The first grammar tries again after a failure, and reports it.
         let build = move || drop(tables.factory());
-        self.building = std::thread::Builder::new().name("llb-grammars".into()).spawn(build).ok();
+        self.building = spawn_quiet("llb-grammars", build).ok();
         self
     }
 
@@ -143,7 +146,11 @@ impl Tables {
     }
 
     fn factory(&self) -> Result<&ParserFactory> {
-        self.factory.get_or_try_init(|| self.build())
+        self.factory.get_or_try_init(|| {
+            catch_unwind(AssertUnwindSafe(|| self.build())).unwrap_or_else(|payload| {
+                Err(unusable(crate::panic::error(payload.as_ref()).message()))
+            })
+        })
     }
 
     fn build(&self) -> Result<ParserFactory> {
@@ -156,8 +163,9 @@ impl Tables {
             }
         };
         check_open()?;
-        let vocabulary = (self.vocabulary)();
+        let mut vocabulary = (self.vocabulary)();
         check_open()?;
+        fit_trie(&mut vocabulary.token_bytes);
         let end = vocabulary
             .end_tokens
             .first()

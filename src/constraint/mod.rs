@@ -30,6 +30,8 @@ mod shape;
 mod tagged;
 #[cfg(all(test, feature = "engine"))]
 mod tests;
+#[cfg(feature = "engine")]
+mod trie_limits;
 
 #[cfg(feature = "engine")]
 pub use compilation::CompileTime;

@@ -208,6 +208,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, channel};
 
+    use super::super::interrupt::Interrupt;
     use super::super::reasoning_budget::{ReasoningBudget, ReasoningOptions};
     use super::super::special_tokens::SpecialTokens;
     use super::*;
@@ -226,7 +227,7 @@ mod tests {
             258
         }
 
-        fn tokenize(&self, text: &str, _: bool) -> Result<Vec<TokenId>> {
+        fn tokenize(&self, text: &str, _: bool, _: &Interrupt) -> Result<Vec<TokenId>> {
             Ok(text.bytes().map(TokenId::from).collect())
         }
 

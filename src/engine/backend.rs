@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::interrupt::Interrupt;
 use super::special_tokens::SpecialTokens;
 use crate::api::Sampling;
 use crate::error::Result;
@@ -110,8 +111,15 @@ pub trait Vocab: Send + Sync {
     }
 
     /// Converts text to tokens without adding BOS or EOS. With `parse_special`, text that spells a
-    /// special token becomes that token.
-    fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>>;
+    /// special token becomes that token. Without it, no reserved token is among the tokens.
+    ///
+    /// `CANCELLED` when `interrupt` says so, `CONTEXT_OVERFLOW` if the text is too long.
+    fn tokenize(
+        &self,
+        text: &str,
+        parse_special: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<TokenId>>;
 
     /// The bytes of a token. Control tokens have none unless `special`.
     fn piece(&self, token: TokenId, special: bool) -> Vec<u8>;

@@ -7,6 +7,7 @@
 mod active_job;
 mod backend;
 mod detokenize;
+mod interrupt;
 mod job;
 mod logprobs;
 mod prefix_cache;
@@ -14,12 +15,13 @@ mod reasoning_budget;
 mod scheduler;
 mod special_tokens;
 mod speculate;
+mod spelling_finder;
 mod stop;
 mod thread;
 mod token_cache;
 
 pub use backend::{Backend, BatchEntry, Decoded, Sampler, TokenId, TokenMask, Vocab};
-pub(crate) use job::is_over;
+pub use interrupt::Interrupt;
 pub use job::{Finish, Job, JobOutcome, JobUpdate};
 pub use logprobs::{Logprob, SampledLogprobs};
 pub use prefix_cache::{CacheLookup, SavedSequence};

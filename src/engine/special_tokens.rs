@@ -1,6 +1,6 @@
 //! Tokenizes prompts in which only the template's text may spell special tokens.
 //!
-//! In: a prompt, and the ranges that the request wrote. Out: tokens in which every control token
+//! In: a prompt, and the ranges that the request wrote. Out: tokens in which every reserved token
 //! comes from the template. Text of a user or a tool is plain text, whatever it spells. The text
 //! between special tokens is tokenized in one piece, as by llama.cpp, so apart from those spellings
 //! the tokens are the same.
@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
-
 use super::backend::{TokenId, Vocab};
+use super::interrupt::Interrupt;
+use super::spelling_finder::SpellingFinder;
 use crate::error::Result;
 
 /// A token that is matched in a text before the rest is tokenized.
@@ -20,9 +20,12 @@ pub struct SpecialToken {
     pub text: String,
     /// Its id.
     pub token: TokenId,
-    /// Whether it is a control token. Other special tokens are words of the vocabulary, which mean
-    /// the same in a message.
+    /// Whether it is a control token, which prints nothing.
     pub control: bool,
+    /// Whether only the template may write it: a control token, or one that begins or ends a text
+    /// or a turn. Other special tokens are words of the vocabulary, which mean the same in a
+    /// message.
+    pub reserved: bool,
     /// Whether it takes the whitespace before it.
     pub strips_before: bool,
     /// Whether it takes the whitespace after it.
@@ -34,7 +37,7 @@ pub struct SpecialToken {
 pub struct TokenizedPrompt {
     /// The tokens.
     pub tokens: Vec<TokenId>,
-    /// The ranges in which no control token was matched.
+    /// The ranges in which no reserved token was matched.
     plain: Vec<Range<usize>>,
     cuts: Vec<TokenBoundary>,
 }
@@ -78,11 +81,11 @@ impl TokenizedPrompt {
 /// The special tokens of a vocabulary.
 pub struct SpecialTokens {
     tokens: Vec<SpecialToken>,
-    controls: HashMap<TokenId, usize>,
+    reserved: HashMap<TokenId, usize>,
     /// The longest spelling in bytes.
     longest: usize,
     /// `None` without special tokens, or with too many to search for.
-    finder: Option<AhoCorasick>,
+    finder: Option<SpellingFinder>,
 }
 
 impl SpecialTokens {
@@ -90,33 +93,35 @@ impl SpecialTokens {
     pub fn new(mut tokens: Vec<SpecialToken>) -> SpecialTokens {
         tokens.retain(|special| !special.text.is_empty());
         let spellings = tokens.iter().map(|special| special.text.as_bytes());
-        let finder =
-            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).ok();
-        let controls = tokens.iter().enumerate().filter(|(_, special)| special.control);
-        let controls = controls.map(|(place, special)| (special.token, place)).collect();
+        let finder = SpellingFinder::new(spellings).ok();
+        let reserved = tokens.iter().enumerate().filter(|(_, special)| special.reserved);
+        let reserved = reserved.map(|(place, special)| (special.token, place)).collect();
         let longest = tokens.iter().map(|special| special.text.len()).max().unwrap_or_default();
-        SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), controls, longest, tokens }
+        SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), reserved, longest, tokens }
     }
 
-    /// The spelling of a control token; `None` for any other token.
-    pub fn control(&self, token: TokenId) -> Option<&str> {
-        self.controls.get(&token).map(|place| &*self.tokens[*place].text)
+    /// The spelling of a token that only the template may write; `None` for any other token.
+    pub fn reserved(&self, token: TokenId) -> Option<&str> {
+        self.reserved.get(&token).map(|place| &*self.tokens[*place].text)
     }
 
     /// The control tokens in a text, in order.
     pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, TokenId)> {
         let Some(finder) = &self.finder else { return Vec::new() };
-        let found = finder
-            .find_iter(text)
-            .map(|found| (found.range(), &self.tokens[found.pattern().as_usize()]));
+        let mut from = 0;
+        let found = std::iter::from_fn(|| {
+            let (range, index) = finder.find(text, from)?;
+            from = range.end;
+            Some((range, &self.tokens[index]))
+        });
         found
             .filter(|(_, special)| special.control)
             .map(|(range, special)| (range, special.token))
             .collect()
     }
 
-    /// Tokenizes a prompt. Control tokens are matched outside the `plain` ranges only, which are in
-    /// order and do not overlap.
+    /// Tokenizes a prompt. Reserved tokens are matched outside the `plain` ranges only, which are
+    /// in order and do not overlap.
     ///
     /// `before` is another prompt with its tokens. The common prefix is not tokenized again: a
     /// continued conversation mostly repeats the previous prompt.
@@ -126,9 +131,10 @@ impl SpecialTokens {
         prompt: &str,
         plain: Vec<Range<usize>>,
         before: Option<(&str, &TokenizedPrompt)>,
+        interrupt: &Interrupt,
     ) -> Result<TokenizedPrompt> {
         let Some(finder) = &self.finder else {
-            let tokens = vocab.tokenize(prompt, plain.is_empty())?;
+            let tokens = vocab.tokenize(prompt, plain.is_empty(), interrupt)?;
             return Ok(TokenizedPrompt { tokens, plain, cuts: Vec::new() });
         };
         let (mut tokens, mut cuts) = match before {
@@ -145,27 +151,28 @@ impl SpecialTokens {
             cuts.last().copied().unwrap_or_default();
         let mut ranges = plain.iter().peekable();
         let mut from = done;
-        while let Some(found) = finder.find(aho_corasick::Input::new(prompt).range(from..)) {
-            let (start, end) = (found.start(), found.end());
-            let special = &self.tokens[found.pattern().as_usize()];
+        while let Some((Range { start, end }, index)) = finder.find(prompt, from) {
+            let special = &self.tokens[index];
             while ranges.peek().is_some_and(|range| range.end <= start) {
                 ranges.next();
             }
-            if special.control && ranges.peek().is_some_and(|range| range.start < end) {
+            if special.reserved && ranges.peek().is_some_and(|range| range.start < end) {
                 // The request wrote at least a part of it. Another spelling may begin inside it.
                 from = start + 1;
                 continue;
             }
             let text = &prompt[done..start];
             let text = if strip { text.trim_start() } else { text };
-            push(vocab, if special.strips_before { text.trim_end() } else { text }, &mut tokens)?;
+            let text = if special.strips_before { text.trim_end() } else { text };
+            push(vocab, text, &mut tokens, interrupt)?;
             tokens.push(special.token);
             strip = special.strips_after;
             (done, from) = (end, end);
             cuts.push(TokenBoundary { byte: end, tokens: tokens.len(), strips: strip });
         }
         let rest = &prompt[done..];
-        push(vocab, if strip { rest.trim_start() } else { rest }, &mut tokens)?;
+        let rest = if strip { rest.trim_start() } else { rest };
+        push(vocab, rest, &mut tokens, interrupt)?;
         Ok(TokenizedPrompt { tokens, plain, cuts })
     }
 }
@@ -179,9 +186,15 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
 }
 
-fn push(vocab: &dyn Vocab, text: &str, tokens: &mut Vec<TokenId>) -> Result<()> {
+fn push(
+    vocab: &dyn Vocab,
+    text: &str,
+    tokens: &mut Vec<TokenId>,
+    interrupt: &Interrupt,
+) -> Result<()> {
     if !text.is_empty() {
-        tokens.extend(vocab.tokenize(text, false)?);
+        interrupt.check()?;
+        tokens.extend(vocab.tokenize(text, false, interrupt)?);
     }
     Ok(())
 }
@@ -200,7 +213,7 @@ mod tests {
             300
         }
 
-        fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>> {
+        fn tokenize(&self, text: &str, parse_special: bool, _: &Interrupt) -> Result<Vec<TokenId>> {
             assert!(!parse_special);
             Ok([299].into_iter().chain(text.bytes().map(TokenId::from)).collect())
         }
@@ -227,6 +240,7 @@ mod tests {
             text: text.to_owned(),
             token,
             control,
+            reserved: control,
             strips_before: false,
             strips_after: false,
         }
@@ -243,7 +257,13 @@ mod tests {
     #[track_caller]
     fn check(prompt: &str, plain: Option<Range<usize>>, expected: &str) {
         let shown: String = specials()
-            .tokenize(&WordStartVocab, prompt, plain.into_iter().collect(), None)
+            .tokenize(
+                &WordStartVocab,
+                prompt,
+                plain.into_iter().collect(),
+                None,
+                &Interrupt::default(),
+            )
             .unwrap()
             .tokens
             .into_iter()
@@ -292,16 +312,17 @@ mod tests {
     #[test]
     fn reusing_a_prompt_changes_no_token() {
         let specials = specials();
-        let tokens = |prompt: &str,
-                      plain: &[(usize, usize)],
-                      before: Option<(&str, &TokenizedPrompt)>| {
-            let plain = plain.iter().map(|(start, end)| *start..*end).collect();
-            let mut tokenized = specials.tokenize(&WordStartVocab, prompt, plain, before).unwrap();
-            if before.is_none() {
-                tokenized.prepend(300);
-            }
-            tokenized
-        };
+        let tokens =
+            |prompt: &str, plain: &[(usize, usize)], before: Option<(&str, &TokenizedPrompt)>| {
+                let plain = plain.iter().map(|(start, end)| *start..*end).collect();
+                let interrupt = Interrupt::default();
+                let mut tokenized =
+                    specials.tokenize(&WordStartVocab, prompt, plain, before, &interrupt).unwrap();
+                if before.is_none() {
+                    tokenized.prepend(300);
+                }
+                tokenized
+            };
         // The ranges of one request and of the next.
         let plains: [[&[(usize, usize)]; 2]; 5] = [
             [&[], &[]],

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
 use super::reader::{Cursor, invalid};
+use super::token_lengths::TokenLengths;
 use super::value::{GgufValue, ValueType};
 use crate::error::Result;
 
@@ -41,6 +42,7 @@ struct Tokens {
     count: u64,
     /// Offsets of the elements 0, 256, 512, …
     checkpoints: Vec<u64>,
+    lengths: TokenLengths,
 }
 
 /// The table after reading.
@@ -123,9 +125,9 @@ impl Metadata {
                 format_args!("array {key:?} has arrays as elements, which no reader supports"),
             )),
             ValueType::String => {
-                let checkpoints = walk_strings(cursor, key, count, budget)?;
+                let tokens = walk_strings(cursor, key, count, budget)?;
                 if key == TOKENS_KEY {
-                    self.tokens = Some(Tokens { count, checkpoints });
+                    self.tokens = Some(tokens);
                 }
                 Ok(None)
             }
@@ -197,6 +199,26 @@ impl Metadata {
         }
         let length = cursor.length(MAX_OTHER_STRING_BYTES, "a token text")?;
         cursor.text(length, "a token text").map(Some)
+    }
+
+    /// Sums over the lengths of the token texts; `None` without a vocabulary.
+    pub(crate) fn token_lengths(&self) -> Option<TokenLengths> {
+        self.tokens.as_ref().map(|tokens| tokens.lengths)
+    }
+
+    /// Seeks back and reads every token text.
+    pub(crate) fn each_token<R: Read + Seek>(
+        &self,
+        cursor: &mut Cursor<R>,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let Some(tokens) = &self.tokens else { return Ok(()) };
+        cursor.seek_to(tokens.checkpoints.first().copied().unwrap_or_default());
+        for _ in 0..tokens.count {
+            let length = cursor.length(MAX_WALKED_BYTES, TOKENS_KEY)?;
+            visit(&cursor.byte_string(length, TOKENS_KEY)?);
+        }
+        Ok(())
     }
 
     /// Seeks back and reads the texts of up to `most` tokens of these types.
@@ -300,14 +322,15 @@ fn scalar<R: Read + Seek>(
     })
 }
 
-/// Walks a string array and returns the offset of every 256th element.
+/// Walks a string array.
 fn walk_strings<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     key: &str,
     count: u64,
     budget: &mut ReadBudget,
-) -> Result<Vec<u64>> {
+) -> Result<Tokens> {
     let mut checkpoints = Vec::new();
+    let mut lengths = TokenLengths::default();
     let mut left = count;
     while left > 0 {
         let start = cursor.offset();
@@ -316,6 +339,7 @@ fn walk_strings<R: Read + Seek>(
         for _ in 0..n {
             let length = cursor.u64(key)?;
             cursor.skip(length, key)?;
+            lengths.add(length);
         }
         left -= n;
         budget.walked = budget.walked.checked_sub(cursor.offset() - start).ok_or_else(|| {
@@ -327,7 +351,7 @@ fn walk_strings<R: Read + Seek>(
             )
         })?;
     }
-    Ok(checkpoints)
+    Ok(Tokens { count, checkpoints, lengths })
 }
 
 #[cfg(test)]

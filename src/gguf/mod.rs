@@ -12,6 +12,7 @@ mod quantization;
 mod reader;
 mod split;
 mod tensors;
+mod token_lengths;
 mod value;
 mod writer;
 

@@ -170,8 +170,8 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(length)
     }
 
-    /// Text of `length` bytes, which the caller has limited.
-    pub(crate) fn text(&mut self, length: u64, what: &str) -> Result<String> {
+    /// `length` bytes, which the caller has limited.
+    pub(crate) fn byte_string(&mut self, length: u64, what: &str) -> Result<Vec<u8>> {
         self.require(length, what)?;
         let at = self.offset();
         let length =
@@ -185,7 +185,13 @@ impl<R: Read + Seek> Cursor<R> {
             bytes.extend_from_slice(&self.buffer[self.head..self.head + n]);
             self.head += n;
         }
-        String::from_utf8(bytes).map_err(|error| {
+        Ok(bytes)
+    }
+
+    /// Text of `length` bytes, which the caller has limited.
+    pub(crate) fn text(&mut self, length: u64, what: &str) -> Result<String> {
+        let at = self.offset();
+        String::from_utf8(self.byte_string(length, what)?).map_err(|error| {
             let offset = at + error.utf8_error().valid_up_to() as u64;
             invalid(offset, format_args!("{what} is not valid UTF-8"))
         })

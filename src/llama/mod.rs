@@ -18,6 +18,7 @@ mod model;
 mod model_cache;
 mod sampler;
 mod shim;
+mod stack;
 mod state_file;
 #[cfg(test)]
 mod tests;

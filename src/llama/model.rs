@@ -1,6 +1,6 @@
 //! A loaded model file.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,6 +76,28 @@ impl Model {
     pub(crate) fn vocab(&self) -> *const sys::llama_vocab {
         // SAFETY: the model is alive; its vocabulary lives as long as it.
         unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
+    }
+
+    /// A text, number or truth value of the file's metadata, as text.
+    pub(crate) fn metadata(&self, key: &str) -> Option<String> {
+        let key = CString::new(key).ok()?;
+        let mut value = [0 as c_char; 128];
+        // SAFETY: the model is alive, the key NUL-terminated, the buffer valid for its length.
+        let length = shim::guard(|| unsafe {
+            shim::calls::llama_model_meta_val_str(
+                self.raw.as_ptr(),
+                key.as_ptr(),
+                value.as_mut_ptr(),
+                value.len(),
+            )
+        });
+        let length = length.ok()?;
+        if length < 0 {
+            return None;
+        }
+        // SAFETY: llama.cpp has written NUL-terminated text, cut to the buffer.
+        let value = unsafe { CStr::from_ptr(value.as_ptr()) };
+        Some(value.to_string_lossy().into_owned())
     }
 
     /// The sliding window of layers that have one; 0 if all layers attend to the whole context.

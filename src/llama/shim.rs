@@ -45,6 +45,12 @@ pub(super) mod calls {
             params: llama_model_params
         ) -> *mut llama_model;
         fn llama_model_free(model: *mut llama_model);
+        fn llama_model_meta_val_str(
+            model: *const llama_model,
+            key: *const c_char,
+            buffer: *mut c_char,
+            size: usize
+        ) -> i32;
 
         fn llama_tokenize(
             vocab: *const llama_vocab,

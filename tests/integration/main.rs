@@ -42,4 +42,5 @@ mod state;
 mod template;
 #[cfg(target_os = "linux")]
 mod thread_limit;
+mod tokens;
 mod tools;

@@ -11,7 +11,7 @@ use crate::api::{ChatRequest, ContextOverflow};
 use crate::chat::render::RenderedPrompt;
 use crate::chat::source::{FittedPrompt, Truncation};
 use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
-use crate::engine::TokenizedPrompt;
+use crate::engine::{Interrupt, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
 
 impl NativeSource {
@@ -24,6 +24,7 @@ impl NativeSource {
         &self,
         request: &ChatRequest,
         render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
+        interrupt: &Interrupt,
     ) -> Result<FittedPrompt> {
         let n_ctx = self.model.n_ctx;
         let room = n_ctx - request.max_tokens.clamp(1, (n_ctx / 4).max(1));
@@ -41,7 +42,8 @@ impl NativeSource {
                     })?
                 };
                 rendered.renumber_messages(&dropped);
-                let tokenized = self.tokenize(request, &rendered.prompt, last.as_deref())?;
+                let tokenized =
+                    self.tokenize(request, &rendered.prompt, last.as_deref(), interrupt)?;
                 Ok(Measured {
                     size: tokenized.tokens.len(),
                     dropped,
@@ -56,8 +58,8 @@ impl NativeSource {
         let first_range =
             boundaries.first().map_or(0..0, |first| *first..boundaries[known_cut.unwrap_or(0)]);
         let first = match measure(first_range) {
-            // The whole conversation is too long even to render.
-            Err(error) if error.code() == Code::TemplateLimit && boundaries.len() > 1 => None,
+            // The whole conversation is too long even to render or to tokenize.
+            Err(error) if is_too_long(&error) && boundaries.len() > 1 => None,
             measured => Some(measured?),
         };
         let fits = first.as_ref().is_some_and(|first| first.size <= room);
@@ -86,6 +88,11 @@ impl NativeSource {
         rendered.diagnostics.extend(truncation.as_ref().map(Truncation::diagnostic));
         Ok(FittedPrompt { rendered, tokenized, truncation })
     }
+}
+
+/// Whether a prompt could not be made because it is too long.
+pub(super) fn is_too_long(error: &Error) -> bool {
+    matches!(error.code(), Code::TemplateLimit | Code::ContextOverflow)
 }
 
 fn context_overflow(

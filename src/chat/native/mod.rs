@@ -24,7 +24,7 @@ use crate::api::{
 };
 use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt, is_over};
+use crate::engine::{Interrupt, Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Format;
@@ -120,6 +120,7 @@ impl NativeSource {
         request: &ChatRequest,
         prompt: &Prompt,
         last: Option<&LastRequest>,
+        interrupt: &Interrupt,
     ) -> Result<TokenizedPrompt> {
         let vocab = self.model.engine.vocab();
         let mut tokenized = vocab.special_tokens().tokenize(
@@ -127,6 +128,7 @@ impl NativeSource {
             &prompt.text,
             plain_ranges(request, prompt),
             last.map(LastRequest::tokenized),
+            interrupt,
         )?;
         if let Some(bos) = vocab.required_bos()
             && tokenized.tokens.first() != Some(&bos)
@@ -145,7 +147,7 @@ impl NativeSource {
 
     /// The grammar of a reply: the last one if nothing has changed.
     fn compile(&self, generation: &GenerationRequest) -> Result<CompiledGrammar> {
-        let is_over = || is_over(&generation.cancel, generation.deadline);
+        let is_over = || generation.interrupt.is_over();
         let time = &CompileTime::until(&is_over);
         // Not locked while a grammar compiles, which may take a second.
         let last = || self.last_grammar.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,12 +186,13 @@ impl ReplySource for NativeSource {
         &self,
         request: &ChatRequest,
         render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
+        interrupt: &Interrupt,
     ) -> Result<FittedPrompt> {
-        self.fit(request, render)
+        self.fit(request, render, interrupt)
     }
 
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        self.state_file.iter().for_each(|file| file.mark_used(&generation.cancel));
+        self.state_file.iter().for_each(|file| file.mark_used(&generation.interrupt.cancel));
         let ReplyConstraint { constraint, diagnostics, .. } = match self.constraint(&generation) {
             // The job is over too: the engine ends it before it generates anything.
             Err(error) if error.code() == Code::Cancelled => ReplyConstraint::default(),
@@ -200,7 +203,7 @@ impl ReplySource for NativeSource {
         let reasoning = match &self.reasoning_tags {
             Some([open, close]) => {
                 let budget = request.reasoning_budget.map(|tokens| {
-                    let ending = vocab.tokenize(close, true)?;
+                    let ending = vocab.tokenize(close, true, &generation.interrupt)?;
                     Ok::<_, Error>(ReasoningBudget { tokens, ending })
                 });
                 Some(ReasoningOptions {
@@ -225,8 +228,8 @@ impl ReplySource for NativeSource {
             logprobs: request.logprobs,
             visible: Arc::clone(&self.visible),
             reuse_prefix: request.cache_prompt,
-            cancel: generation.cancel,
-            deadline: generation.deadline,
+            cancel: generation.interrupt.cancel,
+            deadline: generation.interrupt.deadline,
             updates,
         })?;
         let prompt_tokens = tokenized.tokens.len();
@@ -244,7 +247,8 @@ impl ReplySource for NativeSource {
         let (cached_tokens, cache_break) = self.cache_use(generation)?;
         let ReplyConstraint { grammar, diagnostics, .. } = self.constraint(generation)?;
         let special = self.model.engine.vocab().special_tokens();
-        let controls = tokens.iter().filter_map(|token| special.control(*token)).map(str::to_owned);
+        let controls =
+            tokens.iter().filter_map(|token| special.reserved(*token)).map(str::to_owned);
         Ok(Preview {
             prompt_tokens: Some(tokens.len()),
             special_tokens: Some(controls.collect()),

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
+use super::fit::is_too_long;
 use crate::api::{ChatRequest, ContextOverflow};
 use crate::error::{Code, Error, Result};
 
@@ -102,7 +103,7 @@ pub(super) fn search<T>(
     let mut guesses = 1;
     while too_few < most && too_few + 1 < enough {
         let measured = match measure(boundaries[0]..boundaries[next]) {
-            Err(error) if error.code() == Code::TemplateLimit && next < most => None,
+            Err(error) if is_too_long(&error) && next < most => None,
             measured => Some(measured?),
         };
         let found = measured.as_ref().map_or(usize::MAX, |measured| measured.size);

@@ -19,7 +19,7 @@ use super::source::{
 use crate::api::{ChatRequest, Constraints, CreateOptions, LogLevel, RemoteOptions, ServerKind};
 use crate::constraint::{self, CompiledGrammar};
 use crate::diagnostic::Diagnostic;
-use crate::engine::TokenizedPrompt;
+use crate::engine::{Interrupt, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::remote::{CallError, CallLimits, CompletionRequest, Remote, SpecialSpellings};
@@ -179,6 +179,7 @@ impl ReplySource for RemoteSource {
         &self,
         request: &ChatRequest,
         render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
+        _: &Interrupt,
     ) -> Result<FittedPrompt> {
         let rendered = render(&request.messages)?;
         Ok(FittedPrompt { rendered, tokenized: TokenizedPrompt::default(), truncation: None })
@@ -186,8 +187,10 @@ impl ReplySource for RemoteSource {
 
     /// Waits for the first text.
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        let limits =
-            CallLimits { cancel: generation.cancel.clone(), deadline: generation.deadline };
+        let limits = CallLimits {
+            cancel: generation.interrupt.cancel.clone(),
+            deadline: generation.interrupt.deadline,
+        };
         match self.try_start(&generation, &limits) {
             Ok(started) => Ok(started),
             Err(CallError::Failed(error)) => Err(error),
@@ -203,7 +206,7 @@ impl ReplySource for RemoteSource {
     /// Members that only the server knows are left out if it does not answer.
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
         let deadline = Instant::now().checked_add(PREVIEW_TIMEOUT);
-        let limits = CallLimits { cancel: generation.cancel.clone(), deadline };
+        let limits = CallLimits { cancel: generation.interrupt.cancel.clone(), deadline };
         let failed = |stopped| match stopped {
             CallError::Failed(error) => error,
             CallError::Over => {

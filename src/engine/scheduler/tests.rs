@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 
 use super::super::backend::{Sampler, TokenMask};
+use super::super::interrupt::Interrupt;
 use super::super::special_tokens::SpecialTokens;
 use super::super::speculate::{DraftRequest, Drafter};
 use super::*;
@@ -177,7 +178,7 @@ impl Vocab for ByteVocab {
         256
     }
 
-    fn tokenize(&self, text: &str, _: bool) -> Result<Vec<TokenId>> {
+    fn tokenize(&self, text: &str, _: bool, _: &Interrupt) -> Result<Vec<TokenId>> {
         Ok(text.bytes().map(TokenId::from).collect())
     }
 

@@ -17,6 +17,7 @@ use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
 use super::split::{PartName, Split};
 use super::tensors::TensorTable;
+use super::token_lengths;
 use super::value::GgufValue;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
@@ -212,6 +213,15 @@ impl ModelHeader {
         let read = FilePart::read(&mut cursor)
             .and_then(|part| part.metadata.tokens_of_types(&mut cursor, types, MOST));
         read.map_err(|error| error.about(path.display()))
+    }
+
+    /// Checks that llama.cpp's tokenizer can take the tokens. `path` is the file that was read.
+    ///
+    /// # Errors
+    /// `MODEL_INVALID` if it cannot; otherwise those of [`ModelHeader::read_file`].
+    pub fn check_tokens(&self, path: &Path) -> Result<()> {
+        let open = || open(path).map(|(file, size)| Cursor::new(file, size));
+        token_lengths::check(&self.metadata, open).map_err(|error| error.about(path.display()))
     }
 
     /// The version of the format: 2 or 3.

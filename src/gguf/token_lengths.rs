@@ -1,0 +1,204 @@
+//! Refuses vocabularies whose tokens llama.cpp's tokenizers cannot take: they would recurse, wait
+//! or allocate without a limit.
+//!
+//! In: the metadata and, for the few vocabularies in question, the token texts. Out: an error that
+//! names the token.
+
+use std::io::{Read, Seek};
+
+use super::metadata::Metadata;
+use super::reader::Cursor;
+use crate::error::{Code, Error, Result};
+
+/// Sums over the bytes of all tokens.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TokenLengths {
+    pub(super) longest: u64,
+    pub(super) squares: u128,
+    pub(super) cubes: u128,
+}
+
+impl TokenLengths {
+    #[inline]
+    pub(super) fn add(&mut self, length: u64) {
+        self.longest = self.longest.max(length);
+        let length = u128::from(length);
+        self.squares = self.squares.saturating_add(length.saturating_mul(length));
+        self.cubes = self.cubes.saturating_add(length.saturating_pow(3));
+    }
+}
+
+/// RWKV's and T5's tokenizers recurse for each byte of a token when they load and free it.
+const MOST_BYTES_OF_A_TREE: u64 = 1_024;
+/// WordPiece tries every length up to the longest token, at each character.
+const MOST_BYTES_OF_WORDPIECE: u64 = 128;
+/// PLaMo-2's tokenizer builds each part of each token. Its own vocabulary needs a fiftieth.
+const MOST_CUBES: u128 = 1_000_000_000;
+/// What byte-pair encodings may allocate for tokens that are not in GPT-2's letters.
+const MOST_SQUARES: u128 = 1_000_000_000;
+
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
+/// Checks the vocabulary of a file, which is opened again only if its texts matter. `MODEL_INVALID`
+/// if llama.cpp cannot take it.
+pub(super) fn check<R: Read + Seek>(
+    metadata: &Metadata,
+    open: impl FnOnce() -> Result<Cursor<R>>,
+) -> Result<()> {
+    let Some(lengths) = metadata.token_lengths() else { return Ok(()) };
+    let kind = metadata.str("tokenizer.ggml.model").unwrap_or_default();
+    let most = match kind {
+        "rwkv" | "t5" => MOST_BYTES_OF_A_TREE,
+        "bert" => MOST_BYTES_OF_WORDPIECE,
+        _ => u64::MAX,
+    };
+    if lengths.longest > most {
+        return Err(refused(format!(
+            "a token has {} bytes, more than the {most} of a tokenizer of the kind {kind:?}",
+            lengths.longest
+        )));
+    }
+    match kind {
+        "plamo2" if lengths.cubes > MOST_CUBES => Err(refused(format!(
+            "the tokens are too long for a tokenizer of the kind {kind:?}; one has {} bytes",
+            lengths.longest
+        ))),
+        "rwkv" => check_first_bytes(metadata, &mut open()?),
+        "gpt2" | "hybriddna" | "whitespace" if lengths.squares > MOST_SQUARES => {
+            check_letters(metadata, &mut open()?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refused(problem: String) -> Error {
+    Error::new(Code::ModelInvalid, format!("{TOKENS}: {problem}"))
+}
+
+/// llama.cpp's RWKV tokenizer starts again from the beginning of a text, without an end, where a
+/// token begins with a byte that is no token.
+fn check_first_bytes<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
+    let (mut first, mut single) = ([false; 256], [false; 256]);
+    metadata.each_token(cursor, &mut |text| {
+        let bytes = unescaped(text);
+        if let Some(byte) = bytes.first() {
+            first[usize::from(*byte)] = true;
+            single[usize::from(*byte)] |= bytes.len() == 1;
+        }
+    })?;
+    match (0..256).find(|byte| first[*byte] && !single[*byte]) {
+        Some(byte) => Err(refused(format!(
+            "tokens begin with the byte 0x{byte:02X}, which is no token itself"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The bytes of a token text of RWKV, read as llama.cpp does.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter().copied();
+    let digit =
+        |digit: u8| if digit >= b'a' { digit - b'a' + 10 } else { digit.wrapping_sub(b'0') };
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        match rest.next() {
+            Some(b't') => bytes.push(b'\t'),
+            Some(b'n') => bytes.push(b'\n'),
+            Some(b'r') => bytes.push(b'\r'),
+            Some(b'x') => {
+                if let (Some(high), Some(low)) = (rest.next(), rest.next()) {
+                    bytes.push((digit(high) << 4).wrapping_add(digit(low)));
+                }
+            }
+            Some(other) => bytes.push(other),
+            None => {}
+        }
+    }
+    bytes
+}
+
+/// For each character of a token that is none of GPT-2's letters, llama.cpp writes the whole token
+/// into its text.
+fn check_letters<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
+    let is_letter =
+        |it: &char| matches!(it, '!'..='~' | '\u{A1}'..='\u{AC}' | '\u{AE}'..='\u{143}');
+    let (mut written, mut longest) = (0_u128, 0);
+    metadata.each_token(cursor, &mut |text| {
+        let others = String::from_utf8_lossy(text).chars().filter(|it| !is_letter(it)).count();
+        written += others as u128 * text.len() as u128;
+        longest = longest.max(if others > 0 { text.len() } else { 0 });
+    })?;
+    if written > MOST_SQUARES {
+        return Err(refused(format!(
+            "the tokens with characters outside GPT-2's byte letters are too long; the longest has \
+             {longest} bytes"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor as Bytes;
+
+    use super::*;
+    use crate::gguf::GgufWriter;
+    use crate::gguf::file_part::FilePart;
+
+    /// The problem of a vocabulary; empty if there is none.
+    fn problem(kind: &str, tokens: Vec<String>) -> String {
+        let bytes = GgufWriter::new()
+            .metadata("general.architecture", "llama")
+            .metadata("tokenizer.ggml.model", kind)
+            .metadata(TOKENS, tokens)
+            .to_bytes();
+        let size = bytes.len() as u64;
+        let mut cursor = Cursor::new(Bytes::new(bytes), size);
+        let file = FilePart::read(&mut cursor).expect("a header");
+        match check(&file.metadata, || Ok(cursor)) {
+            Ok(()) => String::new(),
+            Err(error) => error.message().to_owned(),
+        }
+    }
+
+    #[track_caller]
+    fn refuse(kind: &str, tokens: Vec<String>, expected: &str) {
+        let problem = problem(kind, tokens);
+        assert!(problem.contains(expected), "{problem:?}");
+    }
+
+    fn long(count: usize, length: usize, letter: &str) -> Vec<String> {
+        (0..count).map(|number| format!("{number:06}{}", letter.repeat(length - 6))).collect()
+    }
+
+    #[test]
+    fn tokens_that_a_tokenizer_cannot_take_are_refused() {
+        refuse("t5", long(1, 1_025, "x"), "has 1025 bytes");
+        refuse("bert", long(1, 129, "x"), "has 129 bytes");
+        refuse("rwkv", long(1, 2_000, "x"), "has 2000 bytes");
+        refuse("plamo2", long(1, 20_000, "x"), "too long");
+        refuse("gpt2", long(1, 100_000, "\u{4E2D}"), "too long");
+        refuse("gpt2", long(20, 10_000, "\u{4E2D}"), "too long");
+        for (kind, tokens) in [
+            ("gpt2", long(1_000, 2_000, "x")),
+            ("gpt2", long(1, 1_000_000, "x")),
+            ("llama", long(3, 20_000, "\u{4E2D}")),
+            ("plamo2", long(1_000, 60, "x")),
+            ("t5", long(10, 1_000, "x")),
+        ] {
+            assert_eq!(problem(kind, tokens), "");
+        }
+    }
+
+    #[test]
+    fn an_rwkv_token_whose_first_byte_is_no_token_is_refused() {
+        let tokens = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!(problem("rwkv", tokens(&["<", "<s>", "\\n", "\\n\\n", "\\x41b", "A"])), "");
+        refuse("rwkv", tokens(&["a", "\\n\\n"]), "0x0A");
+        refuse("rwkv", tokens(&["\\x41b", "b"]), "0x41");
+    }
+}

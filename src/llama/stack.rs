@@ -1,0 +1,25 @@
+//! Room on the stack for llama.cpp's recursion, whatever the stack of the host's thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Code, Error, Result};
+use crate::panic::Quiet;
+
+/// Runs `call` with at least this many bytes of stack, on this thread. `OUT_OF_MEMORY` if the
+/// system has no memory for them. `call` must not panic.
+pub(super) fn with_stack<T>(bytes: usize, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    if remaining() >= bytes {
+        return call();
+    }
+    let _quiet = Quiet::enter();
+    // stacker panics if it cannot map the memory.
+    catch_unwind(AssertUnwindSafe(|| stacker::grow(bytes, call))).unwrap_or_else(|_| {
+        let message = format!("no memory for a stack of {} MiB", bytes.div_ceil(1 << 20));
+        Err(Error::new(Code::OutOfMemory, message))
+    })
+}
+
+/// The bytes of stack that are left on this thread; 0 if that is unknown.
+pub(super) fn remaining() -> usize {
+    stacker::remaining_stack().unwrap_or(0)
+}

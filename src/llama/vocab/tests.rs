@@ -1,0 +1,463 @@
+//! Tests tokenizers of each kind with small vocabularies: control tokens in plain text, cuts, and
+//! long runs of one character.
+
+use std::process::Command;
+
+use super::plain_text::PlainVocab;
+use super::*;
+use crate::error::Code;
+use crate::gguf::GgufWriter;
+use crate::llama::model::ModelOptions;
+
+const NORMAL: i32 = 1;
+const UNKNOWN: i32 = 2;
+const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
+const BYTE: i32 = 6;
+
+/// All values of `tokenizer.ggml.pre` that llama.cpp knows.
+const PRE_TOKENIZERS: &str = "a.x-4.0 afmoe bailingmoe bailingmoe2 bloom chameleon chatglm-bpe \
+    codeshell cohere2moe command-r dbrx deepseek-coder deepseek-llm deepseek-r1-qwen deepseek-v3 \
+    default exaone exaone-moe exaone4 f2llmv2 falcon falcon-h1 falcon3 gemma4 gigachat glm4 glm5 \
+    gpt-2 gpt-4o gpt3-finnish granite-docling granite-embed-multi-311m granite-embed-multi-97m \
+    grok-2 hunyuan hunyuan-dense hy_v4 jais jais-2 jina-de jina-es jina-v1-en jina-v2-code \
+    jina-v2-de jina-v2-es jina-v5-nano joyai-llm kanana2 kimi-k2 kormo laguna lfm2 llada-moe \
+    llama-bpe llama-v3 llama3 llama4 megrez mellum mellum2 midm-2.0 minerva-7b minicpm5 minimax-m2 \
+    mmbert modern-bert mpt olmo phi-2 pixtral poro-chat qwen2 qwen35 refact roberta-bpe sarvam-moe \
+    seed-coder smaug-bpe smollm solar-open spark2_5 stablelm2 starcoder superbpe talkie tekken \
+    tiny_aya trillion ufakzeka viking whitespace youtu";
+
+/// A vocabulary, as a file has it.
+struct TestVocab {
+    kind: &'static str,
+    pre: String,
+    texts: Vec<String>,
+    types: Vec<i32>,
+    scores: Vec<f32>,
+    merges: Vec<String>,
+    /// Token ids by key, without `tokenizer.ggml.` and `_token_id`.
+    ids: Vec<(&'static str, u32)>,
+}
+
+impl TestVocab {
+    fn new(kind: &'static str, pre: &str) -> TestVocab {
+        TestVocab {
+            kind,
+            pre: pre.to_owned(),
+            texts: Vec::new(),
+            types: Vec::new(),
+            scores: Vec::new(),
+            merges: Vec::new(),
+            ids: Vec::new(),
+        }
+    }
+
+    /// Adds a token that is not there yet.
+    fn add(&mut self, text: &str, token_type: i32, score: f32) -> &mut Self {
+        if !self.texts.iter().any(|known| known == text) {
+            self.texts.push(text.to_owned());
+            self.types.push(token_type);
+            self.scores.push(score);
+        }
+        self
+    }
+
+    /// Adds a token that two others merge to.
+    fn merge(&mut self, left: &str, right: &str, token_type: i32) -> &mut Self {
+        self.merges.push(format!("{left} {right}"));
+        self.add(&format!("{left}{right}"), token_type, 1.0)
+    }
+
+    fn role(&mut self, role: &'static str, text: &str) -> &mut Self {
+        let token = self.texts.iter().position(|known| known == text).expect("a token");
+        self.ids.push((role, token as u32));
+        self
+    }
+
+    /// `<0x00>` to `<0xFF>`.
+    fn add_bytes(&mut self) -> &mut Self {
+        (0..=255).for_each(|byte| {
+            self.add(&format!("<0x{byte:02X}>"), BYTE, -1000.0);
+        });
+        self
+    }
+
+    /// The 256 letters of GPT-2.
+    fn add_letters(&mut self) -> &mut Self {
+        (0..=255).for_each(|byte| {
+            self.add(&letter(byte).to_string(), NORMAL, 0.0);
+        });
+        self
+    }
+
+    fn load(&self) -> LlamaVocab {
+        let n_vocab = self.texts.len() as u64;
+        let zeros = vec![0.0_f32; 32 * n_vocab.max(32) as usize];
+        let matrix = |rows: u64| &zeros[..(32 * rows) as usize];
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", "llama")
+            .metadata("general.name", "test")
+            .metadata("llama.vocab_size", n_vocab as u32)
+            .metadata("llama.context_length", 64_u32)
+            .metadata("llama.embedding_length", 32_u32)
+            .metadata("llama.block_count", 1_u32)
+            .metadata("llama.feed_forward_length", 32_u32)
+            .metadata("llama.attention.head_count", 1_u32)
+            .metadata("llama.rope.dimension_count", 32_u32)
+            .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32)
+            .metadata("tokenizer.ggml.model", self.kind)
+            .metadata("tokenizer.ggml.tokens", self.texts.clone())
+            .metadata("tokenizer.ggml.token_type", self.types.clone())
+            .metadata("tokenizer.ggml.scores", self.scores.clone())
+            .metadata("tokenizer.ggml.merges", self.merges.clone());
+        if !self.pre.is_empty() {
+            writer = writer.metadata("tokenizer.ggml.pre", self.pre.as_str());
+        }
+        for (role, token) in &self.ids {
+            writer = writer.metadata(format!("tokenizer.ggml.{role}_token_id"), *token);
+        }
+        for tensor in ["token_embd", "output"] {
+            writer = writer.tensor(format!("{tensor}.weight"), &[32, n_vocab], matrix(n_vocab));
+        }
+        for tensor in ["output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"] {
+            writer = writer.tensor(format!("{tensor}.weight"), &[32], matrix(1));
+        }
+        for tensor in
+            ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+        {
+            writer = writer.tensor(format!("blk.0.{tensor}.weight"), &[32, 32], matrix(32));
+        }
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), writer.to_bytes()).expect("a file");
+        let options = ModelOptions {
+            path: file.path().to_str().expect("a path").to_owned(),
+            n_gpu_layers: Some(0),
+            use_mmap: true,
+            use_mlock: false,
+        };
+        let model = Model::load(&options, &mut |_| ());
+        LlamaVocab::new(Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", self.pre))))
+    }
+}
+
+/// The character for a byte in GPT-2's vocabulary.
+fn letter(byte: u8) -> char {
+    let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    if printable(&byte) {
+        return char::from(byte);
+    }
+    let before = (0..byte).filter(|other| !printable(other)).count() as u32;
+    char::from_u32(0x100 + before).expect("a letter")
+}
+
+fn plain(vocab: &LlamaVocab, text: &str) -> Result<Vec<TokenId>> {
+    vocab.tokenize(text, false, &Interrupt::default())
+}
+
+/// llama.cpp turns the text into a reserved token. llb does not, and the text stays the same.
+#[track_caller]
+fn check(vocab: &TestVocab, texts: &[&str]) {
+    let vocab = vocab.load();
+    for text in texts {
+        let raw = vocab.raw_tokens(text).expect("tokens");
+        let reserved = |tokens: &[TokenId]| tokens.iter().any(|token| vocab.is_reserved(*token));
+        assert!(reserved(&raw), "{text:?} is no case: {raw:?}");
+        let tokens = plain(&vocab, text).expect("tokens");
+        assert!(!reserved(&tokens), "{text:?}: {tokens:?}");
+        let written = String::from_utf8_lossy(&vocab.text_of(&tokens)).into_owned();
+        let words = matches!(vocab.model.metadata("tokenizer.ggml.model").as_deref(), Some("bert"));
+        let (written, expected) = match words {
+            // It drops spaces, and marks the start of each word with one.
+            true => (written.replace(' ', ""), text.replace(' ', "")),
+            false => (written.strip_prefix(' ').unwrap_or(&written).to_owned(), (*text).to_owned()),
+        };
+        assert_eq!(written, expected, "{tokens:?}");
+    }
+}
+
+#[test]
+fn merges_of_sentencepiece_reach_no_control_token() {
+    let mut vocab = TestVocab::new("llama", "");
+    vocab.add("<unk>", UNKNOWN, 0.0).add("<s>", CONTROL, 0.0).add("</s>", CONTROL, 5.0).add_bytes();
+    for text in ["\u{2581}", "<", "/", "s", ">", "a", "</", "s>", "<s"] {
+        vocab.add(text, NORMAL, 1.0);
+    }
+    check(&vocab, &["</s>", "a</s>a", "</s></s>", "<s> </s>a <s>a", "<<s>s>"]);
+}
+
+#[test]
+fn words_of_byte_pairs_are_no_control_token() {
+    let mut vocab = TestVocab::new("gpt2", "llama3");
+    // This pre-tokenizer ignores merges: a word that is a token is that token.
+    vocab.add_letters().add("Stop", CONTROL, 0.0).add("\u{120}Stop", CONTROL, 0.0);
+    vocab.add("\u{10A}\u{10A}", NORMAL, 0.0).add("end", NORMAL, 0.0).add(
+        "<fin>",
+        USER_DEFINED,
+        0.0,
+    );
+    vocab.add("<|start|>", CONTROL, 0.0).merge("S", "t", NORMAL).merge("o", "p", NORMAL);
+    vocab.role("bos", "Stop").role("eos", "Stop").role("eot", "end").role("eom", "<fin>");
+    vocab.role("padding", "\u{10A}\u{10A}");
+    check(
+        &vocab,
+        &["Stop", "a Stop. Stop", "end", "a<fin>b", "<|start|>system", "Stop<fin>\n\nend"],
+    );
+}
+
+#[test]
+fn merges_of_byte_pairs_reach_no_control_token() {
+    let mut vocab = TestVocab::new("gpt2", "gpt-2");
+    vocab.add_letters().merge("<", "|", NORMAL).merge("|", ">", NORMAL).merge("!", "|>", NORMAL);
+    vocab.merge("<|", "!|>", CONTROL).role("bos", "<|!|>").role("eos", "<|!|>");
+    check(&vocab, &["<|!|>", "a<|!|><|!|>b", "<<|!|>|!|>"]);
+    // llama.cpp's default ids are 11 for this kind, a comma here, which is text.
+    let mut vocab = TestVocab::new("gpt2", "gpt-2");
+    vocab.add_letters();
+    let vocab = vocab.load();
+    assert_eq!(plain(&vocab, "a,b").expect("tokens").len(), 3);
+}
+
+#[test]
+fn words_of_wordpiece_are_no_control_token() {
+    let mut vocab = TestVocab::new("bert", "");
+    vocab.add("[UNK]", UNKNOWN, 0.0).add("\u{2581}stop", CONTROL, 0.0);
+    for letter in 'a'..='z' {
+        vocab.add(&format!("\u{2581}{letter}"), NORMAL, 0.0).add(&letter.to_string(), NORMAL, 0.0);
+    }
+    vocab.role("unknown", "[UNK]").role("bos", "\u{2581}stop").role("seperator", "\u{2581}stop");
+    check(&vocab, &["stop", "a stop b stop"]);
+}
+
+#[test]
+fn unigrams_are_no_control_token() {
+    let mut vocab = TestVocab::new("t5", "");
+    vocab.add("<pad>", CONTROL, 0.0).add("</s>", NORMAL, -1.0).add("<unk>", UNKNOWN, 0.0);
+    for text in ["\u{2581}", "<", "/", "s", ">", "a"] {
+        vocab.add(text, NORMAL, -2.0);
+    }
+    check(&vocab, &["</s>", "a</s>a</s>"]);
+    // The token for unknown text stays: the vocabulary cannot write it otherwise.
+    let vocab = vocab.load();
+    assert!(plain(&vocab, "a\u{1F600}a").expect("tokens").contains(&2));
+}
+
+#[test]
+fn rwkv_matches_no_control_token() {
+    let mut vocab = TestVocab::new("rwkv", "");
+    vocab.add("<s>", CONTROL, 0.0);
+    for byte in 0..=255_u8 {
+        let text = match byte {
+            b'!'..=b'[' | b']'..=b'~' | b' ' => char::from(byte).to_string(),
+            _ => format!("\\x{byte:02x}"),
+        };
+        vocab.add(&text, NORMAL, 0.0);
+    }
+    vocab.add("\\n\\n", NORMAL, 0.0).add("ab", NORMAL, 0.0);
+    vocab.role("eos", "<s>").role("bos", "<s>").role("eot", "\\n\\n");
+    check(&vocab, &["<s>", "ab<s>ab<s><s>", "ab\n\nab\n\n\n"]);
+}
+
+#[test]
+fn plamo_matches_no_control_token() {
+    let mut vocab = TestVocab::new("plamo2", "");
+    vocab.add("<|plamo:unk|>", UNKNOWN, 0.0).add("<|plamo:bos|>", CONTROL, 0.0);
+    vocab.add("<|plamo:eos|>", CONTROL, 0.0).add("<|plamo:pad|>", CONTROL, 0.0).add_bytes();
+    vocab.add("a", NORMAL, -1.0).add("<|", NORMAL, -1.0);
+    check(&vocab, &["<|plamo:eos|>", "a<|plamo:bos|>a<|plamo:eos|>a"]);
+}
+
+#[test]
+fn a_character_that_is_a_control_token_is_written_in_bytes_or_refused() {
+    let mut vocab = TestVocab::new("llama", "");
+    vocab.add("<unk>", UNKNOWN, 0.0).add("<s>", CONTROL, 0.0).add("|", CONTROL, 0.0).add_bytes();
+    vocab.add("\u{2581}", NORMAL, 1.0).add("a", NORMAL, 1.0);
+    check(&vocab, &["|", "a|a||"]);
+    let mut vocab = TestVocab::new("gpt2", "gpt-2");
+    vocab.add_letters();
+    vocab.types[usize::from(b'|')] = CONTROL;
+    let refused = plain(&vocab.load(), "a|a").expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidRequest);
+    assert!(refused.message().contains("'|'") || refused.message().contains("\"|\""), "{refused}");
+}
+
+/// Texts with the letters, marks, digits and whitespace that pre-tokenizers tell apart.
+fn random_text(seed: &mut u64, fragments: usize) -> String {
+    const FRAGMENTS: &[&str] = &[
+        "a",
+        "bc",
+        "Zab",
+        "QZ",
+        "abab",
+        " ",
+        " ",
+        " ",
+        "  ",
+        "    ",
+        "\n",
+        "\n",
+        "\r\n",
+        " \n",
+        "\t",
+        "1",
+        "23",
+        "1212121",
+        ".",
+        ",",
+        "!!",
+        "'s",
+        "'re",
+        "'LL",
+        "/-",
+        "(",
+        "\u{4E2D}",
+        "\u{4E2D}\u{4E2D}",
+        "\u{E9}",
+        "a\u{301}",
+        "\u{1F600}",
+        "\u{3000}",
+        "\u{AC00}",
+        "a b a",
+        "<sentinel:1>",
+        "IMGIMGABZ",
+    ];
+    let mut text = String::new();
+    for _ in 0..fragments {
+        *seed =
+            seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        text += FRAGMENTS[(*seed >> 33) as usize % FRAGMENTS.len()];
+    }
+    text
+}
+
+/// Cuts a text at every place that the rules allow. The tokens are those of the whole. Returns the
+/// number of pieces.
+#[track_caller]
+fn check_pieces(vocab: &LlamaVocab, name: &str, text: &str) -> usize {
+    let Ok(whole) = vocab.raw_tokens(text) else { return 0 };
+    let pieces: Vec<&str> = vocab.cuts().cut(text, 1).collect();
+    let tokens: Vec<TokenId> =
+        pieces.iter().flat_map(|piece| vocab.raw_tokens(piece).expect("tokens")).collect();
+    assert_eq!(tokens, whole, "{name}: {pieces:?}");
+    pieces.len()
+}
+
+/// A vocabulary whose merges join any two characters of a word, so that the tokens show the words.
+fn pairs(pre: &'static str) -> TestVocab {
+    let kind = if pre == "whitespace" { pre } else { "gpt2" };
+    let mut vocab = TestVocab::new(kind, pre);
+    vocab.add_letters().add_bytes();
+    let bytes = "abcZQ12 \n.,!'/-(\u{4E2D}\u{E9}".bytes().map(letter);
+    let characters = "\u{2581}\u{4E2D}\u{E9}\u{1F600}\u{301}".chars();
+    let alphabet: Vec<String> = bytes.chain(characters).map(|it| it.to_string()).collect();
+    for text in &alphabet {
+        vocab.add(text, NORMAL, 0.0);
+    }
+    vocab.add("\n", NORMAL, 0.0);
+    for left in &alphabet {
+        for right in &alphabet {
+            vocab.merge(left, right, NORMAL);
+        }
+    }
+    vocab
+}
+
+#[test]
+fn pieces_have_the_tokens_of_the_whole_text() {
+    let mut seed = 7;
+    for pre in PRE_TOKENIZERS.split_whitespace() {
+        let vocab = pairs(pre).load();
+        let mut cuts = 0;
+        for _ in 0..3 {
+            cuts += check_pieces(&vocab, pre, &random_text(&mut seed, 120)).saturating_sub(1);
+        }
+        assert!(cuts > 3 || pre == "superbpe", "{pre}: {cuts} cuts");
+    }
+}
+
+#[test]
+fn pieces_have_the_tokens_of_the_whole_text_without_a_pre_tokenizer() {
+    let mut seed = 11;
+    let characters = "abcZQ12.,!'/-(\u{4E2D}\u{E9}";
+    for kind in ["llama", "bert", "rwkv", "plamo2"] {
+        let mut vocab = TestVocab::new(kind, "");
+        vocab.add("<unk>", UNKNOWN, 0.0).add("<s>", CONTROL, 0.0).add("</s>", CONTROL, 0.0);
+        vocab.add("<pad>", CONTROL, 0.0);
+        if kind != "bert" {
+            vocab.add_bytes();
+        }
+        if kind == "rwkv" {
+            (0..=255).for_each(|byte| {
+                vocab.add(&format!("\\x{byte:02x}"), NORMAL, 0.0);
+            });
+        }
+        let space = if kind == "rwkv" || kind == "plamo2" { " " } else { "\u{2581}" };
+        for left in characters.chars().map(String::from).chain([space.to_owned()]) {
+            vocab.add(&left, NORMAL, -1.0);
+            for right in characters.chars() {
+                let score = -1.5 - (right as u32 % 7) as f32 / 10.0;
+                vocab.add(&format!("{left}{right}"), NORMAL, score);
+            }
+        }
+        vocab.add(&space.repeat(2), NORMAL, -1.2);
+        if kind == "bert" {
+            vocab.role("unknown", "<unk>").role("bos", "<s>").role("seperator", "</s>");
+        }
+        let loaded = vocab.load();
+        let mut cuts = 0;
+        for _ in 0..20 {
+            cuts += check_pieces(&loaded, kind, &random_text(&mut seed, 100)).saturating_sub(1);
+        }
+        assert!(cuts > 20, "{kind}: {cuts} cuts");
+        // A token that joins a letter and a space forbids to cut there.
+        vocab.add(&format!("a{space}"), NORMAL, -0.5);
+        let loaded = vocab.load();
+        for _ in 0..20 {
+            check_pieces(&loaded, kind, &random_text(&mut seed, 100));
+        }
+    }
+}
+
+/// The child process of a test that may end its process runs its case with this in its environment.
+const CHILD: &str = "LLB_TEST_CHILD";
+
+#[test]
+fn long_runs_are_tokenized_or_refused_on_small_stacks() {
+    let name = "llama::vocab::tests::long_runs_are_tokenized_or_refused_on_small_stacks";
+    if std::env::var_os(CHILD).is_none() {
+        let test = std::env::current_exe().expect("the test program");
+        let output = Command::new(test).args(["--exact", name]).env(CHILD, "1").output();
+        let output = output.expect("a child process");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{}\n{shown}", output.status);
+        assert!(shown.contains("1 passed"), "{shown}");
+        return;
+    }
+    for pre in PRE_TOKENIZERS.split_whitespace() {
+        let vocab = pairs(pre).load();
+        let run = move || {
+            for character in [" ", "a", "/\n", "1"] {
+                let count = |text: String| plain(&vocab, &text).map(|tokens| tokens.len());
+                let tokens = count(character.repeat(30_000 / character.len()));
+                let known = tokens.as_ref().is_ok_and(|tokens| *tokens > 0 || pre == "whitespace")
+                    || tokens.as_ref().is_err_and(|error| error.code() == Code::ContextOverflow);
+                assert!(known, "{pre} {character:?}: {tokens:?}");
+            }
+            let endless = plain(&vocab, &" ".repeat(2_000_000)).expect_err("refused");
+            assert_eq!(endless.code(), Code::ContextOverflow);
+        };
+        let thread = std::thread::Builder::new().stack_size(64 * 1024).spawn(run);
+        thread.expect("a thread").join().expect("no fault");
+    }
+}
+
+#[test]
+fn a_cancel_reaches_into_a_long_text() {
+    let vocab = pairs("qwen2").load();
+    let interrupt = Interrupt::default();
+    interrupt.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    let text = "a few words ".repeat(10_000);
+    let stopped = vocab.tokenize(&text, false, &interrupt).expect_err("cancelled");
+    assert_eq!(stopped.code(), Code::Cancelled);
+    let late = Interrupt { deadline: Some(std::time::Instant::now()), ..Interrupt::default() };
+    assert_eq!(vocab.tokenize(&text, false, &late).expect_err("late").code(), Code::Cancelled);
+}

@@ -1,0 +1,237 @@
+//! Where a text can be cut so that its pieces have the tokens of the whole, and how much stack and
+//! time llama.cpp's tokenizer takes for an uncut part.
+//!
+//! In: what a file says about its tokenizer. Out: cuts before a space or a line feed that follows
+//! an ASCII letter. No word of the pre-tokenizer, or no token where there is none, spans such a
+//! cut, and no expression of the pre-tokenizer looks across it. The version of llama.cpp is exact,
+//! so its list of pre-tokenizers is known; the tests try all of them.
+
+use std::ops::Range;
+
+/// The aim for the bytes of a piece. llama.cpp cannot be interrupted within one, which takes a
+/// tenth of a second.
+pub(super) const PIECE: usize = 64 * 1024;
+/// The most bytes of a part without a place to cut: about a second.
+const LONGEST_UNIT: usize = 1 << 20;
+/// The most bytes of a run that a recursive pre-tokenizer matches at once.
+const LONGEST_RUN: usize = 128 * 1024;
+/// Stack for each byte of a run. libstdc++'s regular expressions take up to 400 bytes in a release
+/// build.
+const STACK_PER_BYTE: usize = 1024;
+/// Stack for everything else.
+const BASE_STACK: usize = 192 * 1024;
+/// The sum of the squares of all runs that a pre-tokenizer looks through again from each of their
+/// characters: about two seconds.
+const MOST_SQUARES: usize = 16_000_000;
+
+/// How a vocabulary's tokenizer works on a text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TextPieces {
+    /// Whether it never joins a letter and a space after it.
+    pub(super) before_space: bool,
+    /// The same for a line feed.
+    pub(super) before_newline: bool,
+    /// Whether it adds a space to each text, which is then not a part of the piece.
+    pub(super) adds_space: bool,
+    /// The runs of characters with which its stack grows.
+    pub(super) recursion: Option<RecursiveRuns>,
+    /// The characters that take quadratic time in one run.
+    pub(super) quadratic: Option<fn(char) -> bool>,
+}
+
+/// What a recursive pre-tokenizer matches at once. Most characters outside ASCII may belong to any
+/// run: the tables and ranges of llama.cpp decide.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum RecursiveRuns {
+    /// Letters, or digits, or everything else.
+    Classes,
+    /// Letters with spaces between them, or digits, or everything else.
+    Phrases,
+    /// Everything but whitespace, or whitespace.
+    Words,
+}
+
+impl RecursiveRuns {
+    /// The bytes of the longest run.
+    fn longest(self, text: &str) -> usize {
+        let (mut letters, mut digits, mut others) = (0, 0, 0);
+        let mut longest = 0;
+        for character in text.chars() {
+            let letter = character.is_ascii_alphabetic() || is_surely_letter(character);
+            let foreign = !character.is_ascii();
+            let digit = character.is_ascii_digit() || foreign && !letter;
+            let (in_letters, in_others) = match self {
+                RecursiveRuns::Classes => {
+                    (letter || foreign, !letter && !character.is_ascii_digit())
+                }
+                RecursiveRuns::Phrases => {
+                    (letter || foreign || character == ' ', !letter && !character.is_ascii_digit())
+                }
+                RecursiveRuns::Words => {
+                    (!character.is_ascii_whitespace(), character.is_ascii_whitespace() || foreign)
+                }
+            };
+            let bytes = character.len_utf8();
+            letters = if in_letters { letters + bytes } else { 0 };
+            digits = if digit { digits + bytes } else { 0 };
+            others = if in_others { others + bytes } else { 0 };
+            longest = longest.max(letters).max(digits).max(others);
+        }
+        longest
+    }
+}
+
+/// Letters of large alphabets that are letters by any table, and in no class of other characters.
+fn is_surely_letter(character: char) -> bool {
+    matches!(character,
+        '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{24F}' | '\u{391}'..='\u{3A1}'
+        | '\u{3A3}'..='\u{3C9}' | '\u{400}'..='\u{481}' | '\u{5D0}'..='\u{5EA}'
+        | '\u{620}'..='\u{63F}' | '\u{641}'..='\u{64A}' | '\u{905}'..='\u{939}'
+        | '\u{E01}'..='\u{E30}' | '\u{3041}'..='\u{3096}' | '\u{30A1}'..='\u{30FA}'
+        | '\u{4E00}'..='\u{9FA5}' | '\u{AC00}'..='\u{D7A3}')
+}
+
+/// Pre-tokenizers whose regular expressions llama.cpp runs by code of its own, without recursion:
+/// GPT-2's, the same after single digits, Llama 3's, Qwen's, and others. The names are in
+/// llama.cpp's `llama-vocab.cpp`, the code in `unicode_regex_split_custom` of `unicode.cpp`.
+const NOT_RECURSIVE: &str = "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 \
+    mellum modern-bert jina-v1-en jina-v2-code roberta-bpe exaone4 mpt olmo jais trillion \
+    granite-docling starcoder refact command-r smollm codeshell exaone minerva-7b mellum2 llama3 \
+    llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx smaug-bpe \
+    chatglm-bpe glm4 glm5 qwen2 deepseek-r1-qwen kormo f2llmv2 megrez hunyuan solar-open grok-2 \
+    stablelm2 qwen35 laguna gemma4 granite-embed-multi-311m mmbert sarvam-moe kimi-k2";
+/// Pre-tokenizers whose words are everything between whitespace and some punctuation.
+const WORDS_WITH_DIGITS: [&str; 5] = ["bloom", "gpt3-finnish", "poro-chat", "viking", "whitespace"];
+/// Words may contain spaces, but no line feeds.
+const WORDS_WITH_SPACES: [&str; 5] =
+    ["exaone-moe", "gemma4", "granite-embed-multi-311m", "mmbert", "sarvam-moe"];
+
+impl TextPieces {
+    /// The rules of a byte-pair encoding with this pre-tokenizer.
+    pub(super) fn byte_pairs(pre: &str) -> TextPieces {
+        let joins_everything = pre == "superbpe";
+        TextPieces {
+            before_space: !joins_everything && !WORDS_WITH_SPACES.contains(&pre),
+            before_newline: !joins_everything,
+            adds_space: false,
+            recursion: match pre {
+                _ if NOT_RECURSIVE.split(' ').any(|name| name == pre) => None,
+                _ if WORDS_WITH_DIGITS.contains(&pre) => Some(RecursiveRuns::Words),
+                "exaone-moe" => Some(RecursiveRuns::Phrases),
+                _ => Some(RecursiveRuns::Classes),
+            },
+            quadratic: match pre {
+                // `\s+$` and `(?=(\d{3})+(?!\d))`.
+                "deepseek-llm" => Some(char::is_whitespace),
+                "superbpe" => Some(char::is_numeric),
+                _ => None,
+            },
+        }
+    }
+
+    /// The rules of a tokenizer without a pre-tokenizer, if no token joins what would be cut.
+    pub(super) fn whole_text(adds_space: bool) -> TextPieces {
+        TextPieces {
+            before_space: true,
+            // A piece that begins with a line feed would get a space.
+            before_newline: !adds_space,
+            adds_space,
+            recursion: None,
+            quadratic: None,
+        }
+    }
+
+    /// The rules of a tokenizer that is not known to allow cuts.
+    pub(super) fn uncut(self) -> TextPieces {
+        TextPieces { before_space: false, before_newline: false, ..self }
+    }
+
+    /// The rules for a vocabulary with this token: no cuts that the token spans.
+    pub(super) fn with_token(mut self, text: &str) -> TextPieces {
+        let joins = |whitespace: &str| {
+            text.match_indices(whitespace).any(|(place, _)| {
+                text[..place].ends_with(|before: char| before.is_ascii_alphabetic())
+            })
+        };
+        self.before_space &= !joins(" ") && !joins("\u{2581}");
+        // RWKV's files have escapes.
+        self.before_newline &= !joins("\n") && !joins("\\n") && !joins("<0x0A>");
+        self
+    }
+
+    /// Whether a text can be cut before this place.
+    fn cuts_at(&self, text: &[u8], place: usize) -> bool {
+        let space = self.before_space && text[place] == b' ';
+        (space || self.before_newline && text[place] == b'\n')
+            && text[place - 1].is_ascii_alphabetic()
+            // The tokenizer adds the space of a piece only before other text.
+            && !(self.adds_space && place + 1 == text.len())
+    }
+
+    /// Cuts a text into pieces of at most this many bytes where that is possible.
+    pub(super) fn cut<'a>(&self, text: &'a str, most: usize) -> impl Iterator<Item = &'a str> {
+        let rules = *self;
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            if start == text.len() {
+                return None;
+            }
+            let Range { start: from, end } = rules.piece(text.as_bytes(), start, most);
+            start = end;
+            Some(&text[from..end])
+        })
+    }
+
+    fn piece(&self, text: &[u8], start: usize, most: usize) -> Range<usize> {
+        let skipped = usize::from(self.adds_space && start > 0);
+        let (least, most) = (start + (most / 2).max(2), start + most.max(2));
+        let end = if text.len() <= most {
+            text.len()
+        } else {
+            let mut near = (least..=most).rev();
+            near.find(|place| self.cuts_at(text, *place))
+                .or_else(|| (most..text.len()).find(|place| self.cuts_at(text, *place)))
+                .unwrap_or(text.len())
+        };
+        start + skipped..end
+    }
+
+    /// The bytes of stack that tokenizing a piece takes. An error says why it takes too much stack
+    /// or time.
+    pub(super) fn stack_for(&self, piece: &str) -> Result<usize, String> {
+        if piece.len() > LONGEST_UNIT {
+            return Err(format!(
+                "{} bytes without a word before a space or a line feed, at most {LONGEST_UNIT}",
+                piece.len()
+            ));
+        }
+        if self.quadratic.is_some_and(|belongs| sum_of_squares(piece, belongs) > MOST_SQUARES) {
+            return Err("long runs of digits or spaces".to_owned());
+        }
+        let Some(runs) = self.recursion else { return Ok(BASE_STACK) };
+        let longest = runs.longest(piece);
+        if longest > LONGEST_RUN {
+            return Err(format!(
+                "{longest} bytes of characters of one kind in a row, at most {LONGEST_RUN}"
+            ));
+        }
+        Ok(BASE_STACK + longest * STACK_PER_BYTE)
+    }
+
+    /// Whether a piece of this length may need more than this stack.
+    pub(super) fn may_exceed(&self, length: usize, stack: usize) -> bool {
+        let growing =
+            self.recursion.map_or(0, |_| length.min(LONGEST_UNIT).saturating_mul(STACK_PER_BYTE));
+        length > LONGEST_UNIT || self.quadratic.is_some() || BASE_STACK + growing > stack
+    }
+}
+
+fn sum_of_squares(text: &str, belongs: fn(char) -> bool) -> usize {
+    let (mut sum, mut run) = (0_usize, 0_usize);
+    for character in text.chars() {
+        run = if belongs(character) { run + 1 } else { 0 };
+        // Adding each number up to n takes n squared, halved.
+        sum = sum.saturating_add(2 * run);
+    }
+    sum
+}

@@ -5,8 +5,8 @@
 //!
 //! A forked child has one thread. A lock that another thread held at the fork stays locked in the
 //! child. State behind a static is therefore in a [`Shared`] or a [`Lazy`]: a fork waits until no
-//! thread uses one. Both are for short uses without callbacks. What belongs to threads of the parent
-//! is recognised by [`forks`].
+//! thread uses one. Both are for short uses without callbacks. What belongs to threads of the
+//! parent is recognised by [`forks`].
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};

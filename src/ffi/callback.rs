@@ -107,8 +107,8 @@ pub(super) fn is_running_here(key: usize) -> bool {
     RUNNING.with(|list| list.borrow().iter().any(is_it))
 }
 
-/// Gives up a call of this thread on the chat that a callback has left by `longjmp`: its stack frame
-/// is gone. A frame that may still exist counts as running.
+/// Gives up a call of this thread on the chat that a callback has left by `longjmp`: its frame is
+/// gone. A frame that may still exist counts as running.
 pub(super) fn give_up_left_call(key: usize) {
     let here = frame();
     let is_left = |running: &Running| running.key == key && running.frame < here;

@@ -1,5 +1,5 @@
-// The edge to the host's code, as far as Rust cannot guard it: what a callback throws, and the state
-// of the host's thread. The declarations are in host.rs.
+// The edge to the host's code, as far as Rust cannot guard it: what a callback throws, and the
+// state of the host's thread. The declarations are in host.rs.
 
 #include <cfenv>
 #include <cstdio>

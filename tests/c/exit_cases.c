@@ -1,5 +1,5 @@
-/* Calls while the process exits, and exits while calls run. Each case is a child process, which must
- * end with the host's exit code, print nothing and not hang.
+/* Calls while the process exits, and exits while calls run. Each case is a child process, which
+ * must end with the host's exit code, print nothing and not hang.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -59,5 +59,8 @@ fn not_usable(message: String) -> Error {
 
 /// An error about the option `draft_model`, to tell it from an error about the model.
 pub(crate) fn invalid(error: Error) -> Error {
+    if error.code() == Code::OutOfMemory {
+        return error.about("draft_model");
+    }
     Error::invalid("draft_model", error.message()).caused_by(error)
 }

@@ -100,9 +100,11 @@ fn reason<'a>(said: &str, lines: impl Iterator<Item = &'a str>) -> Option<String
         known.extend(new);
         parts.push(text);
     }
-    let joined = parts.join("; ");
-    let end = joined.floor_char_boundary(MOST_REASON);
-    (!joined.is_empty()).then(|| joined[..end].to_owned())
+    let mut joined = parts.join("; ");
+    while joined.len() > MOST_REASON {
+        joined.pop();
+    }
+    (!joined.is_empty()).then_some(joined)
 }
 
 /// A log line without the name of the function that logged it, and without folders of source files.

@@ -57,7 +57,7 @@ fn check(name: &'static str, fine: std::ops::Range<usize>, faulty: std::ops::Ran
         if !fine.is_empty() {
             context.decode(&tokens(fine), &|| false).expect("positions inside the table");
         }
-        let error = context.decode(&tokens(faulty), &|| false).err().expect("a failed assertion");
+        let error = context.decode(&tokens(faulty), &|| false).expect_err("a failed assertion");
         assert_eq!(error.code(), Code::InferenceFailed);
         let message = error.message();
         let start = "llama.cpp could not decode: ops.cpp:";

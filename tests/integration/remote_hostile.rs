@@ -253,9 +253,12 @@ fn trickle(out: &mut TcpStream, first: &str, again: &str) {
 const HEAD: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
+/// What a server writes to a connection.
+type Writer = Arc<dyn Fn(&mut TcpStream) + Send + Sync>;
+
 /// Servers that send bytes for ever, but no text.
-fn endless() -> Vec<(&'static str, Arc<dyn Fn(&mut TcpStream) + Send + Sync>)> {
-    fn slow(first: String, again: &'static str) -> Arc<dyn Fn(&mut TcpStream) + Send + Sync> {
+fn endless() -> Vec<(&'static str, Writer)> {
+    fn slow(first: String, again: &'static str) -> Writer {
         Arc::new(move |out| trickle(out, &first, again))
     }
     let event = |event: &str| format!("{:x}\r\n{event}\r\n", event.len());

@@ -47,7 +47,7 @@ pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_c
     json_or(body, Error::to_json)
 }
 
-/// As [`json`], with an error in another shape. The last error of the thread keeps its own.
+/// As [`json()`], with an error in another shape. The last error of the thread keeps its own.
 pub(super) fn json_or<T: Serialize>(
     body: impl FnOnce() -> Result<T>,
     error_json: impl FnOnce(&Error) -> Value,

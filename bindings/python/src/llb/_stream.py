@@ -57,7 +57,7 @@ class Stream(Iterator[Dict[str, Any]]):
     def reply(self) -> Optional[Dict[str, Any]]:
         """The whole reply, as `Chat.create` returns it without `stream`.
 
-        None before the last chunk and after a failure.
+        None while the reply is generated and after a failure.
         """
         return self._call.reply
 

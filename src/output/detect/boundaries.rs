@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::opener::TurnOpener;
-use crate::output::format::Format;
+use super::wrapper;
+use crate::output::format::{Format, Wrapper};
 use crate::output::{ReplyParser, ReplyParserInput};
 use crate::probing::diff::{after_last, common_prefix};
 use crate::probing::{Probe, ProbeRenderer};
@@ -19,6 +20,8 @@ pub(crate) struct TurnBoundaries {
     user: String,
     with_prompt: Result<String, String>,
     plain: String,
+    /// The same with reasoning.
+    reasoned: String,
 }
 
 impl TurnBoundaries {
@@ -26,10 +29,14 @@ impl TurnBoundaries {
     pub(crate) fn new(renderer: &ProbeRenderer<'_>, tools: &[Value]) -> TurnBoundaries {
         let user = TurnBoundaries::history(tools);
         let plain = user.clone().assistant(CONTENT);
+        let reasoned = json!({
+            "role": "assistant", "content": CONTENT, "reasoning_content": "Brindle first, then quorv.",
+        });
         TurnBoundaries {
             user: renderer.render(&user).unwrap_or_default(),
-            with_prompt: renderer.render(&user.generation_prompt()),
+            with_prompt: renderer.render(&user.clone().generation_prompt()),
             plain: renderer.render(&plain).unwrap_or_default(),
+            reasoned: renderer.render(&user.clone().message(reasoned)).unwrap_or_default(),
         }
     }
 
@@ -80,6 +87,22 @@ impl TurnBoundaries {
         }
         let next = format!("{}{}", end_of_turn.trim_start(), opener.text());
         reply.replace(&next, "").replace(opener.text(), "").into()
+    }
+
+    /// The tags that the template writes around the content of an answer, with or without reasoning
+    /// before it. None for a reply of several messages, whose headers are not tags.
+    pub(super) fn content_wrapper(&self, format: &Format) -> Option<Wrapper> {
+        let opener = self.opener(Some(format));
+        let prompted =
+            !opener.text().trim().is_empty() || self.with_prompt.as_ref() == Ok(&self.user);
+        if !prompted || format.channels.is_some() {
+            return None;
+        }
+        [&self.plain, &self.reasoned].into_iter().find_map(|history| {
+            let (before, after) = history.rsplit_once(CONTENT)?;
+            let before = before.get(opener.start(&self.user, history, USER)..)?;
+            wrapper::find(before, after, format.reasoning.as_ref())
+        })
     }
 
     /// The text after the user message.

@@ -6,6 +6,7 @@ mod history;
 mod infer;
 pub(crate) mod opener;
 pub(crate) mod round_trip;
+mod wrapper;
 
 #[cfg(test)]
 pub(crate) use boundaries::{TurnBoundaries, parser_for};
@@ -15,7 +16,7 @@ pub(crate) use history::HistoryForm;
 pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
 
 use super::families;
-use super::format::{Format, FormatSource, ReasoningTags};
+use super::format::{Format, FormatSource, ReasoningTags, Wrapper};
 use crate::probing::ProbeRenderer;
 use opener::TurnOpener;
 use round_trip::RoundTrip;
@@ -90,6 +91,13 @@ impl Detected {
     }
 
     fn new(format: Option<Format>, round_trip: &RoundTrip) -> Detected {
+        let format = format.map(|mut format| {
+            let found = round_trip.content_wrapper(&format);
+            let known = |wrapper: &Wrapper| format.texts().contains(&&*wrapper.open);
+            let found: Vec<Wrapper> = found.into_iter().filter(|found| !known(found)).collect();
+            format.wrappers.extend(found);
+            format
+        });
         let opener = round_trip.opener(format.as_ref());
         let generation_prompt = round_trip.generation_prompt().to_owned();
         Detected { format, opener, generation_prompt }

@@ -6,7 +6,7 @@ use super::boundaries::{CONTENT, TurnBoundaries, parser_for};
 use super::history::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
-use crate::output::format::{CallPart, Format};
+use crate::output::format::{CallPart, Format, Wrapper};
 use crate::probing::{ProbeRenderer, tool};
 
 // Rare strings, so that no text of a template is mistaken for them.
@@ -155,6 +155,11 @@ impl RoundTrip {
     /// What the template appends to ask for a reply.
     pub(super) fn generation_prompt(&self) -> &str {
         self.boundaries.generation_prompt()
+    }
+
+    /// The tags that the template writes around the content of an answer.
+    pub(super) fn content_wrapper(&self, format: &Format) -> Option<Wrapper> {
+        self.boundaries.content_wrapper(format)
     }
 
     /// Whether a history contains the start of a call of this format. If not, the round trip fails.

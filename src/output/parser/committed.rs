@@ -62,6 +62,7 @@ impl ReplyParser {
             self.destination = Destination::Content;
         }
         self.whitespace.clear();
+        self.kept_opening = None;
         let id = match id.filter(|id| !id.is_empty()) {
             Some(id) if !self.ids.contains(&id) => id,
             Some(id) => {

@@ -35,6 +35,7 @@ impl ReplyParser {
         }
         self.line_start = false;
         self.after_marker = false;
+        self.show_kept_opening();
         if !self.whitespace.is_empty() {
             let whitespace = std::mem::take(&mut self.whitespace);
             self.emit(&whitespace);

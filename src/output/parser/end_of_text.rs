@@ -14,6 +14,7 @@ use crate::output::read::JsonKind;
 impl ReplyParser {
     /// Decides the held text. Suspended text is parsed again first, once.
     pub(super) fn end(&mut self) {
+        self.end_kept_opening();
         match std::mem::replace(&mut self.state, ParserState::Text) {
             ParserState::Text => {}
             ParserState::Header(header)

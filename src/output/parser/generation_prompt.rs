@@ -1,5 +1,6 @@
 //! The part of the reply that the prompt already contains.
 
+use super::kept_opening::KeptOpening;
 use super::{FailedOpening, ParserState, ReplyParser};
 use crate::output::format::ReasoningTags;
 
@@ -45,6 +46,10 @@ impl ReplyParser {
             Some(at) => &turn[at..],
             None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
         };
+        if let Some(at) = open.filter(|at| turn[at + tags.open.len()..].trim().is_empty()) {
+            self.kept_opening = Some(KeptOpening::new(&turn[at..], tags));
+            return;
+        }
         // Calls in the prompt are text.
         let allowed = std::mem::take(&mut self.calls_allowed);
         self.feed(text);

@@ -19,6 +19,7 @@ mod envelope;
 mod fence;
 mod generation_prompt;
 mod header;
+mod kept_opening;
 mod marker_set;
 mod prepared_format;
 mod request_tools;
@@ -40,6 +41,7 @@ use committed::CommittedCall;
 use envelope::Envelope;
 use fence::Fence;
 use header::Header;
+use kept_opening::KeptOpening;
 use marker_set::MarkerSet;
 use request_tools::RequestTools;
 
@@ -166,6 +168,8 @@ pub struct ReplyParser {
     call_tag_was_text: bool,
     /// The header of the current message was emitted as text, because reasoning is not separated.
     shown_header: bool,
+    /// Reasoning stays in the content, and the prompt opened a block that has no text yet.
+    kept_opening: Option<KeptOpening>,
     /// The generation prompt is being read.
     priming: bool,
     /// The text has ended, and a suspended call is read again as a call.
@@ -231,6 +235,7 @@ impl ReplyParser {
             pending_close: false,
             call_tag_was_text: false,
             shown_header: false,
+            kept_opening: None,
             priming: false,
             replaying: false,
             early: false,
@@ -261,7 +266,7 @@ impl ReplyParser {
 
     /// Parses the next piece of text, cut anywhere, and returns what it completes.
     pub fn push(&mut self, text: &str) -> Vec<Delta> {
-        self.feed(text);
+        self.receive(text);
         std::mem::take(&mut self.deltas)
     }
 
@@ -290,6 +295,13 @@ impl ReplyParser {
     pub fn finish_early(mut self) -> (Vec<Delta>, ParsedReply) {
         self.early = true;
         self.finish()
+    }
+
+    fn receive(&mut self, text: &str) {
+        match &self.kept_opening {
+            Some(opening) if opening.is_undecided() => self.receive_after_opening(text),
+            _ => self.feed(text),
+        }
     }
 
     fn step(&mut self, c: char) {

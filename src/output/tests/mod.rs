@@ -4,6 +4,7 @@
 mod adverse;
 mod conformance;
 mod family_replies;
+mod markup;
 
 use serde_json::{Value, json};
 

@@ -36,7 +36,7 @@ pub(super) fn snap_left(text: &str, at: usize) -> usize {
 }
 
 /// The marker at the start of a text.
-pub(super) fn leading_marker(text: &str) -> Option<&str> {
+pub(in crate::output::detect) fn leading_marker(text: &str) -> Option<&str> {
     let (begin, end) = cut(text, 1)?;
     (begin == 0).then(|| &text[..end])
 }

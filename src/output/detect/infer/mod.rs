@@ -11,7 +11,7 @@ mod family;
 mod held_out;
 mod history_prober;
 mod ids;
-mod markers;
+pub(super) mod markers;
 mod mask;
 mod reasoning;
 mod section;

@@ -20,7 +20,7 @@ mod tests {
 
     fn parse(door: Door, members: &str) -> Result<ChatRequest> {
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), door)
+        ChatRequest::parse(&text, ParsedLists::default(), door, &Default::default())
     }
 
     #[test]

@@ -13,6 +13,7 @@ const ALLOWED: &[&str] = &[
     "engine",
     "model",
     "n_ctx",
+    "defaults",
     "chat_template",
     "components",
     "tool_policy",

@@ -3,6 +3,7 @@
 //! Shapes and ranges are checked here. Everything that depends on a model, such as its template or
 //! its output format, is checked in `chat`.
 
+mod defaults;
 mod door;
 mod engine;
 mod fields;
@@ -22,6 +23,7 @@ mod speculative;
 mod thinking;
 mod tool;
 
+pub use defaults::RequestDefaults;
 pub use door::Door;
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
@@ -34,7 +36,7 @@ pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
 pub use request::{ChatRequest, RESERVED_VARIABLES, ResponseFormat, StreamFormat};
-pub use sampling::{PENALTY_WINDOW, Sampling};
+pub use sampling::{PENALTY_WINDOW, Sampling, SamplingSource, shortest};
 pub use speculative::Speculative;
 pub use thinking::Thinking;
 pub use tool::{ToolChoice, function_name, function_parameters};

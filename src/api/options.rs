@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::defaults::RequestDefaults;
 use super::door::Door;
 use super::engine::RemoteOptions;
 use super::fields::Fields;
@@ -153,6 +154,8 @@ pub struct CreateOptions {
     pub tool_policy: ToolPolicy,
     /// Components of a chat template, or the name of registered ones. Excludes `chat_template`.
     pub components: Option<Value>,
+    /// What a request need not say. The model file may set what is silent here.
+    pub defaults: RequestDefaults,
     /// The polyfills of requests without a member `polyfills`.
     pub polyfills: Polyfills,
     /// Bounds of one template render.
@@ -187,6 +190,7 @@ impl CreateOptions {
             chat_template: None,
             components: None,
             tool_policy: ToolPolicy::Native,
+            defaults: RequestDefaults::default(),
             polyfills: Polyfills::default(),
             template_limits: TemplateLimits::default(),
             context_overflow: ContextOverflow::Error,
@@ -249,6 +253,7 @@ impl CreateOptions {
             chat_template: fields.string("chat_template")?.map(str::to_owned),
             components: fields.get("components").cloned(),
             tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
+            defaults: RequestDefaults::read(fields)?,
             polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
             template_limits: TemplateLimits::read(fields)?,
             context_overflow: fields

@@ -331,8 +331,13 @@ mod tests {
         };
         for (length, reused) in [(10, 1), (MAX_BYTES, 0)] {
             let text = request(length);
-            let read = ChatRequest::parse(&text, ParsedLists::default(), Door::Options)
-                .expect("a request");
+            let read = ChatRequest::parse(
+                &text,
+                ParsedLists::default(),
+                Door::Options,
+                &Default::default(),
+            )
+            .expect("a request");
             assert_eq!(
                 read.into_parsed_lists().split(&text, KNOWN).expect("a request").messages.reused,
                 reused

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::defaults::RequestDefaults;
 use super::door::Door;
 use super::fields::{Fields, expected};
 use super::message::check_each_message;
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::polyfills::Polyfills;
 use super::prompt_ending::read_ending;
-use super::sampling::{Sampling, read_stop};
+use super::sampling::{Sampling, SamplingSource, read_stop};
 use super::thinking::{Thinking, read_reasoning_budget, read_thinking};
 use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
 use super::{check_messages, check_tools, parse};
@@ -140,14 +141,19 @@ pub struct ChatRequest {
 
 impl ChatRequest {
     /// Parses a request. Messages and tools that `last`, the lists of the previous request, has too
-    /// are reused. Errors name the JSON path of the member.
-    pub fn parse(text: &str, last: ParsedLists, door: Door) -> Result<ChatRequest> {
+    /// are reused. `defaults` are those of the chat. Errors name the JSON path of the member.
+    pub fn parse(
+        text: &str,
+        last: ParsedLists,
+        door: Door,
+        defaults: &RequestDefaults,
+    ) -> Result<ChatRequest> {
         match last.split(text, &MEMBERS) {
             Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
                 check_each_message(&messages.items, messages.reused)?;
                 check_each_tool(&tools.items)?;
                 let mut others = Value::Object(others);
-                let read = ChatRequest::read_members(&others, &tools.items, door)?;
+                let read = ChatRequest::read_members(&others, &tools.items, door, defaults)?;
                 let texts = [messages.texts, tools.texts];
                 Ok(ChatRequest {
                     messages: messages.items,
@@ -158,22 +164,22 @@ impl ChatRequest {
                 })
             }
             // Reading the whole request reports its errors.
-            _ => ChatRequest::read_at(parse(text, "request_json")?, door),
+            _ => ChatRequest::read_at(parse(text, "request_json")?, door, defaults),
         }
     }
 
-    /// Reads a request to a chat of `llb_chat_create_with`. Errors name the JSON path of the
-    /// member.
+    /// Reads a request to a chat of `llb_chat_create_with` without `defaults`. Errors name the JSON
+    /// path of the member.
     pub fn read(request: Value) -> Result<ChatRequest> {
-        ChatRequest::read_at(request, Door::Options)
+        ChatRequest::read_at(request, Door::Options, &RequestDefaults::default())
     }
 
     /// Messages and tools are moved, not copied, as they are most of the request.
-    fn read_at(mut request: Value, door: Door) -> Result<ChatRequest> {
+    fn read_at(mut request: Value, door: Door, defaults: &RequestDefaults) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", &request)?;
         check_messages(fields)?;
         let tools = check_tools(fields)?;
-        let read = ChatRequest::read_members(&request, tools, door)?;
+        let read = ChatRequest::read_members(&request, tools, door, defaults)?;
         // Both are arrays if they are present: this was checked.
         let mut list = |name: &str| match request.get_mut(name).map(Value::take) {
             Some(Value::Array(items)) => items,
@@ -202,7 +208,12 @@ impl ChatRequest {
 
     /// Reads and checks all members. `messages`, `tools` and `template_kwargs` stay empty: they may
     /// be large, and are moved.
-    fn read_members(request: &Value, tools: &[Value], door: Door) -> Result<ChatRequest> {
+    fn read_members(
+        request: &Value,
+        tools: &[Value],
+        door: Door,
+        defaults: &RequestDefaults,
+    ) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
         let (_, _) = (fields.get("messages"), fields.get("tools"));
         let tool_choice = read_tool_choice(fields, tools)?;
@@ -227,8 +238,8 @@ impl ChatRequest {
         let read = ChatRequest {
             skills: fields.objects("skills")?.cloned().unwrap_or_default(),
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
-            max_tokens: read_max_tokens(fields, door)?,
-            sampling: Sampling::read(fields, door)?,
+            max_tokens: read_max_tokens(fields, door, defaults.max_tokens)?,
+            sampling: Sampling::read(fields, door, SamplingSource::Request, &defaults.sampling)?,
             stop: read_stop(fields)?,
             template_kwargs: check_template_kwargs(fields)?,
             now: fields.string("now")?.map(str::to_owned),
@@ -268,7 +279,7 @@ impl ChatRequest {
 
 /// Reads `max_completion_tokens` or `max_tokens`. Through the classic door, a number below 1 is the
 /// default.
-fn read_max_tokens(fields: &mut Fields, door: Door) -> Result<usize> {
+pub(crate) fn read_max_tokens(fields: &mut Fields, door: Door, default: usize) -> Result<usize> {
     let fewest = match door {
         Door::Classic => i64::MIN,
         Door::Options => 1,
@@ -277,7 +288,7 @@ fn read_max_tokens(fields: &mut Fields, door: Door) -> Result<usize> {
     let preferred = fields.integer("max_completion_tokens", range.clone())?;
     let other = fields.integer("max_tokens", range)?;
     let tokens = [preferred, other].into_iter().flatten().find(|tokens| *tokens >= 1);
-    Ok(tokens.unwrap_or(256) as usize)
+    Ok(tokens.map_or(default, |tokens| tokens as usize))
 }
 
 /// Reads `response_format`; None is text.
@@ -339,6 +350,11 @@ fn take_template_kwargs(request: &mut Value) -> Map<String, Value> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn parsed(text: &str) -> Result<ChatRequest> {
+        let defaults = RequestDefaults::default();
+        ChatRequest::parse(text, ParsedLists::default(), Door::Options, &defaults)
+    }
 
     fn with(members: Value) -> Value {
         let mut request = json!({"messages": [{"role": "user", "content": "hi"}]});
@@ -433,7 +449,7 @@ mod tests {
             "{}",
             "7",
         ] {
-            let request = ChatRequest::parse(text, ParsedLists::default(), Door::Options);
+            let request = parsed(text);
             let read = ChatRequest::read(serde_json::from_str(text).expect("JSON"));
             match (request, read) {
                 (Ok(a), Ok(b)) => {
@@ -446,11 +462,7 @@ mod tests {
                 (a, b) => assert_eq!(a.expect_err(text).message(), b.expect_err(text).message()),
             }
         }
-        let error = ChatRequest::parse(
-            r#"{"messages":[{"role":"user","content":"hi"},]}"#,
-            ParsedLists::default(),
-            Door::Options,
-        );
+        let error = parsed(r#"{"messages":[{"role":"user","content":"hi"},]}"#);
         let message = error.expect_err("no JSON").message().to_owned();
         assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");
     }
@@ -462,7 +474,7 @@ mod tests {
         for name in names {
             // No member accepts this value, except lists.
             let text = json!({"messages": [{"role": "user", "content": "hi"}], *name: {"x": [1]}});
-            let read = ChatRequest::parse(&text.to_string(), ParsedLists::default(), Door::Options);
+            let read = parsed(&text.to_string());
             let ignored = read.map(|read| read.ignored_keys).unwrap_or_default();
             assert!(!ignored.iter().any(|key| key == name), "{name}");
         }
@@ -475,14 +487,9 @@ mod tests {
         let request = |name: &str| {
             format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],"{name}":{zeros}}}"#)
         };
-        let read = ChatRequest::parse(&request("unknown"), ParsedLists::default(), Door::Options)
-            .expect("valid");
+        let read = parsed(&request("unknown")).expect("valid");
         assert_eq!(read.ignored_keys, ["unknown"]);
-        let read = ChatRequest::parse(
-            &request("chat_template_kwargs"),
-            ParsedLists::default(),
-            Door::Options,
-        );
+        let read = parsed(&request("chat_template_kwargs"));
         let message = read.expect_err("too many").message().to_owned();
         assert_eq!(message, "request_json: has more than 1000000 values and member names");
     }

@@ -1,6 +1,10 @@
-//! The sampler's parameters.
+//! The sampler's parameters, from the request, the option `defaults`, the model file, and llb's own
+//! defaults, in this order.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value, json};
 
 use super::door::Door;
 use super::fields::{Fields, expected};
@@ -9,7 +13,32 @@ use crate::error::Result;
 /// Tokens that penalties look back, as llama.cpp's default.
 pub const PENALTY_WINDOW: usize = 64;
 
+/// Who set a sampling parameter. In order of precedence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SamplingSource {
+    /// The request.
+    Request,
+    /// The chat's option `defaults`.
+    Defaults,
+    /// The model file.
+    Model,
+}
+
+impl SamplingSource {
+    /// The spelling in `llb_chat_explain`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SamplingSource::Request => "request",
+            SamplingSource::Defaults => "defaults",
+            SamplingSource::Model => "model",
+        }
+    }
+}
+
 /// Sampling parameters with their defaults filled in. Their meaning and order are llama.cpp's.
+///
+/// A new parameter is a field here, its default, and a line each in `read` and `to_json`. Then
+/// requests, the option `defaults` and model files can set it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// 0 takes the most likely token.
@@ -32,6 +61,27 @@ pub struct Sampling {
     pub seed: Option<u32>,
     /// Added to a token's logit. As at OpenAI, `-100` bans a token and `100` almost forces it.
     pub logit_bias: Vec<(i32, f32)>,
+    /// Who set a parameter, by its name in requests. The others have llb's defaults.
+    pub set_by: BTreeMap<&'static str, SamplingSource>,
+}
+
+impl Default for Sampling {
+    /// llb's own defaults.
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 0.7,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            typical_p: 1.0,
+            repeat_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            seed: None,
+            logit_bias: Vec::new(),
+            set_by: BTreeMap::new(),
+        }
+    }
 }
 
 impl Sampling {
@@ -40,34 +90,160 @@ impl Sampling {
         self.repeat_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// Through the classic door, a negative temperature is 0.
-    pub(crate) fn read(fields: &mut Fields, door: Door) -> Result<Sampling> {
+    /// Whether a request, `defaults` or a model file set the parameter.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.set_by.contains_key(name)
+    }
+
+    /// Whether there is a parameter of this name.
+    pub fn has_parameter(name: &str) -> bool {
+        Sampling::default().to_json().contains_key(name)
+    }
+
+    /// Reads the parameters that `source` sets. The others are those of `below`. Through the classic
+    /// door, a negative temperature is 0.
+    pub(crate) fn read(
+        fields: &mut Fields,
+        door: Door,
+        source: SamplingSource,
+        below: &Sampling,
+    ) -> Result<Sampling> {
         let coldest = match door {
             Door::Classic => f64::MIN,
             Door::Options => 0.0,
         };
-        let temperature = fields.number("temperature", coldest..=100.0)?.unwrap_or(0.7);
+        let mut own = OwnParameters { fields, source, set_by: below.set_by.clone() };
         Ok(Sampling {
-            temperature: temperature.max(0.0) as f32,
+            temperature: own.number("temperature", coldest..=100.0, below.temperature)?.max(0.0),
             // -1 keeps all, as 0 does.
-            top_k: fields.integer("top_k", -1..=i64::from(i32::MAX))?.unwrap_or(40).max(0) as i32,
-            top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(0.95) as f32,
-            min_p: fields.number("min_p", 0.0..=1.0)?.unwrap_or(0.05) as f32,
-            typical_p: fields.number("typical_p", 0.0..=1.0)?.unwrap_or(1.0) as f32,
-            repeat_penalty: fields.number("repeat_penalty", 0.01..=100.0)?.unwrap_or(1.0) as f32,
-            presence_penalty: fields.number("presence_penalty", -100.0..=100.0)?.unwrap_or(0.0)
-                as f32,
-            frequency_penalty: fields.number("frequency_penalty", -100.0..=100.0)?.unwrap_or(0.0)
-                as f32,
-            seed: read_seed(fields)?,
-            logit_bias: read_logit_bias(fields)?,
+            top_k: own.integer("top_k", -1..=i64::from(i32::MAX), below.top_k)?.max(0),
+            top_p: own.number("top_p", 0.0..=1.0, below.top_p)?,
+            min_p: own.number("min_p", 0.0..=1.0, below.min_p)?,
+            typical_p: own.number("typical_p", 0.0..=1.0, below.typical_p)?,
+            repeat_penalty: own.number("repeat_penalty", 0.01..=100.0, below.repeat_penalty)?,
+            presence_penalty: own.number(
+                "presence_penalty",
+                -100.0..=100.0,
+                below.presence_penalty,
+            )?,
+            frequency_penalty: own.number(
+                "frequency_penalty",
+                -100.0..=100.0,
+                below.frequency_penalty,
+            )?,
+            seed: own.other("seed", read_seed)?.unwrap_or(below.seed),
+            logit_bias: own
+                .other("logit_bias", read_logit_bias)?
+                .unwrap_or_else(|| below.logit_bias.clone()),
+            set_by: own.set_by,
+        })
+    }
+
+    /// Checks a value that a model file recommends.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_recommended(name: &str, value: &Value) -> Result<()> {
+        let one = json!({ name: value });
+        let fields = &mut Fields::new("", &one)?;
+        let source = SamplingSource::Model;
+        Sampling::read(fields, Door::Options, source, &Sampling::default()).map(drop)
+    }
+
+    /// These parameters, and those of a model file that nobody else set.
+    ///
+    /// # Errors
+    /// `INVALID_REQUEST` for a value that [`Sampling::check_recommended`] refuses.
+    pub fn over_recommended(&self, recommended: &Map<String, Value>) -> Result<Sampling> {
+        let silent = recommended.iter().filter(|(name, _)| !self.is_set(name));
+        let silent = silent.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let silent = Value::Object(silent);
+        let fields = &mut Fields::new("general.sampling", &silent)?;
+        Sampling::read(fields, Door::Options, SamplingSource::Model, self)
+    }
+
+    /// The parameters that are set, by their names in requests. The others are null.
+    pub fn set_to_json(&self) -> Map<String, Value> {
+        let mut members = self.to_json();
+        members.iter_mut().filter(|(name, _)| !self.is_set(name)).for_each(|(_, value)| {
+            *value = Value::Null;
+        });
+        members
+    }
+
+    /// All parameters by their names in requests.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let biases = self.logit_bias.iter();
+        let biases: Map<_, _> =
+            biases.map(|(token, bias)| (token.to_string(), shortest(*bias))).collect();
+        let members = [
+            ("temperature", shortest(self.temperature)),
+            ("top_k", self.top_k.into()),
+            ("top_p", shortest(self.top_p)),
+            ("min_p", shortest(self.min_p)),
+            ("typical_p", shortest(self.typical_p)),
+            ("repeat_penalty", shortest(self.repeat_penalty)),
+            ("presence_penalty", shortest(self.presence_penalty)),
+            ("frequency_penalty", shortest(self.frequency_penalty)),
+            ("seed", self.seed.into()),
+            ("logit_bias", biases.into()),
+        ];
+        members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// The shortest digits of a number: 0.7, not 0.699999988079071.
+pub fn shortest(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+/// The parameters that one source sets.
+struct OwnParameters<'a, 'f> {
+    fields: &'a mut Fields<'f>,
+    source: SamplingSource,
+    set_by: BTreeMap<&'static str, SamplingSource>,
+}
+
+impl OwnParameters<'_, '_> {
+    fn number(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<f64>,
+        below: f32,
+    ) -> Result<f32> {
+        let own = self.fields.number(name, range)?;
+        Ok(self.noted(name, own).map_or(below, |own| own as f32))
+    }
+
+    fn integer(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<i64>,
+        below: i32,
+    ) -> Result<i32> {
+        let own = self.fields.integer(name, range)?;
+        Ok(self.noted(name, own).map_or(below, |own| own as i32))
+    }
+
+    fn other<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Fields) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let own = read(self.fields)?;
+        Ok(self.noted(name, own))
+    }
+
+    fn noted<T>(&mut self, name: &'static str, own: Option<T>) -> Option<T> {
+        own.inspect(|_| {
+            self.set_by.insert(name, self.source);
         })
     }
 }
 
 /// Reads `seed`: an integer of any size. llama.cpp's seeds have 32 bits, so the low 32 bits count.
-/// A negative or absent seed is random.
-fn read_seed(fields: &mut Fields) -> Result<Option<u32>> {
+/// A negative seed is random.
+fn read_seed(fields: &mut Fields) -> Result<Option<Option<u32>>> {
     let Some(value) = fields.get("seed") else { return Ok(None) };
     let seed = value.as_number().and_then(|number| {
         let text = number.to_string();
@@ -80,7 +256,7 @@ fn read_seed(fields: &mut Fields) -> Result<Option<u32>> {
         let seed = number.as_f64().filter(|seed| seed.is_finite() && seed.fract() == 0.0)?;
         Some((seed >= 0.0).then_some((seed % (f64::from(u32::MAX) + 1.0)) as u32))
     });
-    seed.ok_or_else(|| fields.invalid("seed", expected("a whole number", value)))
+    seed.map(Some).ok_or_else(|| fields.invalid("seed", expected("a whole number", value)))
 }
 
 /// The low 32 bits of an integer in decimal digits.
@@ -89,10 +265,10 @@ fn low_bits(digits: &str) -> u32 {
     digits.fold(0, |low: u32, digit| low.wrapping_mul(10).wrapping_add(digit))
 }
 
-fn read_logit_bias(fields: &mut Fields) -> Result<Vec<(i32, f32)>> {
-    let Some(biases) = fields.object("logit_bias")? else { return Ok(Vec::new()) };
+fn read_logit_bias(fields: &mut Fields) -> Result<Option<Vec<(i32, f32)>>> {
+    let Some(biases) = fields.object("logit_bias")? else { return Ok(None) };
     let path = |token: &str| format!("logit_bias.{token}");
-    biases
+    let read = biases
         .iter()
         .map(|(token, bias)| {
             let id = token.parse::<i32>().ok().filter(|id| *id >= 0);
@@ -103,7 +279,8 @@ fn read_logit_bias(fields: &mut Fields) -> Result<Vec<(i32, f32)>> {
                 _ => Err(fields.invalid(&path(token), expected("a number from -100 to 100", bias))),
             }
         })
-        .collect()
+        .collect::<Result<_>>();
+    read.map(Some)
 }
 
 /// Reads `stop`: a string or an array of strings. An empty string stops nothing and is left out.
@@ -144,7 +321,7 @@ mod tests {
 
     fn parse(members: &str) -> Result<ChatRequest> {
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), Door::Options)
+        ChatRequest::parse(&text, ParsedLists::default(), Door::Options, &Default::default())
     }
 
     #[track_caller]

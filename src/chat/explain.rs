@@ -1,6 +1,6 @@
 //! What a request would do: its prompt, its grammar, and how much of the prompt is in the KV cache.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Chat;
 use super::render::RenderedPrompt;
@@ -37,6 +37,8 @@ impl Chat {
         let GenerationRequest { prompt, truncation, .. } = generation;
         diagnostics.extend(preview.diagnostics);
         let templates = &self.profile.templates;
+        let set_by = request.sampling.set_by.iter();
+        let set_by = set_by.map(|(name, by)| ((*name).to_owned(), by.as_str().into()));
         let mut explanation = object([
             ("type", "explanation".into()),
             ("prompt", prompt.text.as_str().into()),
@@ -52,6 +54,8 @@ impl Chat {
             ("output_format", self.profile.output_format()),
             ("stop", request.stop.as_slice().into()),
             ("tokens_left", preview.tokens_left.into()),
+            ("sampling", preview.sampling.into()),
+            ("sampling_set_by", set_by.collect::<Map<_, _>>().into()),
         ]);
         if let Some(truncation) = truncation {
             explanation["truncated"] = truncation.to_json();

@@ -23,7 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::api::response::{ChatResponse, FinishReason};
-use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, Polyfills};
+use crate::api::{
+    ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, Polyfills, RequestDefaults,
+};
 use crate::compose::Composed;
 use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
@@ -63,6 +65,7 @@ pub struct Chat {
     /// The components of the chat template, if it was composed.
     composed: Option<Composed>,
     events: EventSink,
+    defaults: RequestDefaults,
     polyfills: Polyfills,
     limits: Limits,
     log: LogLevel,
@@ -86,12 +89,13 @@ impl Chat {
             .map_err(|error| CreateFailure::new("invalid_options", error))
             .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
-            Ok((options, OpenedChat { source, profile, composed })) => {
+            Ok((options, OpenedChat { source, profile, composed, defaults })) => {
                 let chat = Chat {
                     source,
                     profile,
                     composed,
                     events,
+                    defaults,
                     limits: Limits::with(&options.template_limits),
                     polyfills: options.polyfills,
                     log: options.log,
@@ -192,7 +196,7 @@ impl Chat {
     fn read(&self, request: &str) -> Result<ChatRequest> {
         let last =
             std::mem::take(&mut *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut request = ChatRequest::parse(request, last, self.door)?;
+        let mut request = ChatRequest::parse(request, last, self.door, &self.defaults)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }

@@ -8,12 +8,12 @@ use super::native::{NativeSource, StateFile};
 #[cfg(feature = "remote")]
 use super::remote::RemoteSource;
 use super::source::ReplySource;
-use crate::api::{CreateOptions, RemoteOptions};
+use crate::api::{CreateOptions, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
-use crate::profile::ModelProfile;
+use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::Sources;
 
 /// The parts of an open chat.
@@ -21,6 +21,7 @@ pub(super) struct OpenedChat {
     pub(super) source: Box<dyn ReplySource>,
     pub(super) profile: Arc<ModelProfile>,
     pub(super) composed: Option<Composed>,
+    pub(super) defaults: RequestDefaults,
 }
 
 /// Reads the header, checks the tool capability, then loads the weights.
@@ -56,16 +57,25 @@ pub(super) fn open(
     profile
         .check_tools(options.tool_policy, &options.polyfills, has_template)
         .map_err(|error| CreateFailure::new("tools_unsupported", error))?;
+    let defaults = defaults(options, header.as_ref()).map_err(invalid)?;
     if let Some(engine) = &options.engine {
         let source = remote_source(options, engine, &sources).map_err(invalid)?;
-        return Ok(OpenedChat { source, profile, composed });
+        return Ok(OpenedChat { source, profile, composed, defaults });
     }
     let (Some(header), Some(path)) = (header, options.model.as_deref()) else {
         return Err(null_path());
     };
     let model = load(options, path, &header, events)?;
     let source = Box::new(NativeSource::new(options, model, profile.format()));
-    Ok(OpenedChat { source, profile, composed })
+    Ok(OpenedChat { source, profile, composed, defaults })
+}
+
+/// The option `defaults`, over the sampling that the model file recommends.
+fn defaults(options: &CreateOptions, header: Option<&ModelHeader>) -> Result<RequestDefaults> {
+    let Some(header) = header else { return Ok(options.defaults.clone()) };
+    let recommended = RecommendedSampling::of(header);
+    let sampling = options.defaults.sampling.over_recommended(&recommended.applied)?;
+    Ok(RequestDefaults { sampling, ..options.defaults.clone() })
 }
 
 /// Loads the weights. Emits `load_progress` for each hundredth of the file.

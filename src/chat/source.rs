@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::render::RenderedPrompt;
 use crate::api::logprobs::SampledToken;
@@ -154,6 +154,8 @@ pub(super) struct Preview {
     pub(super) cached_tokens: Option<usize>,
     pub(super) cache_break: Option<CacheBreak>,
     pub(super) grammar: Option<String>,
+    /// The sampling parameters in force, by their names; null for those that a server decides.
+    pub(super) sampling: Map<String, Value>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 

@@ -1,7 +1,7 @@
 //! The key-value table of a GGUF file.
 //!
-//! In: a cursor after the counts. Out: scalars, strings and short integer arrays by key, and the
-//! offsets of the token texts. Long arrays and long strings are skipped.
+//! In: a cursor after the counts. Out: scalars, strings, short integer arrays and the words of
+//! `general.` by key, and the offsets of the token texts. Long arrays and long strings are skipped.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -22,6 +22,10 @@ const MAX_KEPT_BYTES: u64 = 8 * 1024 * 1024;
 const MAX_OTHER_STRING_BYTES: u64 = 64 * 1024;
 /// Longer arrays do not have one value per layer.
 const MAX_KEPT_ARRAY: u64 = 1_024;
+/// The arrays of strings that are kept are lists of words: tags, languages, datasets.
+const WORDS_PREFIX: &str = "general.";
+const MAX_WORDS: u64 = 64;
+const MAX_WORD_BYTES: u64 = 256;
 /// String arrays must be walked element by element. Vocabulary and merges of the largest models
 /// take 12 MB.
 const MAX_WALKED_BYTES: u64 = 64 * 1024 * 1024;
@@ -124,6 +128,9 @@ impl Metadata {
                 at,
                 format_args!("array {key:?} has arrays as elements, which no reader supports"),
             )),
+            ValueType::String if key.starts_with(WORDS_PREFIX) => {
+                words(cursor, key, count, budget).map(Some)
+            }
             ValueType::String => {
                 let tokens = walk_strings(cursor, key, count, budget)?;
                 if key == TOKENS_KEY {
@@ -148,6 +155,11 @@ impl Metadata {
     /// A kept value.
     pub(crate) fn get(&self, key: &str) -> Option<&GgufValue> {
         self.entries.get(key)?.as_ref()
+    }
+
+    /// The keys that begin with `prefix`, in alphabetical order.
+    pub(crate) fn keys<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        self.entries.keys().map(String::as_str).filter(move |key| key.starts_with(prefix))
     }
 
     /// Whether the key exists, even if its value was skipped.
@@ -322,6 +334,30 @@ fn scalar<R: Read + Seek>(
     })
 }
 
+/// Reads the first elements of a string array, without those that are too long or not UTF-8.
+fn words<R: Read + Seek>(
+    cursor: &mut Cursor<R>,
+    key: &str,
+    count: u64,
+    budget: &mut ReadBudget,
+) -> Result<GgufValue> {
+    let kept = count.min(MAX_WORDS);
+    let mut words = Vec::new();
+    for _ in 0..kept {
+        let at = cursor.offset();
+        let length = cursor.u64(key)?;
+        if length > MAX_WORD_BYTES {
+            cursor.skip(length, key)?;
+            continue;
+        }
+        budget.keep(length + size_of::<GgufValue>() as u64, at)?;
+        let word = String::from_utf8(cursor.byte_string(length, key)?);
+        words.extend(word.ok().map(GgufValue::String));
+    }
+    walk_strings(cursor, key, count - kept, budget)?;
+    Ok(GgufValue::Array(ValueType::String, words))
+}
+
 /// Walks a string array.
 fn walk_strings<R: Read + Seek>(
     cursor: &mut Cursor<R>,
@@ -410,6 +446,20 @@ mod tests {
         let mut text = 2_u64.to_le_bytes().to_vec();
         text.extend_from_slice(&[b'a', 0xC3]);
         check_refused(&entry("a", 8, &text), 1, "the value of \"a\" is not valid UTF-8");
+    }
+
+    #[test]
+    fn words_that_are_not_text_are_left_out() {
+        let mut words = [8_u32.to_le_bytes().to_vec(), 4_u64.to_le_bytes().to_vec()].concat();
+        for word in [&b"chat"[..], b"\xFF\xFE", &[b'x'; 257], b"en"] {
+            words.extend_from_slice(&(word.len() as u64).to_le_bytes());
+            words.extend_from_slice(word);
+        }
+        let table = read(&entry("general.tags", 9, &words), 1).unwrap();
+        let kept = ["chat", "en"].map(GgufValue::from).to_vec();
+        assert_eq!(table.get("general.tags"), Some(&GgufValue::Array(ValueType::String, kept)));
+        let table = read(&entry("tokenizer.ggml.merges", 9, &words), 1).unwrap();
+        assert_eq!(table.get("tokenizer.ggml.merges"), None);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 mod cache;
 mod evident;
+mod provenance;
+mod recommended_sampling;
 mod refusal;
 mod report;
 
@@ -20,6 +22,7 @@ use crate::probing::{Probe, ProbeRenderer};
 use crate::template::{Sources, Templates};
 use evident::CallEvidence;
 
+pub use recommended_sampling::RecommendedSampling;
 pub use report::{failed_info, model_info};
 
 /// Chat templates and everything found out about them.
@@ -60,9 +63,9 @@ impl ModelProfile {
     }
 
     /// As [`sources`](Self::sources), with the vocabulary of the file.
-    pub fn sources_of_file(path: &Path) -> Result<Sources> {
-        let sources = ModelProfile::sources(&ModelHeader::read_file(path)?, None);
-        Ok(Sources { model_file: Some(path.to_owned()), ..sources })
+    pub fn sources_of_file(path: &Path, header: &ModelHeader) -> Sources {
+        let sources = ModelProfile::sources(header, None);
+        Sources { model_file: Some(path.to_owned()), ..sources }
     }
 
     /// The profile of these templates. It is cached, so that a second chat with the same templates

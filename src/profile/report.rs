@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::ModelProfile;
+use super::{ModelProfile, RecommendedSampling, provenance};
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
@@ -128,6 +128,14 @@ fn evidence(llama_cpp: &LlamaCppCapsReport, template: &TraitsReport) -> Map<Stri
     members
 }
 
+/// Adds findings on the file, before those on its template.
+pub(super) fn add_findings(members: &mut Map<String, Value>, of_file: &[Diagnostic]) {
+    let Some(Value::Array(findings)) = members.get_mut("findings") else { return };
+    let warning =
+        |it: &Diagnostic| json!({ "code": it.code, "severity": "warning", "message": it.message });
+    findings.splice(0..0, of_file.iter().map(warning));
+}
+
 /// The reply of `llb_model_info` for a file that cannot be read.
 pub fn failed_info(kind: &str, message: &str) -> Value {
     json!({
@@ -178,13 +186,12 @@ impl ModelProfile {
             "templates": header.template_names(),
             "template_sha256": self.templates.sha256(),
         });
+        let sampling = RecommendedSampling::of(header);
         let mut shared = self.to_json();
-        if let Some(Value::Array(findings)) = shared.get_mut("findings") {
-            // Problems of the file precede those of the template.
-            let warning = |it: &Diagnostic| json!({ "code": it.code, "severity": "warning", "message": it.message });
-            findings.splice(0..0, header.diagnostics().iter().map(warning));
-        }
+        sampling.add_to(&mut shared);
+        add_findings(&mut shared, header.diagnostics());
         if let Value::Object(info) = &mut info {
+            info.extend(provenance::members(header));
             info.extend(shared);
         }
         info

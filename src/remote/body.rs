@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{PENALTY_WINDOW, Sampling, ServerKind};
+use crate::api::{PENALTY_WINDOW, Sampling, ServerKind, shortest};
 
 /// A request, whatever the server.
 #[derive(Debug, Clone)]
@@ -51,21 +51,26 @@ pub(super) fn body(
         frequency_penalty,
         seed,
         ref logit_bias,
+        ref set_by,
     } = ask.sampling;
     let mut body = request_members(ask, model, input);
-    let mut set = |name: &str, value: Value| {
-        body.insert(name.to_owned(), value);
+    let is_set = |parameter: &str| set_by.contains_key(parameter);
+    // What nobody set is left to the server, which knows its model.
+    let mut set = |parameter: &str, name: &str, value: Value| {
+        if is_set(parameter) {
+            body.insert(name.to_owned(), value);
+        }
     };
-    set("temperature", number(temperature));
-    set("top_p", number(top_p));
-    set("presence_penalty", number(presence_penalty));
-    set("frequency_penalty", number(frequency_penalty));
+    set("temperature", "temperature", shortest(temperature));
+    set("top_p", "top_p", shortest(top_p));
+    set("presence_penalty", "presence_penalty", shortest(presence_penalty));
+    set("frequency_penalty", "frequency_penalty", shortest(frequency_penalty));
     if let Some(seed) = seed {
-        set("seed", seed.into());
+        set("seed", "seed", seed.into());
     }
     if !logit_bias.is_empty() {
-        let biases = logit_bias.iter().map(|(token, bias)| (token.to_string(), number(*bias)));
-        set("logit_bias", Value::Object(biases.collect()));
+        let biases = logit_bias.iter().map(|(token, bias)| (token.to_string(), shortest(*bias)));
+        set("logit_bias", "logit_bias", Value::Object(biases.collect()));
     }
     let mut unsupported = Vec::new();
     let mut require_neutral = |is_neutral: bool, name: &'static str| {
@@ -75,11 +80,51 @@ pub(super) fn body(
     };
     match kind {
         ServerKind::Llama => {
-            set("top_k", top_k.into());
-            set("min_p", number(min_p));
-            set("typical_p", number(typical_p));
-            set("repeat_penalty", number(repeat_penalty));
-            set("repeat_last_n", PENALTY_WINDOW.into());
+            set("top_k", "top_k", top_k.into());
+            set("min_p", "min_p", shortest(min_p));
+            set("typical_p", "typical_p", shortest(typical_p));
+            set("repeat_penalty", "repeat_penalty", shortest(repeat_penalty));
+            for penalty in ["repeat_penalty", "presence_penalty", "frequency_penalty"] {
+                set(penalty, "repeat_last_n", PENALTY_WINDOW.into());
+            }
+        }
+        ServerKind::Vllm => {
+            set("top_k", "top_k", top_k.into());
+            set("min_p", "min_p", shortest(min_p));
+            set("repeat_penalty", "repetition_penalty", shortest(repeat_penalty));
+            require_neutral(typical_p == 1.0, "typical_p");
+        }
+        ServerKind::OpenAi => {
+            require_neutral(top_k == 0 || !is_set("top_k"), "top_k");
+            require_neutral(min_p == 0.0 || !is_set("min_p"), "min_p");
+            require_neutral(typical_p == 1.0, "typical_p");
+            require_neutral(repeat_penalty == 1.0, "repeat_penalty");
+        }
+    }
+    match kind {
+        ServerKind::Llama => {}
+        ServerKind::Vllm => require_neutral(ask.cache_prompt, "cache_prompt"),
+        ServerKind::OpenAi => {
+            require_neutral(ask.cache_prompt, "cache_prompt");
+            require_neutral(ask.grammar.is_none(), "grammar");
+        }
+    }
+    body.extend(server_members(ask, kind, input));
+    (Value::Object(body), unsupported)
+}
+
+/// The members without sampling parameters, which one kind of server has.
+fn server_members(
+    ask: &CompletionRequest,
+    kind: ServerKind,
+    input: &PromptInput,
+) -> Map<String, Value> {
+    let mut members = Map::new();
+    let mut set = |name: &str, value: Value| {
+        members.insert(name.to_owned(), value);
+    };
+    match kind {
+        ServerKind::Llama => {
             set("cache_prompt", ask.cache_prompt.into());
             if !ask.visible.is_empty() {
                 set("preserved_tokens", json!(ask.visible));
@@ -89,28 +134,16 @@ pub(super) fn body(
             }
         }
         ServerKind::Vllm => {
-            set("top_k", top_k.into());
-            set("min_p", number(min_p));
-            set("repetition_penalty", number(repeat_penalty));
             set("skip_special_tokens", false.into());
             set("spaces_between_special_tokens", false.into());
             set("add_special_tokens", input.add_special.into());
             if let Some(grammar) = &ask.grammar {
                 set("structured_outputs", json!({ "grammar": grammar }));
             }
-            require_neutral(typical_p == 1.0, "typical_p");
-            require_neutral(ask.cache_prompt, "cache_prompt");
         }
-        ServerKind::OpenAi => {
-            require_neutral(top_k == 0, "top_k");
-            require_neutral(min_p == 0.0, "min_p");
-            require_neutral(typical_p == 1.0, "typical_p");
-            require_neutral(repeat_penalty == 1.0, "repeat_penalty");
-            require_neutral(ask.cache_prompt, "cache_prompt");
-            require_neutral(ask.grammar.is_none(), "grammar");
-        }
+        ServerKind::OpenAi => {}
     }
-    (Value::Object(body), unsupported)
+    members
 }
 
 /// The members without sampling parameters, which all servers share.
@@ -145,11 +178,6 @@ fn prefixed(grammar: &str) -> String {
     } else {
         format!("%llguidance {{}}\n{grammar}")
     }
-}
-
-/// The shortest digits: 0.7, not 0.699999988079071.
-fn number(value: f32) -> Value {
-    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 #[cfg(test)]
@@ -217,12 +245,27 @@ mod tests {
 
     #[test]
     fn neutral_members_are_not_reported() {
-        let neutral = ask(json!({"top_k": 0, "min_p": 0}));
+        let neutral = ask(json!({"top_k": 0, "min_p": 0, "repeat_penalty": 1}));
         let input = PromptInput { prompt: "hi".into(), add_special: true };
         let (body, unsupported) = body(&neutral, ServerKind::OpenAi, "m", &input);
         assert!(unsupported.is_empty());
         for absent in ["seed", "stop", "logit_bias", "logprobs", "grammar"] {
             assert!(body.get(absent).is_none(), "{absent}");
+        }
+    }
+    #[test]
+    fn what_nobody_set_is_left_to_the_server() {
+        let silent = ask(json!({}));
+        let input = PromptInput { prompt: "hi".into(), add_special: true };
+        for kind in [ServerKind::Llama, ServerKind::Vllm, ServerKind::OpenAi] {
+            let (body, unsupported) = body(&silent, kind, "m", &input);
+            assert!(unsupported.is_empty(), "{kind:?}");
+            let names = Sampling::default().to_json();
+            let names = names.keys().map(String::as_str);
+            for name in names.chain(["repetition_penalty", "repeat_last_n"]) {
+                assert!(body.get(name).is_none(), "{kind:?}: {name}");
+            }
+            assert_eq!(body["max_tokens"], 256);
         }
     }
 }

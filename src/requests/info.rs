@@ -12,10 +12,14 @@ use crate::profile::ModelProfile;
 pub fn info(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    let profile = ModelProfile::of(&RequestedTemplate::read(&mut fields)?.sources)?;
+    let RequestedTemplate { sources, sampling, .. } = RequestedTemplate::read(&mut fields)?;
+    let profile = ModelProfile::of(&sources)?;
     let mut reply = json!({ "type": "template_info" });
     if let Value::Object(reply) = &mut reply {
         reply.extend(profile.to_json());
+        if let Some(sampling) = sampling {
+            sampling.add_to(reply);
+        }
         if fields.boolean("compat")? == Some(true) {
             profile.add_compat(reply);
         }

@@ -19,7 +19,7 @@ pub fn render(request: &str) -> Result<Value> {
     let mut fields = Fields::new("", &request)?;
     let polyfills = Polyfills::read(&mut fields)?.unwrap_or_default();
     let limits = Limits::with(&TemplateLimits::read(&mut fields)?);
-    let RequestedTemplate { sources, composed } = RequestedTemplate::read(&mut fields)?;
+    let RequestedTemplate { sources, composed, .. } = RequestedTemplate::read(&mut fields)?;
     let raw = fields.boolean("raw")?.unwrap_or(false);
     let polyfills = Polyfills { apply_polyfills: polyfills.apply_polyfills && !raw, ..polyfills };
     let (messages, tools) = read_conversation(&mut fields, polyfills.apply_polyfills)?;

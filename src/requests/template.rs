@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::api::Fields;
 use crate::compose::Composed;
 use crate::error::Result;
-use crate::profile::ModelProfile;
+use crate::gguf::ModelHeader;
+use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::Sources;
 
 /// The template of a request.
@@ -15,6 +16,8 @@ pub(super) struct RequestedTemplate {
     pub(super) sources: Sources,
     /// The components, for a template from `components`.
     pub(super) composed: Option<Composed>,
+    /// What the file of a template from `gguf` recommends.
+    pub(super) sampling: Option<RecommendedSampling>,
 }
 
 impl RequestedTemplate {
@@ -25,6 +28,7 @@ impl RequestedTemplate {
         let composed =
             components.map(|components| Composed::of(components, "components")).transpose()?;
         composed.iter().for_each(|composed| fields.ignore(composed.ignored().to_vec()));
+        let mut sampling = None;
         let mut sources = match (&composed, gguf, chat_template) {
             (None, None, None) => {
                 return Err(
@@ -32,7 +36,12 @@ impl RequestedTemplate {
                 );
             }
             (Some(composed), None, None) => composed.sources(),
-            (None, Some(path), None) => ModelProfile::sources_of_file(Path::new(path))?,
+            (None, Some(path), None) => {
+                let path = Path::new(path);
+                let header = ModelHeader::read_file(path)?;
+                sampling = Some(RecommendedSampling::of(&header));
+                ModelProfile::sources_of_file(path, &header)
+            }
             (None, None, Some(Value::String(text))) => {
                 Sources { default: Some(text.clone()), ..Sources::default() }
             }
@@ -59,7 +68,7 @@ impl RequestedTemplate {
         if let Some(token) = fields.string("eos_token")? {
             token.clone_into(&mut sources.eos_token);
         }
-        Ok(RequestedTemplate { sources, composed })
+        Ok(RequestedTemplate { sources, composed, sampling })
     }
 }
 

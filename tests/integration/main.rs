@@ -30,6 +30,7 @@ mod prefix;
 mod prompts;
 mod real_model;
 mod reasoning;
+mod recommended;
 #[cfg(feature = "remote")]
 mod remote;
 #[cfg(feature = "remote")]

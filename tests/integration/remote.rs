@@ -132,7 +132,7 @@ fn stop_strings_and_settings_that_are_not_carried() {
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!("one "), &json!("stop")));
     assert_eq!(codes(&reply), ["not_carried", "reasoning_budget_ignored", "usage_estimated"]);
     assert!(
-        reply["diagnostics"][0]["message"].as_str().unwrap().starts_with("top_k, typical_p: "),
+        reply["diagnostics"][0]["message"].as_str().unwrap().starts_with("typical_p: "),
         "{reply}"
     );
 }
@@ -560,4 +560,46 @@ fn a_template_comes_from_a_file_without_weights() {
         "INVALID_REQUEST",
         "n_threads: applies to a model in this process only",
     );
+}
+
+#[test]
+fn a_server_decides_what_nobody_set() {
+    let server = Server::saying(&["Hello"]);
+    let engine = json!({
+        "type": "openai_completions", "server": "vllm", "model": "m", "base_url": server.url(),
+    });
+    let silent = json!({ "messages": [{ "role": "user", "content": "Hi" }] });
+    let open = |further: Value| {
+        let mut options = json!({ "chat_template": TOOLS_TEMPLATE, "engine": engine });
+        options.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"))
+    };
+    let sent = |chat: &Chat| {
+        chat.infer(&silent);
+        let seen = server.seen();
+        let last = seen.iter().rev().find(|request| request.path == "/v1/completions");
+        last.unwrap().body.clone()
+    };
+    let body = sent(&open(json!({})));
+    for name in ["temperature", "top_k", "top_p", "min_p", "repetition_penalty"] {
+        assert_eq!(body.get(name), None, "{name}");
+    }
+    let chat = open(json!({ "defaults": { "temperature": 0.25, "top_k": 3, "max_tokens": 7 } }));
+    let body = sent(&chat);
+    assert_eq!(
+        (&body["temperature"], &body["top_k"], &body["max_tokens"], body.get("top_p")),
+        (&json!(0.25), &json!(3), &json!(7), None)
+    );
+    let explained = chat.explain(&silent);
+    assert_eq!(explained["sampling"]["temperature"], 0.25);
+    assert_eq!(explained["sampling"]["top_p"], Value::Null);
+    // The file of a server's model recommends as that of a model in this process.
+    let mut model = crate::scripted::text_model();
+    model.metadata = vec![("general.sampling.temp".to_owned(), 0.5_f32.into())];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, model.to_bytes()).unwrap();
+    let options = json!({ "model": path, "engine": engine, "defaults": { "top_k": 3 } });
+    let body = sent(&Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}")));
+    assert_eq!((&body["temperature"], &body["top_k"]), (&json!(0.5), &json!(3)));
 }

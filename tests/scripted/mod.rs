@@ -22,7 +22,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use llb::gguf::GgufWriter;
+use llb::gguf::{GgufValue, GgufWriter};
 
 pub mod learned;
 pub mod random;
@@ -163,6 +163,8 @@ pub struct Model {
     /// The piece that follows the last one instead of the end of turn, as an index into `pieces`.
     /// The reply then never ends.
     pub continues_with: Option<usize>,
+    /// Further metadata.
+    pub metadata: Vec<(String, GgufValue)>,
 }
 
 impl Model {
@@ -183,6 +185,7 @@ impl Model {
             tool_use_template: None,
             n_ctx: N_CTX,
             tokenizer: "gpt2",
+            metadata: Vec::new(),
         }
     }
 
@@ -283,6 +286,8 @@ impl Model {
         if let Some(template) = &self.tool_use_template {
             writer = writer.metadata("tokenizer.chat_template.tool_use", template.as_str());
         }
+        let further = self.metadata.iter().cloned();
+        let writer = further.fold(writer, |writer, (key, value)| writer.metadata(key, value));
         writer
             .tensor("token_embd.weight", &[n_embd, n_vocab], embedding)
             .tensor("blk.0.attn_norm.weight", &[n_embd], &ones)

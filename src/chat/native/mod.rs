@@ -256,6 +256,7 @@ impl ReplySource for NativeSource {
             cached_tokens: Some(cached_tokens),
             cache_break,
             grammar,
+            sampling: generation.request.sampling.to_json(),
             diagnostics,
         })
     }

@@ -399,8 +399,14 @@ impl ModelHeader {
         self.metadata.template_names()
     }
 
+    /// The keys that begin with `prefix`, in alphabetical order, also those without a value in
+    /// [`ModelHeader::get`].
+    pub fn keys<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        self.metadata.keys(prefix)
+    }
+
     /// A metadata value: any scalar, any string (up to 64 KiB unless it is a template), any array
-    /// of up to 1,024 integers.
+    /// of up to 1,024 integers, and the short strings at the start of an array in `general.`.
     pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.get(key)
     }

@@ -31,7 +31,8 @@ pub struct BatchEntry {
 pub enum Decoded {
     /// The logits are available.
     Done,
-    /// `abort` returned true. The KV cache may hold a part of the batch.
+    /// `abort` returned true. The KV cache may hold a part of the batch. If the backend is not
+    /// divisible, no sequence may be used before [`Backend::clear`].
     Aborted,
 }
 
@@ -50,7 +51,8 @@ pub trait Backend {
     /// used again.
     fn is_broken(&self) -> bool;
 
-    /// Computes a batch. `abort` is polled while it runs.
+    /// Computes a batch. `abort` is polled while it runs. After an error the same holds as after an
+    /// abort.
     fn decode(
         &mut self,
         batch: &[BatchEntry],
@@ -60,6 +62,9 @@ pub trait Backend {
     /// Removes all positions of a sequence from `length` on. False if the model cannot remove a
     /// part, or has lost what the rest attends to; then no part of the sequence may be used.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
+
+    /// Empties every sequence.
+    fn clear(&mut self);
 
     /// Whether a part of a sequence can be copied or removed. Not if the model keeps one state for
     /// the whole sequence: then nothing is shared and nothing is drafted.

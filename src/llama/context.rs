@@ -275,6 +275,18 @@ impl Backend for LlamaContext {
         removed
     }
 
+    /// Zeroes the states too. llama.cpp assigns states to sequences before it computes a batch and
+    /// does not undo that when the batch is aborted (`llama_memory_recurrent::find_slot`): unused
+    /// states then hold remains, and a state that was to be moved is lost.
+    fn clear(&mut self) {
+        let Some(memory) = self.memory() else { return };
+        // SAFETY: the memory belongs to the context.
+        let cleared = shim::guard(|| unsafe { shim::calls::llama_memory_clear(memory, true) });
+        if cleared.is_err() {
+            self.abandon();
+        }
+    }
+
     fn is_divisible(&self) -> bool {
         !self.model.has_state()
     }

@@ -107,6 +107,7 @@ pub(super) mod calls {
             pool_batch: ggml_threadpool_t
         );
 
+        fn llama_memory_clear(memory: llama_memory_t, data: bool);
         fn llama_memory_seq_cp(
             memory: llama_memory_t,
             from: llama_seq_id,

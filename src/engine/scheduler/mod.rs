@@ -392,6 +392,9 @@ impl Scheduler {
 
     /// Undoes an aborted batch. The cancelled job leaves at the next step.
     fn undo_batch(&mut self, shares: &[BatchShare]) {
+        if !self.backend.is_divisible() {
+            return self.restart_all();
+        }
         for share in shares {
             let sequence = self.active[share.active].sequence;
             if !self.backend.truncate(sequence, share.before) {
@@ -399,6 +402,17 @@ impl Scheduler {
                 self.backend.truncate(sequence, 0);
                 self.restart(share.active);
             }
+        }
+    }
+
+    /// Empties every sequence and restarts all jobs.
+    fn restart_all(&mut self) {
+        self.backend.clear();
+        for index in 0..self.active.len() {
+            self.restart(index);
+        }
+        for sequence in 0..self.backend.n_sequences() {
+            self.cache.truncate(sequence, 0);
         }
     }
 
@@ -425,6 +439,9 @@ impl Scheduler {
             self.backend.truncate(sequence, 0);
             self.cache.truncate(sequence, 0);
             self.fail(index, Error::new(error.code(), error.message()));
+        }
+        if !self.backend.is_divisible() {
+            self.restart_all();
         }
     }
 

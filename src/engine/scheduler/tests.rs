@@ -33,6 +33,8 @@ struct MemoryBackend {
     rows: Vec<Vec<f32>>,
     n_ctx: usize,
     whole: bool,
+    /// An aborted batch has destroyed every state. Only if `whole`.
+    destroyed: bool,
     next_cell: usize,
     seen: Arc<Mutex<BackendLog>>,
 }
@@ -70,6 +72,7 @@ impl Backend for MemoryBackend {
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Result<Decoded> {
         assert!(!batch.is_empty() && batch.len() <= N_BATCH);
+        assert!(!self.destroyed, "no sequence may be used before the backend is cleared");
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.decodes += 1;
         let number = seen.decodes;
@@ -81,6 +84,7 @@ impl Backend for MemoryBackend {
                     .filter(|(at, _)| *at == number)
                     .for_each(|(_, flag)| flag.store(true, Ordering::Relaxed));
                 if abort() {
+                    self.destroyed = self.whole;
                     return Ok(Decoded::Aborted);
                 }
             }
@@ -107,6 +111,11 @@ impl Backend for MemoryBackend {
             self.sequences[sequence].truncate(length);
         }
         !(self.whole && part)
+    }
+
+    fn clear(&mut self) {
+        self.sequences.iter_mut().for_each(Vec::clear);
+        self.destroyed = false;
     }
 
     fn is_divisible(&self) -> bool {
@@ -261,6 +270,7 @@ impl World {
             rows: Vec::new(),
             n_ctx,
             whole,
+            destroyed: false,
             next_cell: 0,
             seen: Arc::clone(&seen),
         };

@@ -115,6 +115,7 @@ impl Chat {
         if !format.is_some_and(Format::counts_ids) {
             parser.reserve_ids(api::used_call_ids(&request.messages));
         }
+        parser.set_special_openings(self.source.special_openings());
         parser.prime(self.profile.turn(&prompt.text), false);
         parser
     }

@@ -4,6 +4,7 @@
 //! In: a [`GenerationRequest`]. Out: [`ReplyUpdates`], with the same meaning for both.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -33,6 +34,12 @@ pub(super) trait ReplySource: Send + Sync {
 
     /// What a request would do, without generating.
     fn preview(&self, request: &GenerationRequest) -> Result<Preview>;
+
+    /// The special tokens of the vocabulary that may begin a call of any family. Empty if the
+    /// vocabulary is unknown.
+    fn special_openings(&self) -> Arc<[String]> {
+        Arc::new([])
+    }
 
     /// Called after a reply: whether it has reasoning. Returns what the source still has to report.
     fn finish(&self, _has_reasoning: bool) -> Option<Diagnostic> {

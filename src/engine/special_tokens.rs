@@ -105,6 +105,11 @@ impl SpecialTokens {
         self.reserved.get(&token).map(|place| &*self.tokens[*place].text)
     }
 
+    /// Whether a text is a special token.
+    pub fn contains(&self, text: &str) -> bool {
+        self.tokens.iter().any(|special| special.text == text)
+    }
+
     /// The control tokens in a text, in order.
     pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, TokenId)> {
         let Some(finder) = &self.finder else { return Vec::new() };

@@ -37,22 +37,18 @@ pub(crate) fn polyfilled() -> Format {
     Format { source: FormatSource::Polyfill, envelope: true, ..*family.0 }
 }
 
-/// How calls are written in every family without channels, for parsers that accept the calls of
-/// other families.
+/// How calls are written in every family without channels, and in forms that no template shows, for
+/// parsers that accept the calls of other families.
 pub(crate) fn calls() -> &'static [(FormatText, CallSyntax)] {
     static CALLS: Lazy<Vec<(FormatText, CallSyntax)>> = Lazy::new(|| {
         let families = FAMILIES.iter().filter(|format| format.channels.is_none());
+        let families = families.chain(OTHER_FORMS.iter());
         families.filter_map(|format| Some((format.family.clone(), format.calls.clone()?))).collect()
     });
     &CALLS
 }
 
-/// The families whose calls begin with a tag that `is_known`.
-pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<&'static (FormatText, CallSyntax)> {
-    calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known)).collect()
-}
-
-/// Every tag of the calls of a family without channels.
+/// Every tag of the calls of [`calls`].
 pub(crate) fn call_markers() -> Vec<String> {
     let mut markers: Vec<String> =
         calls().iter().flat_map(|(_, calls)| calls.tags()).map(str::to_owned).collect();
@@ -490,6 +486,96 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
     families.into_iter().map(|family| *family.0).collect()
 });
 
+/// Forms of calls that models write although their templates do not show them. They are read, and
+/// never detected.
+static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
+    let forms = [
+        // ReAct prompts, of LangChain and others.
+        family("react").section("{call}\n{call}").call("Action: {name}\nAction Input: {arguments}"),
+        // Qwen-Agent's prompt for Qwen 1.5 and 2.
+        family("qwen-agent")
+            .section("{call}\n{call}")
+            .call("✿FUNCTION✿: {name}\n✿ARGS✿: {arguments}"),
+        // LM Studio's prompt for models without tools.
+        family("lm-studio").section("{call}\n{call}").call(
+            "[TOOL_REQUEST]{\"name\": \"{name}\", \"arguments\": {arguments}}\
+                 [END_TOOL_REQUEST]",
+        ),
+        // Qwen 2.5 Coder, which confuses the tag of a call with that of the tool list.
+        family("tools-tag")
+            .section("{call}\n{call}")
+            .call("<tools>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tools>"),
+        // Granite 20B and others. The closing tag is often missing.
+        family("function-call-tag").section("{call}\n{call}").call(
+            "<function_call>{\"name\": \"{name}\", \"arguments\": \
+                 {arguments}}</function_call>",
+        ),
+        // Models tuned on Glaive's data set, whose arguments are a string in single quotes.
+        family("glaive")
+            .section("{call}\n{call}<|endoftext|>")
+            .call("<functioncall> {\"name\": \"{name}\", \"arguments\": {arguments}}"),
+        // Children in place of a JSON object.
+        family("tool-call-elements").section("{call}\n{call}").call(
+            "<tool_call>\n<name>{name}</name>\n<arguments>{arguments}</arguments>\n</tool_call>",
+        ),
+        // Hunyuan's dense models, which also write a fence around the arguments.
+        family("named-object")
+            .section("{call}\n{call}")
+            .call("<tool_call>{name}\n{arguments}\n</tool_call>"),
+        // Claude's notation, which other models were trained on.
+        family("claude")
+            .section("<function_calls>\n{call}\n{call}\n</function_calls>")
+            .call("<invoke name=\"{name}\">\n{arguments}</invoke>")
+            .parameter("<parameter name=\"{key}\">{value}</parameter>\n"),
+        // Llama 3.1 and later, with built-in tools: the tag precedes JSON or Python.
+        family("python-tag")
+            .section("{call}; {call}")
+            .call(r#"<|python_tag|>{"name": "{name}", "parameters": {arguments}}"#),
+        family("python-tag-call")
+            .section("{call}; {call}")
+            .call("<|python_tag|>{name}.call({arguments})")
+            .arguments(Encoding::Python),
+        // Llama 4 with a pythonic prompt.
+        family("python-start")
+            .section("<|python_start|>[{call}, {call}]<|python_end|>")
+            .call("{name}({arguments})")
+            .arguments(Encoding::Python),
+        // FunctionGemma.
+        family("functiongemma")
+            .call("<start_function_call>call:{name}{arguments}<end_function_call>")
+            .arguments(Encoding::Pairs { quote: text("<escape>") }),
+        // LongCat Flash.
+        family("longcat")
+            .section("{call}\n{call}")
+            .call("<longcat_tool_call>{name}\n{arguments}</longcat_tool_call>")
+            .parameter(
+                "<longcat_arg_key>{key}</longcat_arg_key>\n\
+                 <longcat_arg_value>{value}</longcat_arg_value>\n",
+            ),
+        // Step 3.
+        family("step3")
+            .section("<｜tool_calls_begin｜>{call}\n{call}<｜tool_calls_end｜>")
+            .call(
+                "<｜tool_call_begin｜>function<｜tool_sep｜>\
+                 <steptml:invoke name=\"{name}\">{arguments}</steptml:invoke><｜tool_call_end｜>",
+            )
+            .parameter("<steptml:parameter name=\"{key}\">{value}</steptml:parameter>"),
+        // openPangu.
+        family("pangu").section("[unused11][{call}, {call}][unused12]").call(OBJECT),
+        // Gorilla OpenFunctions.
+        family("gorilla")
+            .section("{call}, {call}")
+            .call("<<function>>{name}({arguments})")
+            .arguments(Encoding::Python),
+        // NexusRaven.
+        family("nexusraven")
+            .section("{call}; {call}<bot_end>")
+            .call("Call: {name}({arguments})")
+            .arguments(Encoding::Python),
+    ];
+    forms.into_iter().map(|family| *family.0).collect()
+});
+
 /// Builds a [`Format`]. A step sets the field of its name. Boxed because each step moves it.
 struct Family(Box<Format>);
 
@@ -514,7 +600,6 @@ fn family(name: &'static str) -> Family {
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        accepted_families: Vec::new(),
     }))
 }
 

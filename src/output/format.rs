@@ -52,7 +52,8 @@ pub struct Format {
     /// Text that ends a turn or begins the next one, for example `<|eom_id|>`. It is removed
     /// wherever it occurs.
     pub ends: Vec<FormatText>,
-    /// Whether a fenced block that contains only a call of a tool of the request is that call.
+    /// Whether the model's calls may be in fenced blocks, which are then constrained. Such a block
+    /// with a call of a tool of the request is read as a call in any format.
     pub fenced_calls: bool,
     /// Whether a reply that is one object `{"tool_calls": […], "content"}` is parsed as those calls
     /// and that content.
@@ -60,9 +61,6 @@ pub struct Format {
     /// Whether a call of a tool of the request needs no opening tag at the start of a reply. Models
     /// omit tags that they were not trained on, and tags of lists.
     pub untagged: bool,
-    /// Other families whose calls of tools of the request are accepted too, with their names. The
-    /// template or the vocabulary contains their tags.
-    pub accepted_families: Vec<&'static (FormatText, CallSyntax)>,
 }
 
 impl Format {
@@ -103,7 +101,6 @@ impl Format {
         if let Some(calls) = &self.calls {
             texts.extend(calls.texts());
         }
-        texts.extend(self.accepted_families.iter().flat_map(|(_, calls)| calls.texts()));
         texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
     }
 

@@ -75,13 +75,18 @@ impl ModelProfile {
         let Some(path) = sources.model_file.as_deref().filter(|_| profile.lacks_format()) else {
             return Ok(profile);
         };
-        let vocabulary = ModelHeader::special_tokens(path)?;
-        let markers = families::call_markers().into_iter();
-        let markers: Vec<String> = markers.filter(|text| vocabulary.contains(text)).collect();
+        let markers = ModelProfile::special_markers(path)?;
         match markers.is_empty() {
             true => Ok(profile),
             false => ModelProfile::with_markers(sources, markers),
         }
+    }
+
+    /// The markers of calls, of any family, that are special tokens of a file's vocabulary.
+    pub fn special_markers(path: &Path) -> Result<Vec<String>> {
+        let vocabulary = ModelHeader::special_tokens(path)?;
+        let markers = families::call_markers().into_iter();
+        Ok(markers.filter(|text| vocabulary.contains(text)).collect())
     }
 
     /// The cached profile, or a new one.
@@ -145,7 +150,6 @@ impl ModelProfile {
             false => CallEvidence::find(self).unzip(),
         };
         let detected = evident.flatten().or(own).unwrap_or_else(polyfilled);
-        let detected = detected.with_evidence(&|tag| self.templates.source_contains(tag));
         let format = detected.format.as_ref();
         let mentions_reasoning =
             format.and_then(|format| format.reasoning.as_ref()).is_some_and(|tags| {

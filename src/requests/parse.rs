@@ -27,7 +27,8 @@ pub(super) fn parse_by(
 ) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    let profile = ModelProfile::of(&RequestedTemplate::read(&mut fields)?.sources)?;
+    let sources = RequestedTemplate::read(&mut fields)?.sources;
+    let profile = ModelProfile::of(&sources)?;
     let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
     let tools = api::check_tools(&mut fields)?;
     let tool_choice = api::read_tool_choice(&mut fields, tools)?;
@@ -50,6 +51,9 @@ pub(super) fn parse_by(
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         new_id: api::call_ids(format.and_then(Format::id_length)),
     });
+    if let Some(path) = sources.model_file.as_deref().filter(|_| !tools.is_empty()) {
+        parser.set_special_openings(ModelProfile::special_markers(path)?.into());
+    }
     parser.prime(profile.turn(&prompt), true);
     if partial {
         parser.expect_more();

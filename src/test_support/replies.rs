@@ -16,9 +16,12 @@ pub(crate) struct Setting {
     pub(crate) parallel: bool,
     /// The part of the reply that the prompt contains.
     pub(crate) prompt: &'static str,
+    /// The special tokens of the vocabulary that may begin a call.
+    pub(crate) special: &'static [&'static str],
 }
 
-pub(crate) const PLAIN: Setting = Setting { calls_allowed: true, parallel: true, prompt: "" };
+pub(crate) const PLAIN: Setting =
+    Setting { calls_allowed: true, parallel: true, prompt: "", special: &[] };
 
 pub(crate) fn family(name: &str) -> Format {
     let all = families::all().into_iter().chain([families::polyfilled()]);
@@ -130,6 +133,7 @@ pub(crate) fn reply_parser(format: &Format, tools: &[Value], setting: Setting) -
             format!("id{ids}")
         }),
     });
+    parser.set_special_openings(setting.special.iter().map(|tag| (*tag).to_owned()).collect());
     if !setting.prompt.is_empty() {
         parser.prime(setting.prompt, false);
     }

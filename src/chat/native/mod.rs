@@ -27,7 +27,7 @@ use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
-use crate::output::Format;
+use crate::output::{Format, families};
 use crate::template::Prompt;
 use last_request::{LastRequest, LastRequestSlot};
 pub(super) use state_file::StateFile;
@@ -41,6 +41,9 @@ pub(super) struct NativeSource {
     model: Arc<LoadedModel>,
     /// Control tokens that the output format contains.
     visible: Arc<[TokenId]>,
+    /// As `visible`, with the tokens of the calls of every family.
+    visible_with_calls: Arc<[TokenId]>,
+    special_openings: Arc<[String]>,
     /// The opening and closing tag of reasoning, if they are known.
     reasoning_tags: Option<[Arc<str>; 2]>,
     overflow: ContextOverflow,
@@ -88,11 +91,15 @@ impl NativeSource {
         let chat = CHATS.fetch_add(1, Ordering::Relaxed);
         let special = model.engine.vocab().special_tokens();
         let texts = format.map(Format::texts).unwrap_or_default();
-        let visible = texts
-            .into_iter()
-            .flat_map(|text| special.controls_in(text))
-            .map(|(_, token)| token)
-            .collect();
+        let controls = |texts: &[&str]| -> Vec<TokenId> {
+            let found = texts.iter().flat_map(|text| special.controls_in(text));
+            found.map(|(_, token)| token).collect()
+        };
+        let visible = controls(&texts);
+        let markers = families::call_markers();
+        let of_calls = controls(&markers.iter().map(String::as_str).collect::<Vec<_>>());
+        let special_openings = markers.iter().filter(|text| special.contains(text));
+        let special_openings = special_openings.cloned().collect();
         let reasoning_tags = format
             .and_then(Format::reasoning_tags)
             .map(|(open, close)| [open.into(), close.into()]);
@@ -101,7 +108,9 @@ impl NativeSource {
         NativeSource {
             chat,
             model,
-            visible,
+            visible_with_calls: visible.iter().copied().chain(of_calls).collect(),
+            visible: visible.into(),
+            special_openings,
             reasoning_tags,
             overflow: options.context_overflow,
             recent_cuts: RecentCuts::default(),
@@ -226,7 +235,10 @@ impl ReplySource for NativeSource {
             constraint,
             reasoning,
             logprobs: request.logprobs,
-            visible: Arc::clone(&self.visible),
+            visible: Arc::clone(match request.tools.is_empty() {
+                true => &self.visible,
+                false => &self.visible_with_calls,
+            }),
             reuse_prefix: request.cache_prompt,
             cancel: generation.interrupt.cancel,
             deadline: generation.interrupt.deadline,
@@ -240,6 +252,10 @@ impl ReplySource for NativeSource {
             validate_calls: constrained && !request.tool_choice.forces_call(),
             diagnostics,
         })
+    }
+
+    fn special_openings(&self) -> Arc<[String]> {
+        Arc::clone(&self.special_openings)
     }
 
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {

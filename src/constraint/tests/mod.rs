@@ -285,7 +285,6 @@ pub(super) fn format(
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        accepted_families: Vec::new(),
     }
 }
 

@@ -139,6 +139,7 @@ pub(crate) fn parser_for(format: &Format, tools: &[Value], reply: &str) -> Reply
         json: false,
         new_id: Box::new(String::new),
     });
+    parser.read_own_calls_only();
     // Without an opening tag, a reply without the closing tag contains no reasoning.
     if format
         .reasoning

@@ -16,7 +16,7 @@ pub(crate) use history::HistoryForm;
 pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
 
 use super::families;
-use super::format::{Format, FormatSource, ReasoningTags, Wrapper};
+use super::format::{Format, ReasoningTags, Wrapper};
 use crate::probing::ProbeRenderer;
 use opener::TurnOpener;
 use round_trip::RoundTrip;
@@ -77,17 +77,6 @@ impl Detected {
                 Err(report.failed().find(|row| row.required).map_or("no render", |row| row.name))
             }
         }
-    }
-
-    /// Lets the polyfill's format also accept calls of the families whose tag `is_known`: to the
-    /// template's source, or to the vocabulary. Any other format is what the model itself writes.
-    pub fn with_evidence(mut self, is_known: &dyn Fn(&str) -> bool) -> Detected {
-        if let Some(format) = self.format.as_mut().filter(|format| {
-            matches!(format.source, FormatSource::Polyfill | FormatSource::Evident)
-        }) {
-            format.accepted_families = families::evident(is_known);
-        }
-        self
     }
 
     fn new(format: Option<Format>, round_trip: &RoundTrip) -> Detected {

@@ -6,7 +6,7 @@ use super::boundaries::{CONTENT, TurnBoundaries, parser_for};
 use super::history::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
-use crate::output::format::{CallPart, Format, Wrapper};
+use crate::output::format::{CallPart, CallSyntax, Format, Wrapper};
 use crate::probing::{ProbeRenderer, tool};
 
 // Rare strings, so that no text of a template is mistaken for them.
@@ -174,7 +174,10 @@ impl RoundTrip {
         let contains = |first: &str| {
             self.rows.iter().any(|(_, text)| text.as_ref().is_ok_and(|text| text.contains(first)))
         };
-        first.is_none_or(contains)
+        // The tag of a section too: some families omit it, but a template that omits it is theirs
+        // only by chance.
+        let tag = format.calls.as_ref().and_then(CallSyntax::tag);
+        first.is_none_or(contains) && tag.is_none_or(contains)
     }
 
     /// Whether the template writes this tag after reasoning.

@@ -2,7 +2,7 @@
 
 use super::candidate::Candidate;
 use super::marker_set::{Marker, MarkerMatch};
-use super::{ParserState, ReplyParser, is_whitespace};
+use super::{FENCE, ParserState, ReplyParser, is_whitespace};
 
 /// The text after a call, until it is assigned.
 #[derive(Debug, Default)]
@@ -55,7 +55,9 @@ impl ReplyParser {
 
     /// A character that starts no marker.
     fn char_after_call(&mut self, mut after: AfterCall, c: char) {
-        if is_whitespace(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
+        // The end of a fence around the call.
+        let fence = c == '`' && after.lacks_closing_tag() && !after.held.ends_with(FENCE);
+        if fence || is_whitespace(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
             after.closed |= c == ')' && !self.patterns.has_closing_tag;
             after.held.push(c);
             self.state = ParserState::AfterCall(after);
@@ -105,12 +107,16 @@ impl ReplyParser {
         }
         self.state = ParserState::Text;
         let text = after.held.trim_start();
-        self.feed(text.trim_start_matches([']', ')']));
+        let rest = text.trim_start_matches([']', ')', '}']);
+        if text[..text.len() - rest.len()].contains('}') {
+            self.note("unbalanced_wrapper", "a brace too many after the call was removed");
+        }
+        self.feed(rest);
     }
 
     fn report_text_before_tag(&mut self, after: &AfterCall) {
         let between = after.held.trim();
-        if !matches!(between, "" | "]" | ")" | ")]") {
+        if !matches!(between, "" | "]" | ")" | ")]" | FENCE) {
             self.note(
                 "unbalanced_wrapper",
                 &format!("`{between}` between the call and its closing tag was removed"),

@@ -23,6 +23,22 @@ pub(crate) enum ObjectProgress {
     Broken,
 }
 
+/// The keys by which models name the function.
+const NAME_KEYS: [&str; 5] = ["name", "tool_name", "function_name", "tool", "action"];
+/// The keys by which models give the arguments.
+const ARGUMENTS_KEYS: [&str; 8] = [
+    "arguments",
+    "parameters",
+    "args",
+    "input",
+    "tool_input",
+    "action_input",
+    "tool_arguments",
+    "tool_parameters",
+];
+/// A key whose value is an object with name and arguments, or the name.
+const WRAPPER_KEY: &str = "function";
+
 /// The keys of a call's object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallKeys {
@@ -66,11 +82,11 @@ impl CallKeys {
     }
 
     fn is_name(&self, key: &str) -> bool {
-        matches!(key, "name" | "tool_name") || self.name.as_deref() == Some(key)
+        NAME_KEYS.contains(&key) || self.name.as_deref() == Some(key)
     }
 
     fn is_arguments(&self, key: &str) -> bool {
-        matches!(key, "arguments" | "parameters") || self.arguments == key
+        ARGUMENTS_KEYS.contains(&key) || self.arguments == key
     }
 
     fn is_id(&self, key: &str) -> bool {
@@ -281,7 +297,7 @@ impl CallObject {
             }
             ScanEvent::StringStart | ScanEvent::WordStart => {}
             ScanEvent::StringEnd if depth == self.level => {
-                if self.field == Field::Name {
+                if matches!(self.field, Field::Name | Field::Wrapper) {
                     if self.scanner.text().is_empty() || self.scanner.text().len() > MAX_NAME {
                         return false;
                     }
@@ -308,13 +324,13 @@ impl CallObject {
             Field::Arguments
         } else if keys.is_id(key) {
             Field::Id
-        } else if self.level == 1 && self.name.is_none() && key == "function" {
+        } else if self.level == 1 && self.name.is_none() && key == WRAPPER_KEY {
             Field::Wrapper
         } else if keys.name.is_none() && !key.is_empty() && self.name.is_none() && self.level == 1 {
             self.name = Some(key.to_owned());
             Field::Arguments
         } else {
-            self.foreign_key |= key != "type";
+            self.foreign_key |= !matches!(key, "type" | "index");
             Field::Other
         }
     }

@@ -43,6 +43,8 @@ pub(super) struct CallPattern {
     pub(super) items: Arc<[PatternItem]>,
     /// The index in `items` where the call itself begins.
     pub(super) call: usize,
+    /// The name of the family.
+    pub(super) family: FormatText,
     /// Whether the pattern belongs to another family.
     pub(super) foreign: bool,
     /// Whether a tag follows the arguments.
@@ -93,26 +95,33 @@ impl CallPatterns {
     /// The patterns of a format. They include the patterns of other families that begin with one of
     /// its tags.
     pub(super) fn new(format: &Format) -> CallPatterns {
+        match &format.calls {
+            Some(own) => {
+                let header_end = format.channels.as_ref().map(|channels| &*channels.body);
+                CallPatterns::of_calls(own, &format.family, header_end)
+            }
+            None => CallPatterns::default(),
+        }
+    }
+
+    /// As [`new`](Self::new), for the calls of a family of the table.
+    pub(super) fn of_family(index: usize) -> CallPatterns {
+        let (family, calls) = &families::calls()[index];
+        CallPatterns::of_calls(calls, family, None)
+    }
+
+    fn of_calls(own: &CallSyntax, family: &FormatText, header_end: Option<&str>) -> CallPatterns {
         let mut patterns = CallPatterns::default();
-        let Some(own) = &format.calls else { return patterns };
-        let header_end = format.channels.as_ref().map(|channels| &*channels.body);
-        patterns.add(own, false, header_end);
+        patterns.add(own, family, false, header_end);
         patterns.has_ids =
             patterns.list.iter().flat_map(|pattern| &*pattern.items).any(|item| {
                 matches!(item, PatternItem::Id(IdForm::Free | IdForm::Alphanumeric(_)))
             });
-        patterns.untagged = patterns.opening_tags.is_empty() && format.channels.is_none();
+        patterns.untagged = patterns.opening_tags.is_empty() && header_end.is_none();
         patterns.begins_with_name = patterns.untagged
             && patterns.list.iter().any(|own| own.items.first() == Some(&PatternItem::Name));
-        let own: Vec<String> =
-            patterns.opening_tags.iter().map(|opening| opening.tag.clone()).collect();
-        for (family, other) in family_patterns() {
-            // A format without tags has none that another family's tag could be confused with.
-            let accepted = format.accepted_families.iter().any(|(name, _)| name == family)
-                || (patterns.untagged && !other.opening_tags.is_empty());
-            if accepted || other.opening_tags.iter().any(|theirs| own.contains(&theirs.tag)) {
-                patterns.add_family(other);
-            }
+        for (_, other) in family_patterns() {
+            patterns.add_family(other);
         }
         if !patterns.list.iter().any(CallPattern::has_object) {
             patterns.add_object();
@@ -122,7 +131,13 @@ impl CallPatterns {
         patterns
     }
 
-    fn add(&mut self, calls: &CallSyntax, foreign: bool, header_end: Option<&str>) {
+    fn add(
+        &mut self,
+        calls: &CallSyntax,
+        family: &FormatText,
+        foreign: bool,
+        header_end: Option<&str>,
+    ) {
         let mut items: Vec<PatternItem> = tags(&calls.open).collect();
         let call = items.len();
         items.extend(call_items(calls));
@@ -160,22 +175,29 @@ impl CallPatterns {
             // Headers distinguish calls from text, so no tag opens a call.
             self.opening_tags.clear();
         }
-        self.list.push(CallPattern { items: items.into(), call, foreign, has_closing_tag });
+        let family = family.clone();
+        self.list.push(CallPattern { items: items.into(), call, family, foreign, has_closing_tag });
     }
 
-    /// Adds another family's pattern.
+    /// Adds another family's pattern, if it begins with one of the tags.
     fn add_family(&mut self, other: &CallPatterns) {
         let pattern = self.list.len();
         let Some(theirs) = other.list.last() else { return };
+        let shared =
+            |opening: &&OpeningTag| self.opening_tags.iter().any(|own| own.tag == opening.tag);
+        let openings: Vec<&OpeningTag> = other.opening_tags.iter().filter(shared).collect();
+        if openings.is_empty() {
+            return;
+        }
+        self.closing_tags.extend(other.closing_tags.iter().cloned());
         if self.list.iter().any(|ours| ours.items == theirs.items) {
             return;
         }
-        for opening in &other.opening_tags {
+        for opening in openings {
             for (_, at) in &opening.starts {
                 self.add_opening(&opening.tag, pattern, *at);
             }
         }
-        self.closing_tags.extend(other.closing_tags.iter().cloned());
         self.list.push(theirs.clone());
     }
 
@@ -188,6 +210,7 @@ impl CallPatterns {
         self.list.push(CallPattern {
             items: [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
             call: 0,
+            family: "json".into(),
             foreign: true,
             has_closing_tag: self.has_closing_tag,
         });
@@ -216,11 +239,11 @@ impl CallPatterns {
 }
 
 /// The pattern of every family, computed once.
-fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
+pub(super) fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
     static PATTERNS: Lazy<Vec<(FormatText, CallPatterns)>> = Lazy::new(|| {
         let pattern = |(family, calls): &(FormatText, CallSyntax)| {
             let mut patterns = CallPatterns::default();
-            patterns.add(calls, true, None);
+            patterns.add(calls, family, true, None);
             (family.clone(), patterns)
         };
         families::calls().iter().map(pattern).collect()

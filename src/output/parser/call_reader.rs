@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::call_object::{CallObject, MAX_NAME, ObjectProgress};
 use super::call_patterns::PatternItem;
-use super::is_whitespace;
 use super::request_tools::RequestTools;
+use super::{FENCE, is_whitespace};
 use crate::output::format::{Encoding, FormatText, IdForm};
 use crate::output::read::{self, ArgumentsReader, JsonKind, ReadStep};
 
@@ -26,6 +26,8 @@ pub(super) enum CallStatus {
 enum ReaderState {
     /// Before an item, or in a tag of which this many bytes were read.
     Item(usize),
+    /// In the start of a fence around an object or the arguments.
+    Fence(String),
     /// In a name or an id.
     Word(String),
     /// In an object with name and arguments.
@@ -220,6 +222,7 @@ impl CallReader {
                     let matched = *matched;
                     self.item_step(matched, c, tools)
                 }
+                ReaderState::Fence(_) => self.fence_step(c),
                 ReaderState::Word(_) => self.word_step(c),
                 ReaderState::Object(_) => Some(self.object_step(c)),
                 ReaderState::Arguments(_) => Some(self.arguments_step(c)),
@@ -268,6 +271,10 @@ impl CallReader {
                 self.state = ReaderState::Object(Box::default());
                 return None;
             }
+            PatternItem::Object(_) | PatternItem::Arguments(Encoding::Json) if c == '`' => {
+                self.state = ReaderState::Fence(String::new());
+                return None;
+            }
             PatternItem::Arguments(encoding) => {
                 let schema = self.name.as_deref().and_then(|name| tools.schema(name));
                 self.state = ReaderState::Arguments(read::arguments_reader(
@@ -275,6 +282,23 @@ impl CallReader {
                     &self.followers,
                     schema,
                 ));
+                return None;
+            }
+            _ => return Some(CallStatus::Broken(c.len_utf8())),
+        }
+        Some(CallStatus::More)
+    }
+
+    /// A character in a fence around what follows. None if the item must read it.
+    fn fence_step(&mut self, c: char) -> Option<CallStatus> {
+        let ReaderState::Fence(fence) = &mut self.state else { return None };
+        let ticks = fence.len() - fence.trim_start_matches('`').len();
+        let is_language = c.is_ascii_alphabetic() || c == '_';
+        match c {
+            '`' if fence.len() == ticks && ticks < FENCE.len() => fence.push(c),
+            _ if ticks == FENCE.len() && is_language && fence.len() < MAX_NAME => fence.push(c),
+            '{' | '[' | ' ' | '\t' | '\r' | '\n' if ticks == FENCE.len() => {
+                self.state = ReaderState::Item(0);
                 return None;
             }
             _ => return Some(CallStatus::Broken(c.len_utf8())),

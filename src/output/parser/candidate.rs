@@ -60,7 +60,7 @@ impl Candidate {
             return self.held.clone();
         }
         let (gap, rest) = self.held.split_at(self.gap);
-        gap.trim_start().trim_start_matches([']', ')']).to_owned() + rest
+        gap.trim_start().trim_start_matches([']', ')', '}']).to_owned() + rest
     }
 
     /// Whether the text is complete tags only.
@@ -155,7 +155,7 @@ impl ReplyParser {
     pub(super) fn reader(&self, index: usize, at: usize) -> CallReader {
         let pattern = &self.patterns.list[index];
         let mut reader = CallReader::new(&pattern.items, at, &self.followers);
-        reader.foreign = pattern.foreign;
+        reader.foreign = pattern.foreign || self.foreign.is_some();
         reader.has_closing_tag = pattern.has_closing_tag;
         reader.pattern = Some(index);
         reader
@@ -168,13 +168,15 @@ impl ReplyParser {
         {
             candidate.after_tag.push(c);
         }
+        let (special, spelled) =
+            (self.foreign.as_ref().is_some_and(|foreign| foreign.special), self.is_spelled());
         let mut again = c.len_utf8();
         let mut at = 0;
         while at < candidate.readers.len() {
             let reader = &mut candidate.readers[at];
             let status = reader.step(c, &self.tools);
             let known = reader.name().is_none_or(|name| self.tools.has(name));
-            let acceptable = known || !(candidate.untagged || reader.foreign);
+            let acceptable = known || special || !(candidate.untagged || reader.foreign);
             let lacks_arguments = status != CallStatus::More && reader.lacks_arguments();
             let other_object = candidate.untagged && (reader.has_foreign_key() || lacks_arguments);
             let possible = match &status {
@@ -185,7 +187,7 @@ impl ReplyParser {
                 CallStatus::More => true,
                 CallStatus::Closed | CallStatus::Ended(_) => reader.name().is_some(),
             };
-            if !possible && status == CallStatus::Closed {
+            if !possible && status == CallStatus::Closed && !spelled {
                 self.failed_opening = FailedOpening::Reported;
             }
             if !possible || !acceptable || other_object {
@@ -221,7 +223,8 @@ impl ReplyParser {
         let Some(validator) = &self.call_validator else { return true };
         let arguments =
             if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
-        reader.name().is_some_and(|name| validator(name, &arguments))
+        let name = reader.name().map(|name| self.tools.tool_name(name).unwrap_or(name));
+        name.is_some_and(|name| validator(name, &arguments))
     }
 
     /// The text is a call, as this reader reads it.
@@ -230,6 +233,7 @@ impl ReplyParser {
         let name = reader.name().unwrap_or_default().to_owned();
         if self.destination == Destination::Reasoning && !self.replaying {
             let ends_reasoning = self.reasoning.as_ref().is_some_and(|tags| tags.closed_by_call)
+                && self.foreign.is_none()
                 && self.tools.has(&name);
             if !ends_reasoning {
                 self.state = ParserState::Suspended { held: candidate.held, tail: String::new() };
@@ -239,7 +243,9 @@ impl ReplyParser {
         if candidate.tags > 1 {
             self.note("dangling_marker", "a repeated opening tag was removed");
         }
-        if reader.foreign {
+        if self.foreign.is_some() {
+            self.note_foreign(reader.pattern);
+        } else if reader.foreign {
             self.note("foreign_family", "the call is in the form of another family of models");
         }
         let id = reader.id().map(str::to_owned);
@@ -252,7 +258,8 @@ impl ReplyParser {
     /// text.
     fn reject(&mut self, mut candidate: Box<Candidate>, again: usize) {
         let after = &candidate.after_tag;
-        if self.patterns.closing_tags.iter().any(|closing| closing == after) {
+        let spelled = self.is_spelled();
+        if !spelled && self.patterns.closing_tags.iter().any(|closing| closing == after) {
             self.note("empty_section", "there is nothing between the call's tags");
             return self.marker_passed();
         }
@@ -271,7 +278,10 @@ impl ReplyParser {
             return;
         }
         let object = after.trim_start_matches('[').trim_start().starts_with('{');
-        if !candidate.untagged && (object || self.failed_opening == FailedOpening::Reported) {
+        if spelled {
+            // The tag may be anything.
+        } else if !candidate.untagged && (object || self.failed_opening == FailedOpening::Reported)
+        {
             self.note("malformed_call", "the text after the call's opening tag is not a call");
             self.failed_opening = FailedOpening::Reported;
         } else if !candidate.untagged {

@@ -46,9 +46,17 @@ impl ReplyParser {
     /// Adds a call to the message and returns its index.
     pub(super) fn commit(&mut self, name: String, id: Option<String>) -> usize {
         let index = self.parsed.tool_calls.len();
-        if !self.tools.has(&name) {
-            self.note("unknown_tool", &format!("`{name}` is not a tool of the request"));
-        }
+        let name = match self.tools.tool_name(&name) {
+            Some(own) if own == name => name,
+            Some(own) => {
+                self.note("tool_name_shortened", &format!("`{name}` was read as the tool `{own}`"));
+                own.to_owned()
+            }
+            None => {
+                self.note("unknown_tool", &format!("`{name}` is not a tool of the request"));
+                name
+            }
+        };
         if index == 1 && !self.parallel {
             self.note(
                 "parallel_not_requested",

@@ -20,6 +20,7 @@ impl ReplyParser {
 
     /// Appends a character that is not part of a marker. Whitespace is held until text follows.
     pub(super) fn push_char(&mut self, c: char) {
+        self.code.step(c, self.line_start);
         if is_whitespace(c) {
             self.line_start |= c == '\n';
             if !self.after_marker {

@@ -8,7 +8,7 @@ use super::call_reader::CallReader;
 use super::candidate::Candidate;
 use super::committed::CommittedCall;
 use super::marker_set::Marker;
-use super::{Destination, ParserState, ReplyParser};
+use super::{Destination, FENCE, ParserState, ReplyParser};
 use crate::output::read::JsonKind;
 
 impl ReplyParser {
@@ -31,7 +31,13 @@ impl ReplyParser {
                     after.held.push_str(&std::mem::take(&mut after.tail));
                 }
                 let rest = after.held.trim();
-                if !matches!(rest, "" | "]" | ")" | ")]") {
+                // The start of a closing tag is not text of the reply.
+                let tags = &self.patterns.closing_tags;
+                let closes = |tag: &String| after.tail.len() > 1 && tag.starts_with(&after.tail);
+                if tags.iter().any(closes) {
+                    after.tail.clear();
+                }
+                if !matches!(rest, "" | "]" | ")" | ")]" | FENCE) {
                     self.leave_after_call(&after);
                 } else if after.lacks_closing_tag() {
                     self.note("missing_end_marker", "the call has no closing tag");
@@ -56,6 +62,7 @@ impl ReplyParser {
                 return self.end();
             }
         }
+        self.leave_foreign();
         let tail = std::mem::take(&mut self.tail);
         // A complete marker was held because a longer one may begin with it.
         match self.markers.exact(&tail) {
@@ -129,8 +136,10 @@ impl ReplyParser {
     }
 
     fn end_undecided(&mut self, candidate: &Candidate) {
-        let own = candidate.readers.iter().any(|reader| !reader.foreign);
+        let special = self.foreign.as_ref().is_some_and(|foreign| foreign.special);
+        let own = special || candidate.readers.iter().any(|reader| !reader.foreign);
         if candidate.untagged
+            || self.is_spelled()
             || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty())
         {
             return self.push_text(&candidate.text());

@@ -1,5 +1,6 @@
 //! A reply that is one JSON object with its calls in it: `{"tool_calls": [{"name", "arguments",
-//! "id"}], "content"}`. `polyfill_tool_calls` writes earlier turns in this form.
+//! "id"}], "content"}`, or `{"tool_call": {…}}`. `polyfill_tool_calls` writes earlier turns in the
+//! first form. In formats without it, the calls must come first and name given tools.
 //!
 //! The object is held until it ends or until a key shows that it is a different object, which is
 //! text.
@@ -14,11 +15,15 @@ use super::{Destination, ParserState, ReplyParser};
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
 
 const CALLS: &str = "tool_calls";
+/// Keys whose value is one call.
+const CALL: [&str; 2] = ["tool_call", "function_call"];
 const CONTENT: &str = "content";
 
 #[derive(Debug)]
 pub(super) struct Envelope {
     pub(super) held: String,
+    /// Whether the format has envelopes.
+    own: bool,
     scanner: Scanner,
     /// The key of the current member.
     key: Option<&'static str>,
@@ -30,14 +35,18 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    fn new() -> Envelope {
-        let (held, content) = (String::new(), String::new());
-        Envelope { held, scanner: Scanner::new(), key: None, call: 0, calls: Vec::new(), content }
+    fn new(own: bool) -> Envelope {
+        let (held, content, calls) = (String::new(), String::new(), Vec::new());
+        Envelope { held, own, scanner: Scanner::new(), key: None, call: 0, calls, content }
     }
 
     /// Whether the object certainly contains calls.
     pub(super) fn has_calls(&self) -> bool {
-        !self.calls.is_empty() || self.key == Some(CALLS)
+        !self.calls.is_empty() || (self.own && self.key == Some(CALLS))
+    }
+
+    fn is_one_call(&self) -> bool {
+        self.key.is_some_and(|key| CALL.contains(&key))
     }
 
     fn step(&mut self, c: char) -> ObjectProgress {
@@ -53,23 +62,32 @@ impl Envelope {
         }
         match (event, self.scanner.depth(), self.key) {
             (ScanEvent::Key, 1, _) => {
-                self.key = [CALLS, CONTENT].into_iter().find(|key| *key == self.scanner.text());
-                if self.key.is_none() {
+                let first = self.key.is_none();
+                let keys = [CALLS, CALL[0], CALL[1], CONTENT];
+                self.key = keys.into_iter().find(|key| *key == self.scanner.text());
+                let late = first && !self.own && self.key == Some(CONTENT);
+                if self.key.is_none() || late {
                     return ObjectProgress::Broken;
                 }
             }
             (ScanEvent::Open(Container::Array), 2, Some(CALLS)) => {}
+            (ScanEvent::Open(Container::Object), 2, _) if self.is_one_call() => self.call = start,
             (ScanEvent::Open(_), 2, _) => return ObjectProgress::Broken,
-            (ScanEvent::Open(Container::Object), 3, _) => self.call = start,
-            (ScanEvent::Open(_), 3, _) => return ObjectProgress::Broken,
+            (ScanEvent::Open(Container::Object), 3, Some(CALLS)) => self.call = start,
+            (ScanEvent::Open(_), 3, Some(CALLS)) => return ObjectProgress::Broken,
             (ScanEvent::StringEnd, 1, Some(CONTENT)) => {
                 self.scanner.text().clone_into(&mut self.content)
             }
-            (ScanEvent::StringStart | ScanEvent::WordStart, 1, Some(CALLS)) => {
+            (ScanEvent::StringStart | ScanEvent::WordStart, 1, key) if key != Some(CONTENT) => {
                 return ObjectProgress::Broken;
             }
-            (ScanEvent::StringStart | ScanEvent::WordStart, 2, _) => return ObjectProgress::Broken,
-            (ScanEvent::Close, 2, _) => self.calls.push(self.call..self.held.len()),
+            (ScanEvent::StringStart | ScanEvent::WordStart, 2, Some(CALLS)) => {
+                return ObjectProgress::Broken;
+            }
+            (ScanEvent::Close, 2, Some(CALLS)) => self.calls.push(self.call..self.held.len()),
+            (ScanEvent::Close, 1, _) if self.is_one_call() => {
+                self.calls.push(self.call..self.held.len())
+            }
             (ScanEvent::Close, 0, _) if self.calls.is_empty() => return ObjectProgress::Broken,
             (ScanEvent::Close, 0, _) => return ObjectProgress::Closed,
             _ => {}
@@ -81,7 +99,7 @@ impl Envelope {
 impl ReplyParser {
     /// Whether an opening brace may begin an envelope, which is at the start of the reply only.
     pub(super) fn may_open_envelope(&self) -> bool {
-        self.envelope
+        (self.envelope || !(self.json || self.own_calls_only))
             && self.calls_allowed
             && self.destination == Destination::Content
             && self.tail.is_empty()
@@ -90,7 +108,7 @@ impl ReplyParser {
     }
 
     pub(super) fn open_envelope(&mut self, c: char) {
-        self.envelope_step(Box::new(Envelope::new()), c);
+        self.envelope_step(Box::new(Envelope::new(self.envelope)), c);
     }
 
     pub(super) fn envelope_step(&mut self, mut envelope: Box<Envelope>, c: char) {
@@ -101,6 +119,13 @@ impl ReplyParser {
                 Some(calls) => {
                     self.whitespace.clear();
                     self.emit(&envelope.content);
+                    if !envelope.own {
+                        self.note(
+                            "call_in_foreign_format",
+                            "the reply is a JSON object with calls in it, which is not the \
+                             model's own form",
+                        );
+                    }
                     for mut reader in calls {
                         let name = reader.name().unwrap_or_default().to_owned();
                         let index = self.commit(name, reader.id().map(str::to_owned));
@@ -109,10 +134,12 @@ impl ReplyParser {
                     }
                 }
                 None => {
-                    self.note(
-                        "malformed_call",
-                        "an object in `tool_calls` is not a call, or violates the tool's schema",
-                    );
+                    if envelope.own {
+                        self.note(
+                            "malformed_call",
+                            "an object in `tool_calls` is not a call, or violates the tool's schema",
+                        );
+                    }
                     self.leave_envelope(&envelope.held);
                 }
             },
@@ -130,7 +157,7 @@ impl ReplyParser {
                 status = reader.step(c, &self.tools);
             }
             if status != CallStatus::Closed
-                || reader.name().is_none()
+                || reader.name().is_none_or(|name| !envelope.own && !self.tools.has(name))
                 || !self.passes_validator(&mut reader)
             {
                 return None;

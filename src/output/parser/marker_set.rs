@@ -2,6 +2,7 @@
 
 use super::FENCE;
 use super::call_patterns::CallPatterns;
+use super::foreign;
 use crate::output::format::Format;
 
 /// The meaning of a marker.
@@ -9,6 +10,8 @@ use crate::output::format::Format;
 pub(super) enum Marker {
     /// An opening tag of a call, by its index in [`CallPatterns::opening_tags`].
     CallOpen(usize),
+    /// An opening tag of a call of another family, by its index in [`foreign::openings`].
+    ForeignOpen(usize),
     CallClose,
     ReasoningOpen,
     ReasoningClose,
@@ -23,6 +26,28 @@ pub(super) enum Marker {
     Fence,
 }
 
+impl Marker {
+    /// One marker of each kind.
+    const KINDS: [Marker; 10] = [
+        Marker::CallOpen(0),
+        Marker::ForeignOpen(0),
+        Marker::CallClose,
+        Marker::ReasoningOpen,
+        Marker::ReasoningClose,
+        Marker::Wrapper,
+        Marker::End,
+        Marker::Turn,
+        Marker::Header,
+        Marker::Fence,
+    ];
+
+    /// The index of its kind in [`KINDS`](Self::KINDS).
+    fn kind(self) -> usize {
+        let same = |kind: &Marker| std::mem::discriminant(kind) == std::mem::discriminant(&self);
+        Marker::KINDS.iter().position(same).unwrap_or_default()
+    }
+}
+
 /// How held text matches the markers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MarkerMatch {
@@ -34,12 +59,29 @@ pub(super) enum MarkerMatch {
     None,
 }
 
-/// The markers of a format.
+/// The markers of a format, as a tree of their bytes: a text is matched in its own length, however
+/// many markers there are.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MarkerSet {
     list: Vec<(Marker, String)>,
+    nodes: Vec<Node>,
     /// The first characters of all markers. Few characters of a reply are among them.
     firsts: Vec<char>,
+    /// The first characters of markers that count only at the start of a line.
+    line_firsts: Vec<char>,
+}
+
+/// A byte of a marker, after the bytes of its parents. Index 0 is no node: the first node of the
+/// tree has index 0 and is nobody's child or sibling.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    byte: u8,
+    child: u32,
+    sibling: u32,
+    /// The marker that ends here, as an index of the list plus one.
+    marker: u32,
+    /// The kinds of the longer markers, one bit each.
+    longer: u16,
 }
 
 impl MarkerSet {
@@ -57,9 +99,7 @@ impl MarkerSet {
             markers.add(Marker::ReasoningOpen, &tags.open);
             markers.add(Marker::ReasoningClose, &tags.close);
         }
-        for (index, opening) in patterns.opening_tags.iter().enumerate() {
-            markers.add(Marker::CallOpen(index), &opening.tag);
-        }
+        markers.add_openings(patterns);
         for wrapper in &format.wrappers {
             markers.add(Marker::Wrapper, &wrapper.open);
             markers.add(Marker::Wrapper, &wrapper.close);
@@ -79,22 +119,89 @@ impl MarkerSet {
         for end in format.ends.iter().filter(|end| !in_kept_tag(end)) {
             markers.add(Marker::End, end);
         }
-        if format.fenced_calls || json {
+        if json {
             markers.add(Marker::Fence, FENCE);
         }
-        for closing in patterns.closing_tags.iter().filter(|closing| closing.len() > 2) {
-            markers.add(Marker::CallClose, closing);
-        }
+        markers.add_closings(patterns);
+        markers.add(Marker::Fence, FENCE);
+        markers.add_foreign();
         markers
     }
 
-    pub(super) fn add(&mut self, marker: Marker, text: &str) {
-        let Some(first) = text.chars().next() else { return };
-        if !self.firsts.contains(&first) {
-            self.firsts.push(first);
+    /// The markers of replies without a format: those of calls of any family.
+    pub(super) fn foreign() -> MarkerSet {
+        let mut markers = MarkerSet::default();
+        markers.add(Marker::Fence, FENCE);
+        markers.add_foreign();
+        markers
+    }
+
+    fn add(&mut self, marker: Marker, text: &str) {
+        let Some(first) = text.chars().next().filter(|_| self.exact(text).is_none()) else {
+            return;
+        };
+        let firsts = match marker {
+            Marker::ForeignOpen(_) if is_word_start(first) => &mut self.line_firsts,
+            _ => &mut self.firsts,
+        };
+        if !firsts.contains(&first) {
+            firsts.push(first);
         }
-        if !self.list.iter().any(|(_, known)| known == text) {
-            self.list.push((marker, text.to_owned()));
+        let end = self.insert(text.as_bytes(), 1 << marker.kind());
+        self.list.push((marker, text.to_owned()));
+        self.nodes[end].marker = self.list.len() as u32;
+    }
+
+    /// The node of a text, which must not be empty. `kind` becomes a kind of the longer markers of
+    /// its parents.
+    fn insert(&mut self, text: &[u8], kind: u16) -> usize {
+        let mut at = self.child(None, text[0]).unwrap_or_else(|| self.push_node(None, text[0]));
+        for byte in &text[1..] {
+            self.nodes[at].longer |= kind;
+            at = match self.child(Some(at), *byte) {
+                Some(child) => child,
+                None => self.push_node(Some(at), *byte),
+            };
+        }
+        at
+    }
+
+    fn push_node(&mut self, parent: Option<usize>, byte: u8) -> usize {
+        let at = self.nodes.len();
+        let mut node = Node { byte, child: 0, sibling: 0, marker: 0, longer: 0 };
+        match parent {
+            Some(parent) => {
+                node.sibling = self.nodes[parent].child;
+                self.nodes[parent].child = at as u32;
+            }
+            // The first bytes of all markers are siblings of the first node.
+            None if at > 0 => {
+                node.sibling = self.nodes[0].sibling;
+                self.nodes[0].sibling = at as u32;
+            }
+            None => {}
+        }
+        self.nodes.push(node);
+        at
+    }
+
+    fn child(&self, parent: Option<usize>, byte: u8) -> Option<usize> {
+        let mut at = match parent {
+            Some(parent) => match self.nodes[parent].child {
+                0 => return None,
+                child => child as usize,
+            },
+            None => 0,
+        };
+        loop {
+            let node = self.nodes.get(at)?;
+            if node.byte == byte {
+                return Some(at);
+            }
+            if node.sibling == 0 {
+                return None;
+            }
+            at = node.sibling as usize;
         }
     }
 
@@ -102,24 +209,86 @@ impl MarkerSet {
         self.firsts.contains(&c)
     }
 
+    /// Whether a marker that counts only at the start of a line may begin with a character.
+    pub(super) fn may_begin_line(&self, c: char) -> bool {
+        self.line_firsts.contains(&c)
+    }
+
     /// The marker with exactly this text.
     pub(super) fn exact(&self, held: &str) -> Option<Marker> {
-        self.list.iter().find(|(_, text)| text == held).map(|(marker, _)| *marker)
+        let mut at = None;
+        for byte in held.bytes() {
+            at = Some(self.child(at, byte)?);
+        }
+        self.marker_at(at?)
+    }
+
+    fn marker_at(&self, node: usize) -> Option<Marker> {
+        let index = (self.nodes[node].marker as usize).checked_sub(1)?;
+        Some(self.list[index].0)
     }
 
     /// Matches held text with the `active` markers. The longest one wins.
     pub(super) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> MarkerMatch {
-        let mut longest: Option<(Marker, usize)> = None;
-        for (marker, text) in self.list.iter().filter(|(marker, _)| active(*marker)) {
-            if text.len() > held.len() && text.starts_with(held) {
-                return MarkerMatch::Prefix;
+        let mut longest = MarkerMatch::None;
+        let mut at = None;
+        for (index, byte) in held.bytes().enumerate() {
+            let Some(node) = self.child(at, byte) else { return longest };
+            if let Some(marker) = self.marker_at(node).filter(|marker| active(*marker)) {
+                longest = MarkerMatch::Full(marker, index + 1);
             }
-            if held.starts_with(text.as_str())
-                && longest.is_none_or(|(_, length)| text.len() > length)
-            {
-                longest = Some((*marker, text.len()));
+            at = Some(node);
+        }
+        let longer = at.map_or(0, |node| self.nodes[node].longer);
+        let mut kinds = (0..16).filter(|kind| longer & (1 << kind) != 0);
+        match kinds.any(|kind| active(Marker::KINDS[kind])) {
+            true => MarkerMatch::Prefix,
+            false => longest,
+        }
+    }
+
+    /// The markers of replies in which calls have other patterns: those of another family.
+    pub(super) fn with_calls_of(&self, patterns: &CallPatterns) -> MarkerSet {
+        let mut markers = MarkerSet::default();
+        for (marker, text) in &self.list {
+            let of_text = matches!(
+                marker,
+                Marker::CallOpen(_) | Marker::CallClose | Marker::ForeignOpen(_) | Marker::Fence
+            );
+            if !of_text {
+                markers.add(*marker, text);
             }
         }
-        longest.map_or(MarkerMatch::None, |(marker, length)| MarkerMatch::Full(marker, length))
+        markers.add_calls(patterns);
+        markers
     }
+
+    fn add_openings(&mut self, patterns: &CallPatterns) {
+        for (index, opening) in patterns.opening_tags.iter().enumerate() {
+            self.add(Marker::CallOpen(index), &opening.tag);
+        }
+    }
+
+    fn add_closings(&mut self, patterns: &CallPatterns) {
+        for closing in patterns.closing_tags.iter().filter(|closing| closing.len() > 2) {
+            self.add(Marker::CallClose, closing);
+        }
+    }
+
+    fn add_calls(&mut self, patterns: &CallPatterns) {
+        self.add_openings(patterns);
+        self.add_closings(patterns);
+    }
+
+    /// Adds the openings of calls of other families. Those that the format itself has stay its own.
+    fn add_foreign(&mut self) {
+        for (index, opening) in foreign::openings().iter().enumerate() {
+            self.add(Marker::ForeignOpen(index), &opening.tag);
+        }
+    }
+}
+
+/// Whether a marker with this first character is likely in prose.
+fn is_word_start(first: char) -> bool {
+    first.is_ascii_alphanumeric()
 }

@@ -17,6 +17,7 @@ mod emit;
 mod end_of_text;
 mod envelope;
 mod fence;
+mod foreign;
 mod generation_prompt;
 mod header;
 mod kept_opening;
@@ -40,6 +41,7 @@ use candidate::Candidate;
 use committed::CommittedCall;
 use envelope::Envelope;
 use fence::Fence;
+use foreign::{Code, ForeignCall, ForeignForm};
 use header::Header;
 use kept_opening::KeptOpening;
 use marker_set::MarkerSet;
@@ -133,7 +135,6 @@ pub struct ReplyParser {
     /// Whether the closing tag of reasoning closes other messages too.
     close_is_end: bool,
     channels: Option<Arc<Channels>>,
-    fenced_calls: bool,
     json: bool,
     /// The fence around a JSON reply is open.
     in_fence: bool,
@@ -143,6 +144,13 @@ pub struct ReplyParser {
     calls_allowed: bool,
     parallel: bool,
     new_id: Box<dyn FnMut() -> String + Send>,
+    /// The special tokens of the vocabulary that may begin a call.
+    special_openings: Arc<[String]>,
+    own_calls_only: bool,
+    /// The call of another family that is being read.
+    foreign: Option<Box<ForeignCall>>,
+    /// The forms of calls of other families that occurred.
+    foreign_forms: Vec<ForeignForm>,
     /// Checks calls that no grammar constrained.
     call_validator: Option<CallValidator>,
 
@@ -155,6 +163,8 @@ pub struct ReplyParser {
     /// Only whitespace since the last marker.
     after_marker: bool,
     line_start: bool,
+    /// Code in the text.
+    code: Code,
     /// The current reasoning block was opened by the model, not by the prompt.
     opened_by_tag: bool,
     /// The current reasoning block has no text yet.
@@ -211,16 +221,18 @@ impl ReplyParser {
             unsplit_reasoning,
             close_is_end,
             channels,
-            fenced_calls: format.is_some_and(|format| format.fenced_calls),
             json: input.json,
             in_fence: false,
             envelope: format.is_some_and(|format| format.envelope),
             untagged: !input.json && format.is_some_and(|format| format.untagged),
             tools: RequestTools::new(input.tools),
-            calls_allowed: input.calls_allowed
-                && format.is_some_and(|format| format.calls.is_some()),
+            calls_allowed: input.calls_allowed,
             parallel: input.parallel,
             new_id: input.new_id,
+            special_openings: Arc::new([]),
+            own_calls_only: false,
+            foreign: None,
+            foreign_forms: Vec::new(),
             call_validator: None,
             destination: Destination::Content,
             state: ParserState::Text,
@@ -228,6 +240,7 @@ impl ReplyParser {
             whitespace: String::new(),
             after_marker: false,
             line_start: true,
+            code: Code::default(),
             opened_by_tag: false,
             block_empty: true,
             opened_twice: false,
@@ -305,6 +318,9 @@ impl ReplyParser {
     }
 
     fn step(&mut self, c: char) {
+        if self.foreign.is_some() {
+            self.leave_foreign();
+        }
         match std::mem::replace(&mut self.state, ParserState::Text) {
             ParserState::Text if c == '{' && self.may_open_envelope() => self.open_envelope(c),
             ParserState::Text if !self.markers.may_begin(c) && self.may_open_untagged(c) => {

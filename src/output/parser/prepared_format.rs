@@ -2,19 +2,31 @@
 
 use std::sync::Arc;
 
+use super::ReplyParserInput;
 use super::call_patterns::CallPatterns;
-use super::marker_set::{Marker, MarkerSet};
-use super::{FENCE, ReplyParserInput};
+use super::marker_set::MarkerSet;
 use crate::output::format::{Channels, Format, FormatText};
 
 /// A format, prepared for parsing.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct PreparedFormat {
     pub(super) patterns: Arc<CallPatterns>,
     pub(super) followers: Arc<[FormatText]>,
     pub(super) channels: Option<Arc<Channels>>,
     /// The markers of replies whose reasoning is separated and that are not JSON.
     markers: Arc<MarkerSet>,
+}
+
+impl Default for PreparedFormat {
+    /// For replies without a format.
+    fn default() -> PreparedFormat {
+        PreparedFormat {
+            patterns: Arc::default(),
+            followers: Arc::new([]),
+            channels: None,
+            markers: Arc::new(MarkerSet::foreign()),
+        }
+    }
 }
 
 impl PreparedFormat {
@@ -35,11 +47,6 @@ impl PreparedFormat {
         match input.format {
             Some(format) if input.json || !input.reasoning => {
                 Arc::new(MarkerSet::new(format, &self.patterns, input.reasoning, input.json))
-            }
-            None if input.json => {
-                let mut markers = (*self.markers).clone();
-                markers.add(Marker::Fence, FENCE);
-                Arc::new(markers)
             }
             _ => Arc::clone(&self.markers),
         }

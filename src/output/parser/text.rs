@@ -6,12 +6,14 @@ use super::{Destination, FENCE, FailedOpening, ParserState, ReplyParser};
 
 impl ReplyParser {
     pub(super) fn text_step(&mut self, c: char) {
-        if self.tail.is_empty() && !self.markers.may_begin(c) {
+        let may_begin =
+            self.markers.may_begin(c) || (self.line_start && self.markers.may_begin_line(c));
+        if self.tail.is_empty() && !may_begin {
             return self.push_char(c);
         }
         self.tail.push(c);
         let (content, line_start) = (self.destination == Destination::Content, self.line_start);
-        let calls = self.fenced_calls && self.calls_allowed;
+        let calls = self.calls_allowed;
         let around_json = self.json
             && (self.in_fence || (self.parsed.content.is_empty() && self.whitespace.is_empty()));
         let fence = content && line_start && (calls || around_json);
@@ -57,6 +59,7 @@ impl ReplyParser {
                 self.push_text(text);
                 self.call_tag_was_text = true;
             }
+            (_, Marker::ForeignOpen(index)) => self.open_foreign(index, text),
             (_, Marker::CallClose) => self.stray_close(text),
             (_, Marker::Fence) if std::mem::take(&mut self.in_fence) => self.marker_passed(),
             (_, Marker::Fence) => {

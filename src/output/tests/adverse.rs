@@ -343,7 +343,7 @@ fn bare_objects() {
         row("llama3", format!("{c}<|eom_id|>")).calls(&[F1]).codes(&["eog_text_removed"]),
         row("llama3", format!("<function=f>{A1}</function>"))
             .calls(&[F1])
-            .codes(&["foreign_family"]),
+            .codes(&["call_in_foreign_format"]),
         row("llama3", format!("<|python_tag|>{c}")).calls(&[F1]).codes(&["eog_text_removed"]),
         plain("llama3", other).codes(&["call_like_content"]),
         row("llama3", O1).calls(&[F1]),
@@ -590,34 +590,32 @@ fn messages_with_headers() {
     ]);
 }
 
-/// The template writes no calls, but its source or the vocabulary contains a family's markers.
+/// Calls in the forms of other families, with and without their markers in the vocabulary.
 #[test]
 fn calls_of_families_with_known_markers() {
     let r1 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
-    let evident = |markers: &'static [&'static str]| {
-        move |row: &mut ReplyCase| {
-            row.format.accepted_families = families::evident(&|marker| markers.contains(&marker))
-        }
-    };
+    let special =
+        |tokens: &'static [&'static str]| move |row: &mut ReplyCase| row.setting.special = tokens;
     check([
         row("polyfilled", r1)
-            .with(evident(&["<｜tool▁calls▁begin｜>"]))
+            .with(special(&["<｜tool▁calls▁begin｜>"]))
             .calls(&[F1])
-            .codes(&["foreign_family"]),
+            .codes(&["call_in_foreign_format"]),
         row("polyfilled", format!("<|tool_call|>[{O1}]"))
-            .with(evident(&["<|tool_call|>"]))
+            .with(special(&["<|tool_call|>"]))
             .calls(&[F1])
-            .codes(&["foreign_family"]),
+            .codes(&["call_in_foreign_format"]),
         row("polyfilled", "<|tool_call_start|>[f(a=1), g(a=2)]<|tool_call_end|>")
-            .with(evident(&["<|tool_call_start|>"]))
+            .with(special(&["<|tool_call_start|>"]))
             .calls(&[F1, G2])
-            .codes(&["foreign_family", "foreign_family"]),
+            .codes(&["call_in_foreign_format", "call_in_foreign_format"]),
         row("polyfilled", "<|tool_call_start|>[zz(a=1)]<|tool_call_end|>")
-            .with(evident(&["<|tool_call_start|>"]))
-            .content("<|tool_call_start|>[zz(a=1)]<|tool_call_end|>")
-            .codes(&["malformed_call"]),
-        plain("polyfilled", r1),
-        row("polyfilled", tagged(O1)).with(evident(&["<|tool_call|>"])).calls(&[F1]),
+            .with(special(&["<|tool_call_start|>"]))
+            .calls(&[("zz", A1)])
+            .codes(&["call_in_foreign_format", "unknown_tool"]),
+        plain("polyfilled", "<|tool_call_start|>[zz(a=1)]<|tool_call_end|>"),
+        row("polyfilled", r1).calls(&[F1]).codes(&["call_in_foreign_format"]),
+        row("polyfilled", tagged(O1)).with(special(&["<|tool_call|>"])).calls(&[F1]),
         // Without a tag, as the whole reply.
         row("polyfilled", O1).calls(&[F1]),
         row("polyfilled", format!("[{O1}, {O2}]")).calls(&[F1, G2]),

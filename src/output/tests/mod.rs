@@ -4,6 +4,7 @@
 mod adverse;
 mod conformance;
 mod family_replies;
+mod foreign;
 mod markup;
 
 use serde_json::{Value, json};
@@ -626,6 +627,7 @@ fn random_mixes_lose_nothing() {
             calls_allowed: random.below(4) != 0,
             prompt: if random.below(4) == 0 { "<think>\n" } else { "" },
             parallel: random.below(2) == 0,
+            ..PLAIN
         };
         let parsed = if round % 50 < 2 {
             parse(&format, &tools, setting, &text)

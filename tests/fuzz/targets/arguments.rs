@@ -69,7 +69,6 @@ fn format(encoding: &Encoding) -> Format {
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        accepted_families: Vec::new(),
     }
 }
 

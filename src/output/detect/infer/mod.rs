@@ -170,7 +170,6 @@ fn infer_calls(
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        accepted_families: Vec::new(),
     };
     Ok((format, style))
 }

@@ -1,5 +1,7 @@
 //! The reply to a chat request.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -163,6 +165,10 @@ pub struct ChatResponse {
     pub text: String,
     /// The model's reasoning, if there is any.
     pub reasoning: Option<String>,
+    /// The content of the message that the reply continues.
+    pub continued_text: String,
+    /// The reasoning of that message, with what separates it from the reply's own.
+    pub continued_reasoning: String,
     /// Tool calls, in order.
     pub tool_calls: Vec<ReplyCall>,
     /// Why the reply ended.
@@ -228,13 +234,14 @@ impl Serialize for ChatResponse {
     }
 }
 
-/// The reply as an assistant message for the next request, in OpenAI's shape.
+/// The reply as an assistant message for the next request, in OpenAI's shape. It takes the place of
+/// the message that it continues.
 #[derive(Serialize)]
 struct Message<'a> {
     role: &'static str,
-    content: Option<&'a str>,
+    content: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_content: Option<&'a str>,
+    reasoning_content: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<MessageCall<'a>>,
 }
@@ -254,14 +261,20 @@ struct Function<'a> {
 
 impl ChatResponse {
     fn message(&self) -> Message<'_> {
+        let content = joined(&self.continued_text, &self.text);
+        let own = self.reasoning.as_deref();
+        let reasoning = joined(&self.continued_reasoning, own.unwrap_or_default());
         Message {
             role: "assistant",
-            content: Some(&*self.text)
-                .filter(|text| !text.is_empty() || self.tool_calls.is_empty()),
-            reasoning_content: self.reasoning.as_deref(),
+            content: Some(content).filter(|text| !text.is_empty() || self.tool_calls.is_empty()),
+            reasoning_content: Some(reasoning).filter(|text| own.is_some() || !text.is_empty()),
             tool_calls: self.tool_calls.iter().map(MessageCall::of).collect(),
         }
     }
+}
+
+fn joined<'a>(beginning: &str, text: &'a str) -> Cow<'a, str> {
+    if beginning.is_empty() { text.into() } else { format!("{beginning}{text}").into() }
 }
 
 impl<'a> MessageCall<'a> {

@@ -26,7 +26,7 @@ impl Chat {
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
         let generation = GenerationRequest {
             request,
-            reasoning_open: self.reply_parser(request, &prompt).is_reasoning(),
+            reasoning_open: self.reply_parser(request, &prompt).0.is_reasoning(),
             prompt,
             tokenized,
             truncation,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::render::RenderedPrompt;
 use super::source::{
     FinishedReply, FittedPrompt, GenerationRequest, ReplyUpdate, ReplyUpdates, StartedReply,
@@ -15,8 +17,8 @@ use crate::api::{self, ChatRequest, ToolChoice};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Finish, Interrupt};
 use crate::error::Result;
-use crate::output::{Format, ReplyParser, ReplyParserInput};
-use crate::template::Prompt;
+use crate::output::{Format, ReplyBeginning, ReplyParser, ReplyParserInput};
+use crate::template::{Prompt, reasoning_of};
 use crate::validate;
 
 impl Chat {
@@ -30,7 +32,7 @@ impl Chat {
         let FittedPrompt { rendered, tokenized, truncation } =
             self.fit_to_context(request, &interrupt)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let mut parser = self.reply_parser(request, &prompt);
+        let (mut parser, beginning) = self.reply_parser(request, &prompt);
         let truncated = truncation.as_ref().map(Truncation::to_json);
         let StartedReply { updates, constrained, validate_calls, diagnostics: more } =
             self.source.start(GenerationRequest {
@@ -67,11 +69,20 @@ impl Chat {
         diagnostics.extend(violations.iter().map(Diagnostic::from));
         diagnostics.extend(unmet_choice);
         diagnostics.extend(self.source.finish(parsed.reasoning.is_some()));
+        let mut continued_reasoning = beginning.reasoning;
+        if !continued_reasoning.is_empty()
+            && !beginning.reasoning_open
+            && parsed.reasoning.is_some()
+        {
+            continued_reasoning.push('\n');
+        }
         let response = ChatResponse {
             door: self.door,
             finish_reason: finish_reason(outcome.finish, !parsed.tool_calls.is_empty()),
             text: parsed.content,
             reasoning: parsed.reasoning,
+            continued_text: beginning.content,
+            continued_reasoning,
             tool_calls: parsed
                 .tool_calls
                 .into_iter()
@@ -99,8 +110,12 @@ impl Chat {
         Ok(response)
     }
 
-    /// A parser of the reply to this prompt.
-    pub(super) fn reply_parser(&self, request: &ChatRequest, prompt: &Prompt) -> ReplyParser {
+    /// A parser of the reply to this prompt, and the beginning of the message that it continues.
+    pub(super) fn reply_parser(
+        &self,
+        request: &ChatRequest,
+        prompt: &Prompt,
+    ) -> (ReplyParser, ReplyBeginning) {
         let format = self.profile.format();
         let input = ReplyParserInput {
             format,
@@ -116,8 +131,19 @@ impl Chat {
             parser.reserve_ids(api::used_call_ids(&request.messages));
         }
         parser.set_special_openings(self.source.special_openings());
-        parser.prime(self.profile.turn(&prompt.text), false);
-        parser
+        if request.continued.is_none() {
+            parser.prime(self.profile.turn(&prompt.text), false);
+            return (parser, ReplyBeginning::default());
+        }
+        let opening = prompt.opening_of_message(request.messages.len().saturating_sub(1));
+        parser.prime(self.profile.turn_of_message(&prompt.text, opening), true);
+        let mut beginning = parser.take_beginning();
+        let given = request.messages.last().and_then(reasoning_of);
+        if let Some(Value::String(hidden)) = given.filter(|_| beginning.reasoning.is_empty()) {
+            // The template does not show it.
+            beginning.reasoning.clone_from(hidden);
+        }
+        (parser, beginning)
     }
 }
 

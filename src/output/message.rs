@@ -38,6 +38,17 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
+/// The part of a message that the prompt contains.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplyBeginning {
+    /// Visible text.
+    pub content: String,
+    /// Reasoning, empty if there is none.
+    pub reasoning: String,
+    /// The reasoning is not closed.
+    pub reasoning_open: bool,
+}
+
 /// The whole message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParsedReply {

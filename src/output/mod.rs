@@ -31,5 +31,5 @@ pub use detect::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
 #[doc(hidden)]
 pub use families::{all as families, chat_format};
 pub use format::Format;
-pub use message::{Delta, ParsedReply, ToolCall};
+pub use message::{Delta, ParsedReply, ReplyBeginning, ToolCall};
 pub use parser::{CallValidator, PreparedFormat, ReplyParser, ReplyParserInput};

@@ -10,6 +10,7 @@ mod recommended_sampling;
 mod refusal;
 mod report;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -124,6 +125,12 @@ impl ModelProfile {
     /// The end of a prompt that already belongs to the reply.
     pub fn turn<'a>(&self, prompt: &'a str) -> &'a str {
         self.output().detected.opener.turn(prompt, self.format())
+    }
+
+    /// As [`turn`](Self::turn), for a prompt that ends inside a message. `opening` are the bytes
+    /// that the template wrote before the text of the message.
+    pub fn turn_of_message<'a>(&self, prompt: &'a str, opening: Range<usize>) -> &'a str {
+        self.output().detected.opener.turn_of_message(prompt, opening, self.format())
     }
 
     /// What the template appends for `add_generation_prompt`, without any other option.

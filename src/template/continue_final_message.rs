@@ -3,6 +3,8 @@
 //!
 //! As in transformers 5.23: a tag is appended to the text, and the prompt is cut at the tag.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::Prompt;
@@ -12,6 +14,33 @@ use crate::error::{Code, Error, Result};
 const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 /// The names of reasoning; transformers tags every copy.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+fn non_null<'a>(message: &'a Value, name: &str) -> Option<&'a Value> {
+    message.get(name).filter(|value| !value.is_null())
+}
+
+/// The reasoning of a message, under any of its names.
+pub fn reasoning_of(message: &Value) -> Option<&Value> {
+    REASONING.iter().find_map(|name| non_null(message, name))
+}
+
+impl Prompt {
+    /// The bytes that the template wrote before the text and reasoning of the message at this index,
+    /// up to the text before it that the request wrote. Needs the spans of the prompt.
+    pub fn opening_of_message(&self, index: usize) -> Range<usize> {
+        let message = format!("messages[{index}].");
+        let is_text = |path: &str| {
+            path.strip_prefix(&message).is_some_and(|member| {
+                member.starts_with("content")
+                    || REASONING.iter().any(|name| member.starts_with(name))
+            })
+        };
+        let own = self.spans.iter().position(|span| is_text(&span.path));
+        let before = &self.spans[..own.unwrap_or(self.spans.len())];
+        let start = before.last().map_or(0, |span| span.end);
+        start..own.map_or(self.text.len(), |index| self.spans[index].start)
+    }
+}
 
 /// A conversation with a tag in its last message.
 pub(crate) struct TaggedConversation {
@@ -26,11 +55,12 @@ pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Tagg
     let mut messages = messages.to_vec();
     let Some(last) = messages.last_mut() else { return refuse("the conversation is empty") };
     // The reasoning is looked up before the tag is set.
-    let non_null =
-        |last: &Value, name: &str| last.get(name).filter(|value| !value.is_null()).cloned();
-    let reasoning = REASONING.iter().find_map(|name| non_null(last, name));
-    let value =
-        if REASONING.contains(&member) { reasoning.clone() } else { non_null(last, member) };
+    let reasoning = reasoning_of(last).cloned();
+    let value = if REASONING.contains(&member) {
+        reasoning.clone()
+    } else {
+        non_null(last, member).cloned()
+    };
     let Some(mut value) = value else {
         return refuse(&format!("the final message has no {member:?} to continue"));
     };

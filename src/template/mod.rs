@@ -29,6 +29,7 @@ pub mod thinking;
 pub(crate) mod tests;
 
 pub use clock::LocalTime;
+pub use continue_final_message::reasoning_of;
 pub use failure::Failure;
 pub use limits::Limits;
 pub use lint::{Lint, Severity};

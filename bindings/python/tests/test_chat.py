@@ -54,6 +54,14 @@ def test_none_counts_as_absent(chat, expected):
     assert reply["text"] == expected["text"]
 
 
+def test_defaults_apply_where_a_request_is_silent(chat):
+    lukewarm = chat("text", defaults={"temperature": 0.25, "max_tokens": 2})
+    assert lukewarm.explain(messages=HELLO)["sampling"]["temperature"] == 0.25
+    assert lukewarm.create(messages=HELLO)["usage"]["completion_tokens"] == 2
+    with pytest.raises(llb.LlbError, match="defaults.temprature: unknown option"):
+        chat("text", defaults={"temprature": 1})
+
+
 def test_explain_generates_nothing(chat):
     explanation = chat("text").explain(messages=HELLO)
     assert explanation["type"] == "explanation"

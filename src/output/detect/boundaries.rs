@@ -8,7 +8,7 @@ use super::opener::TurnOpener;
 use super::wrapper;
 use crate::output::format::{Format, Wrapper};
 use crate::output::{ReplyParser, ReplyParserInput};
-use crate::probing::diff::{after_last, common_prefix};
+use crate::probing::diff::{after_last, common_prefix, text_between};
 use crate::probing::{Probe, ProbeRenderer};
 
 /// The user message that every history of the round trip starts with.
@@ -22,6 +22,8 @@ pub(crate) struct TurnBoundaries {
     plain: String,
     /// The same with reasoning.
     reasoned: String,
+    /// `plain` without tools.
+    without_tools: String,
 }
 
 impl TurnBoundaries {
@@ -37,6 +39,9 @@ impl TurnBoundaries {
             with_prompt: renderer.render(&user.clone().generation_prompt()),
             plain: renderer.render(&plain).unwrap_or_default(),
             reasoned: renderer.render(&user.clone().message(reasoned)).unwrap_or_default(),
+            without_tools: renderer
+                .render(&Probe::from_user(USER).assistant(CONTENT))
+                .unwrap_or_default(),
         }
     }
 
@@ -101,8 +106,26 @@ impl TurnBoundaries {
         [&self.plain, &self.reasoned].into_iter().find_map(|history| {
             let (before, after) = history.rsplit_once(CONTENT)?;
             let before = before.get(opener.start(&self.user, history, USER)..)?;
+            let own = before.trim_start().strip_prefix(self.unconditional_prompt());
+            let before = own.unwrap_or(before);
             wrapper::find(before, after, format.reasoning.as_ref())
         })
+    }
+
+    /// What opens the turn of an answer that a prompt continues.
+    pub(super) fn continued_opener(
+        &self,
+        format: Option<&Format>,
+        after_result: Option<&str>,
+    ) -> TurnOpener {
+        let mut opener = self.opener(format);
+        let before_answer = |history| text_between(after_last(history, USER), "", CONTENT);
+        let after_user = [&self.plain, &self.without_tools].map(|history| before_answer(history));
+        let in_turn = before_answer(&self.reasoned).unwrap_or_default();
+        let is_safe = |text: &str| in_turn.matches(text).count() < 2;
+        let texts = after_user.into_iter().chain([after_result]).flatten();
+        opener.add_before_answers(texts, format, is_safe);
+        opener
     }
 
     /// The text after the user message.

@@ -1,11 +1,18 @@
 //! Where an assistant turn starts: in a prompt that ends with one, and in the history.
 
+use std::ops::Range;
+
 use crate::output::format::{Format, FormatText, ReasoningTags};
 use crate::probing::diff::{after_last, common_prefix};
 
-/// What opens an assistant turn in every prompt of one template.
+/// What opens an assistant turn in the prompts of one template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TurnOpener(String);
+pub struct TurnOpener {
+    /// What opens every turn.
+    text: String,
+    /// What histories have before an answer: after a user message, after a result.
+    before_answers: Vec<String>,
+}
 
 impl TurnOpener {
     /// Compares three renders of one template: a user turn, the same with a generation prompt, and
@@ -29,36 +36,74 @@ impl TurnOpener {
         // A marker that the prompt starts with belongs to the reply.
         let markers = format.into_iter().flat_map(reply_markers);
         let end = markers.filter_map(|marker| prompt.find(&*marker)).min().unwrap_or(prompt.len());
-        TurnOpener(shared[..shared.len().min(end)].to_owned())
+        let text = shared[..shared.len().min(end)].to_owned();
+        TurnOpener { text, before_answers: Vec::new() }
+    }
+
+    /// Adds what histories have before an answer, up to the first marker of the reply. It opens a
+    /// turn that a prompt continues, where there is no generation prompt or it differs. `is_safe`
+    /// says whether a text is in no reply of this template.
+    pub(super) fn add_before_answers<'a>(
+        &mut self,
+        texts: impl Iterator<Item = &'a str>,
+        format: Option<&Format>,
+        is_safe: impl Fn(&str) -> bool,
+    ) {
+        // Messages of one turn have headers of their own.
+        if format.is_some_and(|format| format.channels.is_some()) {
+            return;
+        }
+        for text in texts {
+            let markers = format.into_iter().flat_map(reply_markers);
+            let end = markers.filter_map(|marker| text.find(&*marker)).min().unwrap_or(text.len());
+            let text = &text[..end];
+            let own = text.trim();
+            // Brackets and quotes alone are in many texts.
+            let is_distinct = own.len() > 3 && own.contains(char::is_alphabetic);
+            if is_distinct && is_safe(own) && !self.before_answers.iter().any(|known| known == text)
+            {
+                self.before_answers.push(text.to_owned());
+            }
+        }
     }
 
     /// The text that opens a turn; may be empty.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The part of the assistant turn that a prompt ends with: an opened reasoning block, a header,
     /// or the text of a reply to continue. `prompt` may be only the end of one.
     pub fn turn<'a>(&self, prompt: &'a str, format: Option<&Format>) -> &'a str {
-        let own = self.0.trim();
-        if !own.is_empty()
-            && let Some(at) = prompt.rfind(own)
-        {
-            let turn = &prompt[at + own.len()..];
-            let whitespace = &self.0[self.0.trim_end().len()..];
-            return turn.strip_prefix(whitespace).unwrap_or(turn);
-        }
-        if let Some(at) = format.and_then(|format| first_message(format, prompt)) {
-            return &prompt[at..];
-        }
+        let at = self.opened(prompt).or_else(|| first_message(format?, prompt));
         // A prompt without the opener may still end with a marker.
-        let markers = format.into_iter().flat_map(reply_markers);
-        let text = prompt.trim_end();
-        markers
-            .filter(|marker| text.ends_with(&**marker))
-            .map(|marker| &prompt[text.len() - marker.len()..])
-            .next()
-            .unwrap_or("")
+        &prompt[at.unwrap_or_else(|| last_marker(prompt, format))..]
+    }
+
+    /// As [`turn`](Self::turn), for a prompt that ends inside a message. `opening` are the bytes
+    /// that the template wrote before the text of the message.
+    pub fn turn_of_message<'a>(
+        &self,
+        prompt: &'a str,
+        opening: Range<usize>,
+        format: Option<&Format>,
+    ) -> &'a str {
+        let (start, opening) = (opening.start, &prompt[opening]);
+        let at = self.opened(opening).or_else(|| first_message(format?, opening));
+        &prompt[start + at.unwrap_or_else(|| last_marker(opening, format))..]
+    }
+
+    /// Where the last turn starts that a prompt opens.
+    fn opened(&self, prompt: &str) -> Option<usize> {
+        let openers = std::iter::once(&self.text).chain(&self.before_answers);
+        let starts = openers.filter_map(|opener| {
+            let own = Some(opener.trim()).filter(|own| !own.is_empty())?;
+            let end = prompt.rfind(own)? + own.len();
+            let whitespace = &opener[opener.trim_end().len()..];
+            let is_whole = prompt[end..].starts_with(whitespace);
+            Some(if is_whole { end + whitespace.len() } else { end })
+        });
+        starts.max()
     }
 
     /// Where the reply starts in a history that ends with it. `user` is the render of the user turn
@@ -66,9 +111,10 @@ impl TurnOpener {
     pub fn start(&self, user: &str, history: &str, user_text: &str) -> usize {
         let after =
             common_prefix(user, history).max(history.len() - after_last(history, user_text).len());
-        match (history[after..].find(self.0.as_str()), history[after..].find(self.0.trim())) {
-            (Some(at), _) if !self.0.is_empty() => after + at + self.0.len(),
-            (None, Some(at)) => after + at + self.0.trim().len(),
+        let text = self.text.as_str();
+        match (history[after..].find(text), history[after..].find(text.trim())) {
+            (Some(at), _) if !text.is_empty() => after + at + text.len(),
+            (None, Some(at)) => after + at + text.trim().len(),
             _ => after,
         }
     }
@@ -77,7 +123,10 @@ impl TurnOpener {
 /// Where the assistant's last messages start in a prompt whose messages have headers.
 fn first_message(format: &Format, prompt: &str) -> Option<usize> {
     let turn = &*format.channels.as_ref()?.turn;
-    let message = turn.trim_end_matches(char::is_alphanumeric);
+    let message = match turn.split_once("assistant") {
+        Some((marker, _)) => marker,
+        None => turn.trim_end_matches(char::is_alphanumeric),
+    };
     let mut first = prompt.rfind(turn)?;
     // Consecutive messages belong to one turn if no message of another role is between them.
     while let Some(at) = prompt[..first].rfind(turn)
@@ -86,6 +135,13 @@ fn first_message(format: &Format, prompt: &str) -> Option<usize> {
         first = at;
     }
     Some(first)
+}
+
+/// Where the marker of a reply starts that a text ends with; else the end of the text.
+fn last_marker(text: &str, format: Option<&Format>) -> usize {
+    let own = text.trim_end();
+    let marker = format.into_iter().flat_map(reply_markers).find(|marker| own.ends_with(&**marker));
+    marker.map_or(text.len(), |marker| own.len() - marker.len())
 }
 
 /// Markers of the reply that a generation prompt may already contain.

@@ -7,6 +7,7 @@ use super::history::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
 use crate::output::format::{CallPart, CallSyntax, Format, Wrapper};
+use crate::probing::diff::common_suffix;
 use crate::probing::{ProbeRenderer, tool};
 
 // Rare strings, so that no text of a template is mistaken for them.
@@ -101,6 +102,8 @@ pub(crate) struct RoundTrip {
     pub(crate) form: HistoryForm,
     tools: Vec<Value>,
     rows: Vec<(History, Result<String, String>)>,
+    /// What the template writes between a result and an answer.
+    after_result: Option<String>,
 }
 
 impl RoundTrip {
@@ -143,13 +146,14 @@ impl RoundTrip {
             #[cfg(test)]
             form,
             rows: rows.collect(),
+            after_result: after_result(renderer, form, &tools),
             tools,
         }
     }
 
     /// What opens an assistant turn, for a parser of this format.
     pub(super) fn opener(&self, format: Option<&Format>) -> TurnOpener {
-        self.boundaries.opener(format)
+        self.boundaries.continued_opener(format, self.after_result.as_deref())
     }
 
     /// What the template appends to ask for a reply.
@@ -261,6 +265,30 @@ impl RoundTrip {
             Err(format!("text came back as {content:?}, reasoning as {reasoning:?}"))
         }
     }
+}
+
+/// What the template writes between a result and an answer, whatever the result: the text that two
+/// histories share there.
+fn after_result(
+    renderer: &ProbeRenderer<'_>,
+    form: HistoryForm,
+    tools: &[Value],
+) -> Option<String> {
+    const RESULTS: [&str; 2] = ["Frabjous tulgey", "Mimsy borogove"];
+    let between = |index: usize| {
+        let id = form.id(0, NAMES[index], IDS[index]);
+        let call = form.call(&id, NAMES[index], &json!({ "velk": 41237 }));
+        let history = TurnBoundaries::history(tools)
+            .message(form.answer("", None, vec![call]))
+            .result(&id, RESULTS[index])
+            .assistant(CONTENT);
+        let whole = renderer.render(&history).ok()?;
+        let (before, _) = whole.rsplit_once(CONTENT)?;
+        before.rsplit_once(RESULTS[index]).map(|(_, between)| between.to_owned())
+    };
+    let (first, second) = (between(0)?, between(1)?);
+    let shared = common_suffix(&first, &second);
+    Some(first[first.len() - shared..].to_owned())
 }
 
 fn tools() -> Vec<Value> {

@@ -3,6 +3,7 @@
 use super::kept_opening::KeptOpening;
 use super::{FailedOpening, ParserState, ReplyParser};
 use crate::output::format::ReasoningTags;
+use crate::output::message::ReplyBeginning;
 
 impl ReplyParser {
     /// Reads the end of the prompt, from the last turn on: a reasoning block or a header that the
@@ -35,6 +36,18 @@ impl ReplyParser {
             self.parsed.content.clear();
             self.parsed.reasoning = None;
         }
+    }
+
+    /// Takes what a primed parser has of the message, so that the rest of the message is only what
+    /// follows.
+    pub fn take_beginning(&mut self) -> ReplyBeginning {
+        let reasoning_open = self.is_reasoning();
+        let whitespace = std::mem::take(&mut self.whitespace);
+        let mut content = std::mem::take(&mut self.parsed.content);
+        let mut reasoning = self.parsed.reasoning.take().unwrap_or_default();
+        let last = if reasoning_open { &mut reasoning } else { &mut content };
+        last.push_str(&whitespace);
+        ReplyBeginning { content, reasoning, reasoning_open }
     }
 
     /// As [`prime`](Self::prime), with reasoning that stays in the content. If the prompt opens

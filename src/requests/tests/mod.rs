@@ -2,3 +2,4 @@
 
 mod composed;
 mod conformance;
+mod continued;

@@ -35,8 +35,8 @@ def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> Dict[str, Any]:
 
     Returns a dict with `supports_tools` (whether `Chat` accepts the model by default),
     `tool_support`, `evidence`, `caps`, `output_format`, `templates`, `findings`, `architecture`,
-    `n_params`, `context_length` (tokens), `quantization`, `file_size` (bytes), `name`, `license`
-    and others. Header fields that the file does not have are None.
+    `n_params`, `context_length` (tokens), `quantization`, `file_size` (bytes), `name`, `license`,
+    `tags`, `languages`, `base_models`, `sampling` (what the file recommends) and others. Header fields that the file does not have are None.
 
     May be called from any thread.
 

@@ -82,6 +82,14 @@ public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) 
         }
 
         /**
+         * Sampling members of a request, and {@code max_tokens}, for requests that leave them out.
+         * They precede what the model file recommends.
+         */
+        public Builder defaults(Map<String, ?> members) {
+            return set("defaults", members);
+        }
+
+        /**
          * What to do with a prompt that does not fit the context: {@code error} (the default),
          * {@code truncate_oldest} or {@code truncate_middle}.
          */

@@ -19,7 +19,8 @@ import java.util.Map;
  * @param caps the capabilities of the template, by llama.cpp's names
  * @param templateCaps the capabilities by minja's names, with {@code reasoning_format}
  * @param findings the remarks of the library on the file and its template
- * @param raw the whole reply, with the evidence for each capability
+ * @param raw the whole reply, with the evidence for each capability, the origin of the model, and
+ *     {@code sampling}, what the file recommends
  */
 public record ModelInfo(
         boolean supportsTools,

@@ -20,6 +20,17 @@ fn main() {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     }
 
+    // `isolation`: helper.cpp has an entry point for these systems, where the dynamic loader runs the
+    // library as a helper process.
+    println!("cargo:rustc-check-cfg=cfg(llb_isolation)");
+    let is_linux = target("OS") == "linux" && target("ENV") == "gnu";
+    if is_linux && ["x86_64", "aarch64"].contains(&target("ARCH").as_str()) {
+        println!("cargo:rustc-cfg=llb_isolation");
+        if env::var_os("CARGO_FEATURE_ENGINE").is_some() {
+            println!("cargo:rustc-cdylib-link-arg=-Wl,-e,llb_helper_entry");
+        }
+    }
+
     // `make baseline` builds llama.cpp for any x86-64 processor and sets LLB_CPU. create then
     // checks for no further instructions.
     println!("cargo:rustc-check-cfg=cfg(llb_cpu_baseline)");
@@ -38,7 +49,8 @@ fn main() {
 /// threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
 fn shim() {
-    const SOURCES: [&str; 3] = ["src/llama/shim.cpp", "src/llama/threads.cpp", "src/ffi/host.cpp"];
+    const SOURCES: [&str; 4] =
+        ["src/llama/shim.cpp", "src/llama/threads.cpp", "src/ffi/host.cpp", "src/ffi/helper.cpp"];
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     cc::Build::new()
         .cpp(true)

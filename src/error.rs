@@ -62,6 +62,38 @@ pub enum Code {
 }
 
 impl Code {
+    #[cfg(feature = "engine")]
+    const ALL: [Code; 22] = [
+        Code::InvalidRequest,
+        Code::EngineClosed,
+        Code::InferenceFailed,
+        Code::InternalBridgeError,
+        Code::Busy,
+        Code::Cancelled,
+        Code::ModelNotFound,
+        Code::ModelInvalid,
+        Code::ModelNotToolCapable,
+        Code::OutOfMemory,
+        Code::TemplateError,
+        Code::TemplateLimit,
+        Code::ContextOverflow,
+        Code::SchemaUnsupported,
+        Code::HubNotFound,
+        Code::HubGated,
+        Code::HubUnauthorized,
+        Code::HubForbidden,
+        Code::HubNetwork,
+        Code::HubVerify,
+        Code::HubAmbiguous,
+        Code::Offline,
+    ];
+
+    /// The code with this spelling.
+    #[cfg(feature = "engine")]
+    pub(crate) fn parse(text: &str) -> Option<Code> {
+        Code::ALL.into_iter().find(|code| code.as_str() == text)
+    }
+
     /// The stable spelling, for example `INVALID_REQUEST`.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -46,6 +46,7 @@
 //! | `remote` | the client of completions servers |
 //! | `hub` | models of the Hugging Face hub |
 //! | `chat` | the pipeline of one request, and the request queue |
+//! | `isolation` | chats whose model runs in a helper process |
 //! | `ffi` | the C functions |
 //!
 //! # Documents
@@ -68,6 +69,8 @@ pub mod ffi;
 pub mod gguf;
 #[cfg(feature = "hub")]
 pub mod hub;
+#[cfg(all(feature = "engine", llb_isolation))]
+mod isolation;
 mod jinja;
 mod json;
 mod json_schema;

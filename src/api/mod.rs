@@ -30,7 +30,7 @@ pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use lora::Lora;
 pub use options::{
-    CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy,
+    CacheType, ContextOverflow, CreateOptions, FlashAttention, Isolation, LogLevel, ToolPolicy,
 };
 pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};

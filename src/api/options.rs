@@ -73,6 +73,16 @@ impl ContextOverflow {
     }
 }
 
+/// Where the model runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// In this process.
+    #[default]
+    None,
+    /// In a helper process, whose end does not end this one.
+    Process,
+}
+
 /// `flash_attn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlashAttention {
@@ -122,6 +132,8 @@ pub struct CreateOptions {
     pub model: Option<String>,
     /// The servers that generate. None is llama.cpp in this process.
     pub engine: Option<RemoteOptions>,
+    /// Where the model runs.
+    pub isolation: Isolation,
     /// Tokens of context. None is the model's, at most 8192.
     pub n_ctx: Option<u32>,
     /// Chats that are decoded together.
@@ -174,6 +186,7 @@ impl CreateOptions {
             door: Door::Classic,
             model: path.map(str::to_owned),
             engine: None,
+            isolation: Isolation::None,
             n_ctx: None,
             n_parallel: 4,
             n_batch: 512,
@@ -229,11 +242,13 @@ impl CreateOptions {
             ("polyfill", ToolPolicy::Polyfill),
             ("any", ToolPolicy::Any),
         ];
+        let isolations = [("none", Isolation::None), ("process", Isolation::Process)];
         let levels =
             [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
         let levels = levels.map(|level| (level.as_str(), level));
         let read = CreateOptions {
             door: Door::Options,
+            isolation: fields.one_of("isolation", &isolations)?.unwrap_or(base.isolation),
             n_ctx: fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
             n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),
@@ -269,6 +284,11 @@ impl CreateOptions {
             );
         }
         fields.refuse_ignored("unknown option")?;
+        if read.isolation == Isolation::Process && read.n_gpu_layers.is_some_and(|n| n > 0) {
+            let problem =
+                "an isolated model runs on the CPU; leave n_gpu_layers out or set it to 0";
+            return Err(fields.invalid("n_gpu_layers", problem));
+        }
         Ok(read)
     }
 }
@@ -296,6 +316,14 @@ mod tests {
             r#"tool_policy: unknown value "maybe"; expected one of "native", "polyfill", "any""#,
         );
         refused(json!([]), "request: expected an object, got []");
+        refused(
+            json!({"isolation": "thread"}),
+            r#"isolation: unknown value "thread"; expected one of "none", "process""#,
+        );
+        refused(
+            json!({"isolation": "process", "n_gpu_layers": 4}),
+            "n_gpu_layers: an isolated model runs on the CPU; leave n_gpu_layers out or set it to 0",
+        );
     }
 
     #[test]

@@ -29,11 +29,13 @@ use crate::api::{
 use crate::compose::Composed;
 use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
+use crate::llama::{StatePath, StateStore};
 use crate::profile::ModelProfile;
 use crate::template::Limits;
 
+pub(crate) use native::check_state_file;
 use open::{OpenedChat, open};
-use queue::RequestQueue;
+pub(crate) use queue::RequestQueue;
 use source::ReplySource;
 
 /// Receives events of a chat, on the thread of the call they belong to.
@@ -84,12 +86,23 @@ impl Chat {
         options: Result<CreateOptions>,
         events: EventSink,
     ) -> Result<Chat, CreateFailure> {
+        let path = options.as_ref().ok().and_then(|options| options.state_file.as_ref());
+        let state = path.map(|path| Arc::new(StatePath(path.into())) as Arc<dyn StateStore>);
+        Chat::create_with_state(options, state, events)
+    }
+
+    /// As [`Chat::create`], with the state in `state` instead of the file of the options.
+    pub(crate) fn create_with_state(
+        options: Result<CreateOptions>,
+        state: Option<Arc<dyn StateStore>>,
+        events: EventSink,
+    ) -> Result<Chat, CreateFailure> {
         events("create_start");
         let opened = options
             .map_err(|error| CreateFailure::new("invalid_options", error))
-            .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
+            .and_then(|options| Ok((open(&options, state, events.as_ref())?, options)));
         match opened {
-            Ok((options, OpenedChat { source, profile, composed, defaults })) => {
+            Ok((OpenedChat { source, profile, composed, defaults }, options)) => {
                 let chat = Chat {
                     source,
                     profile,
@@ -121,10 +134,19 @@ impl Chat {
     /// queue, so none of them follows a close that has returned. A call that is cancelled while it
     /// waits emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<ChatResponse> {
+        self.infer_until(request, Arc::default(), pieces)
+    }
+
+    /// As [`Chat::infer`], with a flag that cancels this request.
+    pub(crate) fn infer_until(
+        &self,
+        request: &str,
+        cancel: Arc<AtomicBool>,
+        pieces: Option<PieceSink>,
+    ) -> Result<ChatResponse> {
         let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let cancel = Arc::new(AtomicBool::new(false));
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
         };
@@ -152,12 +174,7 @@ impl Chat {
 
     /// The reply of a call that ended before its first token.
     fn cancelled(&self, request: &ChatRequest) -> ChatResponse {
-        ChatResponse {
-            door: self.door,
-            finish_reason: FinishReason::Cancelled,
-            ignored_keys: request.ignored_keys.clone(),
-            ..ChatResponse::default()
-        }
+        cancelled(self.door, request)
     }
 
     /// Cancels the running request and the waiting ones. Each replies with what it generated.
@@ -226,5 +243,15 @@ impl Chat {
                 self.emit_line(level, &line);
             }
         }
+    }
+}
+
+/// The reply of a call that ended before its first token.
+pub(crate) fn cancelled(door: Door, request: &ChatRequest) -> ChatResponse {
+    ChatResponse {
+        door,
+        finish_reason: FinishReason::Cancelled,
+        ignored_keys: request.ignored_keys.clone(),
+        ..ChatResponse::default()
     }
 }

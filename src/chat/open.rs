@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::CreateFailure;
-use super::native::{NativeSource, StateFile};
+use super::native::{NativeSource, check_state_file};
 #[cfg(feature = "remote")]
 use super::remote::RemoteSource;
 use super::source::ReplySource;
@@ -12,7 +12,7 @@ use crate::api::{CreateOptions, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::{self, LoadedModel};
+use crate::llama::{self, LoadedModel, StateStore};
 use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::Sources;
 
@@ -27,6 +27,7 @@ pub(super) struct OpenedChat {
 /// Reads the header, checks the tool capability, then loads the weights.
 pub(super) fn open(
     options: &CreateOptions,
+    state: Option<Arc<dyn StateStore>>,
     events: &dyn Fn(&str),
 ) -> Result<OpenedChat, CreateFailure> {
     let invalid = |error| CreateFailure::new("invalid_options", error);
@@ -45,7 +46,7 @@ pub(super) fn open(
     let components =
         options.components.as_ref().map(|components| Composed::of(components, "components"));
     let composed = components.transpose().map_err(invalid)?;
-    options.state_file.as_deref().map_or(Ok(()), StateFile::check).map_err(invalid)?;
+    options.state_file.as_deref().map_or(Ok(()), check_state_file).map_err(invalid)?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
     let profile =
         ModelProfile::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
@@ -66,7 +67,7 @@ pub(super) fn open(
         return Err(null_path());
     };
     let model = load(options, path, &header, events)?;
-    let source = Box::new(NativeSource::new(options, model, profile.format()));
+    let source = Box::new(NativeSource::new(options, model, profile.format(), state));
     Ok(OpenedChat { source, profile, composed, defaults })
 }
 

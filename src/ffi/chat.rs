@@ -4,12 +4,14 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::callback::{self, Callback, RunningCall, llb_event_cb, llb_token_cb};
 use super::handle::{self, llb_chat};
+use super::open_chat::OpenChat;
 use super::{guard, string};
 use crate::api::{self, CreateOptions, Door};
-use crate::chat::{Chat, CreateFailure};
+use crate::chat::CreateFailure;
 use crate::error::{Code, Error, Result};
 use crate::process;
 
@@ -31,7 +33,7 @@ pub unsafe extern "C" fn llb_chat_create(
     let path = unsafe { string::borrow_nullable(gguf_path, "gguf_path") };
     // SAFETY: the caller allows calls of `on_event` until the chat is destroyed.
     let events = unsafe { Callback::new(on_event, user_data) };
-    create(|| path.map(CreateOptions::for_model), events)
+    create(|| Ok((CreateOptions::for_model(path?), Value::Null)), events)
 }
 
 /// Opens a chat with options, a JSON object (docs/abi.md).
@@ -54,13 +56,21 @@ pub unsafe extern "C" fn llb_chat_create_with(
     let options = unsafe { string::borrow(options_json, "options_json") };
     // SAFETY: the caller allows calls of `on_event` until the chat is destroyed.
     let events = unsafe { Callback::new(on_event, user_data) };
-    create(|| CreateOptions::read(&api::parse(options?, "options_json")?), events)
+    let read = || {
+        let json = api::parse(options?, "options_json")?;
+        Ok((CreateOptions::read(&json)?, json))
+    };
+    create(read, events)
 }
 
 /// The key that marks a running create. No chat has this key.
 const CREATING: usize = usize::MAX;
 
-fn create(options: impl FnOnce() -> Result<CreateOptions>, events: Callback) -> *mut llb_chat {
+/// `options` returns also the JSON that they were read from.
+fn create(
+    options: impl FnOnce() -> Result<(CreateOptions, Value)>,
+    events: Callback,
+) -> *mut llb_chat {
     let created = guard::catch(|| {
         // A nested create could deadlock: the outer one may hold a lock that the inner one needs.
         let nested = callback::is_running_here(CREATING);
@@ -71,7 +81,7 @@ fn create(options: impl FnOnce() -> Result<CreateOptions>, events: Callback) -> 
             _ => options(),
         };
         let _running = RunningCall::enter(CREATING);
-        match Chat::create(options, Box::new(move |event| events.call(event))) {
+        match OpenChat::create(options, Box::new(move |event| events.call(event))) {
             Ok(chat) => Ok(handle::insert(chat)),
             // The exit is the reason of most errors that follow it.
             Err(_) if process::is_exiting() => Err(exiting()),
@@ -187,11 +197,11 @@ pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
 /// the function that opened the chat.
 fn reply<T: Serialize>(
     handle: *mut llb_chat,
-    body: impl FnOnce(&Chat) -> Result<T>,
+    body: impl FnOnce(&OpenChat) -> Result<T>,
 ) -> *const c_char {
     // An error before the body runs has no details, so both shapes are the same.
     let door = Cell::new(Door::Options);
-    let body = |chat: &Chat| {
+    let body = |chat: &OpenChat| {
         door.set(chat.door());
         body(chat)
     };
@@ -205,7 +215,7 @@ fn reply<T: Serialize>(
 }
 
 /// Runs `body` on the chat of a handle. A panic in `body` closes the handle.
-fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<T>) -> Result<T> {
+fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&OpenChat) -> Result<T>) -> Result<T> {
     let key = handle::key(handle);
     let chat = handle::get(handle)?;
     callback::give_up_left_call(key);

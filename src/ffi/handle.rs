@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::chat::Chat;
+use super::open_chat::OpenChat;
 use crate::error::{Code, Error, Result};
 use crate::process::{self, Shared};
 
@@ -28,7 +28,7 @@ struct Slot {
     /// The process that the chat belongs to. In a forked child the chats of the parent stay in
     /// their slots, because their engines cannot be stopped.
     forks: usize,
-    chat: Option<Arc<Chat>>,
+    chat: Option<Arc<OpenChat>>,
 }
 
 static TABLE: Shared<Vec<Slot>> = Shared::new(Vec::new());
@@ -51,7 +51,7 @@ fn split(handle: *const llb_chat) -> (usize, usize) {
 }
 
 /// Adds a chat to the table and returns its handle.
-pub(super) fn insert(chat: Chat) -> *mut llb_chat {
+pub(super) fn insert(chat: OpenChat) -> *mut llb_chat {
     let chat = Some(Arc::new(chat));
     let forks = process::forks();
     let mut table = TABLE.lock();
@@ -71,7 +71,7 @@ pub(super) fn insert(chat: Chat) -> *mut llb_chat {
 }
 
 /// Returns the chat of a handle. NULL and any handle that is not open are `ENGINE_CLOSED`.
-pub(super) fn get(handle: *const llb_chat) -> Result<Arc<Chat>> {
+pub(super) fn get(handle: *const llb_chat) -> Result<Arc<OpenChat>> {
     let (index, generation) = split(handle);
     let table = TABLE.lock();
     let slot = table.get(index).filter(|slot| slot.is(generation));
@@ -79,7 +79,7 @@ pub(super) fn get(handle: *const llb_chat) -> Result<Arc<Chat>> {
 }
 
 /// Removes a chat from the table. Its handle is stale afterwards.
-pub(super) fn remove(handle: *const llb_chat) -> Option<Arc<Chat>> {
+pub(super) fn remove(handle: *const llb_chat) -> Option<Arc<OpenChat>> {
     let (index, generation) = split(handle);
     let mut table = TABLE.lock();
     let slot = table.get_mut(index).filter(|slot| slot.is(generation))?;

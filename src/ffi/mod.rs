@@ -16,8 +16,11 @@ mod fetch;
 mod fork;
 mod guard;
 mod handle;
+#[cfg(llb_isolation)]
+mod helper;
 mod host;
 mod model;
+mod open_chat;
 mod string;
 mod template;
 mod version;

@@ -20,6 +20,12 @@ pub extern "C" fn llb_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
+/// The text of `llb_version`.
+#[cfg(llb_isolation)]
+pub(super) fn text() -> &'static str {
+    VERSION.to_str().unwrap_or_default()
+}
+
 /// Returns the C ABI version of the loaded library: its `LLB_ABI_VERSION`.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_abi_version() -> u32 {

@@ -19,6 +19,9 @@ mod writer;
 #[cfg(feature = "hub")]
 pub(crate) use split::PartName;
 
+#[cfg(feature = "engine")]
+pub(crate) use split::part_paths;
+
 pub use header::ModelHeader;
 pub use layers::{Layer, Layers};
 pub use value::{GgufValue, ValueType};

@@ -4,6 +4,12 @@
 //! (from 0), `split.count` and `split.tensors.count`. llama.cpp finds the other parts by name
 //! alone: `NAME-00002-of-00003.gguf`.
 
+#[cfg(feature = "engine")]
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
 use super::metadata::Metadata;
 
 /// The split metadata of a file.
@@ -23,6 +29,18 @@ impl Split {
         let no = metadata.u64("split.no").unwrap_or(0);
         Some(Split { no, count, tensors: metadata.u64("split.tensors.count") })
     }
+}
+
+/// The paths of all parts of a model, by the name of the file; those that are missing, too. The path
+/// itself comes first.
+#[cfg(feature = "engine")]
+pub(crate) fn part_paths(path: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![path.to_owned()];
+    if let Some(name) = path.file_name().and_then(OsStr::to_str).and_then(PartName::parse) {
+        let others = (1..=name.count).filter(|number| *number != name.number);
+        paths.extend(others.map(|number| path.with_file_name(name.of_part(number))));
+    }
+    paths
 }
 
 /// A file name in the form `NAME-00002-of-00003.gguf`.

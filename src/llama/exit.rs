@@ -43,6 +43,8 @@ pub fn call_before_exit(value: Weak<dyn BeforeExit>) {
     let mut values = BEFORE_EXIT.lock();
     values.retain(|(_, value)| value.strong_count() > 0);
     values.push((process::forks(), value));
+    drop(values);
+    register();
 }
 
 thread_local! {

@@ -30,4 +30,5 @@ pub use exit::{BeforeExit, call_before_exit};
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use log::LogQueue;
 pub use model_cache::{LoadedModel, open};
+pub use state_file::{StatePath, StateStore};
 pub use version::BUILD;

@@ -14,7 +14,7 @@ use super::fit::MemoryNeeds;
 use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
-use super::state_file::{self, StateLimits};
+use super::state_file::{self, StateLimits, StateStore};
 use super::vocab::{self, LlamaVocab};
 use super::{cpu, device, draft, exit, fingerprint, memory};
 use crate::api::{CreateOptions, Speculative};
@@ -56,21 +56,20 @@ pub struct LoadedModel {
 impl LoadedModel {
     /// Reads a state file for this model, llama.cpp version and these options. `None` if there is
     /// no file. An error is a message that says why the file cannot be used.
-    pub fn read_state(&self, path: &Path) -> Result<Option<SavedSequence>, String> {
+    pub fn read_state(&self, store: &dyn StateStore) -> Result<Option<SavedSequence>, String> {
         let description = self.description().map_err(|error| error.to_string())?;
         let vocab = self.engine.vocab();
         let fits = |token: TokenId| usize::try_from(token).is_ok_and(|token| token < vocab.len());
         let limits = StateLimits { n_tokens: self.n_ctx, n_bytes: self.most_state_bytes };
-        state_file::read(path, description, limits, fits)
+        state_file::read(store, description, limits, fits)
     }
 
-    /// Writes a state file, replacing an existing one. Only the user can read it.
-    pub fn write_state(&self, path: &Path, kept: &SavedSequence) -> Result<()> {
+    /// Writes a state file, replacing an existing one.
+    pub fn write_state(&self, store: &dyn StateStore, kept: &SavedSequence) -> Result<()> {
         let written =
-            self.description().and_then(|description| state_file::write(path, description, kept));
+            self.description().and_then(|description| state_file::write(store, description, kept));
         written.map_err(|error| {
-            Error::new(Code::InferenceFailed, format!("{}: {error}", path.display()))
-                .caused_by(error)
+            Error::new(Code::InferenceFailed, format!("{}: {error}", store.name())).caused_by(error)
         })
     }
 

@@ -32,24 +32,78 @@ const BLOCK: usize = 1 << 20;
 /// Characters of a file's description that a message quotes.
 const MOST_QUOTED: usize = 100;
 
-/// Writes a state file, replacing an existing one; only the user can read it. After an error `path`
-/// is unchanged.
-pub(crate) fn write(path: &Path, description: &Value, kept: &SavedSequence) -> io::Result<()> {
-    may_replace(path)?;
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
-    // Random, because process ids repeat: a file that a crash left must not be in the way.
-    let random = RandomState::new().build_hasher().finish();
-    let mut temporary_name = name.to_owned();
-    temporary_name.push(format!(".{random:016x}.tmp"));
-    let temporary = path.with_file_name(temporary_name);
-    let written =
-        write_new(&temporary, description, kept).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+/// Where a state file is. A process without access to files has another one than a path.
+pub trait StateStore: Send + Sync {
+    /// For messages.
+    fn name(&self) -> String;
+
+    /// The file and its size; `None` if there is none. An error is a message that says why it must
+    /// not be read.
+    fn open(&self) -> Result<Option<(File, u64)>, String>;
+
+    /// Replaces the file by what `write` writes. After an error the old file is unchanged.
+    fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()>;
+}
+
+/// A state file at a path. Only the user can read it.
+pub struct StatePath(pub PathBuf);
+
+impl StateStore for StatePath {
+    fn name(&self) -> String {
+        self.0.display().to_string()
     }
-    written
+
+    fn open(&self) -> Result<Option<(File, u64)>, String> {
+        let (file, metadata) = match regular_file::open_no_link(&self.0) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        check_owner(&metadata)?;
+        #[cfg(unix)]
+        if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o022 != 0 {
+            let problem = "other users may write to it; remove that permission (chmod 600)";
+            return Err(problem.to_owned());
+        }
+        Ok(Some((file, metadata.len())))
+    }
+
+    fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
+        may_replace(&self.0)?;
+        let name = self
+            .0
+            .file_name()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
+        // Random, because process ids repeat: a file that a crash left must not be in the way.
+        let random = RandomState::new().build_hasher().finish();
+        let mut temporary_name = name.to_owned();
+        temporary_name.push(format!(".{random:016x}.tmp"));
+        let temporary = self.0.with_file_name(temporary_name);
+        let written = create_private(&temporary)
+            .and_then(|mut file| write(&mut file))
+            .and_then(|()| fs::rename(&temporary, &self.0));
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+}
+
+fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Writes a state file, replacing an existing one.
+pub(crate) fn write(
+    store: &dyn StateStore,
+    description: &Value,
+    kept: &SavedSequence,
+) -> io::Result<()> {
+    store.replace(&mut |file| write_content(file, description, kept))
 }
 
 /// Fails if the path has anything but an own state file or an empty file: a typo must not overwrite
@@ -79,12 +133,7 @@ fn may_replace(path: &Path) -> io::Result<()> {
     }
 }
 
-fn write_new(path: &PathBuf, description: &Value, kept: &SavedSequence) -> io::Result<()> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+fn write_content(file: &mut File, description: &Value, kept: &SavedSequence) -> io::Result<()> {
     let mut checksum = Sha256::new();
     let mut put = |bytes: &[u8]| {
         checksum.update(bytes);
@@ -113,22 +162,13 @@ pub(crate) struct StateLimits {
 /// Reads a file for a model of this description. `fits` returns whether the vocabulary has a token.
 /// `None` if there is no file. An error is a message that says why the file cannot be used.
 pub(crate) fn read(
-    path: &Path,
+    store: &dyn StateStore,
     description: &Value,
     limits: StateLimits,
     fits: impl Fn(TokenId) -> bool,
 ) -> Result<Option<SavedSequence>, String> {
-    let (file, metadata) = match regular_file::open_no_link(path) {
-        Ok(opened) => opened,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
-    check_owner(&metadata)?;
-    #[cfg(unix)]
-    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o022 != 0 {
-        return Err("other users may write to it; remove that permission (chmod 600)".to_owned());
-    }
-    parse(file, metadata.len(), description, limits, fits).map(Some)
+    let Some((file, size)) = store.open()? else { return Ok(None) };
+    parse(file, size, description, limits, fits).map(Some)
 }
 
 /// Reads a file of `size` bytes. Nothing is read or allocated for the part after the head before
@@ -269,6 +309,10 @@ mod tests {
 
     const LIMITS: StateLimits = StateLimits { n_tokens: 64, n_bytes: 1 << 20 };
 
+    fn at(path: impl AsRef<Path>) -> StatePath {
+        StatePath(path.as_ref().to_owned())
+    }
+
     fn kept() -> SavedSequence {
         SavedSequence { tokens: vec![3, 1, 4, 1, 5], data: (0..=255).collect() }
     }
@@ -282,7 +326,7 @@ mod tests {
     fn file(description: &Value, kept: &SavedSequence) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        write(&path, description, kept).unwrap();
+        write(&at(&path), description, kept).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
         fs::read(path).unwrap()
     }
@@ -354,9 +398,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let description = json!({ "model": "m" });
-        write(&path, &description, &kept()).unwrap();
+        write(&at(&path), &description, &kept()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let read = || read(&path, &description, LIMITS, |_| true);
+        let read = || read(&at(&path), &description, LIMITS, |_| true);
         assert_eq!(read(), Ok(Some(kept())));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
         assert_eq!(
@@ -374,7 +418,7 @@ mod tests {
         let description = json!({ "model": "m" });
         for other in [b"GGUF and gigabytes".as_slice(), b"LLB"] {
             fs::write(&path, other).unwrap();
-            let error = write(&path, &description, &kept()).unwrap_err();
+            let error = write(&at(&path), &description, &kept()).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 "it is not a state file; it was not overwritten, choose another path"
@@ -383,7 +427,7 @@ mod tests {
         }
         fs::write(&path, b"").unwrap();
         for _ in 0..2 {
-            write(&path, &description, &kept()).unwrap();
+            write(&at(&path), &description, &kept()).unwrap();
         }
     }
 
@@ -426,13 +470,13 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         let description = json!({ "model": "m" });
         let check = |name: &str, problem: &str| {
-            let read = read(&path(name), &description, LIMITS, |_| true);
+            let read = read(&at(path(name)), &description, LIMITS, |_| true);
             assert_eq!(read, Err(problem.to_owned()), "{name}");
-            let error = write(&path(name), &description, &kept()).unwrap_err();
+            let error = write(&at(path(name)), &description, &kept()).unwrap_err();
             let expected = format!("{problem}; it was not overwritten, choose another path");
             assert_eq!(error.to_string(), expected, "{name}");
         };
-        write(&path("state"), &description, &kept()).unwrap();
+        write(&at(path("state")), &description, &kept()).unwrap();
         symlink("state", path("link")).unwrap();
         check("link", "is a symbolic link, not a regular file");
         assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());

@@ -98,7 +98,7 @@ dependencies() {
 # The output of the scripted model text.gguf.
 text='Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.'
 
-run() { within 120 "$build/bin/$1" "$LLB_TEST_MODELS/$2" "$3"; }
+run() { program=$1 model=$2; shift 2; within 120 "$build/bin/$program" "$LLB_TEST_MODELS/$model" "$@"; }
 
 prints() {
     expected=$1
@@ -144,6 +144,18 @@ interrupt() {
     streaming=$!
     { dd bs=1 count=1 2>/dev/null >"$build/first" && kill -INT "$streaming" && cat >/dev/null; } <"$build/pieces"
     wait "$streaming" && grep '\[cancelled: ' "$build/usage" || { cat "$build/usage"; return 1; }
+}
+
+# A helper process: started from the shared library by the dynamic loader, and from a program that
+# contains the static library by itself. The copies have other names and no permission to be run.
+isolated() {
+    compile isolated "$here/isolated.c" && prints "$text" run isolated text.gguf || return 1
+    $CC -std=c11 $strict -I"$LLB_INCLUDE" "$here/isolated.c" "$build/lib/libllb.a" -pthread -lm -lgcc_s \
+        -o "$build/bin/isolated_static" && prints "$text" run isolated_static text.gguf || return 1
+    mkdir -p "$build/moved" && cp "$build/lib/libllb.so.1" "$build/moved/" && chmod 600 "$build/moved/libllb.so.1" || return 1
+    (cd "$build/moved" && LD_LIBRARY_PATH=. && export LD_LIBRARY_PATH && patched=$build/bin/isolated_moved &&
+        $CC -std=c11 $strict -I"$LLB_INCLUDE" "$here/isolated.c" ./libllb.so.1 -o "$patched" &&
+        prints "$text" run isolated_moved text.gguf)
 }
 
 # --- installed library ---------------------------------------------------------------------------
@@ -204,6 +216,7 @@ for example in simple stream tools; do
     check "example $example: compiles as strict C11" compile "$example" "$examples/$example.c"
     check "example $example" "$example"
 done
+check 'isolation: shared, static and moved library' isolated
 real_model=$(ls "${LLB_MODELS:-/nowhere}"/smollm2-135m*.gguf 2>/dev/null | head -n 1)
 if [ -n "$real_model" ]; then
     check 'example stream: Ctrl-C' interrupt

@@ -64,7 +64,7 @@ pub fn template(
     take(unsafe { function(request.as_ptr()) })
 }
 
-unsafe extern "C" fn record(text: *const c_char, user_data: *mut c_void) {
+pub unsafe extern "C" fn record(text: *const c_char, user_data: *mut c_void) {
     // SAFETY: the library passes a string that is valid during the call.
     let text = unsafe { CStr::from_ptr(text) }.to_str().expect("callbacks get UTF-8").to_owned();
     // SAFETY: the tests pass a pointer to a recorder that outlives the calls.
@@ -132,6 +132,10 @@ impl Chat {
             options.as_object_mut().filter(|options| !options.contains_key("engine"))
         {
             options.entry("n_threads").or_insert(json!(1));
+            // Every test with isolated chats: LLB_TEST_ISOLATION=process.
+            if let Ok(isolation) = std::env::var("LLB_TEST_ISOLATION") {
+                options.entry("isolation").or_insert(json!(isolation));
+            }
         }
         let options = CString::new(options.to_string()).unwrap();
         // SAFETY: NUL-terminated.

@@ -15,6 +15,8 @@ mod create;
 mod documented_codes;
 mod hostile;
 mod infer;
+#[cfg(target_os = "linux")]
+mod isolation;
 mod large;
 mod layers;
 mod learned;

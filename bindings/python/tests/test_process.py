@@ -135,3 +135,34 @@ def test_the_example_runs(models, script, stem):
     code = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     out = script(code, example, models(stem))
     assert ("[get_weather " in out) is (stem == "tool_call")
+
+
+ISOLATED = """
+import os, signal
+events, pieces = [], []
+chat = llb.Chat(path, n_ctx=512, isolation="process", log="info", on_event=events.append)
+told = "log:info:isolation: the model runs in process "
+worker = next(int(event[len(told):]) for event in events if event.startswith(told))
+for chunk in chat.create(messages=messages, temperature=0, stream=True):
+    pieces.append(chunk["choices"][0]["delta"].get("content", ""))
+print(chat.create(messages=messages, temperature=0)["text"] == "".join(pieces))
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("no child")
+os.kill(worker, signal.SIGSEGV)
+try:
+    chat.create(messages=messages)
+except llb.LlbError as error:
+    print(error.code, error)
+chat.close()
+with llb.Chat(path, n_ctx=512, isolation="process") as chat:
+    print(len(chat.create(messages=messages)["text"]) > 0)
+"""
+
+
+def test_a_model_in_a_process_of_its_own(script, models):
+    out = script(START + ISOLATED, models("text")).splitlines()
+    assert out[:2] == ["True", "no child"]
+    assert "INFERENCE_FAILED" in out[2] and "signal 11 (SIGSEGV)" in out[2]
+    assert out[3:] == ["True"]

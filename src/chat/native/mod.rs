@@ -26,11 +26,12 @@ use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
-use crate::llama::LoadedModel;
+use crate::llama::{LoadedModel, StateStore};
 use crate::output::{Format, families};
 use crate::template::Prompt;
 use last_request::{LastRequest, LastRequestSlot};
-pub(super) use state_file::StateFile;
+use state_file::StateFile;
+pub(crate) use state_file::check_state_file;
 use truncation::RecentCuts;
 use updates::EngineUpdates;
 
@@ -81,11 +82,12 @@ impl CachedGrammar {
 }
 
 impl NativeSource {
-    /// A chat whose replies have this format. Restores the state file, if there is one.
+    /// A chat whose replies have this format. Restores its state, if there is one.
     pub(super) fn new(
         options: &CreateOptions,
         model: Arc<LoadedModel>,
         format: Option<&Format>,
+        state: Option<Arc<dyn StateStore>>,
     ) -> NativeSource {
         static CHATS: AtomicU64 = AtomicU64::new(1);
         let chat = CHATS.fetch_add(1, Ordering::Relaxed);
@@ -103,8 +105,7 @@ impl NativeSource {
         let reasoning_tags = format
             .and_then(Format::reasoning_tags)
             .map(|(open, close)| [open.into(), close.into()]);
-        let state_file =
-            options.state_file.as_deref().map(|path| StateFile::restore(path, chat, &model));
+        let state_file = state.map(|store| StateFile::restore(store, chat, &model));
         NativeSource {
             chat,
             model,

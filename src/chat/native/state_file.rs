@@ -1,6 +1,6 @@
 //! The option `state_file`: carries the KV cache of a chat over to the next chat.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -8,11 +8,24 @@ use std::time::Instant;
 use crate::api::LogLevel;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
-use crate::llama::{self, BeforeExit, LoadedModel};
+use crate::llama::{self, BeforeExit, LoadedModel, StateStore};
+
+/// Refuses a path in a missing folder before anything is loaded. The file itself is written
+/// only when the chat is closed.
+pub(crate) fn check_state_file(path: &str) -> Result<()> {
+    let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => Err(Error::invalid(
+            "state_file",
+            format!("there is no folder {}; create it first", folder.display()),
+        )),
+        None => Ok(()),
+    }
+}
 
 /// The state file of one chat.
-pub(in crate::chat) struct StateFile {
-    path: PathBuf,
+pub(super) struct StateFile {
+    store: Arc<dyn StateStore>,
     chat: u64,
     model: Arc<LoadedModel>,
     /// Why the file was ignored, until a reply reports it.
@@ -28,32 +41,22 @@ pub(in crate::chat) struct StateFile {
 }
 
 impl StateFile {
-    /// Refuses a path in a missing folder before anything is loaded. The file itself is written
-    /// only when the chat is closed.
-    pub(in crate::chat) fn check(path: &str) -> Result<()> {
-        let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
-        match folder.filter(|folder| !folder.is_dir()) {
-            Some(folder) => Err(Error::invalid(
-                "state_file",
-                format!("there is no folder {}; create it first", folder.display()),
-            )),
-            None => Ok(()),
-        }
-    }
-
     /// Restores the content of the file, if it exists and fits the model. If the process exits
     /// before the chat is closed, the file is written then.
-    pub(super) fn restore(path: &str, chat: u64, model: &Arc<LoadedModel>) -> Arc<StateFile> {
-        let path = PathBuf::from(path);
-        let restored = model.read_state(&path).and_then(|kept| match kept {
+    pub(super) fn restore(
+        store: Arc<dyn StateStore>,
+        chat: u64,
+        model: &Arc<LoadedModel>,
+    ) -> Arc<StateFile> {
+        let restored = model.read_state(store.as_ref()).and_then(|kept| match kept {
             Some(kept) => {
                 model.engine.restore(chat, kept).map_err(|error| error.message().to_owned())
             }
             None => Ok(()),
         });
-        let problem = restored.err().map(|reason| format!("{}: {reason}", path.display()));
+        let problem = restored.err().map(|reason| format!("{}: {reason}", store.name()));
         let file = Arc::new(StateFile {
-            path,
+            store,
             chat,
             model: Arc::clone(model),
             unreported: Mutex::new(problem.clone()),
@@ -95,7 +98,7 @@ impl StateFile {
             return Ok(());
         }
         match self.model.engine.save(self.chat, deadline)? {
-            Some(kept) => self.model.write_state(&self.path, &kept),
+            Some(kept) => self.model.write_state(self.store.as_ref(), &kept),
             None => Ok(()),
         }
     }

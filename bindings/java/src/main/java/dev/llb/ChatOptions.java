@@ -60,6 +60,14 @@ public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) 
             return set("n_gpu_layers", layers);
         }
 
+        /**
+         * Where the model runs: {@code none} (in this process; the default), or {@code process} (in a
+         * helper process, for files of strangers).
+         */
+        public Builder isolation(String isolation) {
+            return set("isolation", isolation);
+        }
+
         /** A Jinja template that replaces that of the file. */
         public Builder chatTemplate(String jinja) {
             return set("chat_template", jinja);

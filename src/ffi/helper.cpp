@@ -1,0 +1,339 @@
+// Starts the helper process of isolated models, and is its first code. The declarations are in
+// helper.rs; docs/isolation.md has the picture.
+//
+//   host --clone, exec--> monitor --fork--> worker
+//
+// The monitor waits for its worker and tells the host how it ended. It is no child of the host: the
+// host gets no SIGCHLD, and finds no unknown process when it waits for any child.
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__linux__) && defined(__GLIBC__)
+
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern "C" {
+
+// In helper.rs: serves the host on this descriptor.
+void llb_helper_serve(int door);
+
+// The descriptors of a monitor and its worker.
+enum { CONTROL = 3, DOOR = 4, HOST = 5 };
+
+// The start of this image, by the linker.
+extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
+
+// What the host asks for. helper.rs declares the same.
+struct HelperStart {
+    const char * program;
+    char * const * arguments;
+    char * const * environment;
+    // For CONTROL, DOOR and HOST; HOST may be -1.
+    int descriptors[3];
+    // Results.
+    int pidfd;
+    int pid;
+    int error;
+};
+
+} // extern "C"
+
+namespace {
+
+constexpr size_t STACK = 64 << 10;
+
+// Moves the descriptors to their numbers and closes all others. Only system calls: the memory
+// belongs to the host, whose thread waits.
+bool arrange_descriptors(const HelperStart * start) {
+    const int none = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int moved[3];
+    for (int i = 0; i < 3; ++i) {
+        // Above the numbers that are overwritten.
+        moved[i] = start->descriptors[i] < 0 ? -1 : fcntl(start->descriptors[i], F_DUPFD_CLOEXEC, 16);
+    }
+    if (none < 0 || moved[0] < 0 || moved[1] < 0) {
+        return false;
+    }
+    for (int fd = 0; fd < 3; ++fd) {
+        if (dup2(none, fd) < 0) {
+            return false;
+        }
+        // dup2 changes nothing if the number is the same, also not that it is closed by exec.
+        fcntl(fd, F_SETFD, 0);
+    }
+    for (int i = 0; i < 3; ++i) {
+        if (moved[i] < 0) {
+            close(CONTROL + i);
+        } else if (dup2(moved[i], CONTROL + i) < 0) {
+            return false;
+        }
+    }
+    if (syscall(SYS_close_range, HOST + 1, ~0u, 0) != 0) {
+        rlimit limit{};
+        const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+        const long most = known && limit.rlim_cur < (1 << 20) ? long(limit.rlim_cur) : 1 << 20;
+        for (long fd = HOST + 1; fd < most; ++fd) {
+            close(int(fd));
+        }
+    }
+    return true;
+}
+
+int exec_monitor(void * data) {
+    auto * start = static_cast<HelperStart *>(data);
+    // What the host ignores or handles, the helper does not inherit.
+    struct sigaction by_default{};
+    by_default.sa_handler = SIG_DFL;
+    for (int signal = 1; signal < NSIG; ++signal) {
+        sigaction(signal, &by_default, nullptr);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    if (arrange_descriptors(start)) {
+        // Signals of a terminal are for the host.
+        setsid();
+        sigprocmask(SIG_SETMASK, &none, nullptr);
+        execve(start->program, start->arguments, start->environment);
+    }
+    start->error = errno;
+    _exit(127);
+}
+
+// Between the host and the monitor, so that the monitor is no child of the host. Shares the host's
+// memory and descriptors, and ends at once.
+int clone_monitor(void * data) {
+    auto * start = static_cast<HelperStart *>(data);
+    void * stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED) {
+        start->error = errno;
+        _exit(1);
+    }
+    char * top = static_cast<char *>(stack) + STACK;
+    const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
+    start->pid = clone(exec_monitor, top, flags | CLONE_PIDFD, start, &start->pidfd);
+    if (start->pid < 0 && errno == EINVAL) {
+        start->pidfd = -1;
+        start->pid = clone(exec_monitor, top, flags, start);
+    }
+    if (start->pid < 0) {
+        start->error = errno;
+    }
+    munmap(stack, STACK);
+    _exit(0);
+}
+
+// The end of the monitor: kills the worker, waits for it, tells the host how it ended.
+[[noreturn]] void report_end(pid_t worker) {
+    kill(worker, SIGKILL);
+    int status = 0;
+    while (waitpid(worker, &status, 0) < 0 && errno == EINTR) {
+    }
+    (void) send(CONTROL, &status, sizeof status, MSG_NOSIGNAL);
+    _exit(0);
+}
+
+// Waits until the worker ends, or the host ends or asks for the end by closing its side. `alive` is
+// a pipe that only the worker can write to.
+[[noreturn]] void monitor(pid_t worker, int alive) {
+    const int32_t pid = worker;
+    (void) send(CONTROL, &pid, sizeof pid, MSG_NOSIGNAL);
+    for (;;) {
+        pollfd waits[3] = {{CONTROL, POLLIN, 0}, {alive, POLLIN, 0}, {HOST, POLLIN, 0}};
+        if (poll(waits, fcntl(HOST, F_GETFD) < 0 ? 2 : 3, -1) > 0) {
+            report_end(worker);
+        }
+    }
+}
+
+void close_quietly(int fd) {
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+} // namespace
+
+extern "C" {
+
+// Starts a monitor. False with an errno in `error`.
+bool llb_helper_start(HelperStart * start) {
+    void * stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED) {
+        start->error = errno;
+        return false;
+    }
+    start->pid = -1;
+    start->pidfd = -1;
+    start->error = 0;
+    // No handler of the host may run in its memory by another process.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    // Without an exit signal: the host gets no SIGCHLD, and waits only for it that name __WCLONE.
+    const int flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;
+    const pid_t between = clone(clone_monitor, static_cast<char *>(stack) + STACK, flags, start);
+    if (between < 0) {
+        start->error = errno;
+    } else {
+        while (waitpid(between, nullptr, __WCLONE) < 0 && errno == EINTR) {
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    munmap(stack, STACK);
+    if (start->error != 0 || start->pid < 0) {
+        close_quietly(start->pidfd);
+        start->pidfd = -1;
+        return false;
+    }
+    return true;
+}
+
+// Whether this code is in the program itself, not in a shared library.
+bool llb_helper_in_program() {
+    const auto * header = reinterpret_cast<const ElfW(Ehdr) *>(__ehdr_start);
+    return header && getauxval(AT_PHDR) == reinterpret_cast<uintptr_t>(header) + header->e_phoff;
+}
+
+// The address at which the program interpreter is loaded; 0 in a static program.
+uintptr_t llb_helper_interpreter() {
+    return getauxval(AT_BASE);
+}
+
+// The whole life of a monitor and its worker.
+[[noreturn]] int llb_helper_main() {
+    int alive[2];
+    if (pipe2(alive, O_CLOEXEC) != 0) {
+        _exit(126);
+    }
+    prctl(PR_SET_NAME, "llb-monitor");
+    const pid_t own = getpid();
+    const pid_t worker = fork();
+    if (worker < 0) {
+        _exit(125);
+    }
+    if (worker > 0) {
+        close(alive[1]);
+        close(DOOR);
+        monitor(worker, alive[0]);
+    }
+    prctl(PR_SET_NAME, "llb-helper");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != own) {
+        _exit(124);
+    }
+    close(alive[0]);
+    close(CONTROL);
+    close(HOST);
+    // A core file would have prompts.
+    const rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    // If memory runs out, the kernel should end the helper before the host.
+    const int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (score >= 0) {
+        (void) !write(score, "500", 3);
+        close(score);
+    }
+    llb_helper_serve(DOOR);
+    _exit(0);
+}
+
+// The entry point of the shared library as a program: `ld.so libllb.so`. The loader has set up the
+// stack as for any program.
+__attribute__((visibility("hidden"), used)) int llb_helper_libc_main(int, char **, char **) {
+    llb_helper_main();
+}
+
+#if defined(__x86_64__)
+__asm__(
+    ".text\n"
+    ".globl llb_helper_entry\n"
+    ".hidden llb_helper_entry\n"
+    ".type llb_helper_entry, @function\n"
+    "llb_helper_entry:\n"
+    "    xorl %ebp, %ebp\n"
+    "    movq %rdx, %r9\n"       // the loader's exit function
+    "    popq %rsi\n"            // argc
+    "    movq %rsp, %rdx\n"      // argv
+    "    andq $-16, %rsp\n"
+    "    pushq %rax\n"
+    "    pushq %rsp\n"           // the end of the stack
+    "    xorl %r8d, %r8d\n"
+    "    xorl %ecx, %ecx\n"
+    "    leaq llb_helper_libc_main(%rip), %rdi\n"
+    "    call *__libc_start_main@GOTPCREL(%rip)\n"
+    "    hlt\n"
+    ".size llb_helper_entry, .-llb_helper_entry\n"
+);
+#elif defined(__aarch64__)
+__asm__(
+    ".text\n"
+    ".globl llb_helper_entry\n"
+    ".hidden llb_helper_entry\n"
+    ".type llb_helper_entry, %function\n"
+    "llb_helper_entry:\n"
+    "    mov x29, #0\n"
+    "    mov x30, #0\n"
+    "    mov x5, x0\n"           // the loader's exit function
+    "    ldr x1, [sp]\n"         // argc
+    "    add x2, sp, #8\n"       // argv
+    "    mov x6, sp\n"           // the end of the stack
+    "    adrp x0, llb_helper_libc_main\n"
+    "    add x0, x0, :lo12:llb_helper_libc_main\n"
+    "    mov x3, #0\n"
+    "    mov x4, #0\n"
+    "    bl __libc_start_main\n"
+    "    brk #0\n"
+    ".size llb_helper_entry, .-llb_helper_entry\n"
+);
+#endif
+
+} // extern "C"
+
+namespace {
+
+using Initializer = void (*)(int, char **, char **);
+
+extern "C" {
+// The initializers of the program, by the linker. In a shared library there may be none.
+extern Initializer __init_array_start[] __attribute__((visibility("hidden"), weak));
+extern Initializer __init_array_end[] __attribute__((visibility("hidden"), weak));
+}
+
+// A program that contains this library is its own helper: it is started again, with this name and
+// variable, and ends here, before its `main`. Initializers that come later are called first, because
+// the library needs its own ones.
+__attribute__((constructor)) void become_helper(int argc, char ** argv, char ** environment) {
+    if (argc != 1 || !argv || !argv[0] || strcmp(argv[0], "llb-helper") != 0 || !environment) {
+        return;
+    }
+    if (!environment[0] || strcmp(environment[0], "LLB_HELPER=program") != 0 || !llb_helper_in_program()) {
+        return;
+    }
+    bool later = false;
+    for (Initializer * each = __init_array_start; each != __init_array_end; ++each) {
+        if (later && *each) {
+            (*each)(argc, argv, environment);
+        }
+        later = later || *each == become_helper;
+    }
+    llb_helper_main();
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,142 @@
+//! Starts helper processes for `isolation`, and is the first Rust code of one.
+//!
+//! The library is its own helper. A shared library is run by the dynamic loader of this process
+//! (`ld.so libllb.so`), which needs no other file and works where the host is a JVM or Python. A
+//! program that contains `libllb.a` is run again and becomes a helper before its `main`. The
+//! environment of the helper has no variable of the host but `LD_LIBRARY_PATH`.
+
+use std::ffi::{CString, c_char, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use super::version;
+use crate::isolation::{self, HelperDescriptors, StartedHelper};
+
+/// What helper.cpp is asked for; it declares the same.
+#[repr(C)]
+struct HelperStart {
+    program: *const c_char,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+    descriptors: [c_int; 3],
+    pidfd: c_int,
+    pid: c_int,
+    error: c_int,
+}
+
+unsafe extern "C" {
+    fn llb_helper_start(start: *mut HelperStart) -> bool;
+    fn llb_helper_in_program() -> bool;
+    fn llb_helper_interpreter() -> usize;
+}
+
+/// Starts a helper. It is no child of this process.
+pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper> {
+    let Program { path, arguments, mark } = Program::find()?;
+    let mut environment = vec![mark];
+    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
+        environment.push(CString::new([b"LD_LIBRARY_PATH=", path.as_bytes()].concat())?);
+    }
+    let pointers = |texts: &[CString]| {
+        let pointers = texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]);
+        pointers.collect::<Vec<_>>()
+    };
+    let (arguments, environment) = (pointers(&arguments), pointers(&environment));
+    let mut start = HelperStart {
+        program: path.as_ptr(),
+        arguments: arguments.as_ptr(),
+        environment: environment.as_ptr(),
+        descriptors: [
+            descriptors.control.as_raw_fd(),
+            descriptors.door.as_raw_fd(),
+            descriptors.host.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        ],
+        pidfd: -1,
+        pid: -1,
+        error: 0,
+    };
+    // SAFETY: all pointers are valid during the call, and both lists end with NULL.
+    if !unsafe { llb_helper_start(&raw mut start) } {
+        return Err(io::Error::from_raw_os_error(start.error));
+    }
+    // SAFETY: the call has opened this descriptor, and nothing else knows it.
+    let monitor = (start.pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(start.pidfd) });
+    Ok(StartedHelper { monitor })
+}
+
+/// The program of a helper.
+struct Program {
+    path: CString,
+    arguments: Vec<CString>,
+    /// Tells helper.cpp how it was started.
+    mark: CString,
+}
+
+impl Program {
+    fn find() -> io::Result<Program> {
+        const NAME: &std::ffi::CStr = c"llb-helper";
+        // SAFETY: takes nothing and only reads addresses.
+        if unsafe { llb_helper_in_program() } {
+            return Ok(Program {
+                path: c"/proc/self/exe".into(),
+                arguments: vec![NAME.into()],
+                mark: c"LLB_HELPER=program".into(),
+            });
+        }
+        // SAFETY: as above.
+        let loader = mapped_file(unsafe { llb_helper_interpreter() });
+        let library = mapped_file(start as *const () as usize);
+        let (Some(loader), Some(library)) = (loader, library) else {
+            let problem = "the file of this library cannot be found in /proc/self/maps";
+            return Err(io::Error::new(io::ErrorKind::NotFound, problem));
+        };
+        Ok(Program {
+            path: CString::new(loader)?,
+            arguments: vec![NAME.into(), CString::new(library)?],
+            mark: c"LLB_HELPER=library".into(),
+        })
+    }
+}
+
+/// The file that is mapped at an address. `None` also if it was deleted.
+fn mapped_file(address: usize) -> Option<Vec<u8>> {
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    maps.split(|byte| *byte == b'\n').find_map(|line| {
+        let range = str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?;
+        let (start, end) = range.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        if !(number(start)?..number(end)?).contains(&address) {
+            return None;
+        }
+        let path = &line[line.iter().position(|byte| *byte == b'/')?..];
+        (!path.ends_with(b" (deleted)")).then(|| path.to_vec())
+    })
+}
+
+/// Defines the name by which helper.cpp calls `serve`. `no_mangle` would export it from the shared
+/// library.
+macro_rules! name_serve {
+    ($jump:literal) => {
+        std::arch::global_asm!(
+            ".text",
+            ".globl llb_helper_serve",
+            ".hidden llb_helper_serve",
+            "llb_helper_serve:",
+            $jump,
+            serve = sym serve,
+        );
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+name_serve!("jmp {serve}");
+#[cfg(target_arch = "aarch64")]
+name_serve!("b {serve}");
+
+/// The worker: serves the host on the descriptor that it has left open.
+extern "C" fn serve(door: c_int) {
+    // SAFETY: helper.cpp passes an open descriptor that it does not use itself.
+    let door = unsafe { OwnedFd::from_raw_fd(door) };
+    isolation::serve(&door, version::text());
+}

@@ -1,0 +1,121 @@
+//! The chat of a handle: in this process, or in a helper process.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::response::ChatResponse;
+use crate::api::{CreateOptions, Door, Isolation};
+use crate::chat::{Chat, CreateFailure, EventSink, PieceSink};
+#[cfg(not(llb_isolation))]
+use crate::error::Error;
+use crate::error::Result;
+#[cfg(llb_isolation)]
+use crate::isolation::{IsolatedChat, IsolatedReply};
+
+/// An open chat.
+pub(super) enum OpenChat {
+    Here(Box<Chat>),
+    #[cfg(llb_isolation)]
+    Isolated(Box<IsolatedChat>),
+}
+
+/// The reply to a request.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Reply {
+    Here(Box<ChatResponse>),
+    Explanation(Value),
+    #[cfg(llb_isolation)]
+    Isolated(IsolatedReply),
+}
+
+/// Calls a method of either chat.
+macro_rules! either {
+    ($chat:expr, $inner:ident => $call:expr) => {
+        match $chat {
+            OpenChat::Here($inner) => $call,
+            #[cfg(llb_isolation)]
+            OpenChat::Isolated($inner) => $call,
+        }
+    };
+}
+
+impl OpenChat {
+    /// Opens a chat with these options, and the JSON that they were read from.
+    pub(super) fn create(
+        options: Result<(CreateOptions, Value)>,
+        events: EventSink,
+    ) -> Result<OpenChat, CreateFailure> {
+        match options {
+            Ok((options, json)) if options.isolation == Isolation::Process => {
+                isolated(&options, &json, events)
+            }
+            options => {
+                let options = options.map(|(options, _)| options);
+                Ok(OpenChat::Here(Box::new(Chat::create(options, events)?)))
+            }
+        }
+    }
+
+    pub(super) fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Reply> {
+        match self {
+            OpenChat::Here(chat) => Ok(Reply::Here(Box::new(chat.infer(request, pieces)?))),
+            #[cfg(llb_isolation)]
+            OpenChat::Isolated(chat) => Ok(Reply::Isolated(chat.infer(request, pieces)?)),
+        }
+    }
+
+    pub(super) fn explain(&self, request: &str) -> Result<Reply> {
+        match self {
+            OpenChat::Here(chat) => chat.explain(request).map(Reply::Explanation),
+            #[cfg(llb_isolation)]
+            OpenChat::Isolated(chat) => chat.explain(request).map(Reply::Isolated),
+        }
+    }
+
+    pub(super) fn door(&self) -> Door {
+        match self {
+            OpenChat::Here(chat) => chat.door(),
+            #[cfg(llb_isolation)]
+            OpenChat::Isolated(_) => Door::Options,
+        }
+    }
+
+    pub(super) fn cancel(&self) {
+        either!(self, chat => chat.cancel());
+    }
+
+    pub(super) fn give_up_call(&self) {
+        either!(self, chat => chat.give_up_call());
+    }
+
+    pub(super) fn close(&self) {
+        either!(self, chat => chat.close());
+    }
+
+    pub(super) fn close_from_callback(&self) {
+        either!(self, chat => chat.close_from_callback());
+    }
+
+    pub(super) fn finish_destroy(&self) {
+        either!(self, chat => chat.finish_destroy());
+    }
+}
+
+#[cfg(llb_isolation)]
+fn isolated(
+    options: &CreateOptions,
+    json: &Value,
+    events: EventSink,
+) -> Result<OpenChat, CreateFailure> {
+    let version = super::version::text();
+    let chat = IsolatedChat::create(options, json, events, version, super::helper::start)?;
+    Ok(OpenChat::Isolated(Box::new(chat)))
+}
+
+#[cfg(not(llb_isolation))]
+fn isolated(_: &CreateOptions, _: &Value, events: EventSink) -> Result<OpenChat, CreateFailure> {
+    let error =
+        Error::invalid("isolation", "\"process\" needs Linux with glibc on x86-64 or aarch64");
+    Ok(OpenChat::Here(Box::new(Chat::create(Err(error), events)?)))
+}

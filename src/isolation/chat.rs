@@ -1,0 +1,420 @@
+//! A chat whose model runs in a helper process.
+//!
+//! The host keeps what does not depend on the model: the queue of requests, deadlines, and the
+//! events of the life of the chat and of its calls. The helper sends log lines, progress and pieces.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::connection::Kind;
+use super::helper::{CallError, CallLimits, Helper, Request, StartHelper};
+use super::message::{Call, LentStateCall};
+use super::options::HelperOptions;
+use crate::api::response::ChatResponse;
+use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, RequestDefaults};
+use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
+use crate::error::{Code, Error, Result};
+use crate::llama::{self, BeforeExit, StatePath, StateStore};
+use crate::process;
+
+/// A create may compute this long without progress, and so much longer for each gigabyte of its
+/// files.
+const MOST_WORK: f64 = 8.0;
+const MOST_WORK_PER_GIGABYTE: f64 = 8.0;
+/// How long a close may take to write the state.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A reply of a helper, or of the host for a call that never ran.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+pub(crate) enum IsolatedReply {
+    Helper(Box<RawValue>),
+    Host(Box<ChatResponse>),
+}
+
+/// An open chat. Every method may be called from any thread.
+pub(crate) struct IsolatedChat {
+    session: Arc<Session>,
+    events: EventSink,
+    log: LogLevel,
+    /// Members of requests that say nothing else.
+    defaults: RequestDefaults,
+    queue: RequestQueue,
+    /// Whether a call has told that the helper has ended.
+    is_end_told: AtomicBool,
+    /// Set by a destroy from a callback. The running call emits `destroy` when it ends.
+    destroyed: AtomicBool,
+}
+
+/// The chat of the helper.
+struct Session {
+    helper: Arc<Helper>,
+    chat: u64,
+    state: Option<StatePath>,
+    /// Whether a request ran, so that there may be a state to write.
+    used: AtomicBool,
+    closed: AtomicBool,
+    /// The cancel flag of the last request.
+    cancel: Mutex<Weak<AtomicBool>>,
+}
+
+impl IsolatedChat {
+    /// Opens a chat in a helper process. Emits the events of [`chat::Chat::create`]. `json` is what
+    /// `options` was read from, `version` what the helper must be.
+    pub(crate) fn create(
+        options: &CreateOptions,
+        json: &Value,
+        events: EventSink,
+        version: &str,
+        start: StartHelper,
+    ) -> Result<IsolatedChat, CreateFailure> {
+        events("create_start");
+        match Session::open(options, json, &events, version, start) {
+            Ok(session) => {
+                events("create_success");
+                Ok(IsolatedChat {
+                    session,
+                    events,
+                    log: options.log,
+                    defaults: options.defaults.clone(),
+                    queue: RequestQueue::default(),
+                    is_end_told: AtomicBool::new(false),
+                    destroyed: AtomicBool::new(false),
+                })
+            }
+            Err(failure) => {
+                events(&format!("create_failure:{}", failure.event));
+                Err(failure)
+            }
+        }
+    }
+
+    /// As [`chat::Chat::infer`].
+    pub(crate) fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<IsolatedReply> {
+        let timeout = timeout(request);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let cancel = Arc::new(AtomicBool::new(false));
+        let Some(_running) = self.queue.enter(&cancel, deadline)? else {
+            let lists = ParsedLists::default();
+            let request = ChatRequest::parse(request, lists, Door::Options, &self.defaults)?;
+            let reply = chat::cancelled(Door::Options, &request);
+            return Ok(IsolatedReply::Host(Box::new(reply)));
+        };
+        (self.events)("infer_start");
+        let reply = self.run(request, &cancel, deadline, pieces);
+        (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
+        self.finish_destroy();
+        reply
+    }
+
+    fn run(
+        &self,
+        request: &str,
+        cancel: &Arc<AtomicBool>,
+        deadline: Option<Instant>,
+        mut pieces: Option<PieceSink>,
+    ) -> Result<IsolatedReply> {
+        self.session.mark_used(cancel);
+        let stream = pieces.is_some();
+        let cancelled = cancel.load(Ordering::Relaxed);
+        let chat = self.session.chat;
+        let call = |call| Call::Infer { chat, call, stream, cancelled };
+        let request = Request { call: &call, text: Some(request), descriptor: None };
+        let limits = CallLimits { cancel, deadline, most_work: None };
+        self.call(&request, &limits, &mut |kind, text| match (kind, &mut pieces) {
+            (Kind::Piece, Some(pieces)) => pieces(text),
+            (Kind::Event, _) => self.forward_log(text),
+            _ => {}
+        })
+    }
+
+    /// As [`chat::Chat::explain`].
+    pub(crate) fn explain(&self, request: &str) -> Result<IsolatedReply> {
+        let chat = self.session.chat;
+        let call = |_| Call::Explain { chat };
+        let request = Request { call: &call, text: Some(request), descriptor: None };
+        let limits =
+            CallLimits { cancel: &AtomicBool::new(false), deadline: None, most_work: None };
+        self.call(&request, &limits, &mut |_, _| {})
+    }
+
+    fn call(
+        &self,
+        request: &Request,
+        limits: &CallLimits,
+        on_frame: &mut dyn FnMut(Kind, &str),
+    ) -> Result<IsolatedReply> {
+        let reply = self.session.helper.call(request, limits, on_frame);
+        let invalid = || Error::new(Code::InferenceFailed, "the helper process sent no JSON reply");
+        match reply {
+            Ok(text) => {
+                let json = RawValue::from_string(text).map_err(|_| invalid())?;
+                if !json.get().starts_with(r#"{"type":"#) {
+                    return Err(invalid());
+                }
+                Ok(IsolatedReply::Helper(json))
+            }
+            Err(CallError::Answered(error, _)) => Err(error),
+            Err(CallError::Ended(error)) if self.is_end_told.swap(true, Ordering::Relaxed) => {
+                let message = format!("{}; create the chat again", error.message());
+                Err(Error::new(Code::EngineClosed, message))
+            }
+            Err(CallError::Ended(error)) => Err(error),
+        }
+    }
+
+    /// As [`chat::Chat::cancel`].
+    pub(crate) fn cancel(&self) {
+        self.queue.cancel_all();
+    }
+
+    /// As [`chat::Chat::give_up_call`].
+    pub(crate) fn give_up_call(&self) {
+        self.queue.give_up();
+    }
+
+    /// As [`chat::Chat::close`].
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        self.end();
+    }
+
+    /// As [`chat::Chat::close_from_callback`].
+    pub(crate) fn close_from_callback(&self) {
+        self.destroyed.store(true, Ordering::Relaxed);
+        self.queue.refuse();
+    }
+
+    /// As [`chat::Chat::finish_destroy`].
+    pub(crate) fn finish_destroy(&self) {
+        if self.destroyed.swap(false, Ordering::Relaxed) {
+            self.end();
+        }
+    }
+
+    fn end(&self) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        if let Err(error) = self.session.close(deadline, &mut |line| self.forward_log(line))
+            && self.log <= LogLevel::Error
+        {
+            (self.events)(&format!("log:error:state_file: {error}"));
+        }
+        (self.events)("destroy");
+    }
+
+    fn forward_log(&self, event: &str) {
+        forward_log(self.log, event, &self.events);
+    }
+}
+
+/// Emits a log line of the helper, if it is one and has the level that the caller asks for.
+fn forward_log(log: LogLevel, event: &str, events: &EventSink) {
+    let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
+    let level = event
+        .strip_prefix("log:")
+        .and_then(|rest| rest.split_once(':'))
+        .and_then(|(name, _)| levels.into_iter().find(|level| level.as_str() == name));
+    if level.is_some_and(|level| level >= log) {
+        events(event);
+    }
+}
+
+impl Session {
+    fn open(
+        options: &CreateOptions,
+        json: &Value,
+        events: &EventSink,
+        version: &str,
+        start: StartHelper,
+    ) -> Result<Arc<Session>, CreateFailure> {
+        let invalid = |error| CreateFailure::new("invalid_options", error);
+        if options.model.is_none() {
+            let error = Error::new(Code::InvalidRequest, "model: the path is NULL");
+            return Err(CreateFailure::new("null_path", error));
+        }
+        let HelperOptions { json, files, state_file } =
+            HelperOptions::new(options, json).map_err(invalid)?;
+        let path = state_file.as_ref().and_then(|path| path.to_str());
+        path.map_or(Ok(()), chat::check_state_file).map_err(invalid)?;
+        let helper = Helper::shared(&files, version, start)
+            .map_err(|error| CreateFailure::new("init_context", error))?;
+        tell_restrictions(&helper, options.log, events);
+        let bytes: u64 = files.iter().map(|file| file.size).sum();
+        let most_work = MOST_WORK + MOST_WORK_PER_GIGABYTE * bytes as f64 / 1e9;
+        let state = state_file.map(StatePath);
+        let chat = create(&helper, &json, state.as_ref(), options.log, most_work, events)?;
+        let session = Arc::new(Session {
+            helper,
+            chat,
+            state,
+            used: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            cancel: Mutex::default(),
+        });
+        if session.state.is_some() {
+            let weak: Weak<Session> = Arc::downgrade(&session);
+            llama::call_before_exit(weak);
+        }
+        Ok(session)
+    }
+
+    fn mark_used(&self, cancel: &Arc<AtomicBool>) {
+        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cancel);
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Closes the chat of the helper, once, and writes its state file.
+    fn close(&self, deadline: Instant, on_log: &mut dyn FnMut(&str)) -> io::Result<()> {
+        if self.closed.swap(true, Ordering::Relaxed) || !self.helper.is_alive() {
+            return Ok(());
+        }
+        match self.state.as_ref().filter(|_| self.used.load(Ordering::Relaxed)) {
+            None => self.close_writing(None, deadline, on_log).map(drop),
+            Some(state) => {
+                let unchanged = Cell::new(false);
+                let replaced = state.replace(&mut |file| {
+                    let is_written = self.close_writing(Some(file), deadline, on_log)?;
+                    unchanged.set(!is_written);
+                    if is_written { Ok(()) } else { Err(io::Error::other("nothing was written")) }
+                });
+                // The helper has said why, or there was nothing to write.
+                if unchanged.get() { Ok(()) } else { replaced }
+            }
+        }
+    }
+
+    /// Returns whether the helper wrote its state to `file`.
+    fn close_writing(
+        &self,
+        file: Option<&File>,
+        deadline: Instant,
+        on_log: &mut dyn FnMut(&str),
+    ) -> io::Result<bool> {
+        let call = |_| Call::Close { chat: self.chat };
+        let descriptor = file.map(|file| file.as_fd());
+        let request = Request { call: &call, text: None, descriptor };
+        let limits = CallLimits {
+            cancel: &AtomicBool::new(false),
+            deadline: Some(deadline),
+            most_work: None,
+        };
+        let closed = self.helper.call(&request, &limits, &mut |_, line| on_log(line));
+        let reply = closed.map_err(|error| match error {
+            CallError::Answered(error, _) | CallError::Ended(error) => {
+                io::Error::other(error.message().to_owned())
+            }
+        })?;
+        #[derive(Deserialize)]
+        struct Closed {
+            written: bool,
+        }
+        Ok(serde_json::from_str::<Closed>(&reply)?.written)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A chat that was created but never became a handle, or was given up.
+        if !process::is_exiting() {
+            let _ = self.close(Instant::now() + CLOSE_TIMEOUT, &mut |_| {});
+        }
+    }
+}
+
+impl BeforeExit for Session {
+    fn before_exit(&self, deadline: Instant) -> bool {
+        let running = self.cancel.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let Some(running) = running {
+            running.store(true, Ordering::Relaxed);
+        }
+        let _ = self.close(deadline, &mut |_| {});
+        Instant::now() < deadline
+    }
+}
+
+/// Opens a chat in a helper.
+fn create(
+    helper: &Helper,
+    options: &str,
+    state: Option<&StatePath>,
+    log: LogLevel,
+    most_work: f64,
+    events: &EventSink,
+) -> Result<u64, CreateFailure> {
+    let opened = state.map(StateStore::open);
+    let file = opened.as_ref().and_then(|opened| opened.as_ref().ok()?.as_ref());
+    let call = |_| Call::Create {
+        state: opened.as_ref().zip(state).map(|(opened, state)| LentStateCall {
+            name: state.name(),
+            size: file.map(|(_, size)| *size),
+            problem: opened.as_ref().err().cloned(),
+        }),
+    };
+    let descriptor = file.map(|(file, _)| file.as_fd());
+    let request = Request { call: &call, text: Some(options), descriptor };
+    let limits =
+        CallLimits { cancel: &AtomicBool::new(false), deadline: None, most_work: Some(most_work) };
+    let is_loaded = Cell::new(false);
+    let created = helper.call(&request, &limits, &mut |_, event| match event
+        .strip_prefix("load_progress:")
+        .map(str::parse::<f64>)
+    {
+        Some(Ok(progress)) => {
+            is_loaded.set(progress >= 1.0);
+            events(&format!("load_progress:{:.2}", progress.clamp(0.0, 1.0)));
+        }
+        _ => forward_log(log, event, events),
+    });
+    #[derive(Deserialize)]
+    struct Created {
+        chat: u64,
+    }
+    let stage = || if is_loaded.get() { "init_context" } else { "load_model" };
+    match created {
+        Ok(reply) => serde_json::from_str::<Created>(&reply)
+            .map(|created| created.chat)
+            .map_err(|_| CreateFailure::new(stage(), helper.ended())),
+        Err(CallError::Answered(error, event)) => {
+            Err(CreateFailure::new(event.unwrap_or("init_context"), error))
+        }
+        Err(CallError::Ended(error)) => Err(CreateFailure::new(stage(), error)),
+    }
+}
+
+/// Tells in the log what the helper is, and what does not restrict it.
+fn tell_restrictions(helper: &Helper, log: LogLevel, events: &EventSink) {
+    let hello = helper.hello();
+    if log <= LogLevel::Info {
+        events(&format!("log:info:isolation: the model runs in process {}", helper.worker()));
+    }
+    if log <= LogLevel::Warn
+        && let Some(problem) = &hello.problem
+    {
+        let left = match (hello.landlock, hello.seccomp) {
+            (false, true) => "it can read files",
+            (true, false) => "it can open connections",
+            _ => "it can read and write files and open connections",
+        };
+        events(&format!(
+            "log:warn:isolation: the helper process is not fully restricted: {problem}; {left}"
+        ));
+    }
+}
+
+/// The time limit of a request. The helper reports a request that is not valid.
+fn timeout(request: &str) -> Option<Duration> {
+    #[derive(Deserialize)]
+    struct Limits {
+        timeout_ms: Option<u64>,
+    }
+    crate::json::from_str::<Limits>(request).ok()?.timeout_ms.map(Duration::from_millis)
+}

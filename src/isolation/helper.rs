@@ -1,0 +1,506 @@
+//! A helper process, as the host sees it: started, shared by the chats of the same files, ended.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
+
+use super::connection::{Connection, Kind, Patience, receive_some, send_some, wait};
+use super::message::{Call, DoorMessage, Hello, read_error};
+use super::options::AllowedFile;
+use crate::error::{Code, Error, Result};
+use crate::process::{self, Shared};
+
+/// The descriptors that a new helper gets.
+pub(crate) struct HelperDescriptors<'a> {
+    /// The monitor tells the end of the worker. It ends both when the host shuts this down.
+    pub(crate) control: BorrowedFd<'a>,
+    /// The worker receives [`DoorMessage`]s.
+    pub(crate) door: BorrowedFd<'a>,
+    /// The host's process, so that the monitor notices its end.
+    pub(crate) host: Option<BorrowedFd<'a>>,
+}
+
+/// A helper that was started.
+pub(crate) struct StartedHelper {
+    /// The monitor's process, if the system has descriptors of processes.
+    pub(crate) monitor: Option<OwnedFd>,
+}
+
+/// Starts a helper process.
+pub(crate) type StartHelper = fn(&HelperDescriptors) -> io::Result<StartedHelper>;
+
+/// How long a helper may take to start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a call may go on after it was cancelled or has reached its deadline.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the host waits for the end of a helper that it ends.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a waiting call looks at its cancel flag.
+const TICK: Duration = Duration::from_millis(100);
+/// Connections that are kept for the next calls.
+const MOST_IDLE: usize = 8;
+
+/// A helper process. Dropping it ends the process.
+pub(super) struct Helper {
+    door: OwnedFd,
+    control: OwnedFd,
+    monitor: Option<OwnedFd>,
+    /// The process id of the worker.
+    worker: i32,
+    /// What restricts the worker.
+    hello: Hello,
+    idle: Mutex<Vec<NumberedConnection>>,
+    last_connection: AtomicU64,
+    last_call: AtomicU64,
+    end: Mutex<Option<HelperEnd>>,
+    forks: usize,
+}
+
+struct NumberedConnection {
+    number: u64,
+    connection: Connection,
+}
+
+/// How a helper ended.
+#[derive(Debug, Clone)]
+struct HelperEnd {
+    message: String,
+    /// A member of the error's details.
+    detail: Option<(&'static str, i32)>,
+}
+
+/// A call that the helper has not answered, in words of the host.
+pub(super) enum CallError {
+    /// The helper's answer; the event is that of a failed create.
+    Answered(Error, Option<&'static str>),
+    /// The helper has ended.
+    Ended(Error),
+}
+
+/// When a call ends before its answer.
+pub(super) struct CallLimits<'a> {
+    pub(super) cancel: &'a AtomicBool,
+    pub(super) deadline: Option<Instant>,
+    /// The most processor seconds of the helper between two events of the call.
+    pub(super) most_work: Option<f64>,
+}
+
+/// What a call sends.
+pub(super) struct Request<'a> {
+    /// The call, by its number.
+    pub(super) call: &'a dyn Fn(u64) -> Call,
+    pub(super) text: Option<&'a str>,
+    pub(super) descriptor: Option<BorrowedFd<'a>>,
+}
+
+type HelperSlot = Arc<Mutex<Weak<Helper>>>;
+
+/// The helpers of this process and of the one that has forked it, by the files that they may read.
+static HELPERS: Shared<Vec<(usize, Vec<AllowedFile>, HelperSlot)>> = Shared::new(Vec::new());
+
+impl Helper {
+    /// The helper for these files: the one of another chat, or a new one.
+    pub(super) fn shared(
+        files: &[AllowedFile],
+        version: &str,
+        start: StartHelper,
+    ) -> Result<Arc<Helper>> {
+        let forks = process::forks();
+        let slot = {
+            let mut helpers = HELPERS.lock();
+            helpers.retain(|(of, _, slot)| {
+                *of != forks
+                    || Arc::strong_count(slot) > 1
+                    || slot.lock().is_ok_and(|helper| helper.strong_count() > 0)
+            });
+            let known = helpers.iter().find(|(of, known, _)| *of == forks && known == files);
+            known.map(|(_, _, slot)| Arc::clone(slot)).unwrap_or_else(|| {
+                let slot = HelperSlot::default();
+                helpers.push((forks, files.to_vec(), Arc::clone(&slot)));
+                slot
+            })
+        };
+        // Held while the helper starts: a second chat waits for it.
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(helper) = slot.upgrade().filter(|helper| helper.is_alive()) {
+            return Ok(helper);
+        }
+        let helper = Arc::new(Helper::start(files, version, start)?);
+        *slot = Arc::downgrade(&helper);
+        Ok(helper)
+    }
+
+    fn start(files: &[AllowedFile], version: &str, start: StartHelper) -> Result<Helper> {
+        let failed = |error: io::Error| {
+            let message = format!("cannot start the helper process of the model: {error}");
+            Error::new(Code::InferenceFailed, message).caused_by(error)
+        };
+        let (control, monitor_control) = pair(SocketType::STREAM).map_err(failed)?;
+        let (door, worker_door) = pair(SocketType::SEQPACKET).map_err(failed)?;
+        let host = pidfd_open(getpid(), PidfdFlags::empty()).ok();
+        let started = start(&HelperDescriptors {
+            control: monitor_control.as_fd(),
+            door: worker_door.as_fd(),
+            host: host.as_ref().map(AsFd::as_fd),
+        });
+        drop((monitor_control, worker_door));
+        let mut helper = Helper {
+            door,
+            control,
+            monitor: started.map_err(failed)?.monitor,
+            worker: 0,
+            hello: Hello { version: String::new(), landlock: false, seccomp: false, problem: None },
+            idle: Mutex::default(),
+            last_connection: AtomicU64::new(0),
+            last_call: AtomicU64::new(0),
+            end: Mutex::new(None),
+            forks: process::forks(),
+        };
+        let deadline = Instant::now() + START_TIMEOUT;
+        let mut patience = || still(deadline);
+        helper.worker = helper.read_number(&mut patience).ok_or_else(|| helper.ended())?;
+        let files = files.iter().map(|file| file.path.clone()).collect();
+        let call = json_bytes(&Call::Start { files });
+        let NumberedConnection { number, mut connection } =
+            helper.connect().map_err(|_| helper.ended())?;
+        let hello = connection
+            .send(Kind::Call, &call, None, &mut patience)
+            .and_then(|()| connection.receive(&mut patience));
+        let (_, hello) = hello.map_err(|_| helper.ended())?;
+        helper.hello = serde_json::from_slice(&hello).map_err(|_| helper.ended())?;
+        if helper.hello.version != version {
+            let message = format!(
+                "the helper process is {:?}, but the host has {version:?}; install libllb.so of the same build",
+                helper.hello.version
+            );
+            return Err(Error::new(Code::InferenceFailed, message));
+        }
+        lock(&helper.idle).push(NumberedConnection { number, connection });
+        Ok(helper)
+    }
+
+    /// The process id of the worker.
+    pub(super) fn worker(&self) -> i32 {
+        self.worker
+    }
+
+    /// What restricts the worker.
+    pub(super) fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Runs a call. `on_frame` gets its events and pieces.
+    pub(super) fn call(
+        &self,
+        request: &Request,
+        limits: &CallLimits,
+        on_frame: &mut dyn FnMut(Kind, &str),
+    ) -> Result<String, CallError> {
+        let number = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
+        let ended = |_| CallError::Ended(self.ended());
+        let mut running = RunningCall { helper: self, number, connection: None, is_done: false };
+        let connection = running.connection.insert(self.connect().map_err(ended)?);
+        let mut watch = CallWatch::new(self, limits, number, connection.number);
+        let connection = &mut connection.connection;
+        let call = json_bytes(&(request.call)(number));
+        connection
+            .send(Kind::Call, &call, request.descriptor, &mut || watch.look())
+            .map_err(ended)?;
+        if let Some(text) = request.text {
+            let sent = connection.send(Kind::Text, text.as_bytes(), None, &mut || watch.look());
+            sent.map_err(|error| match error.kind() {
+                ErrorKind::InvalidInput => {
+                    self.kill("got a request that is too long");
+                    CallError::Answered(Error::invalid("request", error), None)
+                }
+                _ => ended(error),
+            })?;
+        }
+        loop {
+            let (kind, payload) = connection.receive(&mut || watch.look()).map_err(ended)?;
+            let text = String::from_utf8(payload).map_err(|_| self.invalid())?;
+            match kind {
+                Kind::Event | Kind::Piece => {
+                    watch.note_event();
+                    on_frame(kind, &text);
+                }
+                Kind::Reply => {
+                    running.is_done = true;
+                    return Ok(text);
+                }
+                Kind::Failure => {
+                    running.is_done = true;
+                    let (error, event) =
+                        read_error(text.as_bytes()).ok_or_else(|| self.invalid())?;
+                    return Err(CallError::Answered(error, event));
+                }
+                Kind::Call | Kind::Text => return Err(self.invalid()),
+            }
+        }
+    }
+
+    /// Cancels a call, if it still runs.
+    fn cancel(&self, connection: u64, call: u64) {
+        let message = DoorMessage::Cancel { connection, call }.to_bytes();
+        // A helper that does not read is ended by the call itself.
+        let mut once = || Err(ErrorKind::TimedOut.into());
+        let _ = send_some(self.door.as_fd(), &[&message], None, &mut once);
+    }
+
+    /// A connection for one call.
+    fn connect(&self) -> io::Result<NumberedConnection> {
+        if let Some(idle) = lock(&self.idle).pop() {
+            return Ok(idle);
+        }
+        let (own, other) = pair(SocketType::STREAM)?;
+        let number = self.last_connection.fetch_add(1, Ordering::Relaxed) + 1;
+        let message = DoorMessage::Connect(number).to_bytes();
+        let deadline = Instant::now() + GRACE;
+        let mut patience = || still(deadline);
+        send_some(self.door.as_fd(), &[&message], Some(other.as_fd()), &mut patience)?;
+        Ok(NumberedConnection { number, connection: Connection::new(own) })
+    }
+
+    /// Ends the helper because of what it did.
+    fn kill(&self, deed: &str) {
+        let message = format!("the helper process of the model {deed}, and was ended");
+        lock(&self.end).get_or_insert(HelperEnd { message, detail: None });
+        self.ended();
+    }
+
+    fn invalid(&self) -> CallError {
+        self.kill("sent what is no reply");
+        CallError::Ended(self.ended())
+    }
+
+    /// Ends the helper, if it has not ended by itself, and returns why it has.
+    pub(super) fn ended(&self) -> Error {
+        let mut end = lock(&self.end);
+        // The monitor ends a worker that still lives; one that has ended keeps its reason.
+        let _ = shutdown(&self.control, Shutdown::Write);
+        let end = end.get_or_insert_with(|| {
+            let deadline = Instant::now() + END_TIMEOUT;
+            match self.read_number(&mut || still(deadline)) {
+                Some(status) => HelperEnd::of(status),
+                None => HelperEnd {
+                    message: "the helper process of the model has ended".to_owned(),
+                    detail: None,
+                },
+            }
+        });
+        let error = Error::new(Code::InferenceFailed, end.message.clone());
+        match end.detail {
+            Some((key, value)) => error.with(key, value),
+            None => error,
+        }
+    }
+
+    /// Whether the helper can still be called, as far as this process knows. Not in a child that the
+    /// host has forked.
+    pub(super) fn is_alive(&self) -> bool {
+        self.forks == process::forks() && lock(&self.end).is_none()
+    }
+
+    /// A number from the monitor: first the worker's process, then its end.
+    fn read_number(&self, patience: Patience) -> Option<i32> {
+        let (mut bytes, mut descriptors) = ([0; 4], Vec::new());
+        let mut read = 0;
+        while read < bytes.len() {
+            let rest = &mut bytes[read..];
+            read += match receive_some(self.control.as_fd(), rest, &mut descriptors, patience) {
+                Ok(count @ 1..) => count,
+                _ => return None,
+            };
+        }
+        Some(i32::from_ne_bytes(bytes))
+    }
+
+    /// Processor seconds of the worker.
+    fn work(&self) -> Option<f64> {
+        /// The unit of /proc, on every processor of Linux.
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.worker)).ok()?;
+        // The name is in parentheses and may have any characters.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+        let mut next = || fields.next()?.parse::<f64>().ok();
+        Some((next()? + next()?) / TICKS_PER_SECOND)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        if self.forks != process::forks() {
+            // The helper of the parent.
+            return;
+        }
+        let _ = shutdown(&self.control, Shutdown::Write);
+        let deadline = Instant::now() + END_TIMEOUT;
+        match &self.monitor {
+            // Readable when the process has ended.
+            Some(monitor) => {
+                let _ = wait(monitor.as_fd(), PollFlags::IN, &mut || still(deadline));
+                // Processes without a parent are given to the first process, or to a process that
+                // asked for them. That may be the host, which must not keep a zombie.
+                let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+                let _ = waitid(WaitId::PidFd(monitor.as_fd()), exited);
+            }
+            None => while self.read_number(&mut || still(deadline)).is_some() {},
+        }
+    }
+}
+
+impl HelperEnd {
+    /// By the status of `waitpid`.
+    fn of(status: i32) -> HelperEnd {
+        let what = "the helper process of the model ended";
+        let signal = status & 0x7f;
+        if signal == 0 {
+            let code = (status >> 8) & 0xff;
+            let message = format!("{what} with exit status {code}");
+            return HelperEnd { message, detail: Some(("exit_status", code)) };
+        }
+        let name = signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default();
+        let message = format!("{what} by signal {signal}{name}");
+        HelperEnd { message, detail: Some(("signal", signal)) }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    let names = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGSYS, "SIGSYS"),
+    ];
+    names.into_iter().find(|(number, _)| *number == signal).map(|(_, name)| name)
+}
+
+/// A call on its connection. The connection is kept if the call is answered; otherwise, also if a
+/// callback of the host unwinds, the helper's call is cancelled.
+struct RunningCall<'a> {
+    helper: &'a Helper,
+    number: u64,
+    connection: Option<NumberedConnection>,
+    is_done: bool,
+}
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if !self.is_done {
+            return self.helper.cancel(connection.number, self.number);
+        }
+        let mut idle = lock(&self.helper.idle);
+        if idle.len() < MOST_IDLE {
+            idle.push(connection);
+        }
+    }
+}
+
+/// Watches a call while it waits.
+struct CallWatch<'a> {
+    helper: &'a Helper,
+    limits: &'a CallLimits<'a>,
+    call: u64,
+    connection: u64,
+    /// When the call was cancelled.
+    over: Option<Instant>,
+    /// The processor seconds at the last event.
+    work: Option<f64>,
+}
+
+impl<'a> CallWatch<'a> {
+    fn new(helper: &'a Helper, limits: &'a CallLimits, call: u64, connection: u64) -> Self {
+        let work = limits.most_work.and_then(|_| helper.work());
+        CallWatch { helper, limits, call, connection, over: None, work }
+    }
+
+    /// When to look again. An error ends the call, after the helper was ended.
+    fn look(&mut self) -> io::Result<Option<Instant>> {
+        let now = Instant::now();
+        let gone = || io::Error::from(ErrorKind::TimedOut);
+        if process::is_exiting() {
+            return Err(gone());
+        }
+        let is_late = self.limits.deadline.is_some_and(|deadline| now >= deadline);
+        if self.over.is_none() && (is_late || self.limits.cancel.load(Ordering::Relaxed)) {
+            self.over = Some(now);
+            self.helper.cancel(self.connection, self.call);
+        }
+        if self.over.is_some_and(|over| now >= over + GRACE) {
+            let seconds = GRACE.as_secs();
+            self.helper.kill(&format!("did not end a cancelled call within {seconds} s"));
+            return Err(gone());
+        }
+        if let (Some(most), Some(before)) = (self.limits.most_work, self.work)
+            && self.helper.work().is_some_and(|work| work > before + most)
+        {
+            self.helper.kill(&format!("computed for {most:.0} s without progress"));
+            return Err(gone());
+        }
+        let tick = now + TICK;
+        Ok(Some(
+            self.limits.deadline.filter(|_| self.over.is_none()).map_or(tick, |at| at.min(tick)),
+        ))
+    }
+
+    fn note_event(&mut self) {
+        if self.limits.most_work.is_some() {
+            self.work = self.helper.work();
+        }
+    }
+}
+
+/// Waits until a deadline.
+fn still(deadline: Instant) -> io::Result<Option<Instant>> {
+    if Instant::now() >= deadline {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    Ok(Some(deadline))
+}
+
+fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+fn json_bytes(call: &Call) -> Vec<u8> {
+    serde_json::to_vec(call).expect("a call has only texts and numbers")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_in_words() {
+        for (status, expected) in [
+            (11, "the helper process of the model ended by signal 11 (SIGSEGV)"),
+            (0x86, "the helper process of the model ended by signal 6 (SIGABRT)"),
+            (9, "the helper process of the model ended by signal 9 (SIGKILL)"),
+            (63, "the helper process of the model ended by signal 63"),
+            (0x300, "the helper process of the model ended with exit status 3"),
+        ] {
+            assert_eq!(HelperEnd::of(status).message, expected);
+        }
+    }
+}

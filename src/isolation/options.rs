@@ -1,0 +1,131 @@
+//! Options of an isolated chat: what the helper gets of them, and which files it may read.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::api::{CreateOptions, Speculative};
+use crate::error::{Error, Result};
+use crate::gguf;
+
+/// The options as the helper gets them.
+pub(super) struct HelperOptions {
+    /// JSON with absolute paths, because the helper has its own working directory.
+    pub(super) json: String,
+    /// All that it may read.
+    pub(super) files: Vec<AllowedFile>,
+    /// The state file, which only the host opens.
+    pub(super) state_file: Option<PathBuf>,
+}
+
+/// A file that a helper may read, as it was when it was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AllowedFile {
+    pub(super) path: String,
+    pub(super) size: u64,
+    device_and_inode: (u64, u64),
+    modified: Option<SystemTime>,
+}
+
+impl HelperOptions {
+    /// `json` is what `options` was read from.
+    pub(super) fn new(options: &CreateOptions, json: &Value) -> Result<HelperOptions> {
+        let mut json = json.clone();
+        let mut paths = Vec::new();
+        if let Some(model) = &options.model {
+            let model = absolute(model, "model")?;
+            paths.extend(gguf::part_paths(Path::new(&model)));
+            json["model"] = model.into();
+        }
+        for (index, lora) in options.lora.iter().enumerate() {
+            let path = absolute(&lora.path, &format!("lora[{index}].path"))?;
+            paths.push(path.clone().into());
+            match &mut json["lora"][index] {
+                Value::Object(members) => drop(members.insert("path".to_owned(), path.into())),
+                text => *text = path.into(),
+            }
+        }
+        if let Speculative::Draft { model, .. } = &options.speculative {
+            let model = absolute(model, "draft_model")?;
+            paths.extend(gguf::part_paths(Path::new(&model)));
+            json["draft_model"] = model.into();
+        }
+        let state_file = options.state_file.as_ref();
+        let state_file = state_file.map(|path| absolute(path, "state_file")).transpose()?;
+        json["n_gpu_layers"] = 0.into();
+        if let Value::Object(members) = &mut json {
+            members.retain(|name, _| !matches!(name.as_str(), "isolation" | "state_file"));
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        Ok(HelperOptions {
+            json: json.to_string(),
+            files: paths.iter().filter_map(|path| AllowedFile::new(path)).collect(),
+            state_file: state_file.map(PathBuf::from),
+        })
+    }
+}
+
+impl AllowedFile {
+    /// `None` unless it is a regular file.
+    fn new(path: &Path) -> Option<AllowedFile> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some(AllowedFile {
+            path: path.to_str()?.to_owned(),
+            size: metadata.len(),
+            device_and_inode: (metadata.dev(), metadata.ino()),
+            modified: metadata.modified().ok(),
+        })
+    }
+}
+
+/// The empty path stays empty, so that its error is the same.
+fn absolute(path: &str, name: &str) -> Result<String> {
+    if path.is_empty() {
+        return Ok(String::new());
+    }
+    let problem = |problem: String| Error::invalid(name, problem);
+    let absolute = std::path::absolute(path).map_err(|error| problem(error.to_string()))?;
+    let text = absolute.into_os_string().into_string();
+    text.map_err(|_| {
+        problem("the working directory is not valid UTF-8; use an absolute path".into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_helper_gets_absolute_paths_and_may_read_these_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let names =
+            ["m-00001-of-00003.gguf", "m-00003-of-00003.gguf", "a.gguf", "b.gguf", "d.gguf"];
+        names.iter().for_each(|name| std::fs::write(path(name), "x").unwrap());
+        let json = json!({
+            "model": path(names[0]), "lora": [path("a.gguf"), { "path": path("b.gguf") }, "no.gguf"],
+            "draft_model": path("d.gguf"), "state_file": "s", "isolation": "process", "log": "warn",
+        });
+        let options = CreateOptions::read(&json).unwrap();
+        let helper = HelperOptions::new(&options, &json).unwrap();
+        let mut allowed: Vec<&str> = helper.files.iter().map(|file| file.path.as_str()).collect();
+        let mut expected = names.map(path).to_vec();
+        expected.sort_unstable();
+        allowed.sort_unstable();
+        assert_eq!(allowed, expected);
+        let here = |name: &str| std::env::current_dir().unwrap().join(name);
+        assert_eq!(helper.state_file, Some(here("s")));
+        let sent: Value = serde_json::from_str(&helper.json).unwrap();
+        let expected = json!({
+            "model": path(names[0]),
+            "lora": [path("a.gguf"), { "path": path("b.gguf") }, here("no.gguf")],
+            "draft_model": path("d.gguf"), "log": "warn", "n_gpu_layers": 0,
+        });
+        assert_eq!(sent, expected);
+    }
+}

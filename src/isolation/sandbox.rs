@@ -1,0 +1,285 @@
+//! What the worker process gives up before it reads the model: files, network, new processes.
+//!
+//! Landlock limits which files can be opened, seccomp which system calls exist. Where the kernel
+//! refuses one of them, the other still applies, and the host tells so. Both hold for the calling
+//! thread and all that it starts, so this runs before any other thread.
+
+use std::collections::BTreeMap;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+/// The newest rules that are asked for. Older kernels apply those that they know.
+const LANDLOCK: ABI = ABI::V6;
+
+/// What the system tells every process about memory, processors and control groups. The engine
+/// chooses threads and sizes by it.
+const SYSTEM_FILES: [&str; 7] = [
+    "/proc/meminfo",
+    "/proc/cpuinfo",
+    "/proc/self/cgroup",
+    "/proc/self/mountinfo",
+    "/proc/self/maps",
+    "/sys/fs/cgroup",
+    "/sys/devices/system/cpu",
+];
+
+/// What restricts this process.
+pub(super) struct Restrictions {
+    pub(super) landlock: bool,
+    pub(super) seccomp: bool,
+    /// Why something is missing.
+    pub(super) problem: Option<String>,
+}
+
+/// Restricts this process to reading these files.
+pub(super) fn restrict(files: &[String]) -> Restrictions {
+    let (landlock, seccomp) = (restrict_files(files), restrict_calls());
+    let problems: Vec<String> = [&landlock, &seccomp]
+        .into_iter()
+        .filter_map(|restricted| restricted.as_ref().err().cloned())
+        .collect();
+    Restrictions {
+        landlock: landlock.is_ok(),
+        seccomp: seccomp.is_ok(),
+        problem: (!problems.is_empty()).then(|| problems.join("; ")),
+    }
+}
+
+fn restrict_files(files: &[String]) -> Result<(), String> {
+    let named = |error: &dyn std::fmt::Display| format!("Landlock: {error}");
+    let paths = files.iter().map(String::as_str).chain(SYSTEM_FILES);
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(LANDLOCK))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(LANDLOCK)))
+        .and_then(|rules| rules.scope(Scope::from_all(LANDLOCK)))
+        .and_then(Ruleset::create)
+        // A path that does not exist is left out: to open it fails as it would without rules.
+        .and_then(|rules| {
+            let access = AccessFs::ReadFile | AccessFs::ReadDir;
+            rules.add_rules(path_beneath_rules(paths, access))
+        })
+        .and_then(|rules| rules.restrict_self())
+        .map_err(|error| named(&error))?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => Err(named(&"the kernel does not have it or refuses it")),
+        _ => Ok(()),
+    }
+}
+
+fn restrict_calls() -> Result<(), String> {
+    let named = |error: &dyn std::fmt::Display| format!("seccomp: {error}");
+    let rules = rules().map_err(|error| named(&error))?;
+    let arch = std::env::consts::ARCH.try_into().map_err(|_| named(&"unknown processor"))?;
+    // As on a kernel that does not have the call: libraries then use an older one.
+    let refuse = SeccompAction::Errno(libc::ENOSYS as u32);
+    let program: BpfProgram = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)
+        .and_then(BpfProgram::try_from)
+        .map_err(|error| named(&error))?;
+    seccompiler::apply_filter(&program).map_err(|error| named(&error))
+}
+
+/// The system calls that may be made, and with which arguments. No rule is any argument.
+fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
+    // An argument whose bits of a mask have a value.
+    let masked = |index: u8, mask: i64, value: i64| {
+        let operator = SeccompCmpOp::MaskedEq(mask as u64);
+        let condition =
+            SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value as u64)?;
+        SeccompRule::new(vec![condition])
+    };
+    let writes = i64::from(libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC);
+    rules.insert(libc::SYS_openat, vec![masked(2, writes, i64::from(libc::O_RDONLY))?]);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, vec![masked(1, writes, i64::from(libc::O_RDONLY))?]);
+    // Threads, but no processes. The flags of clone3 cannot be seen; it is refused.
+    let thread = i64::from(libc::CLONE_THREAD);
+    rules.insert(libc::SYS_clone, vec![masked(0, thread, thread)?]);
+    // No memory becomes code.
+    let exec = i64::from(libc::PROT_EXEC);
+    rules.insert(libc::SYS_mmap, vec![masked(2, exec, 0)?]);
+    rules.insert(libc::SYS_mprotect, vec![masked(2, exec, 0)?]);
+    // Signals to itself, as `abort` sends one.
+    let all = i64::from(u32::MAX);
+    let own = i64::from(std::process::id());
+    rules.insert(libc::SYS_tgkill, vec![masked(0, all, own)?]);
+    // Limits of itself. 0 is the caller.
+    rules.insert(libc::SYS_prlimit64, vec![masked(0, all, 0)?]);
+    // Names of threads and of memory.
+    let names = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
+    let names = names.map(|name| masked(0, all, i64::from(name)));
+    rules.insert(libc::SYS_prctl, names.into_iter().collect::<Result<_, _>>()?);
+    Ok(rules)
+}
+
+const ALLOWED: &[i64] = &[
+    // Reading, and writing to what the host has passed.
+    libc::SYS_read,
+    libc::SYS_pread64,
+    libc::SYS_readv,
+    libc::SYS_preadv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_fcntl,
+    libc::SYS_dup,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_fadvise64,
+    libc::SYS_readahead,
+    // The host's connections. No socket can be made.
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_shutdown,
+    libc::SYS_ppoll,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_mincore,
+    libc::SYS_msync,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_munlock,
+    // Threads.
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_get_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_membarrier,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_getcpu,
+    libc::SYS_gettid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_restart_syscall,
+    // Signals.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    // Time, and what the process is.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrandom,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getrusage,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_getrlimit,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_time,
+];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use std::fs::File;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::UnixStream;
+    use std::process::Command;
+
+    /// The folder of the child that is restricted.
+    const FOLDER: &str = "LLB_TEST_SANDBOX";
+
+    #[test]
+    fn a_restricted_process_can_only_read_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["allowed", "other"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["isolation::sandbox::tests::a_child_tries", "--exact", "--nocapture"])
+            .env(FOLDER, folder.path())
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{printed}{}", String::from_utf8_lossy(&child.stderr));
+    }
+
+    #[test]
+    fn a_child_tries() {
+        let Some(folder) = std::env::var_os(FOLDER).map(std::path::PathBuf::from) else { return };
+        let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut open = File::create(file("given")).unwrap();
+        let restrictions = restrict(&[file("allowed"), file("missing")]);
+        assert!(restrictions.landlock && restrictions.seccomp, "{:?}", restrictions.problem);
+        assert_eq!(std::fs::read_to_string(file("allowed")).unwrap(), "x");
+        assert!(std::fs::read_to_string("/proc/meminfo").is_ok());
+        let missing = File::open(file("missing")).unwrap_err();
+        assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+        for path in [file("other"), "/etc/passwd".to_owned(), "/proc/1/status".to_owned()] {
+            assert!(File::open(&path).is_err(), "{path}");
+        }
+        assert!(std::fs::read_dir("/").is_err());
+        assert!(File::create(file("new")).is_err());
+        assert!(File::options().append(true).open(file("allowed")).is_err());
+        assert!(std::fs::remove_file(file("allowed")).is_err());
+        assert!(std::fs::rename(file("allowed"), file("new")).is_err());
+        assert!(std::fs::create_dir(file("folder")).is_err());
+        assert!(std::io::Write::write_all(&mut open, b"given").is_ok());
+        assert!(TcpStream::connect(address).is_err() && TcpListener::bind("127.0.0.1:0").is_err());
+        assert!(UdpSocket::bind("127.0.0.1:0").is_err() && UnixStream::pair().is_err());
+        assert!(Command::new("/bin/true").status().is_err());
+        assert!(
+            rustix::process::kill_process(
+                rustix::process::getppid().unwrap(),
+                rustix::process::Signal::TERM
+            )
+            .is_err()
+        );
+        // Threads and memory, also much of it.
+        assert_eq!(std::thread::spawn(|| vec![1u8; 64 << 20].len()).join().unwrap(), 64 << 20);
+    }
+}

@@ -1,0 +1,265 @@
+//! The helper: runs the calls of the host on chats of its own process.
+//!
+//! The main thread waits at the door, for new connections and for cancels. Each connection has a
+//! thread and runs one call after another.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::connection::{Connection, Kind, forever, receive_some};
+use super::lent_state::LentState;
+use super::message::{Call, DoorMessage, Hello, error_json};
+use super::sandbox;
+use crate::api::{self, CreateOptions};
+use crate::chat::{Chat, CreateFailure};
+use crate::error::{Code, Error, Result};
+use crate::llama::StateStore;
+use crate::panic;
+
+/// The stack of a connection's thread, as that of a large host's thread.
+const STACK: usize = 4 << 20;
+
+/// Serves the host until it closes the door.
+pub(crate) fn serve(door: &OwnedFd, version: &str) {
+    let server = Arc::new(Server { version: version.to_owned(), ..Server::default() });
+    let mut is_first = true;
+    loop {
+        let (mut message, mut descriptors) = ([0; 17], Vec::new());
+        let received = receive_some(door.as_fd(), &mut message, &mut descriptors, &mut forever);
+        let Ok(length @ 1..) = received else { return };
+        match DoorMessage::of(&message[..length]) {
+            Some(DoorMessage::Connect(number)) => {
+                let Some(socket) = descriptors.pop() else { continue };
+                let mut connection = Connection::new(socket);
+                if std::mem::take(&mut is_first) && !server.start(&mut connection) {
+                    return;
+                }
+                let server = Arc::clone(&server);
+                // Without a thread the connection is closed, which the host sees.
+                let _ = panic::spawn_quiet_with_stack("llb-helper-call", STACK, move || {
+                    server.run(number, connection);
+                });
+            }
+            Some(DoorMessage::Cancel { connection, call }) => server.cancel(connection, call),
+            None => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Server {
+    version: String,
+    chats: Mutex<HashMap<u64, Arc<ServedChat>>>,
+    last_chat: AtomicU64,
+    /// By the number of the connection.
+    calls: Mutex<HashMap<u64, ConnectionCalls>>,
+}
+
+struct ServedChat {
+    chat: Chat,
+    state: Option<Arc<LentState>>,
+}
+
+/// The calls of one connection, as a cancel sees them: it may come before its call.
+#[derive(Default)]
+struct ConnectionCalls {
+    /// The calls up to this one are cancelled.
+    cancelled: u64,
+    running: Option<(u64, Arc<AtomicBool>)>,
+}
+
+/// The connection of the call that runs on a thread.
+#[derive(Clone)]
+struct Caller {
+    connection: Arc<Connection>,
+    /// Set if the host is gone.
+    cancel: Arc<AtomicBool>,
+}
+
+impl Caller {
+    fn send(&self, kind: Kind, text: &str) {
+        if self.connection.send(kind, text.as_bytes(), None, &mut forever).is_err() {
+            self.cancel.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+thread_local! {
+    static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+}
+
+/// The events of a chat go to the host of the call that runs on this thread. It makes those of the
+/// life of chats and calls itself.
+fn on_event(event: &str) {
+    if event.starts_with("log:") || event.starts_with("load_progress:") {
+        let caller = CALLER.with(|caller| caller.borrow().clone());
+        caller.iter().for_each(|caller| caller.send(Kind::Event, event));
+    }
+}
+
+impl Server {
+    /// Answers the first call: gives up what the process does not need.
+    fn start(&self, connection: &mut Connection) -> bool {
+        let Ok((Kind::Call, call)) = connection.receive(&mut forever) else { return false };
+        let Ok(Call::Start { files }) = serde_json::from_slice(&call) else { return false };
+        let restrictions = sandbox::restrict(&files);
+        let hello = Hello {
+            version: self.version.clone(),
+            landlock: restrictions.landlock,
+            seccomp: restrictions.seccomp,
+            problem: restrictions.problem,
+        };
+        let hello = json!(hello).to_string();
+        connection.send(Kind::Reply, hello.as_bytes(), None, &mut forever).is_ok()
+    }
+
+    /// Runs the calls of a connection until the host closes it.
+    fn run(&self, number: u64, connection: Connection) {
+        let mut connection = Arc::new(connection);
+        while let Some(call) = self.next_call(number, &mut connection) {
+            let IncomingCall { call, text, descriptor, cancel } = call;
+            let caller = Caller { connection: Arc::clone(&connection), cancel };
+            CALLER.set(Some(caller.clone()));
+            let done =
+                catch_unwind(AssertUnwindSafe(|| self.answer(call, &text, descriptor, &caller)));
+            CALLER.set(None);
+            self.set_running(number, None);
+            let done = done.unwrap_or_else(|payload| Err(panic::error(&*payload).into()));
+            match done {
+                Ok(reply) => caller.send(Kind::Reply, &reply),
+                Err(CreateFailure { event, error }) => {
+                    let event = Some(event).filter(|event| !event.is_empty());
+                    caller.send(Kind::Failure, &error_json(&error, event).to_string());
+                }
+            }
+        }
+        lock(&self.calls).remove(&number);
+    }
+
+    fn next_call(&self, number: u64, connection: &mut Arc<Connection>) -> Option<IncomingCall> {
+        // The last caller is dropped, so there is no other reference.
+        let connection = Arc::get_mut(connection)?;
+        let (Kind::Call, call) = connection.receive(&mut forever).ok()? else { return None };
+        let call: Call = serde_json::from_slice(&call).ok()?;
+        let text = match call {
+            Call::Create { .. } | Call::Infer { .. } | Call::Explain { .. } => {
+                let (Kind::Text, text) = connection.receive(&mut forever).ok()? else {
+                    return None;
+                };
+                String::from_utf8(text).ok()?
+            }
+            Call::Start { .. } | Call::Close { .. } => String::new(),
+        };
+        let cancel = match call {
+            Call::Infer { call, cancelled, .. } => {
+                let cancel = self.set_running(number, Some(call));
+                cancel.fetch_or(cancelled, Ordering::Relaxed);
+                cancel
+            }
+            _ => Arc::default(),
+        };
+        Some(IncomingCall { call, text, descriptor: connection.take_descriptor(), cancel })
+    }
+
+    /// Notes which call runs on a connection. Returns its cancel flag.
+    fn set_running(&self, connection: u64, call: Option<u64>) -> Arc<AtomicBool> {
+        let mut calls = lock(&self.calls);
+        let calls = calls.entry(connection).or_default();
+        let is_cancelled = call.is_some_and(|call| call <= calls.cancelled);
+        let cancel = Arc::new(AtomicBool::new(is_cancelled));
+        calls.running = call.map(|call| (call, Arc::clone(&cancel)));
+        cancel
+    }
+
+    fn cancel(&self, connection: u64, call: u64) {
+        let mut calls = lock(&self.calls);
+        let calls = calls.entry(connection).or_default();
+        calls.cancelled = calls.cancelled.max(call);
+        if let Some((_, cancel)) = calls.running.as_ref().filter(|(running, _)| *running <= call) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn answer(
+        &self,
+        call: Call,
+        text: &str,
+        descriptor: Option<OwnedFd>,
+        caller: &Caller,
+    ) -> Result<String, CreateFailure> {
+        match call {
+            Call::Start { .. } => Err(Error::invalid("start", "the helper has started").into()),
+            Call::Create { state } => {
+                let state = state.map(|state| Arc::new(LentState::new(state, descriptor)));
+                self.create(text, state)
+            }
+            Call::Infer { chat, stream, .. } => {
+                let served = self.chat(chat)?;
+                let mut on_piece = |piece: &str| caller.send(Kind::Piece, piece);
+                let pieces = stream.then_some(&mut on_piece as _);
+                let reply = served.chat.infer_until(text, Arc::clone(&caller.cancel), pieces)?;
+                Ok(to_json(&reply)?)
+            }
+            Call::Explain { chat } => Ok(to_json(&self.chat(chat)?.chat.explain(text)?)?),
+            Call::Close { chat } => {
+                let served = self.chat(chat)?;
+                lock(&self.chats).remove(&chat);
+                if let (Some(state), Some(target)) = (&served.state, descriptor) {
+                    state.write_to(target);
+                }
+                served.chat.close();
+                let written = served.state.as_ref().is_some_and(|state| state.is_written());
+                Ok(json!({ "written": written }).to_string())
+            }
+        }
+    }
+
+    fn create(
+        &self,
+        options: &str,
+        state: Option<Arc<LentState>>,
+    ) -> Result<String, CreateFailure> {
+        let options =
+            api::parse(options, "options_json").and_then(|json| CreateOptions::read(&json));
+        let store = state.clone().map(|state| state as Arc<dyn StateStore>);
+        let chat = Chat::create_with_state(options, store, Box::new(on_event))?;
+        let number = self.last_chat.fetch_add(1, Ordering::Relaxed) + 1;
+        lock(&self.chats).insert(number, Arc::new(ServedChat { chat, state }));
+        Ok(json!({ "chat": number }).to_string())
+    }
+
+    fn chat(&self, number: u64) -> Result<Arc<ServedChat>> {
+        let chat = lock(&self.chats).get(&number).cloned();
+        chat.ok_or_else(|| Error::new(Code::EngineClosed, "the chat is closed"))
+    }
+}
+
+struct IncomingCall {
+    call: Call,
+    text: String,
+    descriptor: Option<OwnedFd>,
+    cancel: Arc<AtomicBool>,
+}
+
+/// An error of a call that is no create.
+impl From<Error> for CreateFailure {
+    fn from(error: Error) -> CreateFailure {
+        CreateFailure::new("", error)
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,601 @@
+//! The option `isolation`: a chat in a helper process is like one in this process, and the end of
+//! the helper ends nothing else.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use llb::ffi;
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, Recorder, Refused, ask, infer, scripted_model, weather_tool};
+use crate::scripted::{TEXT, long_text};
+
+/// Names the case that a child process of this program runs.
+const CASE: &str = "LLB_TEST_ISOLATION_CASE";
+
+fn with(options: &Value, members: Value) -> Value {
+    let mut options = options.clone();
+    options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    options
+}
+
+fn isolated(options: Value) -> Value {
+    with(&json!({ "isolation": "process", "n_ctx": 1024 }), options)
+}
+
+fn open(options: Value) -> Chat {
+    Chat::open_with(&isolated(options)).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+/// The process of a chat that was opened with `"log": "info"`.
+fn worker(events: &[String]) -> i32 {
+    let told = "log:info:isolation: the model runs in process ";
+    let line = events.iter().find_map(|event| event.strip_prefix(told));
+    line.unwrap_or_else(|| panic!("{events:?}")).parse().unwrap()
+}
+
+fn kill(process: i32, signal: i32) {
+    // SAFETY: takes numbers.
+    assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+}
+
+fn exists(process: i32) -> bool {
+    // A zombie that its parent has not read yet does not count.
+    std::fs::read_to_string(format!("/proc/{process}/stat"))
+        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+}
+
+#[track_caller]
+fn wait_for_end(process: i32) {
+    let start = Instant::now();
+    while exists(process) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{process} still runs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn code(reply: &Value) -> &str {
+    reply["error"]["code"].as_str().unwrap_or("none")
+}
+
+/// Replaces what differs between two calls in any case.
+fn comparable(mut reply: Value) -> Value {
+    fn clean(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                members.retain(|name, _| !matches!(name.as_str(), "timings" | "created" | "id"));
+                members.values_mut().for_each(clean);
+            }
+            Value::Array(items) => items.iter_mut().for_each(clean),
+            _ => {}
+        }
+    }
+    clean(&mut reply);
+    reply
+}
+
+fn lines(recorder: &Recorder) -> Vec<Value> {
+    let json = |line: &String| {
+        serde_json::from_str::<Value>(line).map_or_else(|_| json!(line), comparable)
+    };
+    recorder.lines().iter().map(json).collect()
+}
+
+#[test]
+fn replies_pieces_and_events_are_the_same() {
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let requests = [
+        ask(json!({})),
+        ask(json!({ "stop": ["東京"], "logprobs": true, "top_logprobs": 3 })),
+        ask(json!({ "tools": [weather_tool()] })),
+        ask(json!({ "tools": [weather_tool()], "tool_choice": "required" })),
+        ask(json!({ "tools": [weather_tool()], "stream_format": "chunks", "logprobs": true })),
+        ask(json!({ "stream_format": "chunks", "stream_options": { "include_usage": true } })),
+        ask(json!({ "max_tokens": 3, "no_such_member": 1 })),
+        ask(
+            json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "n", "schema": schema } }, "max_tokens": 20 }),
+        ),
+        ask(json!({ "max_tokens": 0 })),
+        ask(json!({ "messages": [{ "role": "assistent", "content": "x" }] })),
+        ask(json!({ "messages": [{ "role": "user", "content": "long ".repeat(2000) }] })),
+        ask(json!({ "grammar": "start: /x" })),
+        json!({ "messages": [] }),
+        json!(7),
+    ];
+    for model in ["text.gguf", "tool_call.gguf", "reasoning.gguf"] {
+        let options = json!({ "model": scripted_model(model), "n_ctx": 1024, "log": "error" });
+        let here = Chat::open_with(&options).unwrap();
+        let there = open(options);
+        for request in &requests {
+            assert_eq!(
+                comparable(there.explain(request)),
+                comparable(here.explain(request)),
+                "{model}: explain {request}"
+            );
+            assert_eq!(
+                comparable(there.infer(request)),
+                comparable(here.infer(request)),
+                "{model}: {request}"
+            );
+            let recorders = [Recorder::default(), Recorder::default()];
+            let replies = [&there, &here].into_iter().zip(&recorders);
+            let replies: Vec<Value> = replies
+                .map(|(chat, recorder)| comparable(chat.stream(request, recorder)))
+                .collect();
+            assert_eq!(replies[0], replies[1], "{model}: streamed {request}");
+            assert_eq!(lines(&recorders[0]), lines(&recorders[1]), "{model}: {request}");
+        }
+        assert_eq!(there.events(), here.events(), "{model}");
+    }
+}
+
+#[test]
+fn failures_of_create_are_the_same() {
+    let text = scripted_model("text.gguf");
+    for options in [
+        json!({}),
+        json!({ "model": "" }),
+        json!({ "model": "/" }),
+        json!({ "model": "/no/such/model.gguf" }),
+        json!({ "model": scripted_model("no_tools.gguf") }),
+        json!({ "model": scripted_model("truncated.gguf") }),
+        json!({ "model": scripted_model("bad_template.gguf") }),
+        json!({ "model": std::env::current_dir().unwrap().join(file!()) }),
+        json!({ "model": text, "flash_attn": "off", "cache_type_v": "q8_0" }),
+        json!({ "model": text, "n_ctx": i32::MAX }),
+        json!({ "model": text, "n_ctx": 0 }),
+        json!({ "model": text, "ctx": 1 }),
+        json!({ "model": text, "lora": ["/no/such/adapter.gguf"] }),
+        json!({ "model": text, "draft_model": "/no/such/draft.gguf" }),
+        json!({ "model": text, "state_file": "/no/such/folder/state" }),
+    ] {
+        let failure = |options: &Value| -> Refused { Chat::open_with(options).err().unwrap() };
+        let (there, here) =
+            (failure(&with(&options, json!({ "isolation": "process" }))), failure(&options));
+        assert_eq!(there.events, here.events, "{options}");
+        let numbers = |error: &Value| {
+            let text = error["error"]["message"].as_str().unwrap().to_owned();
+            // Available memory differs.
+            let text: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+            (error["error"]["code"].clone(), text)
+        };
+        assert_eq!(numbers(&there.error), numbers(&here.error), "{options}");
+        let details = |error: &Value| -> Option<BTreeSet<String>> {
+            Some(error["error"]["details"].as_object()?.keys().cloned().collect())
+        };
+        assert_eq!(details(&there.error), details(&here.error), "{options}");
+    }
+}
+
+/// A request that generates until the context is full: `aaaa…`
+fn endless(members: Value) -> Value {
+    with(&ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 30_000 })), members)
+}
+
+fn open_wide(model: &str) -> Chat {
+    open(json!({ "model": model, "n_ctx": 32_768, "log": "info" }))
+}
+
+/// A copy of a model, so that the process of no other test is killed.
+fn own_copy(name: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::copy(scripted_model(name), &path).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+#[test]
+fn cancel_and_time_out_keep_what_was_generated() {
+    let chat = open_wide(&scripted_model("text.gguf"));
+    let check = |reply: &Value, recorder: &Recorder| {
+        let text = reply["text"].as_str().unwrap_or_else(|| panic!("{reply}"));
+        assert_eq!(reply["finish_reason"], "cancelled");
+        assert_eq!(text, recorder.lines().concat());
+        assert!(text.len() < 30_000);
+        assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
+    };
+    let recorder = Recorder::default();
+    let reply = std::thread::scope(|scope| {
+        let call = scope.spawn(|| chat.stream(&endless(json!({})), &recorder));
+        while recorder.lines().is_empty() {
+            std::thread::yield_now();
+        }
+        ffi::llb_chat_cancel(chat.handle());
+        call.join().unwrap()
+    });
+    assert_ne!(reply["text"], "");
+    check(&reply, &recorder);
+    let handle = chat.handle().addr();
+    let recorder = Recorder::reacting(move |_| {
+        ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
+    });
+    check(&chat.stream(&endless(json!({})), &recorder), &recorder);
+    let recorder = Recorder::default();
+    check(&chat.stream(&endless(json!({ "timeout_ms": 60 })), &recorder), &recorder);
+    // A call that waits for its turn.
+    let recorder = Recorder::default();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| chat.stream(&endless(json!({})), &recorder));
+        while recorder.lines().is_empty() {
+            std::thread::yield_now();
+        }
+        let waited = chat.infer(&ask(json!({ "timeout_ms": 1, "other": 1 })));
+        assert_eq!(
+            (&waited["finish_reason"], &waited["text"], &waited["ignored_keys"]),
+            (&json!("cancelled"), &json!(""), &json!(["other"]))
+        );
+        ffi::llb_chat_cancel(chat.handle());
+        first.join().unwrap();
+    });
+}
+
+#[test]
+fn a_cancel_in_infer_start_is_not_lost() {
+    let first = AtomicBool::new(true);
+    let options = json!({ "model": scripted_model("long.gguf"), "n_threads": 1 });
+    let chat = Chat::open_reacting(&isolated(options), move |event, handle| {
+        if event == "infer_start" && first.swap(false, Ordering::Relaxed) {
+            ffi::llb_chat_cancel(handle);
+        }
+    });
+    let reply = chat.infer(&ask(json!({ "max_tokens": 400 })));
+    assert_eq!(
+        (&reply["finish_reason"], &reply["text"]),
+        (&json!("cancelled"), &json!("")),
+        "{reply}"
+    );
+}
+
+#[test]
+fn chats_of_one_file_share_a_process_that_ends_with_the_last() {
+    let (_folder, model) = own_copy("long.gguf");
+    let options = json!({ "model": model, "n_ctx": 2048, "n_parallel": 3, "log": "info" });
+    let chats: Vec<Chat> = (0..5).map(|_| open(options.clone())).collect();
+    let processes: BTreeSet<i32> = chats.iter().map(|chat| worker(&chat.events())).collect();
+    assert_eq!(processes.len(), 1);
+    std::thread::scope(|scope| {
+        for chat in &chats {
+            scope.spawn(|| {
+                for _ in 0..2 {
+                    assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text());
+                }
+            });
+        }
+    });
+    let process = *processes.first().unwrap();
+    let other = open(json!({ "model": scripted_model("tool_use.gguf"), "log": "info" }));
+    assert_ne!(worker(&other.events()), process);
+    drop(chats);
+    wait_for_end(process);
+    assert_eq!(other.infer(&ask(json!({})))["type"], "assistant_text");
+}
+
+#[test]
+fn a_destroy_in_a_callback_ends_the_call_and_the_process() {
+    let (_folder, model) = own_copy("text.gguf");
+    let chat = open_wide(&model);
+    let process = worker(&chat.events());
+    let handle = chat.handle().addr();
+    let recorder = Recorder::reacting(move |_| {
+        ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle));
+    });
+    let reply = chat.stream(&endless(json!({})), &recorder);
+    assert_eq!(reply["finish_reason"], "cancelled", "{reply}");
+    assert_eq!(chat.events().iter().filter(|line| *line == "destroy").count(), 1);
+    wait_for_end(process);
+    assert_eq!(code(&chat.infer(&ask(json!({})))), "ENGINE_CLOSED");
+}
+
+#[test]
+fn a_state_file_passes_between_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("chat.state");
+    let options = json!({
+        "model": scripted_model("text.gguf"), "n_ctx": 528, "state_file": state, "log": "warn",
+    });
+    let cached = |reply: &Value| {
+        reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{reply}"))
+    };
+    let chat = open(options.clone());
+    let first = chat.infer(&ask(json!({})));
+    assert_eq!(cached(&first), 0);
+    drop(chat);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    let prompt = first["usage"]["prompt_tokens"].as_u64().unwrap();
+    for options in [isolated(options.clone()), options.clone()] {
+        let chat = Chat::open_with(&options).unwrap();
+        let reply = chat.infer(&ask(json!({})));
+        assert_eq!((cached(&reply), reply["diagnostics"].clone()), (prompt - 1, json!([])));
+    }
+    // A chat without a request leaves the file alone, and a damaged one is reported.
+    std::fs::write(&state, b"LLBSTATE and more").unwrap();
+    let chat = open(options);
+    assert!(chat.events().iter().any(|event| event.starts_with("log:warn:state_file: ")));
+    drop(chat);
+    assert_eq!(std::fs::read(&state).unwrap(), b"LLBSTATE and more");
+}
+
+/// Checks what remains of a chat whose helper has ended.
+#[track_caller]
+fn check_dead(chat: &Chat) {
+    assert_eq!(code(&chat.infer(&ask(json!({})))), "ENGINE_CLOSED");
+    assert_eq!(code(&chat.explain(&ask(json!({})))), "ENGINE_CLOSED");
+    ffi::llb_chat_cancel(chat.handle());
+    ffi::llb_chat_destroy(chat.handle());
+    assert_eq!(chat.events().last().map(String::as_str), Some("destroy"));
+}
+
+#[test]
+fn the_end_of_the_process_is_an_error_with_its_reason() {
+    let (_folder, model) = own_copy("text.gguf");
+    for (signal, name) in [
+        (libc::SIGKILL, "9 (SIGKILL)"),
+        (libc::SIGSEGV, "11 (SIGSEGV)"),
+        (libc::SIGABRT, "6 (SIGABRT)"),
+    ] {
+        let reason = format!("the helper process of the model ended by signal {name}");
+        let check = |reply: &Value| {
+            assert_eq!(code(reply), "INFERENCE_FAILED", "{reply}");
+            assert_eq!(reply["error"]["message"], reason);
+            assert_eq!(reply["error"]["details"]["signal"], signal);
+        };
+        // Before a request.
+        let chat = open_wide(&model);
+        kill(worker(&chat.events()), signal);
+        wait_for_end(worker(&chat.events()));
+        check(&chat.infer(&ask(json!({}))));
+        check_dead(&chat);
+        // During a reply; what came before it was delivered.
+        let chat = open_wide(&model);
+        let process = worker(&chat.events());
+        let once = AtomicBool::new(true);
+        let recorder = Recorder::reacting(move |_| {
+            if once.swap(false, Ordering::Relaxed) {
+                kill(process, signal);
+            }
+        });
+        check(&chat.stream(&endless(json!({})), &recorder));
+        assert!(recorder.lines().concat().starts_with('a'));
+        assert_eq!(
+            chat.events().iter().filter(|event| event.starts_with("infer_")).collect::<Vec<_>>(),
+            ["infer_start", "infer_failure"]
+        );
+        check_dead(&chat);
+    }
+    // The next create works.
+    let chat = open_wide(&model);
+    assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
+}
+
+#[test]
+fn the_end_of_the_process_during_create_is_a_failure() {
+    let (_folder, path) = own_copy("reasoning.gguf");
+    let options = isolated(json!({ "model": path, "log": "info" })).to_string();
+    let options = std::ffi::CString::new(options).unwrap();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let events = std::sync::Arc::clone(&told);
+    let recorder = Recorder::reacting(move |event| {
+        events.lock().unwrap().push(event.to_owned());
+        if event.starts_with("log:info:isolation") {
+            kill(worker(&events.lock().unwrap()), libc::SIGBUS);
+        }
+    });
+    let data = std::ptr::from_ref(&recorder).cast_mut().cast();
+    // SAFETY: NUL-terminated, and the recorder outlives the call.
+    let chat =
+        unsafe { ffi::llb_chat_create_with(options.as_ptr(), Some(crate::abi::record), data) };
+    assert!(chat.is_null());
+    let error = crate::abi::last_error();
+    assert_eq!(code(&error), "INFERENCE_FAILED");
+    assert!(error["error"]["message"].as_str().unwrap().ends_with("signal 7 (SIGBUS)"), "{error}");
+    let events = told.lock().unwrap();
+    assert_eq!(events.last().map(String::as_str), Some("create_failure:load_model"));
+    assert_eq!(events.iter().filter(|event| event.starts_with("create_failure")).count(), 1);
+    let chat = open(json!({ "model": path }));
+    assert_eq!(chat.infer(&ask(json!({})))["finish_reason"], "stop");
+}
+
+#[test]
+fn a_process_that_hangs_is_ended() {
+    let (_folder, model) = own_copy("text.gguf");
+    let chat = open_wide(&model);
+    let process = worker(&chat.events());
+    let once = AtomicBool::new(true);
+    let recorder = Recorder::reacting(move |_| {
+        if once.swap(false, Ordering::Relaxed) {
+            kill(process, libc::SIGSTOP);
+        }
+    });
+    let reply = chat.stream(&endless(json!({ "timeout_ms": 300 })), &recorder);
+    assert_eq!(code(&reply), "INFERENCE_FAILED", "{reply}");
+    let message = reply["error"]["message"].as_str().unwrap();
+    assert!(message.contains("did not end a cancelled call"), "{message}");
+    wait_for_end(process);
+    check_dead(&chat);
+}
+
+/// Runs a case of [`cases`] in a process of its own. Returns what it printed.
+fn in_child(case: &str) -> String {
+    scripted_model("text.gguf");
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["isolation::cases", "--exact", "--nocapture"])
+        .env(CASE, case)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&child.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{case}: {}: {printed}{errors}", child.status);
+    printed
+}
+
+#[test]
+fn cases() {
+    match std::env::var(CASE).as_deref() {
+        Ok("host") => host_case(),
+        Ok("orphan") => orphan_case(),
+        Ok("kernel") => kernel_case(),
+        Ok("fork") => fork_case(),
+        _ => {}
+    }
+}
+
+static CHILD_SIGNALS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+extern "C" fn on_child(_: libc::c_int) {
+    CHILD_SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A host that waits for any child, and counts its descriptors.
+fn host_case() {
+    let handler: extern "C" fn(libc::c_int) = on_child;
+    // SAFETY: the handler only counts.
+    unsafe { libc::signal(libc::SIGCHLD, handler as libc::sighandler_t) };
+    // SAFETY: takes numbers. Processes without a parent come to this one.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 0) }, 0);
+    let n_descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let model = scripted_model("text.gguf");
+    let options = json!({ "model": model, "log": "info" });
+    drop(open(options.clone()));
+    let before = n_descriptors();
+    for round in 0..6 {
+        let chat = open(options.clone());
+        if round % 2 == 0 {
+            assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
+        } else {
+            kill(worker(&chat.events()), libc::SIGSEGV);
+            assert_eq!(code(&chat.infer(&ask(json!({})))), "INFERENCE_FAILED");
+        }
+        // SAFETY: no status is asked for.
+        let waited = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
+        assert_eq!(waited, -1, "no child is known to this process");
+    }
+    assert_eq!(n_descriptors(), before);
+    assert_eq!(CHILD_SIGNALS.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn the_host_gets_no_child_and_loses_no_descriptor() {
+    in_child("host");
+}
+
+/// Opens a chat and prints its process.
+fn orphan_case() {
+    let chat = open(json!({ "model": scripted_model("text.gguf"), "log": "info" }));
+    println!("\nworker {}", worker(&chat.events()));
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn the_process_ends_with_its_host() {
+    use std::io::{BufRead, BufReader};
+    let mut host = Command::new(std::env::current_exe().unwrap())
+        .args(["isolation::cases", "--exact", "--nocapture"])
+        .env(CASE, "orphan")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(host.stdout.take().unwrap()).lines();
+    let process = lines
+        .map(Result::unwrap)
+        .find_map(|line| line.strip_prefix("worker ").map(|number| number.parse().unwrap()))
+        .unwrap();
+    assert!(exists(process));
+    host.kill().unwrap();
+    host.wait().unwrap();
+    wait_for_end(process);
+}
+
+#[test]
+fn the_process_has_nothing_of_its_host() {
+    let file = std::fs::File::open("/dev/null").unwrap();
+    // SAFETY: the descriptor is open; the copy is inherited by programs that are started.
+    let inherited = unsafe { libc::dup(std::os::fd::AsRawFd::as_raw_fd(&file)) };
+    let chat = open(json!({ "model": scripted_model("tool_call.gguf"), "log": "info" }));
+    let process = worker(&chat.events());
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
+    let status = read("status");
+    for expected in ["Seccomp:\t2", "NoNewPrivs:\t1"] {
+        assert!(status.contains(expected), "{status}");
+    }
+    let variables: Vec<String> = read("environ")
+        .split('\0')
+        .filter_map(|variable| Some(variable.split_once('=')?.0.to_owned()))
+        .collect();
+    assert!(
+        variables.iter().all(|name| name == "LLB_HELPER" || name == "LD_LIBRARY_PATH"),
+        "{variables:?}"
+    );
+    let links = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let links: Vec<String> = links
+        .filter_map(|link| std::fs::read_link(link.unwrap().path()).ok())
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    let n_null = links.iter().filter(|link| *link == "/dev/null").count();
+    assert_eq!(n_null, 3, "standard input, output and error: {links:?}");
+    let is_own = |link: &String| {
+        link == "/dev/null"
+            || link.starts_with("socket:")
+            || link.starts_with("pipe:")
+            || link.contains("tool_call.gguf")
+    };
+    assert!(links.iter().all(is_own), "{links:?}");
+    // SAFETY: it was opened above.
+    unsafe { libc::close(inherited) };
+}
+
+/// A kernel that refuses Landlock: this process and its helper find no such system call.
+fn kernel_case() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    let calls = [libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
+    let filter = SeccompFilter::new(
+        calls.into_iter().map(|call| (call, Vec::new())).collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    seccompiler::apply_filter_all_threads(&BpfProgram::try_from(filter.unwrap()).unwrap()).unwrap();
+    let chat = open(json!({ "model": scripted_model("text.gguf"), "log": "warn" }));
+    let told = "log:warn:isolation: the helper process is not fully restricted: Landlock: ";
+    let events = chat.events();
+    assert!(events.iter().any(|event| event.starts_with(told)), "{events:?}");
+    assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
+}
+
+#[test]
+fn a_kernel_without_landlock_is_told() {
+    in_child("kernel");
+    let chat = open(json!({ "model": scripted_model("text.gguf"), "log": "warn" }));
+    let warned = chat.events().iter().any(|event| event.starts_with("log:warn:isolation"));
+    assert!(!warned, "this kernel has it: {:?}", chat.events());
+}
+
+/// A host that forks: the chat is closed in the child, and the parent's goes on.
+fn fork_case() {
+    let chat = open(json!({ "model": scripted_model("text.gguf") }));
+    // SAFETY: the child only calls the library and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let closed = code(&infer(chat.handle(), &ask(json!({})))) == "ENGINE_CLOSED";
+        ffi::llb_chat_destroy(chat.handle());
+        let own = open(json!({ "model": scripted_model("text.gguf") }));
+        let replied = own.infer(&ask(json!({})))["text"] == TEXT;
+        drop(own);
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(if closed && replied { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is valid during the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
+}
+
+#[test]
+fn a_forked_host_has_helpers_of_its_own() {
+    in_child("fork");
+}

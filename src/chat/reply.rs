@@ -130,6 +130,14 @@ impl Chat {
         if !format.is_some_and(Format::counts_ids) {
             parser.reserve_ids(api::used_call_ids(&request.messages));
         }
+        if let Some(response) = request.response_format.clone() {
+            let accepts = move |text: &str| validate::accepts_response(&response, text);
+            parser.set_json_validator(Box::new(accepts));
+        }
+        if let Some(spellings) = self.source.control_spellings() {
+            parser.expect_control_spellings(&spellings);
+        }
+        parser.expect_turn_markup(self.profile.turn_markup());
         parser.set_special_openings(self.source.special_openings());
         if request.continued.is_none() {
             parser.prime(self.profile.turn(&prompt.text), false);
@@ -156,12 +164,16 @@ fn receive(
 ) -> Result<FinishedReply> {
     loop {
         match updates.next()? {
-            ReplyUpdate::Piece { text, logprobs: sampled } => {
+            ReplyUpdate::Piece { text, logprobs: sampled, control } => {
                 stream.queue_logprobs(&sampled);
                 if let Some(logprobs) = &mut logprobs {
                     logprobs.extend_from_slice(&sampled);
                 }
-                stream.send(parser.push(&text));
+                let mut deltas = parser.push(&text);
+                if let Some(control) = control {
+                    deltas.extend(parser.push_control(&control));
+                }
+                stream.send(deltas);
             }
             ReplyUpdate::Done(finished) => return Ok(finished),
         }

@@ -15,6 +15,7 @@ use crate::constraint::ReplyRequirements;
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, JobOutcome, TokenizedPrompt};
 use crate::error::Result;
+use crate::output::ControlSpellings;
 use crate::profile::ModelProfile;
 use crate::template::Prompt;
 
@@ -39,6 +40,12 @@ pub(super) trait ReplySource: Send + Sync {
     /// vocabulary is unknown.
     fn special_openings(&self) -> Arc<[String]> {
         Arc::new([])
+    }
+
+    /// The control tokens that text of the replies may spell. None if updates tell them from text, or
+    /// if they are unknown.
+    fn control_spellings(&self) -> Option<Arc<ControlSpellings>> {
+        None
     }
 
     /// Called after a reply: whether it has reasoning. Returns what the source still has to report.
@@ -190,7 +197,12 @@ pub(super) trait ReplyUpdates {
 /// An update of a running reply.
 pub(super) enum ReplyUpdate {
     /// Text: whole characters, without stop strings.
-    Piece { text: String, logprobs: Vec<SampledToken> },
+    Piece {
+        text: String,
+        logprobs: Vec<SampledToken>,
+        /// The spelling of a control token after the text, if control tokens are known as such.
+        control: Option<String>,
+    },
     /// The end.
     Done(FinishedReply),
 }

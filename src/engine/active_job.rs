@@ -123,14 +123,16 @@ impl ActiveJob {
         if let Some(watch) = &mut self.reasoning {
             watch.take(&vocab.piece(token, true));
         }
-        let bytes = vocab.piece(token, self.job.visible.contains(&token));
+        let visible = self.job.visible.contains(&token);
+        let bytes = vocab.piece(token, visible);
         let text = self.utf8.push(&bytes);
+        let control = ControlText::of(token, &bytes, visible, vocab);
         if let Some(logprobs) = logprobs {
             self.unsent.push(logprobs, &text, self.utf8.is_between_characters());
         }
         let (shown, stopped) = self.stop.push(&text);
         let logprobs = self.unsent.shown(&shown);
-        let is_received = self.send(shown, logprobs);
+        let is_received = self.send(shown, logprobs, control);
         self.next = Some(token);
         if stopped {
             // The held bytes belong to the stop string.
@@ -159,7 +161,7 @@ impl ActiveJob {
         let (shown, stopped) = self.stop.push(rest);
         let held = if stopped { String::new() } else { self.stop.finish() };
         let logprobs = self.unsent.rest();
-        self.send(shown + &held, logprobs);
+        self.send(shown + &held, logprobs, None);
         let since =
             |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
         let now = Instant::now();
@@ -180,10 +182,44 @@ impl ActiveJob {
         let _ = self.job.updates.send(JobUpdate::Failed(error));
     }
 
-    /// False if the receiver is dropped.
-    fn send(&self, text: String, logprobs: Vec<SampledLogprobs>) -> bool {
-        text.is_empty() && logprobs.is_empty()
-            || self.job.updates.send(JobUpdate::Piece { text, logprobs }).is_ok()
+    /// Sends text and the control token that it ends with, or that printed nothing. False if the
+    /// receiver is dropped.
+    fn send(
+        &self,
+        mut text: String,
+        logprobs: Vec<SampledLogprobs>,
+        mut control: Option<ControlText>,
+    ) -> bool {
+        if let Some(ControlText { spelling, visible: true }) = &control {
+            match text.strip_suffix(spelling.as_str()) {
+                Some(before) => text.truncate(before.len()),
+                // A stop string may begin in it, so it comes as text.
+                None => control = None,
+            }
+        }
+        let control = control.map(|control| control.spelling);
+        text.is_empty() && logprobs.is_empty() && control.is_none()
+            || self.job.updates.send(JobUpdate::Piece { text, logprobs, control }).is_ok()
+    }
+}
+
+/// The spelling of a control token.
+struct ControlText {
+    spelling: String,
+    /// Whether it is part of the text.
+    visible: bool,
+}
+
+impl ControlText {
+    /// `bytes` is what the token prints.
+    fn of(token: TokenId, bytes: &[u8], visible: bool, vocab: &dyn Vocab) -> Option<ControlText> {
+        let prints =
+            if visible { !vocab.piece(token, false).is_empty() } else { !bytes.is_empty() };
+        if prints {
+            return None;
+        }
+        let spelling = String::from_utf8(vocab.piece(token, true)).ok()?;
+        (!spelling.is_empty()).then_some(ControlText { spelling, visible })
     }
 }
 
@@ -347,7 +383,7 @@ mod tests {
         let (mut text, mut logprobs) = (String::new(), Vec::new());
         for update in received.iter() {
             match update {
-                JobUpdate::Piece { text: piece, logprobs: sampled } => {
+                JobUpdate::Piece { text: piece, logprobs: sampled, .. } => {
                     text += &piece;
                     logprobs.extend(sampled.iter().map(|each| each.sampled.token));
                 }

@@ -65,6 +65,9 @@ pub enum JobUpdate {
         /// In order, one for each token whose last byte is in this text or an earlier one. Those of
         /// a stop string come last. Empty if not requested.
         logprobs: Vec<SampledLogprobs>,
+        /// The spelling of a control token after the text, visible or not. Its text is not in
+        /// `text`.
+        control: Option<String>,
     },
     /// The end of a successful job.
     Done(JobOutcome),

@@ -18,6 +18,7 @@ pub(crate) mod call_writer;
 mod detect;
 pub(crate) mod families;
 pub mod format;
+pub(crate) mod markup;
 mod message;
 mod parser;
 mod read;
@@ -31,5 +32,6 @@ pub use detect::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
 #[doc(hidden)]
 pub use families::{all as families, chat_format};
 pub use format::Format;
+pub use markup::{ControlSpellings, TurnMarkup};
 pub use message::{Delta, ParsedReply, ReplyBeginning, ToolCall};
-pub use parser::{CallValidator, PreparedFormat, ReplyParser, ReplyParserInput};
+pub use parser::{CallValidator, JsonValidator, PreparedFormat, ReplyParser, ReplyParserInput};

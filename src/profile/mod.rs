@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::gguf::ModelHeader;
-use crate::output::{Detected, Format, PreparedFormat, families};
+use crate::output::{ControlSpellings, Detected, Format, PreparedFormat, TurnMarkup, families};
 use crate::probing::{Probe, ProbeRenderer};
 use crate::template::{Sources, Templates};
 use evident::CallEvidence;
@@ -44,6 +44,8 @@ struct OutputProfile {
     call_evidence: Option<CallEvidence>,
     /// The format, prepared for reply parsers.
     prepared: PreparedFormat,
+    /// The markup around every answer.
+    turn_markup: Arc<TurnMarkup>,
     /// Whether the template writes a turn's reasoning between the format's tags.
     shows_reasoning: bool,
     /// Whether the template contains one of these tags.
@@ -90,6 +92,14 @@ impl ModelProfile {
         Ok(markers.filter(|text| vocabulary.contains(text)).collect())
     }
 
+    /// The control tokens of the model file, for text that spells them. None without a file, or
+    /// without token types.
+    pub fn control_spellings(sources: &Sources) -> Result<Option<Arc<ControlSpellings>>> {
+        let Some(path) = sources.model_file.as_deref() else { return Ok(None) };
+        let tokens = ModelHeader::control_tokens(path)?;
+        Ok((!tokens.is_empty()).then(|| Arc::new(ControlSpellings::new(tokens))))
+    }
+
     /// The cached profile, or a new one.
     fn with_markers(sources: &Sources, special_markers: Vec<String>) -> Result<Arc<ModelProfile>> {
         let hash = cache::hash(sources, &special_markers);
@@ -114,6 +124,11 @@ impl ModelProfile {
     /// The format, prepared for reply parsers.
     pub fn prepared(&self) -> &PreparedFormat {
         &self.output().prepared
+    }
+
+    /// The markup around every answer.
+    pub fn turn_markup(&self) -> &Arc<TurnMarkup> {
+        &self.output().turn_markup
     }
 
     /// Whether a template contains a tag of the format's reasoning. Many formats define tags that
@@ -163,7 +178,10 @@ impl ModelProfile {
                 let tags = [tags.open.trim(), tags.close.trim()];
                 tags.into_iter().any(|tag| !tag.is_empty() && self.templates.source_contains(tag))
             });
+        let mut turn_markup = detected.turn_markup.clone();
+        turn_markup.add_end(self.templates.eos_token(), format);
         OutputProfile {
+            turn_markup: Arc::new(turn_markup),
             prepared: format.map(PreparedFormat::new).unwrap_or_default(),
             shows_reasoning: self.shows_reasoning(&detected),
             mentions_reasoning,

@@ -54,6 +54,14 @@ pub(super) fn parse_by(
     if let Some(path) = sources.model_file.as_deref().filter(|_| !tools.is_empty()) {
         parser.set_special_openings(ModelProfile::special_markers(path)?.into());
     }
+    if let Some(response) = response_format.clone() {
+        parser
+            .set_json_validator(Box::new(move |text| validate::accepts_response(&response, text)));
+    }
+    if let Some(spellings) = ModelProfile::control_spellings(&sources)? {
+        parser.expect_control_spellings(&spellings);
+    }
+    parser.expect_turn_markup(profile.turn_markup());
     parser.prime(profile.turn(&prompt), true);
     if partial {
         parser.expect_more();

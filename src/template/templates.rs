@@ -34,6 +34,11 @@ pub struct Templates {
 }
 
 impl Templates {
+    /// The text of the vocabulary's end-of-sequence token; may be empty.
+    pub fn eos_token(&self) -> &str {
+        &self.eos_token
+    }
+
     /// Compiles the templates of the file, or the built-in ChatML when it has none.
     ///
     /// A default that does not parse is `TEMPLATE_ERROR` with

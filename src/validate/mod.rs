@@ -135,6 +135,18 @@ pub fn accepts_arguments(tools: &[Value], name: &str, arguments: &str) -> bool {
     problems.into_iter().flatten().all(|problem| problem.unchecked)
 }
 
+/// Whether text is a value that a request with `response_format` accepts.
+pub fn accepts_response(response: &ResponseFormat, text: &str) -> bool {
+    let Ok(value) = json::from_str::<Value>(text) else { return false };
+    match response {
+        ResponseFormat::JsonObject => value.is_object(),
+        ResponseFormat::JsonSchema(schema) => {
+            let problems = SchemaChecker::new().check(schema, &value);
+            problems.into_iter().all(|problem| problem.unchecked)
+        }
+    }
+}
+
 fn to_violations(
     problems: Vec<KeywordProblem>,
     subject: &Subject,

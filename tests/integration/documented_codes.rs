@@ -67,11 +67,12 @@ fn literal(text: &str) -> Option<&str> {
 
 /// The codes that functions report and that fields named `code` have.
 fn reported(code: &str) -> Codes {
-    const REPORTERS: [&str; 8] = [
+    const REPORTERS: [&str; 9] = [
         "Diagnostic::new(",
         "Diagnostic::at(",
         "diagnostic(",
         "note(",
+        "note_once(",
         "report(",
         "add(",
         "code: ",

@@ -24,6 +24,7 @@ mod library;
 mod lifetime;
 mod logprobs;
 mod lora;
+mod markup;
 mod memory;
 mod model_info;
 mod odd_files;

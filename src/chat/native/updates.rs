@@ -39,9 +39,9 @@ impl Drop for EngineUpdates {
 impl ReplyUpdates for EngineUpdates {
     fn next(&mut self) -> Result<ReplyUpdate> {
         match self.received.as_ref().and_then(|received| received.recv().ok()) {
-            Some(JobUpdate::Piece { text, logprobs }) => {
+            Some(JobUpdate::Piece { text, logprobs, control }) => {
                 let logprobs = with_bytes(self.vocab.as_ref(), &logprobs);
-                Ok(ReplyUpdate::Piece { text, logprobs })
+                Ok(ReplyUpdate::Piece { text, logprobs, control })
             }
             Some(JobUpdate::Done(outcome)) => Ok(ReplyUpdate::Done(FinishedReply {
                 outcome,

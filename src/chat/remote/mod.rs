@@ -7,6 +7,7 @@ mod reply;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -22,6 +23,7 @@ use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
+use crate::output::ControlSpellings;
 use crate::remote::{CallError, CallLimits, CompletionRequest, Remote, SpecialSpellings};
 use crate::template::Sources;
 use reply::RemoteReply;
@@ -36,8 +38,8 @@ pub(super) struct RemoteSource {
     n_ctx: Option<usize>,
     /// The text of the model's end-of-turn token; empty if it is unknown.
     eos: String,
-    /// Whether the control tokens are known from a vocabulary rather than from a template.
-    has_vocabulary: bool,
+    /// The control tokens, if they are known from a vocabulary rather than from a template.
+    vocabulary: Option<Arc<ControlSpellings>>,
 }
 
 impl RemoteSource {
@@ -52,6 +54,7 @@ impl RemoteSource {
             None => Vec::new(),
         };
         let has_vocabulary = !vocabulary.is_empty();
+        let known = has_vocabulary.then(|| Arc::new(ControlSpellings::new(vocabulary.clone())));
         let mut spellings = vocabulary;
         if !has_vocabulary {
             let templates = [sources.default.as_deref(), sources.tool_use.as_deref()];
@@ -68,7 +71,7 @@ impl RemoteSource {
             constraints: engine.constraints,
             n_ctx: options.n_ctx.map(|n_ctx| n_ctx as usize),
             eos: sources.eos_token.clone(),
-            has_vocabulary,
+            vocabulary: known,
         })
     }
 
@@ -185,6 +188,10 @@ impl ReplySource for RemoteSource {
         Ok(FittedPrompt { rendered, tokenized: TokenizedPrompt::default(), truncation: None })
     }
 
+    fn control_spellings(&self) -> Option<Arc<ControlSpellings>> {
+        self.vocabulary.clone()
+    }
+
     /// Waits for the first text.
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
         let limits = CallLimits {
@@ -234,8 +241,9 @@ impl ReplySource for RemoteSource {
         Ok(Preview {
             prompt_tokens,
             special_tokens: self
-                .has_vocabulary
-                .then(|| self.remote.specials().of_template(prompt, &plain)),
+                .vocabulary
+                .as_ref()
+                .map(|_| self.remote.specials().of_template(prompt, &plain)),
             tokens_left: prompt_tokens.and_then(|count| n_ctx?.checked_sub(count)),
             cached_tokens: None,
             cache_break: None,

@@ -71,7 +71,7 @@ impl RemoteReply {
         if !stopped {
             text += &self.stop.finish();
         }
-        ReplyUpdate::Piece { text, logprobs: Vec::new() }
+        ReplyUpdate::Piece { text, logprobs: Vec::new(), control: None }
     }
 
     fn finished(&self) -> FinishedReply {
@@ -132,7 +132,7 @@ impl ReplyUpdates for RemoteReply {
                     self.completion = None;
                     self.finish = Some(Finish::Stop);
                 }
-                Ok(ReplyUpdate::Piece { text, logprobs: event.logprobs })
+                Ok(ReplyUpdate::Piece { text, logprobs: event.logprobs, control: None })
             }
             Ok(remote::StreamItem::End) => Ok(self.rest()),
             Err(CallError::Over) => {

@@ -4,15 +4,18 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::opener::TurnOpener;
+use super::infer::markers::snap_left;
+use super::opener::{self, TurnOpener};
 use super::wrapper;
 use crate::output::format::{Format, Wrapper};
-use crate::output::{ReplyParser, ReplyParserInput};
+use crate::output::{ReplyParser, ReplyParserInput, TurnMarkup};
 use crate::probing::diff::{after_last, common_prefix, text_between};
 use crate::probing::{Probe, ProbeRenderer};
 
 /// The user message that every history of the round trip starts with.
 const USER: &str = "Gimble the wabe.";
+/// The user message after the answer.
+const NEXT_USER: &str = "Outgrabe the raths.";
 pub(super) const CONTENT: &str = "Zarvox quillem.";
 
 /// How a template starts and ends an assistant turn.
@@ -24,6 +27,8 @@ pub(crate) struct TurnBoundaries {
     reasoned: String,
     /// `plain` without tools.
     without_tools: String,
+    /// The answer, and another user message.
+    continued: String,
 }
 
 impl TurnBoundaries {
@@ -31,6 +36,7 @@ impl TurnBoundaries {
     pub(crate) fn new(renderer: &ProbeRenderer<'_>, tools: &[Value]) -> TurnBoundaries {
         let user = TurnBoundaries::history(tools);
         let plain = user.clone().assistant(CONTENT);
+        let next = json!({ "role": "user", "content": NEXT_USER });
         let reasoned = json!({
             "role": "assistant", "content": CONTENT, "reasoning_content": "Brindle first, then quorv.",
         });
@@ -38,6 +44,7 @@ impl TurnBoundaries {
             user: renderer.render(&user).unwrap_or_default(),
             with_prompt: renderer.render(&user.clone().generation_prompt()),
             plain: renderer.render(&plain).unwrap_or_default(),
+            continued: renderer.render(&plain.clone().message(next)).unwrap_or_default(),
             reasoned: renderer.render(&user.clone().message(reasoned)).unwrap_or_default(),
             without_tools: renderer
                 .render(&Probe::from_user(USER).assistant(CONTENT))
@@ -62,6 +69,23 @@ impl TurnBoundaries {
     pub(super) fn generation_prompt(&self) -> &str {
         let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
         &with_prompt[common_prefix(&self.user, with_prompt)..]
+    }
+
+    /// The markup around every answer.
+    pub(super) fn turn_markup(&self, format: Option<&Format>) -> TurnMarkup {
+        let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
+        let start = common_prefix(&self.user, with_prompt);
+        // The user turn alone may end with the start of the same tag.
+        let tag = &with_prompt[snap_left(with_prompt, start)..start];
+        let opener = format!("{tag}{}", self.opener(format).text());
+        let prompt = format!("{tag}{}", self.generation_prompt());
+        // The reply parser reads tags of the answer that the prompt already contains.
+        let format_tags = format.filter(|format| format.channels.is_none());
+        let tags = format_tags.into_iter().flat_map(opener::reply_markers);
+        let end = tags.filter_map(|tag| prompt.find(&*tag)).min().unwrap_or(prompt.len());
+        let after = self.plain.rsplit_once(CONTENT).map_or("", |(_, after)| after);
+        let next = text_between(&self.continued, CONTENT, NEXT_USER);
+        TurnMarkup::new(&[&opener, &prompt[..end]], after, next, format)
     }
 
     /// What opens an assistant turn in a template that always writes the generation prompt.

@@ -17,6 +17,7 @@ pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
 
 use super::families;
 use super::format::{Format, ReasoningTags, Wrapper};
+use super::markup::TurnMarkup;
 use crate::probing::ProbeRenderer;
 use opener::TurnOpener;
 use round_trip::RoundTrip;
@@ -30,6 +31,8 @@ pub struct Detected {
     pub opener: TurnOpener,
     /// What the template appends to ask for a reply.
     pub generation_prompt: String,
+    /// The markup around every answer.
+    pub turn_markup: TurnMarkup,
 }
 
 impl Detected {
@@ -89,7 +92,8 @@ impl Detected {
         });
         let opener = round_trip.opener(format.as_ref());
         let generation_prompt = round_trip.generation_prompt().to_owned();
-        Detected { format, opener, generation_prompt }
+        let turn_markup = round_trip.turn_markup(format.as_ref());
+        Detected { format, opener, generation_prompt, turn_markup }
     }
 }
 

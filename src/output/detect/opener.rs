@@ -145,7 +145,7 @@ fn last_marker(text: &str, format: Option<&Format>) -> usize {
 }
 
 /// Markers of the reply that a generation prompt may already contain.
-fn reply_markers(format: &Format) -> Vec<FormatText> {
+pub(super) fn reply_markers(format: &Format) -> Vec<FormatText> {
     let reasoning =
         format.reasoning.iter().flat_map(|ReasoningTags { open, close, .. }| [open, close]);
     let wrappers = format.wrappers.iter().map(|wrapper| &wrapper.open);

@@ -6,6 +6,7 @@ use super::boundaries::{CONTENT, TurnBoundaries, parser_for};
 use super::history::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
+use crate::output::TurnMarkup;
 use crate::output::format::{CallPart, CallSyntax, Format, Wrapper};
 use crate::probing::diff::common_suffix;
 use crate::probing::{ProbeRenderer, tool};
@@ -159,6 +160,11 @@ impl RoundTrip {
     /// What the template appends to ask for a reply.
     pub(super) fn generation_prompt(&self) -> &str {
         self.boundaries.generation_prompt()
+    }
+
+    /// The markup around every answer.
+    pub(super) fn turn_markup(&self, format: Option<&Format>) -> TurnMarkup {
+        self.boundaries.turn_markup(format)
     }
 
     /// The tags that the template writes around the content of an answer.

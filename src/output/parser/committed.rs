@@ -45,6 +45,8 @@ impl CommittedCall {
 impl ReplyParser {
     /// Adds a call to the message and returns its index.
     pub(super) fn commit(&mut self, name: String, id: Option<String>) -> usize {
+        let name = self.word_without_controls(name);
+        let id = id.map(|id| self.word_without_controls(id));
         let index = self.parsed.tool_calls.len();
         let name = match self.tools.tool_name(&name) {
             Some(own) if own == name => name,
@@ -70,6 +72,8 @@ impl ReplyParser {
             self.destination = Destination::Content;
         }
         self.whitespace.clear();
+        self.pending_controls.committed();
+        self.release_json();
         self.kept_opening = None;
         let id = match id.filter(|id| !id.is_empty()) {
             Some(id) if !self.ids.contains(&id) => id,

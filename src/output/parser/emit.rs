@@ -36,6 +36,7 @@ impl ReplyParser {
         }
         self.line_start = false;
         self.after_marker = false;
+        self.after_removed = false;
         self.show_kept_opening();
         if !self.whitespace.is_empty() {
             let whitespace = std::mem::take(&mut self.whitespace);
@@ -44,24 +45,29 @@ impl ReplyParser {
         self.emit(c.encode_utf8(&mut [0; 4]));
     }
 
-    /// Appends text as it is.
+    /// Appends text as it is, without the control tokens in it.
     pub(super) fn emit(&mut self, text: &str) {
+        if self.pending_controls.is_empty() {
+            return self.append(self.destination, text);
+        }
+        let text = self.without_controls(self.destination, text);
+        self.append(self.destination, &text);
+    }
+
+    pub(super) fn append(&mut self, destination: Destination, text: &str) {
         if text.is_empty() {
             return;
         }
-        match self.destination {
+        match destination {
             Destination::Leftover => match self.parsed.leftover.last_mut() {
                 Some(last) => last.push_str(text),
                 None => self.parsed.leftover.push(text.to_owned()),
             },
-            Destination::Arguments(index) => self.emit_arguments(index, text),
-            Destination::Content => {
-                self.parsed.content.push_str(text);
-                match self.deltas.last_mut() {
-                    Some(Delta::Content(last)) => last.push_str(text),
-                    _ => self.deltas.push(Delta::Content(text.to_owned())),
-                }
-            }
+            Destination::Arguments(index) => self.append_arguments(index, text),
+            Destination::Content => match self.json_text(text) {
+                Some(text) => self.append_content(&text),
+                None => self.append_content(text),
+            },
             Destination::Reasoning => {
                 let all = self.parsed.reasoning.get_or_insert_default();
                 let join = if self.block_empty && !all.is_empty() { "\n" } else { "" };
@@ -79,8 +85,27 @@ impl ReplyParser {
         }
     }
 
+    fn append_content(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.parsed.content.push_str(text);
+        match self.deltas.last_mut() {
+            Some(Delta::Content(last)) => last.push_str(text),
+            _ => self.deltas.push(Delta::Content(text.to_owned())),
+        }
+    }
+
     /// Appends to the arguments of a call.
     pub(super) fn emit_arguments(&mut self, index: usize, fragment: &str) {
+        if self.pending_controls.is_empty() {
+            return self.append_arguments(index, fragment);
+        }
+        let fragment = self.without_controls(Destination::Arguments(index), fragment);
+        self.append_arguments(index, &fragment);
+    }
+
+    fn append_arguments(&mut self, index: usize, fragment: &str) {
         if fragment.is_empty() {
             return;
         }

@@ -69,10 +69,12 @@ impl ReplyParser {
             Some(marker @ (Marker::End | Marker::Wrapper | Marker::ReasoningClose)) => {
                 self.on_marker(marker, &tail)
             }
-            Some(Marker::Fence) if self.in_fence => self.on_marker(Marker::Fence, &tail),
             _ => self.push_text(&tail),
         }
-        let whitespace = std::mem::take(&mut self.whitespace);
+        let mut whitespace = std::mem::take(&mut self.whitespace);
+        if self.after_removed {
+            whitespace.clear();
+        }
         match self.destination {
             Destination::Content | Destination::Reasoning => self.emit(&whitespace),
             Destination::Leftover => self.leave_message(),

@@ -43,12 +43,6 @@ impl ReplyParser {
             fence.reader = Some(CallReader::new(&items, 0, &self.followers));
             return self.fence_object_step(fence, c);
         }
-        let around_json =
-            self.json && self.parsed.content.is_empty() && matches!(&*fence.language, "" | "json");
-        if c == '\n' && around_json {
-            self.in_fence = true;
-            return self.marker_passed();
-        }
         let fits = if is_whitespace(c) {
             fence.named = true;
             known

@@ -10,6 +10,13 @@ impl ReplyParser {
     /// generation prompt opens, and text that the reply continues. `shown` says whether that text
     /// is part of the message.
     pub fn prime(&mut self, turn: &str, shown: bool) {
+        // A value that the prompt begins is not looked for.
+        let json = self.json_content.take();
+        self.prime_turn(turn, shown);
+        self.json_content = json.filter(|_| self.parsed.content.is_empty());
+    }
+
+    fn prime_turn(&mut self, turn: &str, shown: bool) {
         if let Some(tags) = self.unsplit_reasoning.clone() {
             return self.prime_unsplit(turn, &tags, shown);
         }

@@ -86,13 +86,8 @@ struct Node {
 
 impl MarkerSet {
     /// The markers of a format. Of two with the same text the first counts. `reasoning` says
-    /// whether reasoning is separated from content, `json` whether the reply is JSON.
-    pub(super) fn new(
-        format: &Format,
-        patterns: &CallPatterns,
-        reasoning: bool,
-        json: bool,
-    ) -> MarkerSet {
+    /// whether reasoning is separated from content.
+    pub(super) fn new(format: &Format, patterns: &CallPatterns, reasoning: bool) -> MarkerSet {
         let mut markers = MarkerSet::default();
         let tags = format.reasoning.as_ref();
         if let Some(tags) = tags.filter(|_| reasoning) {
@@ -118,9 +113,6 @@ impl MarkerSet {
         };
         for end in format.ends.iter().filter(|end| !in_kept_tag(end)) {
             markers.add(Marker::End, end);
-        }
-        if json {
-            markers.add(Marker::Fence, FENCE);
         }
         markers.add_closings(patterns);
         markers.add(Marker::Fence, FENCE);

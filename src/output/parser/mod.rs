@@ -13,6 +13,7 @@ mod call_patterns;
 mod call_reader;
 mod candidate;
 mod committed;
+mod controls;
 mod emit;
 mod end_of_text;
 mod envelope;
@@ -20,6 +21,7 @@ mod fence;
 mod foreign;
 mod generation_prompt;
 mod header;
+mod json_content;
 mod kept_opening;
 mod marker_set;
 mod prepared_format;
@@ -39,10 +41,12 @@ use after_call::AfterCall;
 use call_patterns::CallPatterns;
 use candidate::Candidate;
 use committed::CommittedCall;
+use controls::{PendingControls, Surroundings};
 use envelope::Envelope;
 use fence::Fence;
 use foreign::{Code, ForeignCall, ForeignForm};
 use header::Header;
+use json_content::JsonContent;
 use kept_opening::KeptOpening;
 use marker_set::MarkerSet;
 use request_tools::RequestTools;
@@ -65,7 +69,7 @@ pub struct ReplyParserInput<'a> {
     /// Whether reasoning is separated from content. Otherwise it stays in the content, tags
     /// included.
     pub reasoning: bool,
-    /// Whether the request asks for JSON. A fence around the JSON is then removed.
+    /// Whether the request asks for JSON. A fence and sentences around the value are then removed.
     pub json: bool,
     /// Whether the request allows more than one call. A second call is accepted either way; without
     /// permission it is reported.
@@ -76,6 +80,9 @@ pub struct ReplyParserInput<'a> {
 
 /// Whether arguments (second parameter, JSON text) obey the schema of the named function.
 pub type CallValidator = Box<dyn Fn(&str, &str) -> bool + Send>;
+
+/// Whether JSON text is what the request asks for.
+pub type JsonValidator = Box<dyn Fn(&str) -> bool + Send>;
 
 /// The part of the message that text is appended to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +134,16 @@ pub struct ReplyParser {
     patterns: Arc<CallPatterns>,
     followers: Arc<[FormatText]>,
     markers: Arc<MarkerSet>,
+    /// The texts of the format, in which its control tokens occur.
+    format_texts: Arc<[String]>,
+    surroundings: Surroundings,
+    pending_controls: PendingControls,
+    /// Markup was removed, and no text followed it.
+    after_removed: bool,
+    /// The model repeated the header of its turn.
+    turn_repeated: bool,
+    /// The reply went on with another turn.
+    next_turn: bool,
     splits_reasoning: bool,
     /// The tags of reasoning that is separated from content.
     reasoning: Option<ReasoningTags>,
@@ -136,8 +153,8 @@ pub struct ReplyParser {
     close_is_end: bool,
     channels: Option<Arc<Channels>>,
     json: bool,
-    /// The fence around a JSON reply is open.
-    in_fence: bool,
+    /// Finds the value of a JSON reply.
+    json_content: Option<JsonContent>,
     envelope: bool,
     untagged: bool,
     tools: RequestTools,
@@ -205,24 +222,32 @@ impl ReplyParser {
     /// As [`new`](Self::new), with `prepared` made from the same format.
     pub fn with_prepared(prepared: &PreparedFormat, input: ReplyParserInput<'_>) -> ReplyParser {
         let format = input.format;
-        let PreparedFormat { patterns, followers, channels, .. } = prepared.clone();
+        let PreparedFormat { patterns, followers, channels, texts, .. } = prepared.clone();
         let tags = format.and_then(|format| format.reasoning.clone());
         let close_is_end = tags
             .as_ref()
             .is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
+        // Tags that stay in the content are not removed with the text around a value.
+        let keeps_tags = !input.reasoning && tags.is_some();
         let (reasoning, unsplit_reasoning) =
             if input.reasoning { (tags, None) } else { (None, tags) };
         ReplyParser {
             markers: prepared.markers_for(&input),
             followers,
             patterns,
+            format_texts: texts,
+            surroundings: Surroundings::default(),
+            pending_controls: PendingControls::default(),
+            after_removed: false,
+            turn_repeated: false,
+            next_turn: false,
             splits_reasoning: input.reasoning,
             reasoning,
             unsplit_reasoning,
             close_is_end,
             channels,
             json: input.json,
-            in_fence: false,
+            json_content: (input.json && !keeps_tags).then(JsonContent::default),
             envelope: format.is_some_and(|format| format.envelope),
             untagged: !input.json && format.is_some_and(|format| format.untagged),
             tools: RequestTools::new(input.tools),
@@ -283,12 +308,22 @@ impl ReplyParser {
         std::mem::take(&mut self.deltas)
     }
 
+    /// Parses a control token, which came as one token of the vocabulary. Text that only spells one
+    /// is text.
+    pub fn push_control(&mut self, text: &str) -> Vec<Delta> {
+        self.receive_control(text);
+        std::mem::take(&mut self.deltas)
+    }
+
     /// Ends the text. Returns the deltas of held text, and the whole message.
     pub fn finish(mut self) -> (Vec<Delta>, ParsedReply) {
         if self.partial {
             self.parsed.complete = false;
         } else {
+            self.end_surroundings();
             self.end();
+            self.forget_controls();
+            self.end_json();
             self.report_untagged_call();
         }
         if self.parsed.reasoning.as_deref() == Some("") {
@@ -310,7 +345,8 @@ impl ReplyParser {
         self.finish()
     }
 
-    fn receive(&mut self, text: &str) {
+    /// Parses the text of the answer.
+    fn read_answer(&mut self, text: &str) {
         match &self.kept_opening {
             Some(opening) if opening.is_undecided() => self.receive_after_opening(text),
             _ => self.feed(text),
@@ -335,6 +371,14 @@ impl ReplyParser {
             ParserState::Fence(fence) => self.fence_step(fence, c),
             ParserState::FenceEnd(fence) => self.fence_end_step(fence, c),
             ParserState::Suspended { held, tail } => self.suspended_step(held, tail, c),
+        }
+    }
+
+    /// As [`note`](Self::note), unless it was reported before.
+    fn note_once(&mut self, code: &'static str, message: &str) {
+        let known = |known: &Diagnostic| known.code == code && known.message == message;
+        if !self.parsed.diagnostics.iter().any(known) {
+            self.note(code, message);
         }
     }
 

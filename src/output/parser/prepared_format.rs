@@ -13,7 +13,9 @@ pub struct PreparedFormat {
     pub(super) patterns: Arc<CallPatterns>,
     pub(super) followers: Arc<[FormatText]>,
     pub(super) channels: Option<Arc<Channels>>,
-    /// The markers of replies whose reasoning is separated and that are not JSON.
+    /// Every text of the format.
+    pub(super) texts: Arc<[String]>,
+    /// The markers of replies whose reasoning is separated.
     markers: Arc<MarkerSet>,
 }
 
@@ -24,6 +26,7 @@ impl Default for PreparedFormat {
             patterns: Arc::default(),
             followers: Arc::new([]),
             channels: None,
+            texts: Arc::new([]),
             markers: Arc::new(MarkerSet::foreign()),
         }
     }
@@ -33,9 +36,10 @@ impl PreparedFormat {
     /// Prepares a format.
     pub fn new(format: &Format) -> PreparedFormat {
         let patterns = CallPatterns::new(format);
-        let markers = MarkerSet::new(format, &patterns, true, false);
+        let markers = MarkerSet::new(format, &patterns, true);
         PreparedFormat {
             followers: patterns.followers().into(),
+            texts: format.texts().into_iter().map(str::to_owned).collect(),
             channels: format.channels.clone().map(Arc::new),
             markers: Arc::new(markers),
             patterns: Arc::new(patterns),
@@ -45,8 +49,8 @@ impl PreparedFormat {
     /// The markers of a reply to this request.
     pub(super) fn markers_for(&self, input: &ReplyParserInput<'_>) -> Arc<MarkerSet> {
         match input.format {
-            Some(format) if input.json || !input.reasoning => {
-                Arc::new(MarkerSet::new(format, &self.patterns, input.reasoning, input.json))
+            Some(format) if !input.reasoning => {
+                Arc::new(MarkerSet::new(format, &self.patterns, false))
             }
             _ => Arc::clone(&self.markers),
         }

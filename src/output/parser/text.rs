@@ -13,10 +13,7 @@ impl ReplyParser {
         }
         self.tail.push(c);
         let (content, line_start) = (self.destination == Destination::Content, self.line_start);
-        let calls = self.calls_allowed;
-        let around_json = self.json
-            && (self.in_fence || (self.parsed.content.is_empty() && self.whitespace.is_empty()));
-        let fence = content && line_start && (calls || around_json);
+        let fence = content && line_start && self.calls_allowed;
         let found = self.markers.find(&self.tail, |marker| match marker {
             Marker::CallClose | Marker::Wrapper => content,
             Marker::Fence => fence,
@@ -61,7 +58,6 @@ impl ReplyParser {
             }
             (_, Marker::ForeignOpen(index)) => self.open_foreign(index, text),
             (_, Marker::CallClose) => self.stray_close(text),
-            (_, Marker::Fence) if std::mem::take(&mut self.in_fence) => self.marker_passed(),
             (_, Marker::Fence) => {
                 let mut held = std::mem::take(&mut self.whitespace);
                 held.push_str(text);
@@ -82,7 +78,8 @@ impl ReplyParser {
                 self.begin_reasoning();
             }
             (Destination::Reasoning, Marker::ReasoningOpen) if self.block_empty => {
-                self.opened_twice = !self.opened_by_tag;
+                let is_control = self.pending_controls.contains(text);
+                self.opened_twice = !self.opened_by_tag && !self.turn_repeated && !is_control;
                 self.marker_passed();
             }
             (Destination::Reasoning, Marker::ReasoningClose) => self.close_reasoning(),

@@ -17,7 +17,7 @@ fn arguments(call: &Value) -> Value {
 }
 
 /// The content, reasoning and calls, with texts trimmed.
-fn view(message: &Value) -> Value {
+pub(super) fn view(message: &Value) -> Value {
     let text = |key: &str| message[key].as_str().unwrap_or_default().trim().to_owned();
     let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
         let call = call.get("function").unwrap_or(call);

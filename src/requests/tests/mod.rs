@@ -3,3 +3,4 @@
 mod composed;
 mod conformance;
 mod continued;
+mod controls;

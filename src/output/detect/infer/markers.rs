@@ -31,7 +31,7 @@ pub(super) fn snap_right(text: &str, at: usize) -> usize {
 }
 
 /// The position, or the start of the marker it cuts.
-pub(super) fn snap_left(text: &str, at: usize) -> usize {
+pub(in crate::output::detect) fn snap_left(text: &str, at: usize) -> usize {
     cut(text, at).map_or(at, |(begin, _)| begin)
 }
 

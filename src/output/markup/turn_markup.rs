@@ -1,0 +1,121 @@
+//! What a template writes around every answer: the header that opens the turn, and its end.
+
+use crate::output::format::{Format, tags};
+
+/// The fewest bytes of a header or of an end. Shorter ones are common in text.
+const LEAST: usize = 3;
+
+/// The texts around an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TurnMarkup {
+    /// Texts that open the assistant's turn, without surrounding whitespace.
+    pub(super) headers: Vec<String>,
+    /// The header's text without its tags, such as `assistant`. It counts after a control token.
+    pub(super) role: Option<String>,
+    /// Texts that end the turn.
+    pub(super) ends: Vec<String>,
+    /// Texts that open the next turn of the user. They count after an end.
+    pub(super) next_headers: Vec<String>,
+    /// Whether headers are markup only at the start of a reply. In formats of several messages they
+    /// also begin the next message.
+    pub(super) only_first: bool,
+}
+
+impl TurnMarkup {
+    /// `openers` are the texts that open an assistant's turn, `after` is the text after the content
+    /// of an answer, and `next` the text between that content and the next message of the user.
+    pub(crate) fn new(
+        openers: &[&str],
+        after: &str,
+        next: Option<&str>,
+        format: Option<&Format>,
+    ) -> TurnMarkup {
+        let mut markup = TurnMarkup {
+            only_first: format.is_some_and(|format| format.channels.is_some()),
+            ..TurnMarkup::default()
+        };
+        for opener in openers.iter().map(|opener| opener.trim()) {
+            markup.add_header(opener);
+        }
+        markup.role = openers.first().and_then(|opener| role(opener.trim()));
+        if let Some(end) = first_end(after, format) {
+            markup.add_end(end, format);
+        }
+        let next = next.and_then(|next| {
+            let (_, header) = next.split_once(markup.ends.first()?.as_str())?;
+            Some(header.trim()).filter(|header| is_header(header))
+        });
+        markup.next_headers.extend(next.map(str::to_owned));
+        markup
+    }
+
+    /// Adds a token that ends a reply, such as the vocabulary's `eos_token`.
+    pub(crate) fn add_end(&mut self, end: &str, format: Option<&Format>) {
+        let end = end.trim();
+        let other_texts = format.into_iter().flat_map(|format| {
+            let without = Format { ends: Vec::new(), channels: None, ..format.clone() };
+            let channels = format.channels.iter().flat_map(|channels| channels.ends.clone());
+            let texts: Vec<String> = without.texts().into_iter().map(str::to_owned).collect();
+            texts.into_iter().chain(channels.map(|end| end.into_owned()))
+        });
+        let is_markup = end.len() >= LEAST
+            && end.contains(char::is_alphanumeric)
+            && !end.starts_with(char::is_alphanumeric);
+        if is_markup && !other_texts.into_iter().any(|text| text.contains(end)) {
+            add(&mut self.ends, end);
+        }
+    }
+
+    /// Adds the header, and the rest of it after each of its tags.
+    fn add_header(&mut self, header: &str) {
+        let mut rest = header;
+        while is_header(rest) {
+            add(&mut self.headers, rest);
+            let Some(tag) = tags(rest).first().copied() else { break };
+            let end = rest.find(tag).map_or(rest.len(), |at| at + tag.len());
+            rest = rest[end..].trim();
+        }
+    }
+}
+
+fn add(list: &mut Vec<String>, text: &str) {
+    if !list.iter().any(|known| known == text) {
+        list.push(text.to_owned());
+    }
+}
+
+/// Whether a text cannot be mistaken for the start of an answer: it contains a tag, or ends like a
+/// label.
+fn is_header(text: &str) -> bool {
+    text.len() >= LEAST
+        && text.contains(char::is_alphanumeric)
+        && (!tags(text).is_empty() || text.ends_with(':'))
+}
+
+/// The words of a header without its tags.
+fn role(header: &str) -> Option<String> {
+    let mut words = header.to_owned();
+    for tag in tags(header) {
+        words = words.replace(tag, " ");
+    }
+    let words = words.trim();
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | ' ');
+    (!words.is_empty() && words.chars().all(is_word)).then(|| words.to_owned())
+}
+
+/// The first marker after the content that is not the tag around it.
+fn first_end<'a>(after: &'a str, format: Option<&Format>) -> Option<&'a str> {
+    let mut rest = after.trim_start();
+    for wrapper in format.iter().flat_map(|format| &format.wrappers) {
+        if let Some(inner) =
+            rest.strip_prefix(&*wrapper.close).filter(|_| !wrapper.close.is_empty())
+        {
+            rest = inner.trim_start();
+        }
+    }
+    let word = rest.split_whitespace().next()?;
+    match tags(word).first() {
+        Some(tag) if word.starts_with(tag) => Some(&word[..tag.len()]),
+        _ => Some(word),
+    }
+}

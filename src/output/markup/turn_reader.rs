@@ -1,0 +1,283 @@
+//! Removes repeated role headers and ends of turns from a reply that comes in pieces.
+//!
+//! A header is markup at the start of a reply and after an end. An end is markup at the end of the
+//! text and before a header; elsewhere it is left to the reply parser. Text is held only while it
+//! may become one of them.
+
+use std::sync::Arc;
+
+use super::{ReplyPart, TurnMarkup, push_text};
+
+/// The fewest bytes of a half end at the end of the text.
+const LEAST_HALF: usize = 3;
+
+/// What a text begins with, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Header(usize),
+    End(usize),
+    NextTurn,
+    /// More text is needed.
+    Part,
+    Nothing,
+}
+
+/// A control token in the held text.
+#[derive(Debug, Clone, Copy)]
+struct HeldControl {
+    start: usize,
+    length: usize,
+    /// Whether the format has it.
+    known: bool,
+}
+
+/// Reads one reply.
+#[derive(Debug)]
+pub(in crate::output) struct TurnReader {
+    markup: Arc<TurnMarkup>,
+    /// Only markup came so far, or since the last header.
+    at_start: bool,
+    /// A header was removed since then.
+    removed: bool,
+    /// The last part was a control token that the format does not have.
+    after_control: bool,
+    /// Ends that no text followed yet, each with the whitespace before it.
+    ends: Vec<ReplyPart>,
+    /// Text that may become markup, and the control tokens in it.
+    held: String,
+    controls: Vec<HeldControl>,
+    /// The next turn has begun.
+    over: bool,
+}
+
+impl TurnReader {
+    pub(in crate::output) fn new(markup: Arc<TurnMarkup>) -> TurnReader {
+        TurnReader {
+            markup,
+            at_start: true,
+            removed: false,
+            after_control: false,
+            ends: Vec::new(),
+            held: String::new(),
+            controls: Vec::new(),
+            over: false,
+        }
+    }
+
+    /// Whether this text contains nothing for this reader.
+    pub(in crate::output) fn passes(&self, text: &str) -> bool {
+        let idle = !self.at_start && !self.over && self.ends.is_empty() && self.held.is_empty();
+        let mut ends = self.markup.ends.iter().filter_map(|end| end.chars().next());
+        idle && !ends.any(|first| text.contains(first))
+    }
+
+    /// Reads text, and appends what it decides.
+    pub(in crate::output) fn push(&mut self, text: &str, out: &mut Vec<ReplyPart>) {
+        self.held.push_str(text);
+        self.advance(false, out);
+    }
+
+    /// Reads a control token. `known` says whether the format has it.
+    pub(in crate::output) fn push_control(
+        &mut self,
+        text: &str,
+        known: bool,
+        out: &mut Vec<ReplyPart>,
+    ) {
+        self.controls.push(HeldControl { start: self.held.len(), length: text.len(), known });
+        self.held.push_str(text);
+        self.advance(false, out);
+    }
+
+    /// Decides the held text at the end of the reply.
+    pub(in crate::output) fn finish(&mut self, out: &mut Vec<ReplyPart>) {
+        self.advance(true, out);
+        if !self.ends.is_empty() || (self.at_start && self.removed) {
+            self.take(self.held.len());
+        }
+        self.confirm_ends(out);
+        let rest = self.take(self.held.len());
+        push_text(&rest, out);
+    }
+
+    fn advance(&mut self, last: bool, out: &mut Vec<ReplyPart>) {
+        loop {
+            if self.over {
+                let text = self.take(self.held.len());
+                if !text.is_empty() {
+                    out.push(ReplyPart::NextTurn(text));
+                }
+                return;
+            }
+            let boundary = self.at_start || !self.ends.is_empty();
+            if !boundary {
+                let text = self.take(self.next_place());
+                push_text(&text, out);
+            }
+            let before = self.held.len() - self.held.trim_start().len();
+            if self.held.len() == before {
+                return;
+            }
+            match self.find(before, last) {
+                Found::Part => return,
+                Found::Header(length) => {
+                    self.confirm_ends(out);
+                    self.take(before);
+                    out.push(ReplyPart::Header(self.take(length)));
+                    self.at_start = true;
+                    self.removed = true;
+                    self.after_control = false;
+                }
+                Found::End(length) => self.hold_end(before, length),
+                Found::NextTurn => {
+                    self.confirm_ends(out);
+                    self.over = true;
+                }
+                Found::Nothing if last && self.take_half(before, out) => return,
+                Found::Nothing => self.pass_on(before, out),
+            }
+        }
+    }
+
+    /// What the held text begins with, after the whitespace `before` it.
+    fn find(&self, before: usize, last: bool) -> Found {
+        let text = &self.held[before..];
+        let TurnMarkup { headers, ends, next_headers, only_first, role } = &*self.markup;
+        let ended = !self.ends.is_empty();
+        let may_open = (self.at_start && !ended) || (ended && !only_first);
+        let headers =
+            headers.iter().filter(|_| may_open).map(|form| (form, Found::Header(form.len())));
+        let ends = ends.iter().map(|form| (form, Found::End(form.len())));
+        let next = next_headers.iter().filter(|_| ended).map(|form| (form, Found::NextTurn));
+        let (mut longest, mut best) = (0, Found::Nothing);
+        for (form, found) in headers.chain(ends).chain(next) {
+            // A word must be whole.
+            let word = form.ends_with(char::is_alphanumeric);
+            let after = text.strip_prefix(form.as_str());
+            if !last && (form.starts_with(text) && (form.len() > text.len() || word)) {
+                return Found::Part;
+            }
+            let whole = |after: &str| !word || !after.starts_with(char::is_alphanumeric);
+            if after.is_some_and(whole) && form.len() > longest {
+                (longest, best) = (form.len(), found);
+            }
+        }
+        let role = role.as_deref().filter(|_| self.after_control && may_open && longest == 0);
+        role.map_or(best, |role| self.find_role(role, before, last))
+    }
+
+    /// Whether the text is the role of the header on a line of its own.
+    fn find_role(&self, role: &str, before: usize, last: bool) -> Found {
+        let text = &self.held[before..];
+        let Some(after) = text.strip_prefix(role) else {
+            return if role.starts_with(text) && !last { Found::Part } else { Found::Nothing };
+        };
+        let end = before + role.len();
+        let control = self.controls.iter().any(|control| control.start == end);
+        match after.chars().next() {
+            None if !last => Found::Part,
+            None | Some('\n' | '\r') => Found::Header(role.len()),
+            Some(_) if control => Found::Header(role.len()),
+            Some(_) => Found::Nothing,
+        }
+    }
+
+    fn hold_end(&mut self, before: usize, length: usize) {
+        let whitespace = self.take(before);
+        push_text(&whitespace, &mut self.ends);
+        let control = self.controls.first().is_some_and(|control| control.start == 0);
+        let end = self.take(length);
+        self.ends.push(if control { ReplyPart::Control(end) } else { ReplyPart::End(end) });
+    }
+
+    /// The held ends are markup.
+    fn confirm_ends(&mut self, out: &mut Vec<ReplyPart>) {
+        let ends = self.ends.drain(..).filter_map(|part| match part {
+            ReplyPart::Control(end) | ReplyPart::End(end) => Some(ReplyPart::End(end)),
+            _ => None,
+        });
+        out.extend(ends);
+    }
+
+    /// The held ends are followed by text, so they are text too. The reply parser decides about
+    /// those that the format has.
+    fn release_ends(&mut self, out: &mut Vec<ReplyPart>) {
+        for part in self.ends.drain(..) {
+            match part {
+                ReplyPart::End(text) | ReplyPart::Text(text) => push_text(&text, out),
+                part => out.push(part),
+            }
+        }
+    }
+
+    /// Takes the first half of an end or of a header after an end, which the end of the text cut.
+    fn take_half(&mut self, before: usize, out: &mut Vec<ReplyPart>) -> bool {
+        let text = &self.held[before..];
+        let halves = |forms: &[String]| forms.iter().any(|form| form.starts_with(text));
+        let TurnMarkup { headers, ends, next_headers, .. } = &*self.markup;
+        let is_long = text.len() >= LEAST_HALF && text.contains(char::is_alphanumeric);
+        let half_end = is_long && halves(ends);
+        if !half_end && (self.ends.is_empty() || !halves(headers) && !halves(next_headers)) {
+            return false;
+        }
+        self.confirm_ends(out);
+        self.take(before);
+        let half = self.take(self.held.len());
+        out.push(if half_end { ReplyPart::End(half) } else { ReplyPart::Header(half) });
+        true
+    }
+
+    /// Passes on the whitespace, and the control token or the character after it.
+    fn pass_on(&mut self, before: usize, out: &mut Vec<ReplyPart>) {
+        let control = self.controls.first().copied().filter(|control| control.start == before);
+        match control {
+            // A token that only ends or opens turns does not begin the answer.
+            Some(HeldControl { length, known: false, .. })
+                if self.at_start || !self.ends.is_empty() =>
+            {
+                let whitespace = self.take(before);
+                if self.ends.is_empty() && !self.removed {
+                    push_text(&whitespace, out);
+                }
+                out.push(ReplyPart::Control(self.take(length)));
+                self.after_control = true;
+            }
+            Some(HeldControl { length, .. }) => {
+                self.release_ends(out);
+                push_text(&self.take(before), out);
+                out.push(ReplyPart::Control(self.take(length)));
+                self.at_start = false;
+            }
+            None => {
+                self.release_ends(out);
+                // Whitespace next to markup belongs to it.
+                let dropped = if self.at_start && self.removed { before } else { 0 };
+                self.take(dropped);
+                let before = before - dropped;
+                let first = self.held[before..].chars().next().map_or(0, char::len_utf8);
+                push_text(&self.take(before + first), out);
+                self.at_start = false;
+                self.after_control = false;
+            }
+        }
+    }
+
+    /// The first place in the held text where an end or a control token may begin.
+    fn next_place(&self) -> usize {
+        let control = self.controls.first().map_or(self.held.len(), |control| control.start);
+        let may_begin = |at: usize| {
+            let rest = &self.held[at..];
+            self.markup.ends.iter().any(|end| end.starts_with(rest) || rest.starts_with(&**end))
+        };
+        let mut places = self.held[..control].char_indices().map(|(at, _)| at);
+        places.find(|at| may_begin(*at)).unwrap_or(control)
+    }
+
+    /// Removes the first bytes of the held text.
+    fn take(&mut self, length: usize) -> String {
+        let rest = self.held.split_off(length);
+        self.controls.retain(|control| control.start >= length);
+        self.controls.iter_mut().for_each(|control| control.start -= length);
+        std::mem::replace(&mut self.held, rest)
+    }
+}

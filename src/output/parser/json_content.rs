@@ -1,0 +1,212 @@
+//! JSON replies: the value alone, without a fence or sentences around it.
+//!
+//! Nothing is shown before the start of the value is certain, and nothing after its end before the
+//! end of the text. What surrounds the value is removed only if the reply has exactly one value that
+//! the request accepts. Otherwise the reply is shown as it is.
+
+use serde::de::IgnoredAny;
+
+use super::{Destination, FENCE, JsonValidator, ReplyParser};
+
+/// The most places in prose at which a value is looked for.
+const MOST_STARTS: usize = 256;
+const LANGUAGE: &str = "json";
+
+#[derive(Debug, Default)]
+enum Stage {
+    /// Whitespace, or the start of a fence.
+    #[default]
+    Start,
+    /// Other text came first. It is held to the end.
+    Prose,
+    Value {
+        depth: usize,
+        in_string: bool,
+        escaped: bool,
+    },
+    /// After the value.
+    After,
+    /// The reply is not a JSON value, for example because it has calls.
+    Plain,
+}
+
+/// The content of a JSON reply.
+#[derive(Default)]
+pub(super) struct JsonContent {
+    stage: Stage,
+    held: String,
+    /// The start of a fence was removed.
+    fenced: bool,
+    validator: Option<JsonValidator>,
+}
+
+impl JsonContent {
+    /// Returns the text that can be shown.
+    fn push(&mut self, text: &str) -> String {
+        let mut shown = String::new();
+        for c in text.chars() {
+            match &mut self.stage {
+                Stage::Start => {
+                    self.held.push(c);
+                    self.begin(&mut shown);
+                }
+                Stage::Prose | Stage::After => self.held.push(c),
+                Stage::Plain => shown.push(c),
+                Stage::Value { depth, in_string, escaped } => {
+                    shown.push(c);
+                    match c {
+                        _ if std::mem::take(escaped) => {}
+                        '\\' => *escaped = *in_string,
+                        '"' => *in_string = !*in_string,
+                        _ if *in_string => {}
+                        '{' | '[' => *depth += 1,
+                        '}' | ']' => *depth = depth.saturating_sub(1),
+                        _ => {}
+                    }
+                    if *depth == 0 && matches!(c, '}' | ']') {
+                        self.stage = Stage::After;
+                    }
+                }
+            }
+        }
+        shown
+    }
+
+    /// Decides whether the held text begins a value.
+    fn begin(&mut self, shown: &mut String) {
+        let text = self.held.trim_start();
+        let fence =
+            text.strip_prefix(FENCE).map(|rest| rest.strip_prefix(LANGUAGE).unwrap_or(rest));
+        let value = fence.unwrap_or(text).trim_start();
+        if let Some(inside) = value.strip_prefix(['{', '[']) {
+            let object = value.starts_with('{');
+            match inside.trim_start().chars().next() {
+                None => {}
+                Some(c) if begins_inside(object, c) => {
+                    let before = fence.map_or(0, |_| self.held.len() - value.len());
+                    self.fenced = fence.is_some();
+                    let start = std::mem::take(&mut self.held);
+                    self.stage = Stage::Value { depth: 0, in_string: false, escaped: false };
+                    shown.push_str(&self.push(&start[before..]));
+                }
+                Some(_) => self.stage = Stage::Prose,
+            }
+        } else if !value.is_empty() && !FENCE.starts_with(text) && !LANGUAGE.starts_with(value) {
+            self.stage = Stage::Prose;
+        }
+    }
+
+    /// Whether the request accepts a text as its value.
+    fn accepts(&self, text: &str) -> bool {
+        match &self.validator {
+            Some(validator) => validator(text),
+            None => serde_json::from_str::<IgnoredAny>(text).is_ok(),
+        }
+    }
+
+    /// The values in a text that the request accepts: objects, arrays and fenced blocks.
+    fn values<'t>(&self, text: &'t str) -> Vec<&'t str> {
+        let (mut found, mut from) = (Vec::new(), 0);
+        for _ in 0..MOST_STARTS {
+            let Some(at) = text[from..].find(['{', '[', '`']).map(|at| from + at) else { break };
+            let length = match fenced_block(&text[at..]) {
+                Some((block, length)) if self.accepts(block) => {
+                    found.push(block);
+                    length
+                }
+                _ => self.value_length(&text[at..]).map_or(1, |length| {
+                    found.push(&text[at..at + length]);
+                    length
+                }),
+            };
+            from = at + length;
+        }
+        found
+    }
+
+    /// The length of the value at the start of a text, if the request accepts it.
+    fn value_length(&self, text: &str) -> Option<usize> {
+        let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+        values.next()?.ok()?;
+        let length = values.byte_offset();
+        self.accepts(&text[..length]).then_some(length)
+    }
+}
+
+/// Whether a character may follow the bracket that opens a value.
+fn begins_inside(object: bool, c: char) -> bool {
+    match c {
+        '"' => true,
+        '}' => object,
+        ']' | '[' | '{' | '-' | 't' | 'f' | 'n' => !object,
+        c => !object && c.is_ascii_digit(),
+    }
+}
+
+/// The text of the fenced block at the start of a text, and the length of the block.
+fn fenced_block(text: &str) -> Option<(&str, usize)> {
+    let (_, rest) = text.strip_prefix(FENCE)?.split_once('\n')?;
+    let end = rest.find(FENCE)?;
+    Some((rest[..end].trim(), text.len() - rest.len() + end + FENCE.len()))
+}
+
+impl std::fmt::Debug for JsonContent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JsonContent").field("stage", &self.stage).finish_non_exhaustive()
+    }
+}
+
+impl ReplyParser {
+    /// Sets the check of the value that the request asks for. Without it any JSON is accepted.
+    pub fn set_json_validator(&mut self, validator: JsonValidator) {
+        if let Some(json) = &mut self.json_content {
+            json.validator = Some(validator);
+        }
+    }
+
+    /// The text of the content that can be shown now.
+    pub(super) fn json_text(&mut self, text: &str) -> Option<String> {
+        Some(self.json_content.as_mut()?.push(text))
+    }
+
+    /// The reply is not only a value: shows the held text.
+    pub(super) fn release_json(&mut self) {
+        let Some(json) = &mut self.json_content else { return };
+        json.stage = Stage::Plain;
+        let held = std::mem::take(&mut json.held);
+        self.append(Destination::Content, &held);
+    }
+
+    /// Decides the held text at the end of the reply.
+    pub(super) fn end_json(&mut self) {
+        let Some(mut json) = self.json_content.take() else { return };
+        let held = std::mem::take(&mut json.held);
+        let shown = match json.stage {
+            Stage::After if held.trim().is_empty() && !json.fenced => held,
+            Stage::After => {
+                let is_fence = json.fenced && matches!(held.trim(), "" | FENCE);
+                let alone =
+                    || json.accepts(self.parsed.content.trim()) && json.values(&held).is_empty();
+                if is_fence || alone() {
+                    self.note_unwrapped();
+                    String::new()
+                } else {
+                    held
+                }
+            }
+            Stage::Prose | Stage::Start => match *json.values(&held) {
+                [value] if !json.accepts(held.trim()) => {
+                    self.note_unwrapped();
+                    value.to_owned()
+                }
+                _ => held,
+            },
+            Stage::Value { .. } | Stage::Plain => held,
+        };
+        self.append(Destination::Content, &shown);
+    }
+
+    fn note_unwrapped(&mut self) {
+        self.note("json_unwrapped", "the text around the JSON value was removed");
+    }
+}

@@ -87,7 +87,8 @@ fn load(
     events: &dyn Fn(&str),
 ) -> Result<Arc<LoadedModel>, CreateFailure> {
     header.check_complete().map_err(|error| CreateFailure::new("load_model", error.about(path)))?;
-    let checked = header.check_tokens(std::path::Path::new(path));
+    let checked = header.check_loadable().map_err(|error| error.about(path));
+    let checked = checked.and_then(|()| header.check_tokens(std::path::Path::new(path)));
     checked.map_err(|error| CreateFailure::new("load_model", error))?;
     let mut last = -1;
     let mut on_progress = |done: f32| {

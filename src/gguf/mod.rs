@@ -7,6 +7,7 @@
 mod file_part;
 mod header;
 mod layers;
+mod loadable;
 mod metadata;
 mod quantization;
 mod reader;

@@ -19,8 +19,17 @@ const MAX_DIMENSIONS: u32 = 4;
 /// llama.cpp's name for a table with one row for each position (`LLM_TENSOR_POS_EMBD`).
 const POSITIONS: &str = "position_embd.weight";
 
+/// A tensor by its name.
+pub(crate) struct TensorInfo {
+    pub(crate) name: String,
+    /// ggml's number.
+    pub(crate) type_number: u32,
+}
+
 #[derive(Default)]
 pub(crate) struct TensorTable {
+    /// In the order of the file.
+    pub(crate) list: Vec<TensorInfo>,
     pub(crate) count: u64,
     pub(crate) elements: u64,
     pub(crate) elements_by_type: BTreeMap<u32, u64>,
@@ -62,7 +71,8 @@ impl TensorTable {
             let at = cursor.offset();
             let length = cursor.length(MAX_NAME_BYTES, "a tensor name")?;
             let name = cursor.text(length, "a tensor name")?;
-            table.tensor(cursor, &name, alignment, &mut problems)?;
+            let type_number = table.tensor(cursor, &name, alignment, &mut problems)?;
+            table.list.push(TensorInfo { name: name.clone(), type_number });
             if let Some(name) = names.replace(name) {
                 return Err(invalid(at, format_args!("tensor name {name:?} occurs twice")));
             }
@@ -71,13 +81,14 @@ impl TensorTable {
         Ok(table)
     }
 
+    /// Reads the rest of an entry and returns the type.
     fn tensor<R: Read + Seek>(
         &mut self,
         cursor: &mut Cursor<R>,
         name: &str,
         alignment: u64,
         problems: &mut TensorProblems,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let at = cursor.offset();
         let n_dims = cursor.u32(name)?;
         if n_dims > MAX_DIMENSIONS {
@@ -112,7 +123,7 @@ impl TensorTable {
                 )
             });
             self.data_bytes = None;
-            return Ok(());
+            return Ok(type_number);
         };
         if !shape[0].is_multiple_of(tensor_type.block_elements) {
             problems.shape.record(|| {
@@ -132,7 +143,7 @@ impl TensorTable {
         let end = bytes.and_then(|bytes| bytes.checked_add(offset)).ok_or_else(too_large)?;
         self.data_bytes = self.data_bytes.map(|furthest| furthest.max(end));
         self.add_bytes(name, end - offset);
-        Ok(())
+        Ok(type_number)
     }
 
     /// Adds the bytes of a tensor to the sum that its name selects: `blk.<number>.…`, `output…`,
@@ -154,7 +165,7 @@ impl TensorTable {
     }
 
     /// Adds the sums of another part of a split model.
-    pub(crate) fn add(&mut self, other: &TensorTable) {
+    pub(crate) fn add(&mut self, other: TensorTable) {
         self.count = self.count.saturating_add(other.count);
         self.elements = self.elements.saturating_add(other.elements);
         for (type_number, elements) in &other.elements_by_type {
@@ -171,6 +182,7 @@ impl TensorTable {
         self.embedding = self.embedding.saturating_add(other.embedding);
         self.largest = self.largest.max(other.largest);
         self.positions = self.positions.or(other.positions);
+        self.list.extend(other.list);
     }
 }
 
@@ -279,7 +291,7 @@ mod tests {
         assert_eq!((table.embedding, table.output, table.largest), (4, 4 * (16 + 32), 4 * 8));
         assert_eq!(table.blocks, BTreeMap::from([(0, 4 * (2 + 4)), (11, 4 * 8)]));
         let (other, _) = read(&entry("blk.11.ffn_up.weight", &[100], 0, 0), 1).unwrap();
-        table.add(&other);
+        table.add(other);
         assert_eq!((table.blocks[&11], table.largest), (4 * (8 + 100), 400));
     }
 

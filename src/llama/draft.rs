@@ -17,6 +17,7 @@ use crate::gguf::ModelHeader;
 pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(invalid)?;
     header.check_complete().map_err(|error| invalid(error.about(path)))?;
+    header.check_loadable().map_err(|error| invalid(error.about(path)))?;
     header.check_tokens(Path::new(path)).map_err(invalid)?;
     Ok(header)
 }

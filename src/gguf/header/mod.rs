@@ -12,6 +12,7 @@ use std::io::{ErrorKind, Read, Seek};
 use std::path::Path;
 
 use super::file_part::FilePart;
+use super::loadable::{self, Facts};
 use super::metadata::{CONTROL, Metadata, USER_DEFINED};
 use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
@@ -164,7 +165,7 @@ impl ModelHeader {
             self.diagnostics.extend(part.diagnostics.into_iter().map(|diagnostic| {
                 Diagnostic::new(diagnostic.code, format!("{file_name}: {}", diagnostic.message))
             }));
-            self.tensors.add(&part.tensors);
+            self.tensors.add(part.tensors);
             self.file_size = self.file_size.saturating_add(size);
             let trailing = part.data_end.map_or(0, |end| size.saturating_sub(end));
             self.trailing_bytes = self.trailing_bytes.saturating_add(trailing);
@@ -222,6 +223,18 @@ impl ModelHeader {
     pub fn check_tokens(&self, path: &Path) -> Result<()> {
         let open = || open(path).map(|(file, size)| Cursor::new(file, size));
         token_lengths::check(&self.metadata, open).map_err(|error| error.about(path.display()))
+    }
+
+    /// Checks what llama.cpp needs of hyperparameters and tensors and does not check itself.
+    ///
+    /// # Errors
+    /// `MODEL_INVALID` with the key or tensor and the rule.
+    pub fn check_loadable(&self) -> Result<()> {
+        loadable::check(&Facts {
+            architecture: self.architecture(),
+            metadata: &self.metadata,
+            tensors: &self.tensors.list,
+        })
     }
 
     /// The version of the format: 2 or 3.

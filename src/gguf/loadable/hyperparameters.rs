@@ -1,0 +1,213 @@
+//! Numbers of the metadata that llama.cpp's operations assert on, by the keys of any architecture.
+//!
+//! Source: the assertions of `ggml_compute_forward_rms_norm`, `ggml_compute_forward_rope_flt` and
+//! `ggml_mul_mat`, and `llama_model_base::load_hparams`. Values of another type than llama.cpp
+//! reads are left to it: it refuses them.
+
+use super::{Facts, refused};
+use crate::error::Result;
+use crate::gguf::tensors::TensorInfo;
+use crate::gguf::value::GgufValue;
+
+/// The keys of a norm's epsilon.
+const EPSILONS: [&str; 4] = [
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+    "attention.group_norm_epsilon",
+    "hyper_connection.epsilon",
+];
+
+/// Architectures without rotations (`LLAMA_ROPE_TYPE_NONE`), whose keys about them are not used.
+const WITHOUT_ROTATION: [&str; 20] = [
+    "gpt2",
+    "gptj",
+    "mpt",
+    "refact",
+    "bloom",
+    "mamba",
+    "mamba2",
+    "jamba",
+    "jina-bert-v2",
+    "t5",
+    "t5encoder",
+    "jais",
+    "rwkv6",
+    "rwkv6qwen2",
+    "rwkv7",
+    "arwkv7",
+    "wavtokenizer-dec",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "glm5-next",
+];
+
+/// Architectures that always rotate by sections (`LLAMA_ROPE_TYPE_MROPE`, `IMROPE`).
+const WITH_SECTIONS: [&str; 9] = [
+    "qwen2vl",
+    "paddleocr",
+    "qwen3vl",
+    "qwen3vlmoe",
+    "qwen35",
+    "qwen35moe",
+    "clef",
+    "qwen4exp",
+    "qwen3tts",
+];
+
+pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
+    epsilons(facts)?;
+    heads(facts)?;
+    let rotates = !WITHOUT_ROTATION.contains(&facts.architecture)
+        && !matches!(facts.architecture, "kimi-linear" | "kimi-k3");
+    if rotates { rotations(facts) } else { Ok(()) }
+}
+
+impl Facts<'_> {
+    pub(super) fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture)
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<&GgufValue> {
+        self.metadata.get(&self.key(key))
+    }
+
+    /// A number of 32 bits, the only type that llama.cpp reads for lengths and counts.
+    fn count(&self, key: &str) -> Option<u32> {
+        match self.value(key) {
+            Some(GgufValue::U32(count)) => Some(*count),
+            _ => None,
+        }
+    }
+
+    fn float(&self, key: &str) -> Option<f32> {
+        match self.value(key) {
+            Some(GgufValue::F32(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// A count, or one for each layer.
+    fn counts(&self, key: &str) -> Vec<u64> {
+        match self.value(key) {
+            Some(GgufValue::Array(_, items)) => {
+                items.iter().filter_map(GgufValue::as_u64).collect()
+            }
+            Some(scalar) => scalar.as_u64().into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+}
+
+fn epsilons(facts: &Facts<'_>) -> Result<()> {
+    for key in EPSILONS {
+        if let Some(epsilon) = facts.float(key).filter(|it| !(it.is_finite() && *it > 0.0)) {
+            let key = facts.key(key);
+            return Err(refused(format!("{key} is {epsilon}, but must be above 0 and finite")));
+        }
+    }
+    Ok(())
+}
+
+/// Heads of queries are shared out evenly among the heads of keys.
+fn heads(facts: &Facts<'_>) -> Result<()> {
+    let (heads, shared) =
+        (facts.counts("attention.head_count"), facts.counts("attention.head_count_kv"));
+    if heads.iter().all(|n| *n == 0) && facts.tensors.iter().any(is_of_attention) {
+        return Err(refused(format!(
+            "{} is missing or 0, but there are layers with attention",
+            facts.key("attention.head_count")
+        )));
+    }
+    let none = !shared.is_empty() && shared.iter().all(|n| *n == 0);
+    if none && facts.tensors.iter().any(is_of_attention) {
+        return Err(refused(format!(
+            "{} is 0, but there are layers with attention",
+            facts.key("attention.head_count_kv")
+        )));
+    }
+    let layers = heads.len().max(shared.len());
+    let of = |counts: &[u64], layer: usize| match counts {
+        [count] => Some(*count),
+        _ => counts.get(layer).copied(),
+    };
+    for layer in 0..layers {
+        let (Some(n), Some(n_kv)) = (of(&heads, layer), of(&shared, layer)) else { continue };
+        // A layer without attention has none of either.
+        if n != 0 && n_kv != 0 && !n.is_multiple_of(n_kv) {
+            return Err(refused(format!(
+                "{} is {n_kv}, but must divide {}, {n}",
+                facts.key("attention.head_count_kv"),
+                facts.key("attention.head_count")
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn is_of_attention(tensor: &TensorInfo) -> bool {
+    let of_queries = [".attn_q.weight", ".attn_qkv.weight"];
+    tensor.name.starts_with("blk.") && of_queries.iter().any(|end| tensor.name.ends_with(end))
+}
+
+fn rotations(facts: &Facts<'_>) -> Result<()> {
+    let head = facts.count("attention.key_length").or_else(|| {
+        let heads = facts.count("attention.head_count").filter(|heads| *heads > 0)?;
+        Some(facts.count("embedding_length")? / heads)
+    });
+    let head_of_window = facts.count("attention.key_length_swa").or(head);
+    let dimensions = [("rope.dimension_count", head), ("rope.dimension_count_swa", head_of_window)];
+    for (key, head) in dimensions {
+        let Some(n) = facts.count(key) else { continue };
+        let rule = match head {
+            _ if n == 0 || n % 2 != 0 => "even and above 0".to_owned(),
+            Some(head) if n > head => format!("at most the length of a head, {head}"),
+            _ => continue,
+        };
+        return Err(refused(format!("{} is {n}, but must be {rule}", facts.key(key))));
+    }
+    for key in ["rope.freq_base", "rope.freq_base_swa"] {
+        if let Some(base) = facts.float(key).filter(|it| !(it.is_finite() && *it > 0.0)) {
+            let key = facts.key(key);
+            return Err(refused(format!("{key} is {base}, but must be above 0 and finite")));
+        }
+    }
+    sections(facts, head)
+}
+
+/// The pairs of a head that rotate by each of up to four positions.
+fn sections(facts: &Facts<'_>, head: Option<u32>) -> Result<()> {
+    const KEY: &str = "rope.dimension_sections";
+    let sections: Vec<i64> = match facts.value(KEY) {
+        Some(GgufValue::Array(_, items)) => items.iter().filter_map(as_i64).collect(),
+        Some(scalar) => as_i64(scalar).map(|it| vec![it; 4]).unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let by_sections = WITH_SECTIONS.contains(&facts.architecture);
+    let refuse =
+        |rule: &str| Err(refused(format!("{} is {sections:?}, but {rule}", facts.key(KEY))));
+    if by_sections && sections.iter().take(3).all(|length| *length == 0) {
+        return refuse("one of the first three must be above 0");
+    }
+    if sections.iter().any(|length| *length < 0) {
+        return refuse("none may be below 0");
+    }
+    let total: i64 = sections.iter().fold(0, |sum, length| sum.saturating_add(*length));
+    match head {
+        Some(head) if total > i64::from(head) => {
+            refuse(&format!("their sum must be at most the length of a head, {head}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn as_i64(value: &GgufValue) -> Option<i64> {
+    match *value {
+        GgufValue::I32(v) => Some(v.into()),
+        GgufValue::I64(v) => Some(v),
+        GgufValue::I16(v) => Some(v.into()),
+        GgufValue::I8(v) => Some(v.into()),
+        // llama.cpp reads the numbers of an array as signed.
+        GgufValue::U32(v) => Some(v.cast_signed().into()),
+        _ => value.as_u64().and_then(|v| v.try_into().ok()),
+    }
+}

@@ -1,0 +1,117 @@
+//! Files that break one rule each, and files that break none.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Cursor;
+
+use crate::gguf::{GgufValue, GgufWriter, ModelHeader};
+
+/// A header with these keys, which begin with the architecture's name, and tensors.
+fn problem(architecture: &str, keys: &[(&str, GgufValue)], tensors: &[&str]) -> Option<String> {
+    let mut writer = GgufWriter::new().metadata("general.architecture", architecture);
+    for (key, value) in keys {
+        writer = writer.metadata(format!("{architecture}.{key}"), value.clone());
+    }
+    for name in tensors {
+        writer = writer.tensor(*name, &[1], &[1.0]);
+    }
+    let bytes = writer.to_bytes();
+    let header = ModelHeader::read(Cursor::new(&bytes), bytes.len() as u64).unwrap();
+    header.check_loadable().err().map(|error| error.message().to_owned())
+}
+
+#[track_caller]
+fn check(architecture: &str, key: &str, value: impl Into<GgufValue>, rule: &str) {
+    let of_head = [("attention.head_count", 4_u32.into()), ("embedding_length", 256_u32.into())];
+    let of_head = of_head.into_iter().filter(|(other, _)| *other != key);
+    let keys: Vec<_> = of_head.chain([(key, value.into())]).collect();
+    let problem = problem(architecture, &keys, &[]);
+    let expected = (!rule.is_empty()).then(|| format!("{architecture}.{key} is {rule}"));
+    assert_eq!(problem, expected, "{architecture} {key}");
+}
+
+#[test]
+fn epsilons_are_above_zero() {
+    for key in ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"] {
+        check("llama", key, 1e-5_f32, "");
+        check("llama", key, 0.0_f32, "0, but must be above 0 and finite");
+        check("llama", key, -1e-6_f32, "-0.000001, but must be above 0 and finite");
+        check("a new one", key, f32::NAN, "NaN, but must be above 0 and finite");
+        check("llama", key, f32::INFINITY, "inf, but must be above 0 and finite");
+    }
+    // llama.cpp refuses other types.
+    check("llama", "attention.layer_norm_epsilon", 0_u32, "");
+}
+
+#[test]
+fn rotations_fit_a_head() {
+    for (n, rule) in [
+        (2_u32, ""),
+        (64, ""),
+        (0, "0, but must be even and above 0"),
+        (63, "63, but must be even and above 0"),
+        (66, "66, but must be at most the length of a head, 64"),
+    ] {
+        check("llama", "rope.dimension_count", n, rule);
+        check("gpt2", "rope.dimension_count", n, "");
+    }
+    check("llama", "rope.freq_base", 1e6_f32, "");
+    check("llama", "rope.freq_base", 0.0_f32, "0, but must be above 0 and finite");
+    check("bloom", "rope.freq_base", 0.0_f32, "");
+}
+
+#[test]
+fn sections_are_not_all_empty() {
+    const KEY: &str = "rope.dimension_sections";
+    check("qwen2vl", KEY, vec![16_i32, 24, 24, 0], "");
+    check("llama", KEY, vec![0_i32; 4], "");
+    check(
+        "qwen2vl",
+        KEY,
+        vec![0_i32, 0, 0, 5],
+        "[0, 0, 0, 5], but one of the first three must be above 0",
+    );
+    check("qwen2vl", KEY, vec![8_i32, -1, 8, 0], "[8, -1, 8, 0], but none may be below 0");
+    check(
+        "qwen2vl",
+        KEY,
+        vec![64_i32, 64, 0, 0],
+        "[64, 64, 0, 0], but their sum must be at most the length of a head, 64",
+    );
+}
+
+#[test]
+fn heads_are_shared_evenly() {
+    const KEY: &str = "attention.head_count_kv";
+    for n in [1_u32, 2, 4, 0] {
+        check("llama", KEY, n, "");
+    }
+    check("llama", KEY, vec![0_u32, 2, 4], "");
+    check("llama", KEY, 3_u32, "3, but must divide llama.attention.head_count, 4");
+    check("llama", KEY, vec![4_u32, 3], "3, but must divide llama.attention.head_count, 4");
+    let missing = Some(
+        "llama.attention.head_count is missing or 0, but there are layers with attention"
+            .to_owned(),
+    );
+    assert_eq!(problem("llama", &[], &["blk.0.attn_q.weight"]), missing);
+    assert_eq!(problem("mamba", &[], &["blk.0.ssm_in.weight"]), None);
+    let keys = [("attention.head_count", 4_u32.into()), (KEY, vec![0_u32, 0].into())];
+    let none = "modern-bert.attention.head_count_kv is 0, but there are layers with attention";
+    let found = problem("modern-bert", &keys, &["blk.0.attn_qkv.weight"]);
+    assert_eq!(found.as_deref(), Some(none));
+}
+
+#[test]
+fn layers_have_what_is_used() {
+    let heads = [("attention.head_count", 4_u32.into())];
+    let of = |architecture, tensors: &[&str]| problem(architecture, &heads, tensors);
+    let output = "blk.1.attn_output.weight";
+    let (q, k, v) = ("blk.1.attn_q.weight", "blk.1.attn_k.weight", "blk.1.attn_v.weight");
+    assert_eq!(of("phi3", &[output, "blk.1.attn_qkv.weight"]), None);
+    assert_eq!(of("phi3", &[output, q, k, v]), None);
+    assert_eq!(of("llama", &[output, q, v]), None);
+    let expected = "layer blk.1 has attn_output.weight, so it must have attn_qkv.weight, or \
+                    attn_q.weight and attn_k.weight and attn_v.weight";
+    assert_eq!(of("phi3", &[output, q, v]).as_deref(), Some(expected));
+    let window = "afmoe.attention.sliding_window is missing or 0, but afmoe needs a window";
+    assert_eq!(of("afmoe", &[]).as_deref(), Some(window));
+}

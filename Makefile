@@ -25,6 +25,8 @@ MODEL ?= $(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 REAL_MODELS ?= yes
 # The time that `make fuzz` spends on each target.
 FUZZ_SECONDS ?= 600
+# The number of model files of `make harden`.
+HARDEN_FILES ?= 20000
 # The shared conformance set. Some tests compare with it.
 LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
 PREFIX ?= /usr/local
@@ -71,7 +73,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust \
-	test-c test-python test-java fuzz lint header header-check bench bench-peers install baseline \
+	test-c test-python test-java fuzz harden lint header header-check bench bench-peers install baseline \
 	native clean
 
 help: ## list the targets
@@ -154,6 +156,11 @@ test-java: lib scripted-models ## test the Java module
 
 fuzz: ## fuzz the template and output layers, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
+
+harden: ready ## try HARDEN_FILES broken model files, each in a child process (20 to 60 minutes)
+	@scripts/architectures.py --check
+	@$(ENGINE_STEP) "broken model files" $(TEST_ENV) LLB_CORPUS_FILES="$(HARDEN_FILES)" \
+		$(CARGO) test --release --test corpus no_model_file -- --nocapture
 
 lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE and the crate features
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \

@@ -421,7 +421,7 @@ impl Vocabulary {
 
 /// The character for a byte in GPT-2's vocabulary: printable Latin-1 characters are themselves, the
 /// rest follows from U+0100 on in order.
-fn letter(byte: u8) -> char {
+pub fn letter(byte: u8) -> char {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(&byte) {
         return char::from(byte);

@@ -1,0 +1,47 @@
+//! The table of architectures -> for each a tiny model that llama.cpp loads and runs.
+
+use llb::gguf::{GgufValue, ValueType};
+
+use crate::model_file::{ModelFile, TensorSpec};
+
+/// Made by scripts/architectures.py from the sources of llama.cpp: for each architecture keys with
+/// types and values, and the tensors that llama.cpp then looks for.
+const TABLE: &str = include_str!("../data/architectures.txt");
+
+/// A model of each architecture, in alphabetical order, without a vocabulary.
+pub fn all() -> Vec<ModelFile> {
+    let mut models: Vec<ModelFile> = Vec::new();
+    for line in TABLE.lines() {
+        let mut words = line.split(' ');
+        let mut word = || words.next().unwrap_or_else(|| panic!("{line:?} is too short"));
+        match (word(), word()) {
+            ("architecture", name) => models.push(ModelFile::new(name)),
+            ("key", key) => {
+                let value = value(word(), word());
+                models.last_mut().unwrap().keys.push((key.to_owned(), value));
+            }
+            ("tensor", name) => {
+                let shape = word().split(',').map(|extent| extent.parse().unwrap()).collect();
+                models.last_mut().unwrap().tensors.push(TensorSpec::new(name, shape));
+            }
+            other => panic!("unknown line {other:?}"),
+        }
+    }
+    models
+}
+
+fn value(kind: &str, text: &str) -> GgufValue {
+    match kind {
+        "u32" => text.parse::<u32>().unwrap().into(),
+        "i32" => text.parse::<i32>().unwrap().into(),
+        "f32" => text.parse::<f32>().unwrap().into(),
+        "bool" => (text == "1").into(),
+        "str" => text.into(),
+        _ => {
+            let element = kind.strip_suffix("[]").unwrap();
+            let items: Vec<GgufValue> = text.split(',').map(|item| value(element, item)).collect();
+            let value_type = items.first().map_or(ValueType::U32, GgufValue::value_type);
+            GgufValue::Array(value_type, items)
+        }
+    }
+}

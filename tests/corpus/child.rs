@@ -1,0 +1,199 @@
+//! Model files, each in a child process that may die: what becomes of them.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, model_info};
+
+/// Set for a child: the folder of its files.
+const SETTING: &str = "LLB_CORPUS_CHILD";
+/// Seconds of processor time, on two threads, after which a file is a hang. A busy machine does not
+/// count.
+const MOST_PROCESSOR_TIME: f64 = 20.0;
+/// Also a hang: a file that takes so long without computing.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What became of a file.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// Create refused it, with this message.
+    Refused(String),
+    /// A turn failed, with this message.
+    Failed(String),
+    /// Two turns had replies.
+    Replied,
+    Hung,
+    Died(ExitStatus),
+}
+
+impl Outcome {
+    /// A word for a table.
+    pub fn class(&self) -> String {
+        match self {
+            Outcome::Refused(_) => "refused".to_owned(),
+            Outcome::Failed(_) => "failed".to_owned(),
+            Outcome::Replied => "replied".to_owned(),
+            Outcome::Hung => "hung".to_owned(),
+            Outcome::Died(status) => format!("died: {status}"),
+        }
+    }
+
+    pub fn is_survived(&self) -> bool {
+        !matches!(self, Outcome::Hung | Outcome::Died(_))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Refused(message) | Outcome::Failed(message) => {
+                write!(out, "{}: {message}", self.class())
+            }
+            _ => out.write_str(&self.class()),
+        }
+    }
+}
+
+/// A process that tries files until it dies.
+pub struct Runner {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Runner {
+    pub fn start() -> Runner {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["child::files_of_a_parent", "--exact", "--nocapture"])
+            .env(SETTING, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if line.starts_with('{') && send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Runner { child, lines }
+    }
+
+    /// Tries a file. Also returns the memory that the process took for it, in KiB.
+    pub fn run(&mut self, path: &Path) -> (Outcome, u64) {
+        let written = writeln!(self.child.stdin.as_mut().unwrap(), "{}", path.display());
+        let answer = written.map_err(|_| RecvTimeoutError::Disconnected);
+        match answer.and_then(|()| self.answer()) {
+            Ok(line) => {
+                let line: Value = serde_json::from_str(&line).unwrap();
+                let message = line["message"].as_str().unwrap_or_default().to_owned();
+                let outcome = match line["class"].as_str().unwrap() {
+                    "refused" => Outcome::Refused(message),
+                    "failed" => Outcome::Failed(message),
+                    _ => Outcome::Replied,
+                };
+                (outcome, line["memory"].as_u64().unwrap())
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                self.child.kill().unwrap();
+                self.restart();
+                (Outcome::Hung, 0)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.restart();
+                (Outcome::Died(status), 0)
+            }
+        }
+    }
+
+    fn answer(&self) -> Result<String, RecvTimeoutError> {
+        let (start, used) = (Instant::now(), self.processor_time());
+        loop {
+            let answer = self.lines.recv_timeout(Duration::from_millis(500));
+            let hangs =
+                start.elapsed() > LONGEST || self.processor_time() - used > MOST_PROCESSOR_TIME;
+            if answer != Err(RecvTimeoutError::Timeout) || hangs {
+                return answer;
+            }
+        }
+    }
+
+    /// Seconds that the child has computed.
+    fn processor_time(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.unwrap_or_default();
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        // utime and stime, in ticks of a hundredth.
+        let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+        ticks.sum::<f64>() / 100.0
+    }
+
+    fn restart(&mut self) -> ExitStatus {
+        let status = self.child.wait().unwrap();
+        *self = Runner::start();
+        status
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn files_of_a_parent() {
+    if std::env::var_os(SETTING).is_none() {
+        return;
+    }
+    for path in std::io::stdin().lines().map_while(Result::ok) {
+        // Starts VmHWM again.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+        let before = memory("VmRSS:");
+        let (class, message) = try_file(&path);
+        let grown = memory("VmHWM:").saturating_sub(before);
+        let line = json!({ "class": class, "message": message, "memory": grown });
+        println!("\n{line}");
+    }
+}
+
+fn try_file(path: &str) -> (&'static str, String) {
+    model_info(path);
+    let n_threads = crate::setting("LLB_CORPUS_THREADS").unwrap_or(2);
+    let options =
+        json!({ "model": path, "n_ctx": 256, "n_threads": n_threads, "tool_policy": "any" });
+    let chat = match Chat::open_with(&options) {
+        Ok(chat) => chat,
+        Err(refused) => return ("refused", refused.error["error"].to_string()),
+    };
+    let mut messages = vec![json!({ "role": "user", "content": "Hi 1" })];
+    for _ in 0..2 {
+        let request = json!({ "messages": messages, "temperature": 0, "max_tokens": 3 });
+        let reply = chat.infer(&request);
+        if reply["type"] == "error" {
+            return ("failed", reply["error"].to_string());
+        }
+        messages.push(json!({ "role": "assistant", "content": "a" }));
+        messages.push(json!({ "role": "user", "content": "b" }));
+    }
+    ("replied", String::new())
+}
+
+/// A line of the status of this process, in KiB.
+fn memory(name: &str) -> u64 {
+    let mut status = String::new();
+    let _ =
+        std::fs::File::open("/proc/self/status").and_then(|mut it| it.read_to_string(&mut status));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}

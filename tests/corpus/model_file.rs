@@ -1,0 +1,118 @@
+//! The content of a model file, which mutants change, and its bytes.
+
+use llb::gguf::{GgufValue, GgufWriter};
+
+use crate::vocabularies::Vocabulary;
+
+/// A model file before it is written.
+#[derive(Clone)]
+pub struct ModelFile {
+    pub architecture: String,
+    pub keys: Vec<(String, GgufValue)>,
+    pub tensors: Vec<TensorSpec>,
+    pub vocabulary: Vocabulary,
+}
+
+#[derive(Clone)]
+pub struct TensorSpec {
+    pub name: String,
+    pub shape: Vec<u64>,
+    /// A row of `TYPES`.
+    pub tensor_type: TensorType,
+}
+
+impl TensorSpec {
+    pub fn new(name: &str, shape: Vec<u64>) -> TensorSpec {
+        TensorSpec { name: name.to_owned(), shape, tensor_type: TYPES[0] }
+    }
+}
+
+/// Number, elements of a block, bytes of a block.
+pub type TensorType = (u32, u64, u64);
+
+/// ggml's types, and one that it does not know.
+pub const TYPES: [TensorType; 36] = [
+    (0, 1, 4),
+    (1, 1, 2),
+    (2, 32, 18),
+    (3, 32, 20),
+    (6, 32, 22),
+    (7, 32, 24),
+    (8, 32, 34),
+    (9, 32, 36),
+    (10, 256, 84),
+    (11, 256, 110),
+    (12, 256, 144),
+    (13, 256, 176),
+    (14, 256, 210),
+    (15, 256, 292),
+    (16, 256, 66),
+    (17, 256, 74),
+    (18, 256, 98),
+    (19, 256, 50),
+    (20, 32, 18),
+    (21, 256, 110),
+    (22, 256, 82),
+    (23, 256, 136),
+    (24, 1, 1),
+    (25, 1, 2),
+    (26, 1, 4),
+    (27, 1, 8),
+    (28, 1, 8),
+    (29, 256, 56),
+    (30, 1, 2),
+    (34, 256, 54),
+    (35, 256, 66),
+    (39, 32, 17),
+    (40, 64, 36),
+    (41, 128, 18),
+    (42, 64, 18),
+    (99, 1, 4),
+];
+
+impl ModelFile {
+    pub fn new(architecture: &str) -> ModelFile {
+        ModelFile {
+            architecture: architecture.to_owned(),
+            keys: Vec::new(),
+            tensors: Vec::new(),
+            vocabulary: Vocabulary::bytes(),
+        }
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", self.architecture.as_str())
+            .metadata("general.file_type", 0_u32);
+        for (key, value) in &self.keys {
+            writer = writer.metadata(key, value.clone());
+        }
+        writer = self.vocabulary.write(writer);
+        for tensor in &self.tensors {
+            let (number, block, bytes) = tensor.tensor_type;
+            let elements: u64 = tensor.shape.iter().product();
+            let n_bytes = elements.div_ceil(block) * bytes;
+            let data = if number == 0 {
+                floats(&tensor.name, elements).iter().flat_map(|x| x.to_le_bytes()).collect()
+            } else {
+                vec![0; n_bytes as usize]
+            };
+            writer = writer.tensor_bytes(&tensor.name, &tensor.shape, number, data);
+        }
+        self.vocabulary.finish(writer.to_bytes())
+    }
+}
+
+/// Ones for norms and factors, else small numbers that depend on the place.
+fn floats(name: &str, elements: u64) -> Vec<f32> {
+    if name.contains("norm") && name.ends_with(".weight") || name.contains("rope") {
+        return vec![1.0; elements as usize];
+    }
+    let mut state = name.bytes().fold(41_u64, |hash, byte| hash * 31 % 1_000_003 + u64::from(byte));
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+    };
+    (0..elements).map(|_| next() * 0.1).collect()
+}

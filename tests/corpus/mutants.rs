@@ -1,0 +1,317 @@
+//! A good model -> models with one fault each.
+
+use std::sync::LazyLock;
+
+use llb::gguf::{GgufValue, ValueType};
+
+use crate::model_file::{ModelFile, TYPES};
+use crate::vocabularies::{self, Vocabulary};
+
+/// What is changed. Faults of the kinds are drawn in equal numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Key,
+    Type,
+    Shape,
+    Missing,
+    Vocabulary,
+}
+
+pub const KINDS: [Kind; 5] = [Kind::Key, Kind::Type, Kind::Shape, Kind::Missing, Kind::Vocabulary];
+
+/// Hyperparameters that models of any architecture may have (`LLM_KV_NAMES`).
+const OPTIONAL_KEYS: &[&str] = &[
+    "attention.key_length",
+    "attention.value_length",
+    "attention.max_alibi_bias",
+    "attention.clamp_kqv",
+    "attention.causal",
+    "attention.scale",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "attention.key_length_swa",
+    "attention.value_length_swa",
+    "attention.shared_kv_layers",
+    "attention.temperature_length",
+    "attention.temperature_scale",
+    "attention.output_scale",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "router_logit_softcapping",
+    "decoder_block_count",
+    "decoder_start_token_id",
+    "embedding_length_out",
+    "embedding_scale",
+    "residual_scale",
+    "logit_scale",
+    "expert_count",
+    "expert_used_count",
+    "expert_group_count",
+    "expert_group_used_count",
+    "expert_gating_func",
+    "expert_weights_scale",
+    "full_attention_interval",
+    "leading_dense_block_count",
+    "nextn_predict_layers",
+    "n_deepstack_layers",
+    "deepstack_mapping",
+    "pooling_type",
+    "rope.dimension_count",
+    "rope.dimension_count_swa",
+    "rope.dimension_sections",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.scale_linear",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.yarn_log_multiplier",
+    "rope.scaling.yarn_ext_factor",
+    "rope.scaling.yarn_beta_fast",
+    "swiglu_clamp_exp",
+    "token_shift_count",
+    "use_parallel_residual",
+    "hidden_activation",
+];
+
+/// The names of the mutants of a model and how to make each. The names are unique.
+pub fn names(good: &ModelFile, kind: Kind) -> Vec<String> {
+    let mut names = Vec::new();
+    each(good, kind, &mut |name, _| names.push(name));
+    names
+}
+
+/// The mutant with this number.
+pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> ModelFile {
+    let (mut number, mut made) = (0, None);
+    each(good, kind, &mut |_, change| {
+        if number == wanted {
+            let mut model = good.clone();
+            change(&mut model);
+            made = Some(model);
+        }
+        number += 1;
+    });
+    made.expect("the number is below the number of names")
+}
+
+type Visit<'a> = dyn FnMut(String, &dyn Fn(&mut ModelFile)) + 'a;
+
+fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
+    match kind {
+        Kind::Key => keys(good, visit),
+        Kind::Type => {
+            for (index, tensor) in good.tensors.iter().enumerate() {
+                for tensor_type in TYPES {
+                    visit(format!("{} of type {}", tensor.name, tensor_type.0), &|it| {
+                        it.tensors[index].tensor_type = tensor_type;
+                    });
+                }
+            }
+            for tensor_type in TYPES {
+                visit(format!("all matrices of type {}", tensor_type.0), &|it| {
+                    for tensor in it.tensors.iter_mut().filter(|tensor| tensor.shape.len() > 1) {
+                        tensor.tensor_type = tensor_type;
+                    }
+                });
+                visit(format!("all tensors of type {}", tensor_type.0), &|it| {
+                    it.tensors.iter_mut().for_each(|tensor| tensor.tensor_type = tensor_type);
+                });
+            }
+        }
+        Kind::Shape => shapes(good, visit),
+        Kind::Missing => missing(good, visit),
+        Kind::Vocabulary => {
+            static FAULTS: LazyLock<Vec<(String, Vocabulary)>> =
+                LazyLock::new(|| Vocabulary::all().iter().flat_map(vocabularies::faults).collect());
+            for (name, broken) in FAULTS.iter() {
+                visit(name.clone(), &|it| it.vocabulary = broken.clone());
+            }
+        }
+    }
+}
+
+fn keys(good: &ModelFile, visit: &mut Visit) {
+    let prefix = format!("{}.", good.architecture);
+    let optional = OPTIONAL_KEYS.iter().map(|key| format!("{prefix}{key}"));
+    let optional = optional.filter(|key| good.keys.iter().all(|(name, _)| name != key));
+    let present = good.keys.iter().map(|(key, value)| (key.clone(), Some(value)));
+    for (key, value) in present.chain(optional.map(|key| (key, None))) {
+        let short = key.strip_prefix(&prefix).unwrap_or(&key).to_owned();
+        if value.is_some() {
+            visit(format!("{short} missing"), &|it| it.keys.retain(|(name, _)| *name != key));
+        }
+        for other in values(value) {
+            visit(format!("{short} = {other:?}"), &|it| {
+                it.keys.retain(|(name, _)| *name != key);
+                it.keys.push((key.clone(), other.clone()));
+            });
+        }
+    }
+}
+
+/// Values for a key. Those of its own type, and one of each other type.
+fn values(value: Option<&GgufValue>) -> Vec<GgufValue> {
+    let integers = [
+        0_u32,
+        1,
+        2,
+        3,
+        5,
+        7,
+        8,
+        16,
+        31,
+        33,
+        64,
+        65,
+        127,
+        128,
+        255,
+        256,
+        1000,
+        65_535,
+        1 << 20,
+        i32::MAX as u32,
+        1 << 31,
+        u32::MAX,
+    ];
+    let floats = [
+        0.0_f32,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        1e-30,
+        1e-6,
+        1e10,
+        1e30,
+        f32::MAX,
+        f32::MIN_POSITIVE,
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+    ];
+    let mut values: Vec<GgufValue> = Vec::new();
+    let unknown = value.is_none();
+    if unknown || matches!(value, Some(GgufValue::U32(_) | GgufValue::Array(ValueType::U32, _))) {
+        values.extend(integers.map(GgufValue::from));
+        for list in
+            [[0_u32, 0], [1, 0], [0, 1], [2, 1], [3, 2], [65, 64], [u32::MAX, 1], [1, 1 << 31]]
+        {
+            values.push(list.to_vec().into());
+        }
+        values.push(vec![7_u32; 3].into());
+        values.push(vec![2_u32; 600].into());
+    }
+    if unknown || matches!(value, Some(GgufValue::F32(_) | GgufValue::Array(ValueType::F32, _))) {
+        values.extend(floats.map(GgufValue::from));
+        values.push(vec![f32::NAN, 1.0].into());
+        values.push(vec![1.0_f32; 3].into());
+    }
+    if unknown || matches!(value, Some(GgufValue::Bool(_) | GgufValue::Array(ValueType::Bool, _))) {
+        values.extend([true.into(), false.into()]);
+        values.extend([vec![true, true].into(), vec![false, false].into(), vec![true; 3].into()]);
+    }
+    if unknown || matches!(value, Some(GgufValue::Array(ValueType::I32, _))) {
+        for sections in [
+            [0_i32, 0, 0, 0],
+            [-1, -1, -1, -1],
+            [16, 0, 0, 0],
+            [64, 64, 64, 64],
+            [1, 1, 1, 1],
+            [0, 0, 0, 16],
+            [i32::MAX, 1, 1, 1],
+            [5, 5, 5, 1],
+        ] {
+            values.push(sections.to_vec().into());
+        }
+        values.push(vec![1_i32, 1].into());
+        values.push(vec![1_i32; 5].into());
+    }
+    if unknown || matches!(value, Some(GgufValue::String(_))) {
+        for text in ["none", "linear", "yarn", "longrope", "x", ""] {
+            values.push(text.into());
+        }
+    }
+    values.extend([
+        1_u8.into(),
+        (-1_i8).into(),
+        1_u16.into(),
+        (-1_i32).into(),
+        1_u64.into(),
+        1.0_f64.into(),
+        true.into(),
+        "1".into(),
+        1.0_f32.into(),
+        1_u32.into(),
+    ]);
+    for element in [ValueType::U32, ValueType::F32, ValueType::String] {
+        values.push(GgufValue::Array(element, Vec::new()));
+    }
+    values
+}
+
+fn shapes(good: &ModelFile, visit: &mut Visit) {
+    for (index, tensor) in good.tensors.iter().enumerate() {
+        let shape = &tensor.shape;
+        let mut others: Vec<Vec<u64>> = Vec::new();
+        for axis in 0..shape.len() {
+            for extent in [
+                0,
+                1,
+                shape[axis] / 2,
+                shape[axis].saturating_sub(1),
+                shape[axis] + 1,
+                2 * shape[axis],
+            ] {
+                let mut other = shape.clone();
+                other[axis] = extent;
+                others.push(other);
+            }
+        }
+        others.push(shape.iter().rev().copied().collect());
+        others.push([shape.as_slice(), &[2]].concat());
+        others.push(vec![shape.iter().product()]);
+        for other in others.into_iter().filter(|other| other != shape && other.len() <= 4) {
+            visit(format!("{} of shape {other:?}", tensor.name), &|it| {
+                it.tensors[index].shape = other.clone()
+            });
+        }
+    }
+}
+
+fn missing(good: &ModelFile, visit: &mut Visit) {
+    let suffix = |name: &str| name.splitn(3, '.').nth(2).unwrap_or(name).to_owned();
+    let mut seen = Vec::new();
+    for tensor in &good.tensors {
+        visit(format!("{} missing", tensor.name), &|it| {
+            it.tensors.retain(|other| other.name != tensor.name)
+        });
+        let kind = suffix(&tensor.name);
+        if tensor.name.starts_with("blk.") && !seen.contains(&kind) {
+            visit(format!("blk.*.{kind} missing"), &|it| {
+                it.tensors
+                    .retain(|other| !other.name.starts_with("blk.") || suffix(&other.name) != kind);
+            });
+            seen.push(kind);
+        }
+    }
+    for first in &seen {
+        for second in seen.iter().filter(|second| *second > first) {
+            let same = |name: &str| name.rsplit_once('.').map(|(stem, _)| stem.to_owned());
+            // Pairs that belong together.
+            if first[..first.len().min(4)] == second[..second.len().min(4)]
+                || same(first) == same(second)
+            {
+                visit(format!("blk.*.{first} and blk.*.{second} missing"), &|it| {
+                    it.tensors.retain(|other| {
+                        !other.name.starts_with("blk.")
+                            || suffix(&other.name) != *first && suffix(&other.name) != *second
+                    });
+                });
+            }
+        }
+    }
+}

@@ -181,13 +181,11 @@ impl ReplyParser {
             "next_turn_removed",
             "the reply goes on with a turn of the user, which was removed",
         );
-        if self.next_turn {
-            if let Some(last) = self.parsed.leftover.last_mut() {
-                return last.push_str(&text);
-            }
+        match self.parsed.leftover.last_mut().filter(|_| self.next_turn) {
+            Some(last) => last.push_str(&text),
+            None => self.parsed.leftover.push(text),
         }
         self.next_turn = true;
-        self.parsed.leftover.push(text);
     }
 
     fn read(&mut self, text: &str) {

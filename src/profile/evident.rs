@@ -370,6 +370,32 @@ mod tests {
     }
 
     #[test]
+    fn tags_around_text_that_only_the_instructions_name() {
+        let source = "{% if thinking %}Write your thoughts between <think></think> and your \
+                      response between <response></response>.{% endif %}\
+                      {% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+        for (source, content) in [
+            (source.to_owned(), "Hello."),
+            (source.replace("response>", "reply>"), "<response>Hello.</response>"),
+        ] {
+            let sources = Sources { default: Some(source), ..Sources::default() };
+            let profile = ModelProfile::of(&sources).unwrap();
+            let mut parser = ReplyParser::new(ReplyParserInput {
+                format: profile.format(),
+                tools: Arc::new(Vec::new()),
+                calls_allowed: false,
+                reasoning: true,
+                parallel: true,
+                json: false,
+                new_id: Box::new(|| "id".to_owned()),
+            });
+            parser.push("<think>Why.</think><response>Hello.</response>");
+            let (_, parsed) = parser.finish();
+            assert_eq!((&*parsed.content, parsed.reasoning.as_deref()), (content, Some("Why.")));
+        }
+    }
+
+    #[test]
     fn contradicting_instructions_keep_the_format_of_the_polyfill() {
         let source = "{% if tools %}<tool_call>{\"name\": N, \"arguments\": A}</tool_call> or \
                       [TOOL_CALLS][{\"name\": N, \"arguments\": A, \"id\": I}] {{ tools | tojson }}\

@@ -172,6 +172,7 @@ impl ModelProfile {
             false => CallEvidence::find(self).unzip(),
         };
         let detected = evident.flatten().or(own).unwrap_or_else(polyfilled);
+        let detected = detected.with_wrappers(&|tag| self.templates.source_contains(tag));
         let format = detected.format.as_ref();
         let mentions_reasoning =
             format.and_then(|format| format.reasoning.as_ref()).is_some_and(|tags| {

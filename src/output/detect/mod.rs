@@ -16,7 +16,7 @@ pub(crate) use history::HistoryForm;
 pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
 
 use super::families;
-use super::format::{Format, ReasoningTags, Wrapper};
+use super::format::{Format, FormatSource, ReasoningTags, Wrapper};
 use super::markup::TurnMarkup;
 use crate::probing::ProbeRenderer;
 use opener::TurnOpener;
@@ -80,6 +80,23 @@ impl Detected {
                 Err(report.failed().find(|row| row.required).map_or("no render", |row| row.name))
             }
         }
+    }
+
+    /// Adds a family's tags around text that the template's source contains to a format that no
+    /// render of it shows. Its instructions ask for them: "write your response between …".
+    pub fn with_wrappers(mut self, in_source: &dyn Fn(&str) -> bool) -> Detected {
+        let shown = |format: &&mut Format| {
+            matches!(format.source, FormatSource::Family | FormatSource::Inferred)
+        };
+        if let Some(format) = self.format.as_mut().filter(|format| !shown(format)) {
+            for wrapper in families::all().into_iter().flat_map(|family| family.wrappers) {
+                let known = format.texts().contains(&&*wrapper.open);
+                if !known && in_source(&wrapper.open) && in_source(&wrapper.close) {
+                    format.wrappers.push(wrapper);
+                }
+            }
+        }
+        self
     }
 
     fn new(format: Option<Format>, round_trip: &RoundTrip) -> Detected {

@@ -47,6 +47,7 @@ impl ReplyParser {
             ParserState::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
             ParserState::Envelope(envelope) => self.push_text(&envelope.held),
             ParserState::Fence(fence) => self.push_text(&fence.held),
+            ParserState::FenceEnd(fence) if !fence.is_closed() => self.push_text(&fence.text()),
             ParserState::FenceEnd(fence) => {
                 self.note("missing_end_marker", "the fenced block of the call is not closed");
                 self.commit_fence(fence);

@@ -1,5 +1,6 @@
-//! Calls in fenced blocks. A block counts if it contains one call of a given tool and nothing else.
-//! It is decided as a whole, but becomes text as soon as it cannot be a call.
+//! Calls in fenced blocks. A block counts if it contains one call of a given tool, or a list of such
+//! calls, and nothing else. It is decided as a whole, but becomes text as soon as it cannot be a
+//! call.
 
 use std::sync::Arc;
 
@@ -7,45 +8,79 @@ use super::call_object::CallKeys;
 use super::call_patterns::PatternItem;
 use super::call_reader::{CallReader, CallStatus};
 use super::{FENCE, ParserState, ReplyParser, is_whitespace};
+use crate::output::format::Encoding;
 
 /// The languages that a fence may name.
-const LANGUAGES: [&str; 3] = ["json", "tool_call", "tool_code"];
+const LANGUAGES: [&str; 3] = ["json", "tool_call", PYTHON];
+/// The language of a block with a call in Python's notation: `f(a=1)` or `print(f(a=1))`.
+const PYTHON: &str = "tool_code";
 
 /// A fence at the start of a line, and the text after it.
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) held: String,
     language: String,
-    /// Whitespace follows the language, so it is complete.
+    /// Whitespace or a bracket follows the language, so it is complete.
     named: bool,
-    /// The reader of the block's object, once it has begun.
-    reader: Option<CallReader>,
-    /// The text after the object.
+    /// The block is a list.
+    list: bool,
+    /// The readers of the block's calls. The last one is reading, up to the end of its call.
+    calls: Vec<CallReader>,
+    /// The last call has begun.
+    open: bool,
+    /// Parentheses that must close.
+    parentheses: usize,
+    /// The text after the last call.
     tail: String,
 }
 
 impl Fence {
     pub(super) fn new(held: String) -> Fence {
-        Fence { held, language: String::new(), named: false, reader: None, tail: String::new() }
+        Fence {
+            held,
+            language: String::new(),
+            named: false,
+            list: false,
+            calls: Vec::new(),
+            open: false,
+            parentheses: 0,
+            tail: String::new(),
+        }
+    }
+
+    /// Whether nothing of the calls is open.
+    pub(super) fn is_closed(&self) -> bool {
+        self.parentheses == 0 && (!self.list || self.tail.contains(']'))
+    }
+
+    /// The whole text of the block so far.
+    pub(super) fn text(&self) -> String {
+        self.held.clone() + &self.tail
+    }
+
+    fn is_python(&self) -> bool {
+        self.named && self.language == PYTHON
     }
 }
 
 impl ReplyParser {
     pub(super) fn fence_step(&mut self, mut fence: Box<Fence>, c: char) {
         fence.held.push(c);
-        if fence.reader.is_some() {
-            return self.fence_object_step(fence, c);
+        if fence.open {
+            return self.fence_call_step(fence, c);
         }
         let known = fence.language.is_empty() || LANGUAGES.contains(&fence.language.as_str());
-        if c == '{' && known {
-            let items: Arc<[PatternItem]> =
-                [PatternItem::Object(Arc::new(CallKeys::default()))].into();
-            fence.reader = Some(CallReader::new(&items, 0, &self.followers));
-            return self.fence_object_step(fence, c);
+        let python = fence.is_python() && (c.is_alphabetic() || c == '_');
+        if known && (c == '{' || python) {
+            self.begin_fenced_call(&mut fence, python);
+            return self.fence_call_step(fence, c);
         }
         let fits = if is_whitespace(c) {
             fence.named = true;
             known
+        } else if c == '[' && known && !fence.list {
+            (fence.named, fence.list) = (true, true);
+            true
         } else {
             fence.language.push(c);
             !fence.named && LANGUAGES.iter().any(|language| language.starts_with(&fence.language))
@@ -53,13 +88,37 @@ impl ReplyParser {
         if fits {
             self.state = ParserState::Fence(fence);
         } else {
-            self.release(&fence.held, c.len_utf8());
+            // The bracket may begin a tag.
+            let bracket = fence.held.rfind('[').filter(|_| fence.list && fence.calls.is_empty());
+            let again = bracket.map_or(c.len_utf8(), |at| fence.held.len() - at);
+            self.release(&fence.held, again);
         }
     }
 
-    fn fence_object_step(&mut self, mut fence: Box<Fence>, c: char) {
-        let Some(reader) = &mut fence.reader else { return };
+    fn begin_fenced_call(&self, fence: &mut Fence, python: bool) {
+        let items: Arc<[PatternItem]> = match python {
+            true => {
+                fence.parentheses += 1;
+                let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
+                let arguments = PatternItem::Arguments(Encoding::Python);
+                [PatternItem::Name, tag("("), arguments, tag(")")].into()
+            }
+            false => [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
+        };
+        fence.calls.push(CallReader::new(&items, 0, &self.followers));
+        fence.open = true;
+    }
+
+    fn fence_call_step(&mut self, mut fence: Box<Fence>, c: char) {
+        let Some(reader) = fence.calls.last_mut() else { return };
         let status = reader.step(c, &self.tools);
+        let printed = fence.parentheses == 1 && reader.name() == Some("print");
+        if printed && status == CallStatus::More && !self.tools.has("print") {
+            fence.calls.pop();
+            fence.open = false;
+            self.state = ParserState::Fence(fence);
+            return;
+        }
         let known = reader.name().is_none_or(|name| self.tools.has(name));
         if !known
             || !reader.is_object()
@@ -71,6 +130,12 @@ impl ReplyParser {
         if status == CallStatus::More {
             self.state = ParserState::Fence(fence);
         } else if reader.name().is_some() && !reader.lacks_arguments() {
+            fence.open = false;
+            // A call in Python's notation ends before its parenthesis.
+            if let CallStatus::Ended(_) = status {
+                fence.held.pop();
+                return self.fence_end_step(fence, c);
+            }
             self.state = ParserState::FenceEnd(fence);
         } else {
             self.push_text(&fence.held);
@@ -78,38 +143,60 @@ impl ReplyParser {
     }
 
     pub(super) fn fence_end_step(&mut self, mut fence: Box<Fence>, c: char) {
-        let backtick = c == '`' && fence.tail.trim_start().len() < FENCE.len();
-        if backtick || (is_whitespace(c) && !fence.tail.ends_with('`')) {
-            fence.tail.push(c);
-            if fence.tail.ends_with(FENCE) {
-                self.commit_fence(fence);
-            } else {
-                self.state = ParserState::FenceEnd(fence);
-            }
-            return;
+        let after = fence.tail.trim_end();
+        let closed = fence.is_closed();
+        let fits = match c {
+            // The backticks of the closing fence are next to each other.
+            '`' => closed && (!after.ends_with('`') || fence.tail.ends_with('`')),
+            ')' => fence.parentheses > 0,
+            ']' => fence.parentheses == 0 && fence.list && !after.contains(']'),
+            ',' => fence.parentheses == 0 && fence.list && after.is_empty(),
+            c => is_whitespace(c) && !fence.tail.ends_with('`'),
+        };
+        if !fits {
+            self.note(
+                "call_like_content",
+                "a fenced block contains a call and more text; it was kept as text",
+            );
+            self.push_text(&fence.held);
+            self.feed(&fence.tail);
+            return self.feed(c.encode_utf8(&mut [0; 4]));
         }
-        self.note(
-            "call_like_content",
-            "a fenced block contains a call and more text; it was kept as text",
-        );
-        self.push_text(&fence.held);
-        self.feed(&fence.tail);
-        self.feed(c.encode_utf8(&mut [0; 4]));
+        match c {
+            ',' => {
+                fence.held += &std::mem::take(&mut fence.tail);
+                fence.held.push(c);
+                self.state = ParserState::Fence(fence);
+                return;
+            }
+            ')' => {
+                fence.parentheses -= 1;
+                fence.held += &std::mem::take(&mut fence.tail);
+                fence.held.push(c);
+            }
+            _ => fence.tail.push(c),
+        }
+        if fence.tail.ends_with(FENCE) {
+            self.commit_fence(fence);
+        } else {
+            self.state = ParserState::FenceEnd(fence);
+        }
     }
 
-    pub(super) fn commit_fence(&mut self, fence: Box<Fence>) {
-        let Some(mut reader) = fence.reader else { return };
-        let Some(name) = reader.name().map(str::to_owned) else { return };
-        if !self.passes_validator(&mut reader) {
+    pub(super) fn commit_fence(&mut self, mut fence: Box<Fence>) {
+        if !fence.calls.iter_mut().all(|reader| self.passes_validator(reader)) {
             self.note(
                 "call_like_content",
                 "the arguments of a fenced call violate their schema; it was kept as text",
             );
-            return self.push_text(&(fence.held + &fence.tail));
+            return self.push_text(&fence.text());
         }
-        self.note("fenced_call", &format!("a fenced block was read as a call of `{name}`"));
-        let index = self.commit(name, reader.id().map(str::to_owned));
-        self.end_arguments(&mut reader, index);
-        self.call_closed();
+        for mut reader in fence.calls {
+            let Some(name) = reader.name().map(str::to_owned) else { continue };
+            self.note("fenced_call", &format!("a fenced block was read as a call of `{name}`"));
+            let index = self.commit(name, reader.id().map(str::to_owned));
+            self.end_arguments(&mut reader, index);
+            self.call_closed();
+        }
     }
 }

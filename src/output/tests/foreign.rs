@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::output::*;
-use crate::test_support::replies::{PLAIN, Setting, family, feed, parse, reply_parser};
+use crate::test_support::random::Random;
+use crate::test_support::replies::{PLAIN, Setting, drive, family, feed, parse, reply_parser};
 
 const W: (&str, &str) = ("get_weather", "{\"city\": \"Paris\"}");
 const N: (&str, &str) = ("now", "{}");
@@ -436,4 +437,165 @@ fn a_call_in_a_fence_counts_in_any_format() {
         is_text(host, PLAIN, "```json\n{\"name\": \"later\", \"arguments\": {}}\n```");
         is_text(host, PLAIN, "```json\n{\"city\": \"Paris\"}\n```");
     }
+}
+
+#[test]
+fn a_fenced_list_or_python_call_counts() {
+    let weather = "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}";
+    let now = "{\"name\": \"now\", \"arguments\": {}}";
+    let cases: [(String, &[(&str, &str)]); 7] = [
+        (format!("```json\n[{weather}]\n```"), &[W]),
+        (format!("```\n[\n  {weather},\n  {now}\n]\n```"), &[W, N]),
+        ("```tool_code\nget_weather(city=\"Paris\")\n```".to_owned(), &[W]),
+        ("```tool_code\nprint(get_weather(city='Paris'))\n```".to_owned(), &[W]),
+        ("```tool_code\nprint(default_api.get_weather(city = \"Paris\"))\n```".to_owned(), &[W]),
+        ("```tool_code\nnow()\n```".to_owned(), &[N]),
+        ("```tool_code\n[get_weather(city=\"Paris\"), now()]\n```".to_owned(), &[W, N]),
+    ];
+    for host in ["hermes", "llama3", "gemma4", "internlm2"] {
+        for (text, expected) in &cases {
+            let parsed = parse(&family(host), &tools(), PLAIN, &format!("So:\n{text}\nOk."));
+            let seen = (&*parsed.content, calls(&parsed));
+            assert_eq!(seen, ("So:Ok.", expected.to_vec()), "{host}: {text}");
+            assert!(codes(&parsed).contains(&"fenced_call"));
+        }
+        for text in [
+            "```tool_code\nlater(city=\"Paris\")\n```",
+            "```tool_code\nprint(\"x\")\n```",
+            "```python\nnow()\n```",
+            "```tool_code\nx = 1\n```",
+        ] {
+            is_text(host, PLAIN, text);
+        }
+    }
+    for text in [
+        format!("```json\n[{weather}, {weather}"),
+        format!("```json\n[{weather}] and\n```"),
+        "```tool_code\nnow() + 1\n```".to_owned(),
+        "```tool_code\nnow(".to_owned(),
+    ] {
+        let parsed = parse(&family("internlm2"), &tools(), PLAIN, &text);
+        assert_eq!((&*parsed.content, calls(&parsed)), (&*text, Vec::new()));
+    }
+}
+
+/// Replies of the markers and calls of all families, in formats of every kind and with vocabularies:
+/// cutting changes nothing, deltas add up, and the message of a longer beginning only adds.
+/// `LLB_ROUNDS` sets the number of replies.
+#[test]
+fn random_replies_with_vocabularies() {
+    let rounds = std::env::var("LLB_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let families = families::all();
+    let markers: Vec<String> =
+        families.iter().flat_map(Format::texts).map(str::to_owned).chain(call_tags()).collect();
+    let mut random = Random::new(7);
+    for _ in 0..rounds.unwrap_or(400) {
+        let special: Vec<String> =
+            (0..random.below(4)).map(|_| markers[random.below(markers.len())].clone()).collect();
+        let own = &families[random.below(families.len())];
+        let format = match random.below(4) {
+            0 => None,
+            1 => evident(own, &special),
+            _ => Some(own.clone()),
+        };
+        let texts = own.texts();
+        let mut text = String::new();
+        for _ in 0..random.below(16) {
+            match random.below(8) {
+                0 | 1 if !texts.is_empty() => text += texts[random.below(texts.len())],
+                2 => text += &markers[random.below(markers.len())],
+                3 => text += FORMS[random.below(FORMS.len())].1,
+                4 => {
+                    let form = FORMS[random.below(FORMS.len())].1;
+                    let at = random.below(form.len());
+                    text += &form[..form.floor_char_boundary(at)];
+                }
+                _ => text += random.pick(&PIECES),
+            }
+        }
+        let read = |pieces: &mut dyn Iterator<Item = &str>, partial: bool| {
+            let mut ids = 0;
+            let mut parser = ReplyParser::new(ReplyParserInput {
+                format: format.as_ref(),
+                tools: tools().into(),
+                calls_allowed: true,
+                reasoning: text.len() % 5 > 0,
+                json: text.len() % 7 == 0,
+                parallel: true,
+                new_id: Box::new(move || {
+                    ids += 1;
+                    format!("id{ids}")
+                }),
+            });
+            parser.set_special_openings(special.clone().into());
+            if partial {
+                parser.expect_more();
+            }
+            drive(parser, pieces)
+        };
+        let whole = read(&mut std::iter::once(&*text), false);
+        let mut cut = random.pieces(&text).into_iter();
+        assert_eq!(whole, read(&mut cut, false), "{format:?} {special:?} {text:?}");
+        for _ in 0..4 {
+            let at = text.floor_char_boundary(random.below(text.len() + 1));
+            let beginning = read(&mut std::iter::once(&text[..at]), true);
+            assert!(
+                extends(&whole, &beginning),
+                "{at} {whole:?} {beginning:?} {special:?} {text:?}"
+            );
+        }
+    }
+}
+
+/// Text between markers.
+const PIECES: [&str; 20] = [
+    "get_weather",
+    "now",
+    "later",
+    "{\"name\": \"now\", \"arguments\": {}}",
+    "{\"city\": \"Paris\"}",
+    "{",
+    "}",
+    "[",
+    "]",
+    "(",
+    ")",
+    "\"",
+    "\n",
+    " ",
+    "```",
+    "```json\n",
+    "```tool_code\n",
+    "text",
+    "é🦙",
+    "`",
+];
+
+fn call_tags() -> impl Iterator<Item = String> {
+    families::call_markers().into_iter()
+}
+
+fn evident(family: &Format, special: &[String]) -> Option<Format> {
+    let instructions = family.texts().join("NAME");
+    let clues = FormatClues {
+        instructions: if special.len() > 1 { "" } else { &instructions },
+        tool_words: &["plimsoll"],
+        turns: &[],
+        is_special: &|text| special.iter().any(|token| token == text),
+        in_source: &|_| true,
+    };
+    clues.find().ok().flatten().map(|found| found.format)
+}
+
+fn extends(longer: &ParsedReply, shorter: &ParsedReply) -> bool {
+    let reasoning = |parsed: &ParsedReply| parsed.reasoning.clone().unwrap_or_default();
+    let grown = |(longer, shorter): (&ToolCall, &ToolCall)| {
+        longer.id == shorter.id
+            && longer.name == shorter.name
+            && longer.arguments.starts_with(&shorter.arguments)
+    };
+    longer.content.starts_with(&shorter.content)
+        && reasoning(longer).starts_with(&reasoning(shorter))
+        && longer.tool_calls.len() >= shorter.tool_calls.len()
+        && longer.tool_calls.iter().zip(&shorter.tool_calls).all(grown)
 }

@@ -3,6 +3,7 @@
 pub mod grammar;
 pub mod replies;
 pub mod schemas;
+pub mod vocabulary;
 
 use std::time::{Duration, Instant};
 

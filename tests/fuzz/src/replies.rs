@@ -23,6 +23,9 @@ pub struct Options {
     pub untold_reasoning: bool,
     pub json: bool,
     pub single: bool,
+    /// Special tokens of the vocabulary that may begin a call.
+    #[arbitrary(default)]
+    pub special: Vec<String>,
     /// The parameters of `f`.
     #[arbitrary(default)]
     pub parameters: Option<Value>,
@@ -92,7 +95,7 @@ pub fn piece(
 }
 
 /// Parses a text whole and in pieces. The message and the sum of the deltas must be the same.
-pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
+pub fn check(format: Option<&Format>, options: &Options, text: &str, cuts: &[u8]) {
     let whole = in_time(|| read(format, options, [text].into_iter()));
     let characters = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
     assert_eq!(read(format, options, characters), whole, "by characters: {text:?}");
@@ -107,11 +110,40 @@ pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
     assert_eq!(read(format, options, pieces), whole, "in pieces: {text:?}");
 }
 
-fn read<'t>(
-    format: &Format,
-    options: &Options,
-    pieces: impl Iterator<Item = &'t str>,
-) -> ParsedReply {
+/// The message of a longer beginning of a text only adds to that of a shorter one, and the message
+/// of the whole text to both.
+pub fn check_beginnings(format: Option<&Format>, options: &Options, text: &str, cuts: &[u8]) {
+    let mut last = ParsedReply::default();
+    let mut end = 0;
+    let ends = cuts.iter().take(24).map(|cut| {
+        end = text.ceil_char_boundary((end + usize::from(*cut) + 1).min(text.len()));
+        end
+    });
+    let beginnings = ends.map(|end| {
+        let mut parser = parser(format, options);
+        parser.expect_more();
+        parser.push(&text[..end]);
+        parser.finish().1
+    });
+    for parsed in beginnings.chain([read(format, options, [text].into_iter())]) {
+        assert!(extends(&parsed, &last), "{text:?}: {last:?}, then {parsed:?}");
+        last = parsed;
+    }
+}
+
+fn extends(longer: &ParsedReply, shorter: &ParsedReply) -> bool {
+    let reasoning = |parsed: &ParsedReply| parsed.reasoning.clone().unwrap_or_default();
+    longer.content.starts_with(&shorter.content)
+        && reasoning(longer).starts_with(&reasoning(shorter))
+        && longer.tool_calls.len() >= shorter.tool_calls.len()
+        && longer.tool_calls.iter().zip(&shorter.tool_calls).all(|(longer, shorter)| {
+            longer.id == shorter.id
+                && longer.name == shorter.name
+                && longer.arguments.starts_with(&shorter.arguments)
+        })
+}
+
+fn parser(format: Option<&Format>, options: &Options) -> ReplyParser {
     let city = json!({ "properties": { "city": { "type": "string" }, "n": { "type": "integer" } }, "required": ["city"] });
     let f = options
         .parameters
@@ -122,7 +154,7 @@ fn read<'t>(
         tools.map(|(name, parameters)| json!({ "type": "function", "function": { "name": name, "parameters": parameters } }));
     let mut ids = 0;
     let mut parser = ReplyParser::new(ReplyParserInput {
-        format: Some(format),
+        format,
         tools: tools.to_vec().into(),
         calls_allowed: !options.no_calls,
         reasoning: !options.untold_reasoning,
@@ -133,6 +165,16 @@ fn read<'t>(
             format!("id{ids}")
         }),
     });
+    parser.set_special_openings(options.special.clone().into());
+    parser
+}
+
+fn read<'t>(
+    format: Option<&Format>,
+    options: &Options,
+    pieces: impl Iterator<Item = &'t str>,
+) -> ParsedReply {
+    let mut parser = parser(format, options);
     let mut deltas = Vec::new();
     for piece in pieces {
         deltas.extend(parser.push(piece));

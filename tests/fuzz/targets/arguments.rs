@@ -102,5 +102,5 @@ fuzz_target!(|input: Input| {
     let open = if *encoding == Encoding::Python { "<c><f=f>(" } else { "<c><f=f>\n" };
     let text = format!("{open}{}", input.text.repeat(input.times));
     let options = Options { parameters: Some(input.schema), ..Options::default() };
-    replies::check(&format, &options, &text, &input.cuts);
+    replies::check(Some(&format), &options, &text, &input.cuts);
 });

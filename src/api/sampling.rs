@@ -162,15 +162,6 @@ impl Sampling {
         Sampling::read(fields, Door::Options, SamplingSource::Model, self)
     }
 
-    /// The parameters that are set, by their names in requests. The others are null.
-    pub fn set_to_json(&self) -> Map<String, Value> {
-        let mut members = self.to_json();
-        members.iter_mut().filter(|(name, _)| !self.is_set(name)).for_each(|(_, value)| {
-            *value = Value::Null;
-        });
-        members
-    }
-
     /// All parameters by their names in requests.
     pub fn to_json(&self) -> Map<String, Value> {
         let biases = self.logit_bias.iter();

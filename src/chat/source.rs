@@ -168,7 +168,7 @@ pub(super) struct Preview {
     pub(super) cached_tokens: Option<usize>,
     pub(super) cache_break: Option<CacheBreak>,
     pub(super) grammar: Option<String>,
-    /// The sampling parameters in force, by their names; null for those that a server decides.
+    /// The sampling parameters in force, by their names.
     pub(super) sampling: Map<String, Value>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }

@@ -51,26 +51,22 @@ pub(super) fn body(
         frequency_penalty,
         seed,
         ref logit_bias,
-        ref set_by,
+        set_by: _,
     } = ask.sampling;
     let mut body = request_members(ask, model, input);
-    let is_set = |parameter: &str| set_by.contains_key(parameter);
-    // What nobody set is left to the server, which knows its model.
-    let mut set = |parameter: &str, name: &str, value: Value| {
-        if is_set(parameter) {
-            body.insert(name.to_owned(), value);
-        }
+    let mut set = |name: &str, value: Value| {
+        body.insert(name.to_owned(), value);
     };
-    set("temperature", "temperature", shortest(temperature));
-    set("top_p", "top_p", shortest(top_p));
-    set("presence_penalty", "presence_penalty", shortest(presence_penalty));
-    set("frequency_penalty", "frequency_penalty", shortest(frequency_penalty));
+    set("temperature", shortest(temperature));
+    set("top_p", shortest(top_p));
+    set("presence_penalty", shortest(presence_penalty));
+    set("frequency_penalty", shortest(frequency_penalty));
     if let Some(seed) = seed {
-        set("seed", "seed", seed.into());
+        set("seed", seed.into());
     }
     if !logit_bias.is_empty() {
         let biases = logit_bias.iter().map(|(token, bias)| (token.to_string(), shortest(*bias)));
-        set("logit_bias", "logit_bias", Value::Object(biases.collect()));
+        set("logit_bias", Value::Object(biases.collect()));
     }
     let mut unsupported = Vec::new();
     let mut require_neutral = |is_neutral: bool, name: &'static str| {
@@ -80,23 +76,21 @@ pub(super) fn body(
     };
     match kind {
         ServerKind::Llama => {
-            set("top_k", "top_k", top_k.into());
-            set("min_p", "min_p", shortest(min_p));
-            set("typical_p", "typical_p", shortest(typical_p));
-            set("repeat_penalty", "repeat_penalty", shortest(repeat_penalty));
-            for penalty in ["repeat_penalty", "presence_penalty", "frequency_penalty"] {
-                set(penalty, "repeat_last_n", PENALTY_WINDOW.into());
-            }
+            set("top_k", top_k.into());
+            set("min_p", shortest(min_p));
+            set("typical_p", shortest(typical_p));
+            set("repeat_penalty", shortest(repeat_penalty));
+            set("repeat_last_n", PENALTY_WINDOW.into());
         }
         ServerKind::Vllm => {
-            set("top_k", "top_k", top_k.into());
-            set("min_p", "min_p", shortest(min_p));
-            set("repeat_penalty", "repetition_penalty", shortest(repeat_penalty));
+            set("top_k", top_k.into());
+            set("min_p", shortest(min_p));
+            set("repetition_penalty", shortest(repeat_penalty));
             require_neutral(typical_p == 1.0, "typical_p");
         }
         ServerKind::OpenAi => {
-            require_neutral(top_k == 0 || !is_set("top_k"), "top_k");
-            require_neutral(min_p == 0.0 || !is_set("min_p"), "min_p");
+            require_neutral(top_k == 0, "top_k");
+            require_neutral(min_p == 0.0, "min_p");
             require_neutral(typical_p == 1.0, "typical_p");
             require_neutral(repeat_penalty == 1.0, "repeat_penalty");
         }
@@ -251,21 +245,6 @@ mod tests {
         assert!(unsupported.is_empty());
         for absent in ["seed", "stop", "logit_bias", "logprobs", "grammar"] {
             assert!(body.get(absent).is_none(), "{absent}");
-        }
-    }
-    #[test]
-    fn what_nobody_set_is_left_to_the_server() {
-        let silent = ask(json!({}));
-        let input = PromptInput { prompt: "hi".into(), add_special: true };
-        for kind in [ServerKind::Llama, ServerKind::Vllm, ServerKind::OpenAi] {
-            let (body, unsupported) = body(&silent, kind, "m", &input);
-            assert!(unsupported.is_empty(), "{kind:?}");
-            let names = Sampling::default().to_json();
-            let names = names.keys().map(String::as_str);
-            for name in names.chain(["repetition_penalty", "repeat_last_n"]) {
-                assert!(body.get(name).is_none(), "{kind:?}: {name}");
-            }
-            assert_eq!(body["max_tokens"], 256);
         }
     }
 }

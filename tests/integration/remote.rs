@@ -132,7 +132,7 @@ fn stop_strings_and_settings_that_are_not_carried() {
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!("one "), &json!("stop")));
     assert_eq!(codes(&reply), ["not_carried", "reasoning_budget_ignored", "usage_estimated"]);
     assert!(
-        reply["diagnostics"][0]["message"].as_str().unwrap().starts_with("typical_p: "),
+        reply["diagnostics"][0]["message"].as_str().unwrap().starts_with("top_k, typical_p: "),
         "{reply}"
     );
 }
@@ -563,7 +563,7 @@ fn a_template_comes_from_a_file_without_weights() {
 }
 
 #[test]
-fn a_server_decides_what_nobody_set() {
+fn a_server_gets_the_defaults() {
     let server = Server::saying(&["Hello"]);
     let engine = json!({
         "type": "openai_completions", "server": "vllm", "model": "m", "base_url": server.url(),
@@ -581,18 +581,19 @@ fn a_server_decides_what_nobody_set() {
         last.unwrap().body.clone()
     };
     let body = sent(&open(json!({})));
-    for name in ["temperature", "top_k", "top_p", "min_p", "repetition_penalty"] {
-        assert_eq!(body.get(name), None, "{name}");
+    for (name, value) in [("temperature", json!(0.7)), ("top_k", json!(40)), ("top_p", json!(0.95))]
+    {
+        assert_eq!(body[name], value, "{name}");
     }
     let chat = open(json!({ "defaults": { "temperature": 0.25, "top_k": 3, "max_tokens": 7 } }));
     let body = sent(&chat);
     assert_eq!(
-        (&body["temperature"], &body["top_k"], &body["max_tokens"], body.get("top_p")),
-        (&json!(0.25), &json!(3), &json!(7), None)
+        (&body["temperature"], &body["top_k"], &body["max_tokens"], &body["top_p"]),
+        (&json!(0.25), &json!(3), &json!(7), &json!(0.95))
     );
     let explained = chat.explain(&silent);
     assert_eq!(explained["sampling"]["temperature"], 0.25);
-    assert_eq!(explained["sampling"]["top_p"], Value::Null);
+    assert_eq!(explained["sampling"]["top_p"], 0.95);
     // The file of a server's model recommends as that of a model in this process.
     let mut model = crate::scripted::text_model();
     model.metadata = vec![("general.sampling.temp".to_owned(), 0.5_f32.into())];

@@ -248,7 +248,7 @@ impl ReplySource for RemoteSource {
             cached_tokens: None,
             cache_break: None,
             grammar,
-            sampling: generation.request.sampling.set_to_json(),
+            sampling: generation.request.sampling.to_json(),
             diagnostics,
         })
     }

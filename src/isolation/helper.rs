@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, so
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 
 use super::connection::{Connection, Kind, Patience, receive_some, send_some, wait};
+use super::helper_end::HelperEnd;
 use super::message::{Call, DoorMessage, Hello, read_error};
 use super::options::AllowedFile;
 use crate::error::{Code, Error, Result};
@@ -65,14 +66,6 @@ pub(super) struct Helper {
 struct NumberedConnection {
     number: u64,
     connection: Connection,
-}
-
-/// How a helper ended.
-#[derive(Debug, Clone)]
-struct HelperEnd {
-    message: String,
-    /// A member of the error's details.
-    detail: Option<(&'static str, i32)>,
 }
 
 /// A call that the helper has not answered, in words of the host.
@@ -270,7 +263,7 @@ impl Helper {
     /// Ends the helper because of what it did.
     fn kill(&self, deed: &str) {
         let message = format!("the helper process of the model {deed}, and was ended");
-        lock(&self.end).get_or_insert(HelperEnd { message, detail: None });
+        lock(&self.end).get_or_insert(HelperEnd::told(message));
         self.ended();
     }
 
@@ -288,17 +281,10 @@ impl Helper {
             let deadline = Instant::now() + END_TIMEOUT;
             match self.read_number(&mut || still(deadline)) {
                 Some(status) => HelperEnd::of(status),
-                None => HelperEnd {
-                    message: "the helper process of the model has ended".to_owned(),
-                    detail: None,
-                },
+                None => HelperEnd::told("the helper process of the model has ended".to_owned()),
             }
         });
-        let error = Error::new(Code::InferenceFailed, end.message.clone());
-        match end.detail {
-            Some((key, value)) => error.with(key, value),
-            None => error,
-        }
+        end.error()
     }
 
     /// Whether the helper can still be called, as far as this process knows. Not in a child that the
@@ -353,42 +339,6 @@ impl Drop for Helper {
             None => while self.read_number(&mut || still(deadline)).is_some() {},
         }
     }
-}
-
-impl HelperEnd {
-    /// By the status of `waitpid`.
-    fn of(status: i32) -> HelperEnd {
-        let what = "the helper process of the model ended";
-        let signal = status & 0x7f;
-        if signal == 0 {
-            let code = (status >> 8) & 0xff;
-            let message = format!("{what} with exit status {code}");
-            return HelperEnd { message, detail: Some(("exit_status", code)) };
-        }
-        let name = signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default();
-        let message = format!("{what} by signal {signal}{name}");
-        HelperEnd { message, detail: Some(("signal", signal)) }
-    }
-}
-
-fn signal_name(signal: i32) -> Option<&'static str> {
-    let names = [
-        (libc::SIGHUP, "SIGHUP"),
-        (libc::SIGINT, "SIGINT"),
-        (libc::SIGQUIT, "SIGQUIT"),
-        (libc::SIGILL, "SIGILL"),
-        (libc::SIGTRAP, "SIGTRAP"),
-        (libc::SIGABRT, "SIGABRT"),
-        (libc::SIGBUS, "SIGBUS"),
-        (libc::SIGFPE, "SIGFPE"),
-        (libc::SIGKILL, "SIGKILL"),
-        (libc::SIGSEGV, "SIGSEGV"),
-        (libc::SIGPIPE, "SIGPIPE"),
-        (libc::SIGTERM, "SIGTERM"),
-        (libc::SIGXCPU, "SIGXCPU"),
-        (libc::SIGSYS, "SIGSYS"),
-    ];
-    names.into_iter().find(|(number, _)| *number == signal).map(|(_, name)| name)
 }
 
 /// A call on its connection. The connection is kept if the call is answered; otherwise, also if a
@@ -485,22 +435,4 @@ fn json_bytes(call: &Call) -> Vec<u8> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_end_is_told_in_words() {
-        for (status, expected) in [
-            (11, "the helper process of the model ended by signal 11 (SIGSEGV)"),
-            (0x86, "the helper process of the model ended by signal 6 (SIGABRT)"),
-            (9, "the helper process of the model ended by signal 9 (SIGKILL)"),
-            (63, "the helper process of the model ended by signal 63"),
-            (0x300, "the helper process of the model ended with exit status 3"),
-        ] {
-            assert_eq!(HelperEnd::of(status).message, expected);
-        }
-    }
 }

@@ -15,6 +15,7 @@
 mod chat;
 mod connection;
 mod helper;
+mod helper_end;
 mod lent_state;
 mod message;
 mod options;

@@ -17,6 +17,8 @@ mod hostile;
 mod infer;
 #[cfg(target_os = "linux")]
 mod isolation;
+#[cfg(target_os = "linux")]
+mod isolation_host;
 mod large;
 mod layers;
 mod learned;

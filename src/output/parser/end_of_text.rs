@@ -50,7 +50,7 @@ impl ReplyParser {
             ParserState::FenceEnd(fence) if !fence.is_closed() => self.push_text(&fence.text()),
             ParserState::FenceEnd(fence) => {
                 self.note("missing_end_marker", "the fenced block of the call is not closed");
-                self.commit_fence(fence);
+                self.commit_fence(*fence);
             }
             ParserState::Suspended { held, tail } if self.early => {
                 self.push_text(&held);

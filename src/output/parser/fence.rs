@@ -177,13 +177,13 @@ impl ReplyParser {
             _ => fence.tail.push(c),
         }
         if fence.tail.ends_with(FENCE) {
-            self.commit_fence(fence);
+            self.commit_fence(*fence);
         } else {
             self.state = ParserState::FenceEnd(fence);
         }
     }
 
-    pub(super) fn commit_fence(&mut self, mut fence: Box<Fence>) {
+    pub(super) fn commit_fence(&mut self, mut fence: Fence) {
         if !fence.calls.iter_mut().all(|reader| self.passes_validator(reader)) {
             self.note(
                 "call_like_content",

@@ -7,11 +7,14 @@ use crate::output::*;
 use crate::test_support::random::Random;
 use crate::test_support::replies::{PLAIN, Setting, drive, family, feed, parse, reply_parser};
 
-const W: (&str, &str) = ("get_weather", "{\"city\": \"Paris\"}");
-const N: (&str, &str) = ("now", "{}");
+/// The name of a tool and the arguments of a call.
+type Call = (&'static str, &'static str);
+
+const W: Call = ("get_weather", "{\"city\": \"Paris\"}");
+const N: Call = ("now", "{}");
 
 /// Forms of calls with the calls in them: `get_weather` with a city, and `now` without arguments.
-const FORMS: &[(&str, &str, &[(&str, &str)])] = &[
+const FORMS: &[(&str, &str, &[Call])] = &[
     (
         "hermes",
         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
@@ -394,7 +397,7 @@ fn a_reply_that_is_an_object_with_calls_counts_in_any_format() {
     let openai = "{\"id\": \"x\", \"type\": \"function\", \"function\": {\"name\": \"get_weather\", \
                   \"arguments\": \"{\\\"city\\\": \\\"Paris\\\"}\"}}";
     let now = "{\"name\": \"now\", \"arguments\": {}}";
-    let cases: [(String, &[(&str, &str)], &str); 5] = [
+    let cases: [(String, &[Call], &str); 5] = [
         (format!("{{\"tool_calls\": [{weather}, {now}]}}"), &[W, N], ""),
         (format!("{{\"tool_calls\": [{openai}]}}"), &[W], ""),
         (format!("{{\"tool_call\": {weather}}}"), &[W], ""),
@@ -519,8 +522,8 @@ fn random_replies_with_vocabularies() {
                 format: format.as_ref(),
                 tools: tools().into(),
                 calls_allowed: true,
-                reasoning: text.len() % 5 > 0,
-                json: text.len() % 7 == 0,
+                reasoning: !text.len().is_multiple_of(5),
+                json: text.len().is_multiple_of(7),
                 parallel: true,
                 new_id: Box::new(move || {
                     ids += 1;

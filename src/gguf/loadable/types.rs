@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::LazyLock;
 
 use super::{Facts, refused};
 use crate::error::Result;
 use crate::gguf::quantization::tensor_type;
 use crate::gguf::tensors::TensorInfo;
+use crate::process::Lazy;
 
 const F32: u32 = 0;
 /// Q8_1, Q8_K, I8, I16, I32, I64 and F64, which no matrix can have.
@@ -28,7 +28,7 @@ struct Operands {
     unused: HashSet<(&'static str, &'static str)>,
 }
 
-static TABLE: LazyLock<Operands> = LazyLock::new(|| {
+static TABLE: Lazy<Operands> = Lazy::new(|| {
     let mut table = Operands { names: HashSet::new(), unused: HashSet::new() };
     for line in OPERANDS.lines().filter(|line| !line.starts_with('#')) {
         match line.split_once(" unless ") {

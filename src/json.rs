@@ -116,4 +116,12 @@ mod tests {
             assert!(thread.join().expect("no panic").is_ok());
         }
     }
+
+    #[test]
+    fn a_string_is_not_parsed() {
+        // serde_json's feature raw_value would.
+        let text = r#"{"$serde_json::private::RawValue":"[1,2]"}"#;
+        let value: Value = from_str(text).expect("JSON");
+        assert_eq!(value["$serde_json::private::RawValue"], "[1,2]");
+    }
 }

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
-use serde::Serialize;
 use serde_json::Value;
 
 use super::callback::{self, Callback, RunningCall, llb_event_cb, llb_token_cb};
+use super::guard::ToJson;
 use super::handle::{self, llb_chat};
 use super::open_chat::OpenChat;
 use super::{guard, string};
@@ -195,7 +195,7 @@ pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
 
 /// Runs `body` on the chat of a handle, and returns its value or its error as JSON, in the shape of
 /// the function that opened the chat.
-fn reply<T: Serialize>(
+fn reply<T: ToJson>(
     handle: *mut llb_chat,
     body: impl FnOnce(&OpenChat) -> Result<T>,
 ) -> *const c_char {

@@ -42,13 +42,25 @@ pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
+/// A value that has a text in JSON.
+pub(super) trait ToJson {
+    /// Appends the text.
+    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()>;
+}
+
+impl<T: Serialize> ToJson for T {
+    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(json, self)
+    }
+}
+
 /// Runs a body and returns its value, or its error, as JSON in an owned C string.
-pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_char {
+pub(super) fn json<T: ToJson>(body: impl FnOnce() -> Result<T>) -> *const c_char {
     json_or(body, Error::to_json)
 }
 
 /// As [`json()`], with an error in another shape. The last error of the thread keeps its own.
-pub(super) fn json_or<T: Serialize>(
+pub(super) fn json_or<T: ToJson>(
     body: impl FnOnce() -> Result<T>,
     error_json: impl FnOnce(&Error) -> Value,
 ) -> *const c_char {
@@ -56,7 +68,7 @@ pub(super) fn json_or<T: Serialize>(
         let body = body()?;
         // Large enough for most replies and the terminating NUL.
         let mut json = Vec::with_capacity(1024);
-        let written = serde_json::to_writer(&mut json, &body);
+        let written = body.write_json(&mut json);
         written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
         Ok(json)
     };

@@ -1,8 +1,8 @@
 //! The chat of a handle: in this process, or in a helper process.
 
-use serde::Serialize;
 use serde_json::Value;
 
+use super::guard::ToJson;
 use crate::api::response::ChatResponse;
 use crate::api::{CreateOptions, Door, Isolation};
 use crate::chat::{Chat, CreateFailure, EventSink, PieceSink};
@@ -20,13 +20,27 @@ pub(super) enum OpenChat {
 }
 
 /// The reply to a request.
-#[derive(Serialize)]
-#[serde(untagged)]
 pub(super) enum Reply {
     Here(Box<ChatResponse>),
     Explanation(Value),
     #[cfg(llb_isolation)]
     Isolated(IsolatedReply),
+}
+
+impl ToJson for Reply {
+    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
+        match self {
+            Reply::Here(reply) => reply.write_json(json),
+            Reply::Explanation(explanation) => explanation.write_json(json),
+            #[cfg(llb_isolation)]
+            Reply::Isolated(IsolatedReply::Host(reply)) => reply.write_json(json),
+            #[cfg(llb_isolation)]
+            Reply::Isolated(IsolatedReply::Helper(text)) => {
+                json.extend_from_slice(text.as_bytes());
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Calls a method of either chat.

@@ -8,6 +8,7 @@ import sys
 from typing import Any, Dict, List
 
 import llb
+from llb.types import Message
 
 TOOLS = [
     {
@@ -33,7 +34,7 @@ FUNCTIONS = {"get_weather": get_weather}
 
 
 def run(path: str, question: str) -> None:
-    messages: List[Dict[str, Any]] = [{"role": "user", "content": question}]
+    messages: List[Message] = [{"role": "user", "content": question}]
     with llb.Chat(path) as chat:
         # A small model may call tools forever.
         for _ in range(4):

@@ -6,15 +6,28 @@ import os
 import weakref
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Type, Union, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Literal,
+    Mapping,
+    Optional,
+    Type,
+    Union,
+    cast,
+    overload,
+)
 
 from ._fetch import OnProgress, fetch
 from ._library import encode
+from ._parameters import build_request, takes_parameters
 from ._session import Call, Session, interruptible, refuse_in_callback, run_in_background
 from ._stream import Stream
+from .types import Explanation, Messages, Reply, RequestParameters, Tools
 
-Messages = Sequence[Mapping[str, Any]]
-Tools = Sequence[Mapping[str, Any]]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Chat:
@@ -113,8 +126,10 @@ class Chat:
         messages: Messages,
         tools: Optional[Tools] = None,
         stream: Literal[False] = False,
-        **request: Any,
-    ) -> Dict[str, Any]: ...
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Reply: ...
     @overload
     def create(
         self,
@@ -122,7 +137,8 @@ class Chat:
         tools: Optional[Tools] = None,
         *,
         stream: Literal[True],
-        **request: Any,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
     ) -> Stream: ...
     @overload
     def create(
@@ -130,25 +146,25 @@ class Chat:
         messages: Messages,
         tools: Optional[Tools] = None,
         stream: bool = False,
-        **request: Any,
-    ) -> Union[Dict[str, Any], Stream]: ...
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Union[Reply, Stream]: ...
+    @takes_parameters
     def create(
         self,
         messages: Messages,
         tools: Optional[Tools] = None,
         stream: bool = False,
-        **request: Any,
-    ) -> Union[Dict[str, Any], Stream]:
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Union[Reply, Stream]:
         """Generates the reply to `messages`, as OpenAI's chat completions do.
 
-        `request` takes OpenAI's names, such as `tool_choice`, `response_format`, `max_tokens`,
-        `temperature`, `top_p`, `seed`, `stop`, `logprobs` and `top_logprobs`, and the library's
-        own, such as `grammar`, `skills`, `chat_template_kwargs` and `timeout_ms` (milliseconds,
-        including the wait for earlier calls). An argument that is None counts as absent. Unknown
-        names are ignored and listed in `ignored_keys` of the reply.
-
-        `skills` are objects with `name`, `description` and any other member that the template
-        shows. Templates composed from components show them; few templates of model files do.
+        The parameters have OpenAI's names where OpenAI defines them. None counts as absent. An
+        unknown name raises TypeError. `extra_body` has members that a newer library knows; those
+        that it does not know are listed in `ignored_keys` of the reply.
 
         Without `stream`, returns `{"type": "assistant_text" or "tool_call", "text",
         "reasoning_content", "tool_calls": [{"id", "name", "arguments"}], "finish_reason",
@@ -166,17 +182,23 @@ class Chat:
         as JSON.
         """
         refuse_in_callback("Chat.create")
-        request = {"messages": messages, "tools": tools, **request}
+        request = build_request("Chat.create", messages, tools, extra_body, parameters)
         if stream:
             call = Call(self._session, "llb_chat_infer_stream", request, SimpleQueue())
             model = os.path.basename(self._path or "")
             return Stream(self, call, model, request.get("stream_format") == "chunks")
         call = Call(self._session, "llb_chat_infer", request)
-        return interruptible(call.perform, call.cancel)
+        return cast(Reply, interruptible(call.perform, call.cancel))
 
+    @takes_parameters
     def explain(
-        self, messages: Messages, tools: Optional[Tools] = None, **request: Any
-    ) -> Dict[str, Any]:
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Explanation:
         """Describes what `create` would do with this request, without generating a token.
 
         Returns `{"type": "explanation", "prompt", "prompt_tokens", "spans", "special_tokens",
@@ -185,9 +207,9 @@ class Chat:
         turn among the calls on the chat. Raises what `create` raises.
         """
         refuse_in_callback("Chat.explain")
-        request = {"messages": messages, "tools": tools, **request}
+        request = build_request("Chat.explain", messages, tools, extra_body, parameters)
         call = Call(self._session, "llb_chat_explain", request)
-        return interruptible(call.perform, call.cancel)
+        return cast(Explanation, interruptible(call.perform, call.cancel))
 
     def cancel(self) -> None:
         """Cancels all calls on this chat.

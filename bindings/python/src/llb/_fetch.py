@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import Any, Callable, Dict, Mapping, Optional, Set
+from typing import Any, Callable, Dict, Mapping, Optional, Set, cast
 
 from ._library import EVENT_CALLBACK, Library, encode, load, raise_if_error
 from ._session import callback_scope, interruptible, refuse_in_callback, wait
+from .types import FetchedModel
 
 OnProgress = Callable[[int, int], object]
 OnEvent = Callable[[str], object]
@@ -22,7 +23,7 @@ def fetch(
     on_progress: Optional[OnProgress] = None,
     on_event: Optional[OnEvent] = None,
     **request: Any,
-) -> Dict[str, Any]:
+) -> FetchedModel:
     """Downloads a model of the hub into the cache shared with `huggingface_hub`, and verifies it.
 
     `id` is `"org/name"` or `"org/name:Q8_0"`. `request` takes the library's names: `revision`,
@@ -49,7 +50,7 @@ def fetch(
     """
     refuse_in_callback("fetch")
     call = _Fetch(load(), {"id": id, **request}, on_progress, on_event)
-    return interruptible(call.perform, call.cancel)
+    return cast(FetchedModel, interruptible(call.perform, call.cancel))
 
 
 class _Fetch:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple, cast
 
 from ._errors import LlbError, error_from
 
@@ -82,10 +82,10 @@ class Library:
             content = ctypes.string_at(string) if string else b"null"
         finally:
             self.c.llb_string_free(string)
-        reply = json.loads(content)
+        reply: Any = json.loads(content)
         if not isinstance(reply, dict):
             raise LlbError("INTERNAL_BRIDGE_ERROR", "the library's reply is not a JSON object")
-        return reply
+        return cast(Dict[str, Any], reply)
 
     def reply(self, string: Optional[int]) -> Dict[str, Any]:
         """As `take`, but raises a reply of type `error`."""
@@ -94,8 +94,8 @@ class Library:
     def last_error(self) -> Mapping[str, Any]:
         """Returns the `error` object of the last failure on this thread."""
         reply = self.take(self.c.llb_last_error())
-        error = reply.get("error", reply)
-        return error if isinstance(error, dict) else reply
+        error: Any = reply.get("error")
+        return cast(Dict[str, Any], error) if isinstance(error, dict) else reply
 
 
 def raise_if_error(reply: Dict[str, Any]) -> Dict[str, Any]:
@@ -117,7 +117,7 @@ def encode(request: Mapping[str, Any]) -> bytes:
 
 def _encode_path(value: Any) -> str:
     if isinstance(value, os.PathLike):
-        return os.fsdecode(value)
+        return os.fsdecode(cast("os.PathLike[str]", value))
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 

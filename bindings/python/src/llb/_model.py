@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Union
+from typing import Any, Union, cast
 
 from ._errors import LlbError
 from ._library import load
+from .types import ModelInfo
 
 # `llb_model_info` reports failures by other names than the rest of the library.
 _CODES = {
@@ -30,13 +31,14 @@ def abi_version() -> int:
     return int(load().c.llb_abi_version())
 
 
-def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> Dict[str, Any]:
+def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> ModelInfo:
     """Describes a GGUF file and its capabilities. Reads only the header, which takes milliseconds.
 
     Returns a dict with `supports_tools` (whether `Chat` accepts the model by default),
     `tool_support`, `evidence`, `caps`, `output_format`, `templates`, `findings`, `architecture`,
     `n_params`, `context_length` (tokens), `quantization`, `file_size` (bytes), `name`, `license`,
-    `tags`, `languages`, `base_models`, `sampling` (what the file recommends) and others. Header fields that the file does not have are None.
+    `tags`, `languages`, `base_models`, `sampling` (what the file recommends) and others. Header
+    fields that the file does not have are None.
 
     May be called from any thread.
 
@@ -55,4 +57,4 @@ def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> Dict[str, Any]:
         code = _CODES.get(error, str(error).upper())
         message = info.get("message") or error
         raise LlbError(code, str(message), info.get("details"), info=info)
-    return info
+    return cast(ModelInfo, info)

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Set, TypeVar
+from typing import Any, Callable, Deque, Dict, Generator, List, Mapping, Optional, Set, TypeVar
 
 from ._errors import LlbError, error_from
 from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, encode, load, raise_if_error
@@ -43,7 +43,7 @@ def in_callback() -> bool:
 
 
 @contextmanager
-def callback_scope() -> Iterator[None]:
+def callback_scope() -> Generator[None, None, None]:
     """Marks this thread as inside a callback of the library."""
     _this_thread.callbacks = getattr(_this_thread, "callbacks", 0) + 1
     try:
@@ -266,7 +266,7 @@ class Call:
         if isinstance(timeout, (int, float)) and timeout > 0:
             self.deadline = time.monotonic() + min(timeout / 1000, threading.TIMEOUT_MAX / 2)
         # The pieces of a streaming call. None marks the end.
-        self.pieces = pieces
+        self.pieces: Optional[SimpleQueue[Optional[str]]] = pieces
         self.cancelled = False
         self.queued = threading.Event()
         self.done = threading.Event()

@@ -12,14 +12,15 @@ import uuid
 import weakref
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Dict, Iterator, Optional, Type
+from typing import Any, Dict, Iterator, Optional, Type, cast
 
 from ._session import Call, in_callback, run_in_background
+from .types import Chunk, Reply
 
 _POLL_SECONDS = 0.1
 
 
-class Stream(Iterator[Dict[str, Any]]):
+class Stream(Iterator[Chunk]):
     """An iterator over OpenAI `chat.completion.chunk` dicts, returned by `Chat.create`.
 
     The first chunk has the `delta` `{"role": "assistant", "content": ""}`. Then each piece of
@@ -54,12 +55,12 @@ class Stream(Iterator[Dict[str, Any]]):
             raise
 
     @property
-    def reply(self) -> Optional[Dict[str, Any]]:
+    def reply(self) -> Optional[Reply]:
         """The whole reply, as `Chat.create` returns it without `stream`.
 
         None while the reply is generated and after a failure.
         """
-        return self._call.reply
+        return cast(Optional[Reply], self._call.reply)
 
     def close(self) -> None:
         """Cancels the generation if it still runs, and waits for its end.
@@ -74,9 +75,9 @@ class Stream(Iterator[Dict[str, Any]]):
     def __iter__(self) -> Stream:
         return self
 
-    def __next__(self) -> Dict[str, Any]:
+    def __next__(self) -> Chunk:
         try:
-            return next(self._chunks)
+            return cast(Chunk, next(self._chunks))
         except StopIteration:
             raise
         except BaseException:

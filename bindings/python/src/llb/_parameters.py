@@ -1,0 +1,128 @@
+"""The parameters of a chat request: one table of names, types and descriptions.
+
+Type checkers read the table from `RequestParameters`. `build_request` refuses other names.
+`takes_parameters` shows the table in `help` and `inspect.signature`.
+"""
+
+# No postponed annotations: the table is read at run time.
+
+import difflib
+import inspect
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+)
+
+# `typing.Annotated` with the description as its metadata.
+from typing import Annotated as Doc
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RequestParameters(TypedDict, total=False):
+    """The parameters of `Chat.create` and `Chat.explain`. None counts as absent.
+
+    Names and defaults are those of the library (docs/abi.md, "Chat requests").
+    """
+
+    tool_choice: Doc[
+        Optional[Union[Literal["auto", "none", "required"], Mapping[str, Any]]],
+        'whether tools are called, or `{"type": "function", "function": {"name"}}`; "auto"',
+    ]
+    parallel_tool_calls: Doc[Optional[bool], "several calls in one reply; True"]
+    skills: Doc[
+        Optional[Sequence[Mapping[str, Any]]],
+        "objects with `name` and `description` that the template may list",
+    ]
+    response_format: Doc[
+        Optional[Mapping[str, Any]],
+        'the form of the text: `{"type": "json_object"}`, or `{"type": "json_schema", ...}`',
+    ]
+    grammar: Doc[Optional[str], "a Lark grammar of the text"]
+    max_tokens: Doc[Optional[int], "the most tokens of the reply; 256"]
+    max_completion_tokens: Doc[Optional[int], "the same as `max_tokens`"]
+    temperature: Doc[Optional[float], "0 takes the likeliest token; 0.7, or what the model file says"]
+    top_p: Doc[Optional[float], "keep the likeliest tokens up to this probability; 0.95"]
+    top_k: Doc[Optional[int], "keep this number of tokens, 0 or -1 for all; 40"]
+    min_p: Doc[Optional[float], "drop tokens below this part of the likeliest one's probability; 0.05"]
+    typical_p: Doc[Optional[float], "locally typical sampling; 1.0 (off)"]
+    repeat_penalty: Doc[Optional[float], "penalty over the last 64 tokens; 1.0 (off)"]
+    presence_penalty: Doc[Optional[float], "as in OpenAI's API; 0"]
+    frequency_penalty: Doc[Optional[float], "as in OpenAI's API; 0"]
+    seed: Doc[Optional[int], "any integer, of which the low 32 bits count; negative is random"]
+    stop: Doc[Optional[Union[str, Sequence[str]]], "strings that end the reply"]
+    logit_bias: Doc[Optional[Mapping[str, float]], "token ids, as text, to numbers added to logits"]
+    logprobs: Doc[Optional[bool], "log probabilities of the tokens; False"]
+    top_logprobs: Doc[Optional[int], "the likeliest tokens of each entry of `logprobs`, 0 to 20"]
+    enable_thinking: Doc[Optional[bool], "whether the model reasons; what the template does"]
+    reasoning_effort: Doc[Optional[str], 'such as "low"; what the template does']
+    preserve_reasoning: Doc[Optional[bool], "keep the reasoning of earlier turns in the prompt"]
+    reasoning_budget: Doc[Optional[int], "the most tokens of each block of reasoning; -1 (no limit)"]
+    reasoning_budget_tokens: Doc[Optional[int], "the same as `reasoning_budget`"]
+    thinking_budget_tokens: Doc[Optional[int], "the same as `reasoning_budget`"]
+    chat_template_kwargs: Doc[Optional[Mapping[str, Any]], "further variables of the template"]
+    add_generation_prompt: Doc[Optional[bool], "the prompt opens an assistant turn; True"]
+    continue_final_message: Doc[
+        Optional[Union[bool, str]], "the reply continues the last message, or the member named here"
+    ]
+    now: Doc[Optional[str], "local time for the template, `2026-01-31T09:30:00`; the clock"]
+    polyfills: Doc[Optional[Mapping[str, Any]], "adaptations of the messages; those of the chat"]
+    parse_special_in_messages: Doc[Optional[bool], "text may become special tokens; False"]
+    cache_prompt: Doc[Optional[bool], "reuse a prefix from the KV cache; True"]
+    stream_format: Doc[Optional[Literal["chunks"]], "the form of a stream, which is always chunks"]
+    stream_options: Doc[Optional[Mapping[str, Any]], '`{"include_usage": True}`: last chunk has usage']
+    timeout_ms: Doc[
+        Optional[int], "milliseconds, the wait for earlier calls included; then the call is cancelled"
+    ]
+
+
+def build_request(
+    method: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Optional[Sequence[Mapping[str, Any]]],
+    extra_body: Optional[Mapping[str, Any]],
+    parameters: Mapping[str, Any],
+) -> Dict[str, Any]:
+    """Returns the request. Members of `extra_body` are added unchecked, and replace others.
+
+    Raises TypeError for a parameter that is not in the table.
+    """
+    for name in parameters:
+        if name not in RequestParameters.__annotations__:
+            raise TypeError(_unknown(method, name))
+    return {"messages": messages, "tools": tools, **parameters, **(extra_body or {})}
+
+
+def _unknown(method: str, name: str) -> str:
+    known = ["messages", "tools", *RequestParameters.__annotations__]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "use extra_body for names new to this package"
+    return f"{method}() got an unexpected keyword argument {name!r}; {hint}"
+
+
+def takes_parameters(function: F) -> F:
+    """Shows the table in the docstring and the signature of a function with `**parameters`."""
+    table = RequestParameters.__annotations__
+    signature = inspect.signature(function)
+    named = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    keywords = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=get_args(annotation)[0]
+        )
+        for name, annotation in table.items()
+    ]
+    # `__signature__` is read by `inspect` alone, and no type checker knows it.
+    setattr(function, "__signature__", signature.replace(parameters=[*named, *keywords]))
+    lines = "\n".join(f"    {name}: {get_args(doc)[1]}" for name, doc in table.items())
+    text = inspect.cleandoc(function.__doc__ or "")
+    function.__doc__ = f"{text}\n\nParameters, with their defaults after the semicolon:\n{lines}\n"
+    return function

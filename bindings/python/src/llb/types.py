@@ -1,0 +1,315 @@
+"""The shapes of requests, replies and chunks, for type checkers and for annotations.
+
+All are plain dicts at run time. A shape states the members that are always there; members that only
+some replies have are in its subclass with `total=False`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, TypedDict
+
+from ._parameters import RequestParameters
+
+__all__ = [
+    "AssistantMessage",
+    "CallFunction",
+    "CallFunctionDelta",
+    "Chunk",
+    "ChunkChoice",
+    "Delta",
+    "Diagnostic",
+    "Explanation",
+    "FetchedModel",
+    "FinishReason",
+    "Message",
+    "MessageToolCall",
+    "Messages",
+    "ModelInfo",
+    "Reply",
+    "RequestParameters",
+    "Timings",
+    "Tool",
+    "ToolCall",
+    "ToolCallDelta",
+    "Tools",
+    "Usage",
+]
+
+Message = Mapping[str, Any]
+"""A message of a request, in OpenAI's shape."""
+Messages = Sequence[Message]
+Tool = Mapping[str, Any]
+"""A tool in OpenAI's shape: `{"type": "function", "function": {"name", "parameters", ...}}`."""
+Tools = Sequence[Tool]
+
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+
+
+class CallFunction(TypedDict):
+    """`function` of a tool call in a message. `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class MessageToolCall(TypedDict):
+    """A tool call in a message, in OpenAI's shape."""
+
+    id: str
+    type: Literal["function"]
+    function: CallFunction
+
+
+class ToolCall(TypedDict):
+    """A tool call of a reply. `arguments` is JSON text, always of an object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class _AssistantMessage(TypedDict):
+    role: Literal["assistant"]
+    content: Optional[str]
+
+
+class AssistantMessage(_AssistantMessage, total=False):
+    """`message` of a reply. It can be appended to the messages of the next request unchanged."""
+
+    reasoning_content: str
+    tool_calls: List[MessageToolCall]
+
+
+class PromptTokensDetails(TypedDict):
+    """`cached_tokens` were not computed, because the KV cache had them."""
+
+    cached_tokens: int
+
+
+class CompletionTokensDetails(TypedDict):
+    """The tokens between the tags of reasoning."""
+
+    reasoning_tokens: int
+
+
+class _Usage(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class Usage(_Usage, total=False):
+    """Numbers of tokens. The details of a completion exist if the model's format has reasoning."""
+
+    completion_tokens_details: CompletionTokensDetails
+
+
+class _Timings(TypedDict):
+    prompt_ms: float
+    predicted_ms: float
+    prompt_per_second: float
+    predicted_per_second: float
+
+
+class Timings(_Timings, total=False):
+    """Milliseconds, and tokens per second. `draft_n` exists with speculative decoding."""
+
+    draft_n: int
+    draft_n_accepted: int
+
+
+class _Diagnostic(TypedDict):
+    code: str
+    message: str
+
+
+class Diagnostic(_Diagnostic, total=False):
+    """A coded remark on a reply. The further members depend on the code."""
+
+    tool: str
+    call: int
+    path: str
+    keyword: str
+    id: str
+    name: str
+    arguments: str
+    text: str
+
+
+class _Reply(TypedDict):
+    type: Literal["assistant_text", "tool_call"]
+    text: str
+    reasoning_content: Optional[str]
+    tool_calls: List[ToolCall]
+    finish_reason: FinishReason
+    message: AssistantMessage
+    usage: Usage
+    timings: Timings
+    logprobs: Optional[Dict[str, Any]]
+    polyfills_applied: List[str]
+    diagnostics: List[Diagnostic]
+
+
+class Reply(_Reply, total=False):
+    """What `Chat.create` returns without `stream`, and `Stream.reply`.
+
+    `truncated` exists if turns were left out of the prompt, `ignored_keys` if `extra_body` has
+    members that the library does not know.
+    """
+
+    truncated: Dict[str, Any]
+    ignored_keys: List[str]
+
+
+class CallFunctionDelta(TypedDict, total=False):
+    """`name` is in the first delta of a call. `arguments` is a fragment of JSON text."""
+
+    name: str
+    arguments: str
+
+
+class _ToolCallDelta(TypedDict):
+    index: int
+    function: CallFunctionDelta
+
+
+class ToolCallDelta(_ToolCallDelta, total=False):
+    """A part of a tool call in a chunk. `id` and `type` are in the first delta of a call."""
+
+    id: str
+    type: Literal["function"]
+
+
+class Delta(TypedDict, total=False):
+    """What a chunk adds to the message. `role` is in the first chunk."""
+
+    role: Literal["assistant"]
+    content: str
+    reasoning_content: str
+    tool_calls: List[ToolCallDelta]
+
+
+class _ChunkChoice(TypedDict):
+    index: int
+    delta: Delta
+    finish_reason: Optional[FinishReason]
+
+
+class ChunkChoice(_ChunkChoice, total=False):
+    """`logprobs` exists if the request has `logprobs`."""
+
+    logprobs: Optional[Dict[str, Any]]
+
+
+class _Chunk(TypedDict):
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    choices: List[ChunkChoice]
+
+
+class Chunk(_Chunk, total=False):
+    """A part of a streamed reply. `usage` is in the last chunk if `stream_options` asks for it."""
+
+    usage: Usage
+
+
+class _Explanation(TypedDict):
+    type: Literal["explanation"]
+    prompt: str
+    spans: List[Dict[str, Any]]
+    prompt_tokens: Optional[int]
+    cached_tokens: Optional[int]
+    cache_break: Optional[Dict[str, Any]]
+    special_tokens: Optional[List[str]]
+    polyfills_applied: List[str]
+    caps_used: Dict[str, bool]
+    template_caps_used: Dict[str, Any]
+    grammar: Optional[str]
+    output_format: Dict[str, Any]
+    stop: List[str]
+    tokens_left: Optional[int]
+    sampling: Dict[str, Any]
+    sampling_set_by: Dict[str, str]
+
+
+class Explanation(_Explanation, total=False):
+    """What `Chat.explain` returns. Offsets in `spans` are UTF-8 byte offsets into `prompt`."""
+
+    truncated: Dict[str, Any]
+    diagnostics: List[Diagnostic]
+    ignored_keys: List[str]
+
+
+class _ModelInfo(TypedDict):
+    type: Literal["model_info"]
+    error: Optional[str]
+    message: Optional[str]
+    supports_tools: bool
+    supports_tool_calls: bool
+    has_tool_use_template: bool
+    chat_format: Optional[str]
+    architecture: Optional[str]
+    n_params: Optional[int]
+    context_length: Optional[int]
+    embedding_length: Optional[int]
+    block_count: Optional[int]
+    quantization: Optional[str]
+    file_size: Optional[int]
+    name: Optional[str]
+    license: Optional[str]
+    bos_token: Optional[str]
+    eos_token: Optional[str]
+    templates: List[str]
+    template_sha256: Optional[str]
+    author: Optional[str]
+    organization: Optional[str]
+    basename: Optional[str]
+    finetune: Optional[str]
+    size_label: Optional[str]
+    license_name: Optional[str]
+    license_link: Optional[str]
+    url: Optional[str]
+    repo_url: Optional[str]
+    tags: Optional[List[str]]
+    languages: Optional[List[str]]
+    base_models: Optional[List[Dict[str, str]]]
+    datasets: Optional[List[Dict[str, str]]]
+    caps: Dict[str, bool]
+    template_caps: Dict[str, Any]
+    tool_support: Literal["native", "polyfilled", "none"]
+    tool_support_reasons: List[str]
+    details: Dict[str, Any]
+    evidence: Dict[str, Dict[str, Any]]
+    output_format: Dict[str, Any]
+    findings: List[Dict[str, Any]]
+    sampling: Optional[Dict[str, Any]]
+
+
+class ModelInfo(_ModelInfo, total=False):
+    """What `model_info` returns. Header members that the file does not have are None."""
+
+    by_template: Dict[str, Dict[str, Any]]
+
+
+class _FetchedModel(TypedDict):
+    type: Literal["model_fetched"]
+    id: str
+    path: str
+    paths: List[str]
+    revision: str
+    sha256: Optional[str]
+    from_cache: bool
+    total_bytes: int
+    files: List[Dict[str, Any]]
+    hub: Optional[Dict[str, Any]]
+    diagnostics: List[Diagnostic]
+    model_info: ModelInfo
+
+
+class FetchedModel(_FetchedModel, total=False):
+    """What `fetch` returns. With `dry_run`, `path` is None unless the model is cached."""
+
+    dry_run: bool
+    ignored_keys: List[str]

@@ -73,7 +73,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust \
-	test-c test-python test-java fuzz harden lint header header-check bench bench-peers install baseline \
+	test-c test-python test-java fuzz harden lint sbom header header-check bench bench-peers install baseline \
 	native clean
 
 help: ## list the targets
@@ -157,7 +157,7 @@ test-java: lib scripted-models ## test the Java module
 	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" \
 		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
 
-fuzz: ## fuzz the template and output layers, FUZZ_SECONDS for each target (nightly Rust)
+fuzz: ## fuzz what needs no engine, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
 harden: ready ## try HARDEN_FILES broken model files, each in a child process (20 to 60 minutes)
@@ -165,7 +165,7 @@ harden: ready ## try HARDEN_FILES broken model files, each in a child process (2
 	@$(ENGINE_STEP) "broken model files" $(TEST_ENV) LLB_CORPUS_FILES="$(HARDEN_FILES)" \
 		$(CARGO) test --release --test corpus no_model_file -- --nocapture
 
-lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE and the crate features
+lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE, licences and features
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --check
@@ -175,7 +175,11 @@ lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE and t
 	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins \
 		--manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
 	@$(STEP) "notice" scripts/notice-check.sh
+	@$(STEP) "licences and sources" scripts/deny.sh
 	@$(STEP) "features" scripts/features-check.sh
+
+sbom: lib ## list what is in the library, as CycloneDX: target/llb.cdx.json
+	@$(STEP) "bill of materials" scripts/sbom.sh "$(TARGET)/llb.cdx.json"
 
 header: ## generate include/llb.h from the code
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"

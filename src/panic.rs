@@ -73,15 +73,18 @@ fn spawn<T: Send + 'static>(
 }
 
 /// Ends the call with an error by unwinding, where the caller of a callback returns nothing.
+#[cfg(feature = "engine")]
 pub(crate) fn stop(error: Error) -> ! {
     // Skips the panic hook.
     std::panic::resume_unwind(Box::new(Stopped(error)))
 }
 
 /// The payload of [`stop`].
+#[cfg(feature = "engine")]
 struct Stopped(Error);
 
 /// The error of [`stop`], or the payload of a panic.
+#[cfg(feature = "engine")]
 pub(crate) fn stopped(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn Any + Send>> {
     payload.downcast::<Stopped>().map(|stopped| stopped.0)
 }

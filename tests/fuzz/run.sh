@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fuzzes the template, output and schema layers: tests/fuzz/run.sh [TARGET...], default: all
+# Fuzzes everything that needs no engine: tests/fuzz/run.sh [TARGET...], default: all
 # targets.
 #
 # FUZZ_SECONDS is the time for each target (600), FUZZ_ARGS goes to libFuzzer. Corpus, findings and
@@ -26,12 +26,13 @@ else
 fi
 
 [ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info \
-    output parse_request schemas arguments compose
+    output parse_request schemas arguments compose chat_request model_file server_stream hub_answers
 found=
 for target in "$@"; do
     case $target in
         # These read bytes as a grammar, messages or schemas, where short inputs suffice.
-        template_grammar | template_messages | output | parse_request | schemas | arguments | compose) length=4096 dict= ;;
+        template_grammar | template_messages | output | parse_request | schemas | arguments | compose | \
+            chat_request | model_file | server_stream | hub_answers) length=4096 dict= ;;
         *) length=32768 dict=-dict=$root/tests/fuzz/jinja.dict ;;
     esac
     mkdir -p "$fuzz/corpus/$target" "$fuzz/artifacts/$target"

@@ -1,6 +1,7 @@
 //! Fixed conversations, and the properties that every target checks.
 
 pub mod grammar;
+pub mod peer;
 pub mod replies;
 pub mod schemas;
 pub mod vocabulary;

@@ -39,11 +39,8 @@ def run(path: str, question: str) -> None:
         # A small model may call tools forever.
         for _ in range(4):
             stream = chat.create(messages=messages, tools=TOOLS, temperature=0, stream=True)
-            for chunk in stream:
-                print(chunk["choices"][0]["delta"].get("content") or "", end="", flush=True)
+            reply = stream.until_done(on_text=lambda text: print(text, end="", flush=True))
             print()
-            reply = stream.reply
-            assert reply is not None
             messages.append(reply["message"])
             if not reply["tool_calls"]:
                 return

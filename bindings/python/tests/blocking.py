@@ -8,13 +8,14 @@ from llb import _session
 
 def block_streams():
     """Blocks every stream in its first piece until it is ended or the returned event is set."""
-    receive = _session.Call._receive
+    receive = _session.Session._receive_piece
     released = threading.Event()
 
-    def block(call, piece, user_data):
-        receive(call, piece, user_data)
-        while not (released.is_set() or call.cancelled or call.session.handle is None):
+    def block(session, piece, user_data):
+        receive(session, piece, user_data)
+        while not (released.is_set() or session.running.cancelled or session.closing):
             time.sleep(0.001)
+        session._cancel_if_due()
 
-    _session.Call._receive = block
+    _session.Session._receive_piece = block
     return released

@@ -115,7 +115,8 @@ def cancels(library, monkeypatch):
 def blocked(monkeypatch):
     """Blocks every stream in the library until it is cancelled or the returned event is set."""
     # Restores the method that `block_streams` replaces.
-    monkeypatch.setattr(_session.Call, "_receive", _session.Call._receive)
+    method = _session.Session._receive_piece
+    monkeypatch.setattr(_session.Session, "_receive_piece", method)
     return block_streams()
 
 

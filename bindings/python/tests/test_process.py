@@ -85,7 +85,7 @@ def test_a_dropped_chat_is_destroyed(script, models, on_event):
     code = (
         START
         + f"""
-from llb import _session
+from llb import _session, _waiting
 def use():
     holder = []
     chat = llb.Chat(path, on_event={on_event})
@@ -94,8 +94,8 @@ def use():
     return chat._session.destroyed
 gone = use()
 gc.collect()
-_session.wait(gone)
-print(len(_session._open))
+_waiting.wait(gone)
+print(len(_session._sessions))
 """
     )
     assert script(code, models("text")) == "0\n"
@@ -114,11 +114,14 @@ stream = chat.create(messages=messages, stream=True)
 next(stream)
 child = os.fork()
 if child == 0:
-    for use in (lambda: chat.create(messages=messages), lambda: list(stream), lambda: llb.Chat(path)):
+    for use in (lambda: chat.create(messages=messages), lambda: list(stream)):
         try: use()
         except llb.LlbError as e: print(e.code, flush=True)
     stream.close()
     chat.close()
+    released.set()
+    with llb.Chat(path) as own:
+        print(own.create(messages=messages, max_tokens=2)["usage"]["completion_tokens"], flush=True)
     sys.exit(3)
 released.set()
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -126,7 +129,7 @@ list(stream)
 print(chat.create(messages=messages, max_tokens=1)["usage"]["completion_tokens"])
 """
     )
-    assert script(code, models("long")) == "ENGINE_CLOSED\n" * 3 + "3\n1\n"
+    assert script(code, models("long")) == "ENGINE_CLOSED\n" * 2 + "2\n3\n1\n"
 
 
 @pytest.mark.parametrize("stem", ["text", "tool_call"])

@@ -196,7 +196,6 @@ def test_a_cancel_stops_the_server(remote, server):
     stream = remote.create(
         messages=ask("Count from 1 to 500 in words."), stream=True, max_tokens=1500, temperature=0
     )
-    # The first chunk has only the role and precedes the request to the server.
     assert any(chunk["choices"][0]["delta"].get("content") for chunk in stream)
     assert not server.is_idle()
     remote.cancel()

@@ -1,7 +1,6 @@
 """Streams: chunks, early end, interrupts, callbacks."""
 
 import gc
-import json
 import os
 import signal
 import threading
@@ -17,16 +16,21 @@ def content(chunks):
 
 
 def assert_idle(chat):
-    """The chat accepts the next call, and no stream thread is left."""
+    """The chat accepts the next call."""
     assert chat.create(messages=HELLO, max_tokens=1)["usage"]["completion_tokens"] == 1
-    assert not [thread for thread in threading.enumerate() if thread.name == "llb-stream"]
+
+
+def deltas(chunks):
+    return [chunk["choices"][0]["delta"] for chunk in chunks]
 
 
 def test_the_pieces_concatenate_to_the_text(chat, expected):
-    stream = chat("text").create(messages=HELLO, stream=True, temperature=0)
+    stream = chat("text").create(
+        messages=HELLO, stream=True, stream_options={"include_usage": True}, temperature=0
+    )
     chunks = list(stream)
     assert content(chunks) == expected["text"] == stream.reply["text"]
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert len({chunk["id"] for chunk in chunks}) == 1
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * (
@@ -35,40 +39,73 @@ def test_the_pieces_concatenate_to_the_text(chat, expected):
     last = chunks[-1]
     assert last["choices"] == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
     assert last["usage"] == stream.reply["usage"]
-    assert last["llb"] == stream.reply
 
 
-def test_a_tool_call_is_a_chunk(chat):
-    stream = chat("tool_call").create(messages=HELLO, tools=[WEATHER], stream=True, temperature=0)
+def test_a_tool_call_comes_in_fragments(chat):
+    stream = chat("tool_call").create(messages=HELLO, tools=[WEATHER], stream=True)
     chunks = list(stream)
     (call,) = stream.reply["tool_calls"]
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-    function = {"name": "get_weather", "arguments": call["arguments"]}
-    calls = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
-    assert calls == [[{"index": 0, "id": call["id"], "type": "function", "function": function}]]
+    calls = [each for delta in deltas(chunks) for each in delta.get("tool_calls", ())]
+    assert calls[0]["id"] == call["id"]
+    assert calls[0]["function"]["name"] == "get_weather"
+    arguments = [each["function"]["arguments"] for each in calls]
+    assert "".join(arguments) == call["arguments"]
+    assert len([each for each in arguments if each]) > 1
     assert content(chunks) == stream.reply["text"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert json.loads(call["arguments"])
+    assert "usage" not in chunks[-1]
 
 
-def test_chunks_of_the_library_pass_through(chat):
-    stream = chat("tool_call").create(
-        messages=HELLO,
-        tools=[WEATHER],
-        stream=True,
-        stream_format="chunks",
-        stream_options={"include_usage": True},
+def test_reasoning_comes_as_it_is_generated(chat, blocked):
+    """The model is stopped in its first chunk, so the rest of the reply does not exist yet."""
+    stream = chat("reasoning").create(messages=HELLO, tools=[WEATHER], stream=True, temperature=0)
+    first = next(stream)["choices"][0]["delta"]
+    assert first["reasoning_content"] == "One, two,"
+    assert stream.reply is None
+    blocked.set()
+    rest = deltas(stream)
+    reasoning = [first["reasoning_content"], *(delta.get("reasoning_content", "") for delta in rest)]
+    assert "".join(reasoning) == stream.reply["reasoning_content"] == "One, two, drei fünf, six."
+    assert "".join(delta.get("content", "") for delta in rest) == "The answer."
+
+
+def test_text_iterates_over_the_visible_text(chat, expected):
+    stream = chat("text").create(HELLO, stream=True, temperature=0)
+    pieces = list(stream.text)
+    assert "".join(pieces) == expected["text"]
+    assert len(pieces) > 3 and "" not in pieces
+    assert "".join(chat("reasoning").create(HELLO, stream=True, temperature=0).text) == "The answer."
+
+
+def test_until_done_calls_the_handlers(chat):
+    texts, reasoning, calls = [], [], []
+    handlers = dict(
+        on_text=texts.append, on_reasoning=reasoning.append, on_tool_call=calls.append
     )
-    chunks = list(stream)
-    (call,) = stream.reply["tool_calls"]
-    deltas = [
-        delta for chunk in chunks for delta in chunk["choices"][0]["delta"].get("tool_calls", ())
-    ]
-    assert deltas[0]["id"] == call["id"]
-    assert deltas[0]["function"]["name"] == "get_weather"
-    assert "".join(delta["function"]["arguments"] for delta in deltas) == call["arguments"]
-    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert chunks[-1]["usage"] == stream.reply["usage"]
+    request = dict(tools=[WEATHER], stream=True, temperature=0)
+    reply = chat("reasoning").create(HELLO, **request).until_done(**handlers)
+    assert "".join(texts) == reply["text"] == "The answer."
+    assert "".join(reasoning) == reply["reasoning_content"]
+    assert len(texts) > 1 and len(reasoning) > 1 and calls == []
+    reply = chat("tool_call").create(HELLO, **request).until_done(**handlers)
+    assert calls == reply["tool_calls"]
+    assert calls[0]["name"] == "get_weather"
+
+
+def test_a_handler_that_raises_ends_the_stream(chat, blocked, cancels):
+    running = chat("long")
+    stream = running.create(HELLO, stream=True)
+    with pytest.raises(ZeroDivisionError):
+        stream.until_done(on_text=lambda text: 1 / 0)
+    assert cancels
+    assert_idle(running)
+
+
+def test_until_done_raises_the_failure(chat):
+    stream = chat("text").create([{"role": "assistent", "content": "hi"}], stream=True)
+    with pytest.raises(llb.LlbError, match="messages\\[0\\].role"):
+        stream.until_done()
+    assert stream.reply is None
 
 
 def leave_by_close(stream):

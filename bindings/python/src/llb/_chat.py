@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from queue import SimpleQueue
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -19,11 +18,13 @@ from typing import (
     overload,
 )
 
+from ._call import Call, stream_call
 from ._fetch import OnProgress, fetch
 from ._library import encode
 from ._parameters import build_request, takes_parameters
-from ._session import Call, Session, interruptible, refuse_in_callback, run_in_background
+from ._session import Session
 from ._stream import Stream
+from ._waiting import refuse_in_callback
 from .types import Explanation, Messages, Reply, RequestParameters, Tools
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Chat:
     raised at once; the memory is freed when the load has ended.
 
     All methods may be called from any thread. Calls on one chat run one at a time, in order of
-    arrival. A forked process cannot use the chats of its parent, nor open one if the parent had one
-    open: both raise `ENGINE_CLOSED`.
+    arrival. A forked process cannot use the chats of its parent (`ENGINE_CLOSED`), but can open its
+    own.
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class Chat:
         self._session = Session.open(
             encode({"model": self._path, **options}), lambda: getattr(this(), "_on_event", None)
         )
-        finalizer = weakref.finalize(self, run_in_background, self._session.abandon)
-        # `_close_all` closes every chat at exit, on a thread that may block.
+        finalizer = weakref.finalize(self, self._session.abandon)
+        # At exit every chat is closed anyway, and waited for.
         finalizer.atexit = False
 
     @classmethod
@@ -118,7 +119,7 @@ class Chat:
     @property
     def closed(self) -> bool:
         """Whether the chat is closed."""
-        return self._session.handle is None
+        return self._session.closed
 
     @overload
     def create(
@@ -173,8 +174,7 @@ class Chat:
         unchanged. `usage` counts tokens; `timings` has milliseconds and tokens per second.
         KeyboardInterrupt cancels the generation and is raised when it has ended.
 
-        With `stream=True`, returns a `Stream` of chunks. Log probabilities are in the chunks of
-        `stream_format="chunks"`, and in the reply.
+        With `stream=True`, returns a `Stream` of chunks.
 
         Raises LlbError with `INVALID_REQUEST` and the JSON path of the field, `CONTEXT_OVERFLOW`,
         `TEMPLATE_ERROR`, `SCHEMA_UNSUPPORTED`, `CANCELLED`, `ENGINE_CLOSED` after `close`, `BUSY`
@@ -184,11 +184,8 @@ class Chat:
         refuse_in_callback("Chat.create")
         request = build_request("Chat.create", messages, tools, extra_body, parameters)
         if stream:
-            call = Call(self._session, "llb_chat_infer_stream", request, SimpleQueue())
-            model = os.path.basename(self._path or "")
-            return Stream(self, call, model, request.get("stream_format") == "chunks")
-        call = Call(self._session, "llb_chat_infer", request)
-        return cast(Reply, interruptible(call.perform, call.cancel))
+            return Stream(self, self._session, stream_call(request))
+        return cast(Reply, self._perform("llb_chat_infer", request))
 
     @takes_parameters
     def explain(
@@ -208,8 +205,7 @@ class Chat:
         """
         refuse_in_callback("Chat.explain")
         request = build_request("Chat.explain", messages, tools, extra_body, parameters)
-        call = Call(self._session, "llb_chat_explain", request)
-        return cast(Explanation, interruptible(call.perform, call.cancel))
+        return cast(Explanation, self._perform("llb_chat_explain", request))
 
     def cancel(self) -> None:
         """Cancels all calls on this chat.
@@ -218,7 +214,7 @@ class Chat:
         raise `CANCELLED`. Does not wait. May be called from any thread, in callbacks, and in signal
         handlers.
         """
-        self._session.cancel()
+        self._session.cancel_all()
 
     def close(self) -> None:
         """Cancels the running call, waits for its end, and frees the chat.
@@ -227,8 +223,17 @@ class Chat:
         what `on_event` raises. KeyboardInterrupt is raised at once; the chat is freed later.
         """
         refuse_in_callback("Chat.close")
-        if not self._session.destroyed.is_set():
-            interruptible(self._session.destroy)
+        if not self._session.destroyed.done():
+            self._session.close()
+
+    def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
+        call = Call(function, request)
+        try:
+            self._session.submit(call)
+            return self._session.wait(call)
+        finally:
+            # As in `_waiting.wait`.
+            del call
 
     def __enter__(self) -> Chat:
         return self

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 from typing import Any, Callable, Dict, Mapping, Optional, Set, cast
 
 from ._library import EVENT_CALLBACK, Library, encode, load, raise_if_error
-from ._session import callback_scope, interruptible, refuse_in_callback, wait
+from ._waiting import callback_scope, interruptible, refuse_in_callback, started_future, wait_for_end
 from .types import FetchedModel
 
 OnProgress = Callable[[int, int], object]
@@ -70,7 +69,7 @@ class _Fetch:
         self.on_progress = on_progress
         self.on_event = on_event
         self.failure: Optional[BaseException] = None
-        self.done = threading.Event()
+        self.done = started_future()
 
     def perform(self) -> Dict[str, Any]:
         _running.add(self)
@@ -80,7 +79,7 @@ class _Fetch:
             reply = self.library.take(self.library.c.llb_model_fetch(self.encoded, callback, None))
         finally:
             _running.discard(self)
-            self.done.set()
+            self.done.set_result(None)
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
@@ -113,8 +112,7 @@ _running: Set[_Fetch] = set()
 def _cancel_all() -> None:
     """Runs at exit: the library must not call back into an interpreter that shuts down."""
     for call in list(_running):
-        call.cancel()
-        wait(call.done)
+        wait_for_end(call.done, call.cancel)
 
 
 def _after_fork_in_child() -> None:

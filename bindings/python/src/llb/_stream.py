@@ -1,58 +1,42 @@
-"""Streams: converts the text pieces of the library to OpenAI chunks.
-
-The call runs on its own thread. Closing the stream early cancels it.
-"""
+"""`Stream`: the chunks of a reply, as the library makes them."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
-import uuid
 import weakref
-from queue import Empty, SimpleQueue
+from queue import Empty
 from types import TracebackType
-from typing import Any, Dict, Iterator, Optional, Type, cast
+from typing import Iterator, Optional, Type, cast
 
-from ._session import Call, in_callback, run_in_background
+from ._call import Call
+from ._chunk import Handlers, OnText, OnToolCall, text_of
+from ._session import Session
+from ._waiting import POLL_SECONDS
 from .types import Chunk, Reply
-
-_POLL_SECONDS = 0.1
 
 
 class Stream(Iterator[Chunk]):
     """An iterator over OpenAI `chat.completion.chunk` dicts, returned by `Chat.create`.
 
-    The first chunk has the `delta` `{"role": "assistant", "content": ""}`. Then each piece of
-    visible text is a chunk with `{"content": ...}`. When the reply is complete, the following
-    chunks have `{"reasoning_content": ...}` if the model reasoned, and `{"tool_calls": [{"index",
-    "id", "type", "function": {"name", "arguments"}}]}` for each call. The last chunk has
-    `finish_reason`, `usage` and, under `llb`, the whole reply.
-
-    With `stream_format="chunks"` in the request the chunks are those of the library.
+    Each chunk comes as soon as the library has it. Its `delta` has `content`, `reasoning_content`,
+    or `tool_calls`: first `index`, `id` and name, then fragments of the arguments. The last chunk
+    has `finish_reason`, and `usage` if the request has `stream_options={"include_usage": True}`.
 
     The iteration raises what `Chat.create` raises, and KeyboardInterrupt, after the generation has
     ended. To stop early, call `close` or use the stream as a context manager; a dropped stream
-    closes itself. A stream keeps its chat alive, but closing the chat ends the stream. Iterate on
+    ends by itself. A stream keeps its chat alive, but closing the chat ends the stream. Iterate on
     one thread at a time; `close` may be called from any thread.
     """
 
-    def __init__(self, chat: object, call: Call, model: str, as_chunks: bool) -> None:
+    def __init__(self, chat: object, session: Session, call: Call) -> None:
         self._chat = chat
+        self._session = session
         self._call = call
-        # The generator refers only to the call. If it referred to `self`, a dropped stream would
-        # never be collected.
-        self._chunks = _library_chunks(call) if as_chunks else _text_chunks(call, _envelope(model))
-        finalizer = weakref.finalize(self, run_in_background, call.stop)
+        self._ended = False
+        session.submit(call)
+        # The finalizer must not refer to `self`, and must not take a lock.
+        finalizer = weakref.finalize(self, setattr, call, "cancelled", True)
         finalizer.atexit = False
-        self._thread = threading.Thread(target=call.stream, name="llb-stream", daemon=True)
-        try:
-            self._thread.start()
-            # The next call of this thread must follow this one.
-            call.queued.wait()
-        except BaseException:
-            call.cancel()
-            raise
 
     @property
     def reply(self) -> Optional[Reply]:
@@ -60,30 +44,72 @@ class Stream(Iterator[Chunk]):
 
         None while the reply is generated and after a failure.
         """
-        return cast(Optional[Reply], self._call.reply)
+        return cast(Optional[Reply], self._call.reply())
+
+    @property
+    def text(self) -> Iterator[str]:
+        """Iterates over the pieces of visible text. They concatenate to `text` of the reply."""
+        return filter(None, map(text_of, self))
+
+    def until_done(
+        self,
+        *,
+        on_text: Optional[OnText] = None,
+        on_reasoning: Optional[OnText] = None,
+        on_tool_call: Optional[OnToolCall] = None,
+    ) -> Reply:
+        """Reads the rest of the stream, and returns the reply.
+
+        `on_text` and `on_reasoning` are called with each piece of text and of reasoning.
+        `on_tool_call` is called at the end, with each tool call of the reply. All are called on
+        this thread. If one raises, the generation is cancelled. Raises what the iteration raises,
+        and LlbError with `CANCELLED` after `close`.
+        """
+        handlers = Handlers(on_text, on_reasoning, on_tool_call)
+        try:
+            for chunk in self:
+                handlers.chunk(chunk)
+            reply = cast(Reply, self._session.wait(self._call))
+            handlers.tool_calls(reply["tool_calls"])
+        except BaseException:
+            self.close()
+            raise
+        return reply
 
     def close(self) -> None:
         """Cancels the generation if it still runs, and waits for its end.
 
         In a callback it only cancels. Idempotent.
         """
-        self._chunks = iter(())
-        self._call.stop()
-        if not in_callback():
-            self._thread.join()
+        self._ended = True
+        self._session.stop(self._call)
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Chunk:
         try:
-            return cast(Chunk, next(self._chunks))
-        except StopIteration:
-            raise
+            piece = self._next_piece()
         except BaseException:
-            # Includes KeyboardInterrupt: an interrupted caller does not read the rest.
+            # An interrupted caller does not read the rest.
             self.close()
             raise
+        if piece is not None:
+            return cast(Chunk, json.loads(piece))
+        self._ended = True
+        # Raises the failure of the call, if it has one.
+        self._call.future.result()
+        raise StopIteration
+
+    def _next_piece(self) -> Optional[bytes]:
+        while not self._ended:
+            pieces = self._call.pieces
+            assert pieces is not None, "a stream's call has pieces"
+            try:
+                return pieces.get(timeout=POLL_SECONDS)
+            except Empty:
+                self._session.expire(self._call)
+        raise StopIteration
 
     def __enter__(self) -> Stream:
         return self
@@ -95,56 +121,3 @@ class Stream(Iterator[Chunk]):
         traceback: Optional[TracebackType],
     ) -> None:
         self.close()
-
-
-def _pieces(call: Call) -> Iterator[str]:
-    """Yields the pieces as they arrive. Ends with the call, and raises its failure."""
-    while True:
-        pieces: Optional[SimpleQueue[Optional[str]]] = call.pieces
-        assert pieces is not None, "a stream's call has pieces"
-        try:
-            piece = pieces.get(timeout=_POLL_SECONDS)
-        except Empty:
-            continue
-        if piece is None:
-            break
-        yield piece
-    failure, call.failure = call.failure, None
-    if failure is not None:
-        raise failure
-
-
-def _library_chunks(call: Call) -> Iterator[Dict[str, Any]]:
-    for piece in _pieces(call):
-        yield json.loads(piece)
-
-
-def _text_chunks(call: Call, envelope: Dict[str, Any]) -> Iterator[Dict[str, Any]]:
-    pieces = _pieces(call)
-    yield _chunk(envelope, {"role": "assistant", "content": ""})
-    for piece in pieces:
-        yield _chunk(envelope, {"content": piece})
-    reply = call.reply or {}
-    if reply.get("reasoning_content"):
-        yield _chunk(envelope, {"reasoning_content": reply["reasoning_content"]})
-    for index, tool_call in enumerate(reply.get("tool_calls") or ()):
-        function = {"name": tool_call["name"], "arguments": tool_call["arguments"]}
-        delta = {"index": index, "id": tool_call["id"], "type": "function", "function": function}
-        yield _chunk(envelope, {"tool_calls": [delta]})
-    last = _chunk(envelope, {}, reply.get("finish_reason"))
-    yield {**last, "usage": reply.get("usage"), "llb": reply}
-
-
-def _envelope(model: str) -> Dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": "chat.completion.chunk",
-        "created": int(time.time()),
-        "model": model,
-    }
-
-
-def _chunk(
-    envelope: Dict[str, Any], delta: Dict[str, Any], finish_reason: Optional[str] = None
-) -> Dict[str, Any]:
-    return {**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}

@@ -1,0 +1,84 @@
+"""A request on a chat, from its arrival until it is done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Callable, Dict, Mapping, Optional
+
+from ._errors import LlbError
+from ._library import encode
+from ._waiting import failed_future, started_future
+
+
+class Call:
+    """One request: waiting, running in the library, or done. A `Session` runs it.
+
+    The constructor raises TypeError or ValueError if the request cannot be encoded as JSON.
+    """
+
+    def __init__(self, function: str, request: Mapping[str, Any], stream: bool = False) -> None:
+        self.function = function
+        self.request = request
+        self._encoded = encode(request)
+        # `timeout_ms` counts from here. The library counts from the start of its own call.
+        timeout = request.get("timeout_ms")
+        self.deadline: Optional[float] = None
+        if isinstance(timeout, (int, float)) and timeout > 0:
+            self.deadline = time.monotonic() + min(timeout / 1000, threading.TIMEOUT_MAX / 2)
+        self.future: Future[Dict[str, Any]] = started_future()
+        # The chunks of a stream, as JSON. None marks the end. `wake` is called after each.
+        self.pieces: Optional[SimpleQueue[Optional[bytes]]] = SimpleQueue() if stream else None
+        self.wake: Optional[Callable[[], None]] = None
+        self.cancelled = False
+        self.waited = False
+
+    def json(self) -> bytes:
+        """The request, with what is left of its `timeout_ms` if it waited."""
+        if not self.waited or self.deadline is None:
+            return self._encoded
+        left = max(1, int((self.deadline - time.monotonic()) * 1000))
+        return encode({**self.request, "timeout_ms": left})
+
+    def expired(self) -> bool:
+        """Whether `timeout_ms` is over."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def receive(self, piece: Optional[bytes]) -> None:
+        """Passes a chunk to the reader of the stream."""
+        if self.pieces is not None:
+            self.pieces.put(piece)
+        if self.wake is not None:
+            self.wake()
+
+    def succeed(self, reply: Dict[str, Any]) -> None:
+        """Ends the call with a reply."""
+        self.future.set_result(reply)
+        self.receive(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the call with an exception."""
+        self.future.set_exception(error)
+        self.receive(None)
+
+    def reply(self) -> Optional[Dict[str, Any]]:
+        """The reply, or None before the end and after a failure."""
+        if not self.future.done() or self.future.exception() is not None:
+            return None
+        return self.future.result()
+
+    def invalidate(self, reason: str) -> None:
+        """Runs in a forked child: the thread of the call, and perhaps held locks, are gone."""
+        if self.future.done():
+            return
+        self.future = failed_future(LlbError("ENGINE_CLOSED", reason))
+        if self.pieces is not None:
+            self.pieces = SimpleQueue()
+            self.pieces.put(None)
+
+
+def stream_call(request: Mapping[str, Any]) -> Call:
+    """Returns a call whose reply comes in chunks."""
+    return Call("llb_chat_infer_stream", {**request, "stream_format": "chunks"}, stream=True)

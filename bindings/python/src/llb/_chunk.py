@@ -1,0 +1,46 @@
+"""What a chunk of a stream adds, and the handlers that are called with it."""
+
+from __future__ import annotations
+
+from typing import Callable, List, Optional
+
+from .types import Chunk, ToolCall
+
+OnText = Callable[[str], object]
+OnToolCall = Callable[[ToolCall], object]
+
+
+def text_of(chunk: Chunk) -> str:
+    """The visible text of a chunk, or an empty string."""
+    return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+
+
+def reasoning_of(chunk: Chunk) -> str:
+    """The reasoning of a chunk, or an empty string."""
+    return "".join(choice["delta"].get("reasoning_content") or "" for choice in chunk["choices"])
+
+
+class Handlers:
+    """Functions that are called as a reply arrives."""
+
+    def __init__(
+        self,
+        on_text: Optional[OnText],
+        on_reasoning: Optional[OnText],
+        on_tool_call: Optional[OnToolCall],
+    ) -> None:
+        self._by_part = ((text_of, on_text), (reasoning_of, on_reasoning))
+        self._on_tool_call = on_tool_call
+
+    def chunk(self, chunk: Chunk) -> None:
+        """Calls the handlers of what the chunk has."""
+        for part_of, handler in self._by_part:
+            part = part_of(chunk)
+            if handler is not None and part:
+                handler(part)
+
+    def tool_calls(self, calls: List[ToolCall]) -> None:
+        """Calls the handler with each complete call of the reply."""
+        if self._on_tool_call is not None:
+            for call in calls:
+                self._on_tool_call(call)

@@ -1,7 +1,7 @@
 """Run local GGUF chat models inside your own process.
 
 - `model_info` describes a model file and its capabilities.
-- `Chat` runs requests on a model.
+- `Chat` runs requests on a model, `AsyncChat` runs them for asyncio.
 - `fetch` downloads a model of the Hugging Face hub.
 - `template_info`, `template_render`, `template_parse` and `template_compose` work on chat templates
   without a model.
@@ -11,6 +11,9 @@ library is an `LlbError` with a stable `code`. All functions and methods may be 
 thread.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from ._chat import Chat
 from ._errors import LlbError, ToolsUnsupported
 from ._fetch import fetch
@@ -18,7 +21,13 @@ from ._model import abi_version, model_info, version
 from ._stream import Stream
 from ._template import template_compose, template_info, template_parse, template_render
 
+if _TYPE_CHECKING:
+    from ._async_chat import AsyncChat
+    from ._async_stream import AsyncStream
+
 __all__ = [
+    "AsyncChat",
+    "AsyncStream",
     "Chat",
     "LlbError",
     "Stream",
@@ -32,3 +41,14 @@ __all__ = [
     "template_render",
     "version",
 ]
+
+# Modules that import more than most programs need.
+_LAZY = {"AsyncChat": "._async_chat", "AsyncStream": "._async_stream"}
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name], __name__), name)

@@ -37,14 +37,18 @@ class Call:
 
     def json(self) -> bytes:
         """The request, with what is left of its `timeout_ms` if it waited."""
-        if not self.waited or self.deadline is None:
+        seconds = self.seconds_left()
+        if not self.waited or seconds is None:
             return self._encoded
-        left = max(1, int((self.deadline - time.monotonic()) * 1000))
-        return encode({**self.request, "timeout_ms": left})
+        return encode({**self.request, "timeout_ms": max(1, int(seconds * 1000))})
+
+    def seconds_left(self) -> Optional[float]:
+        """What is left of `timeout_ms`, at least 0, or None without it."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def expired(self) -> bool:
         """Whether `timeout_ms` is over."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        return self.seconds_left() == 0.0
 
     def receive(self, piece: Optional[bytes]) -> None:
         """Passes a chunk to the reader of the stream."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional
+from typing import Callable, Iterator, List, Optional
 
 from .types import Chunk, ToolCall
 
@@ -32,15 +32,15 @@ class Handlers:
         self._by_part = ((text_of, on_text), (reasoning_of, on_reasoning))
         self._on_tool_call = on_tool_call
 
-    def chunk(self, chunk: Chunk) -> None:
-        """Calls the handlers of what the chunk has."""
+    def chunk(self, chunk: Chunk) -> Iterator[object]:
+        """Calls the handlers of what the chunk has, and yields their results."""
         for part_of, handler in self._by_part:
             part = part_of(chunk)
             if handler is not None and part:
-                handler(part)
+                yield handler(part)
 
-    def tool_calls(self, calls: List[ToolCall]) -> None:
-        """Calls the handler with each complete call of the reply."""
+    def tool_calls(self, calls: List[ToolCall]) -> Iterator[object]:
+        """Calls the handler with each complete call of the reply, and yields the results."""
         if self._on_tool_call is not None:
             for call in calls:
-                self._on_tool_call(call)
+                yield self._on_tool_call(call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections import deque
 from queue import Empty
 from types import TracebackType
 from typing import Iterator, Optional, Type, cast
@@ -68,9 +69,9 @@ class Stream(Iterator[Chunk]):
         handlers = Handlers(on_text, on_reasoning, on_tool_call)
         try:
             for chunk in self:
-                handlers.chunk(chunk)
+                deque(handlers.chunk(chunk), maxlen=0)
             reply = cast(Reply, self._session.wait(self._call))
-            handlers.tool_calls(reply["tool_calls"])
+            deque(handlers.tool_calls(reply["tool_calls"]), maxlen=0)
         except BaseException:
             self.close()
             raise

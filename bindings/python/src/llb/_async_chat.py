@@ -1,0 +1,171 @@
+"""`AsyncChat`: `Chat` for asyncio. Imported only if it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from types import TracebackType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Literal,
+    Mapping,
+    Optional,
+    Type,
+    Union,
+    cast,
+    overload,
+)
+
+from ._async_stream import AsyncStream, reply_of
+from ._call import Call, stream_call
+from ._library import encode
+from ._parameters import build_request, takes_parameters
+from ._session import Session
+from .types import Explanation, Messages, Reply, RequestParameters, Tools
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class AsyncChat:
+    """A chat on one model for asyncio: `async with llb.AsyncChat("model.gguf") as chat`.
+
+    Takes the arguments of `Chat`, and works like it, with these differences. The model is loaded by
+    `async with`, or by the first call, and errors of the creation are raised there. If a task that
+    waits for a call is cancelled, so is the call. `on_event` is called on another thread, which has
+    no event loop.
+
+    Nothing blocks the event loop, and waiting calls have no threads: an open chat has one, which
+    runs its calls one at a time. Works with every event loop of asyncio, and with several.
+    """
+
+    def __init__(
+        self,
+        path: Optional[Union[str, bytes, os.PathLike[Any]]] = None,
+        *,
+        on_event: Optional[Callable[[str], object]] = None,
+        **options: Any,
+    ) -> None:
+        self._path = None if path is None else os.fsdecode(path)
+        self._on_event = on_event
+        self._options = encode({"model": self._path, **options})
+        self._session: Optional[Session] = None
+
+    @property
+    def path(self) -> Optional[str]:
+        """The path passed to the constructor, as text, or None."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        """Whether the chat is closed."""
+        return self._session is not None and self._session.closed
+
+    @overload
+    async def create(
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        stream: Literal[False] = False,
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Reply: ...
+    @overload
+    async def create(
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        *,
+        stream: Literal[True],
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> AsyncStream: ...
+    @overload
+    async def create(
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        stream: bool = False,
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Union[Reply, AsyncStream]: ...
+    @takes_parameters
+    async def create(
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        stream: bool = False,
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Union[Reply, AsyncStream]:
+        """As `Chat.create`. With `stream=True`, returns an `AsyncStream`."""
+        request = build_request("AsyncChat.create", messages, tools, extra_body, parameters)
+        if stream:
+            return AsyncStream(self, await self._open(), stream_call(request))
+        return cast(Reply, await self._perform("llb_chat_infer", request))
+
+    @takes_parameters
+    async def explain(
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Explanation:
+        """As `Chat.explain`."""
+        request = build_request("AsyncChat.explain", messages, tools, extra_body, parameters)
+        return cast(Explanation, await self._perform("llb_chat_explain", request))
+
+    def cancel(self) -> None:
+        """As `Chat.cancel`."""
+        if self._session is not None:
+            self._session.cancel_all()
+
+    async def close(self) -> None:
+        """Cancels the running call, waits for its end, and frees the chat. Idempotent.
+
+        Raises what `on_event` raises.
+        """
+        if self._session is None or self._session.destroyed.done():
+            return
+        self._session.begin_close()
+        await asyncio.wrap_future(self._session.destroyed)
+
+    async def _open(self) -> Session:
+        if self._session is None:
+            this = weakref.ref(self)
+            self._session = Session.start(
+                self._options, lambda: getattr(this(), "_on_event", None)
+            )
+            finalizer = weakref.finalize(self, self._session.abandon)
+            finalizer.atexit = False
+        await asyncio.wrap_future(self._session.opened)
+        return self._session
+
+    async def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
+        call = Call(function, request)
+        session = await self._open()
+        session.submit(call)
+        return await reply_of(session, call)
+
+    async def __aenter__(self) -> AsyncChat:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<llb.AsyncChat {self._path!r}{' closed' if self.closed else ''}>"

@@ -82,7 +82,7 @@ class Library:
             content = ctypes.string_at(string) if string else b"null"
         finally:
             self.c.llb_string_free(string)
-        reply: Any = json.loads(content)
+        reply: Any = json.loads(content.decode("utf-8"))
         if not isinstance(reply, dict):
             raise LlbError("INTERNAL_BRIDGE_ERROR", "the library's reply is not a JSON object")
         return cast(Dict[str, Any], reply)
@@ -111,14 +111,17 @@ def encode(request: Mapping[str, Any]) -> bytes:
     Raises TypeError for a value that JSON cannot represent, ValueError for NaN and infinities.
     """
     present = {key: value for key, value in request.items() if value is not None}
-    # ASCII escapes keep NULs and lone surrogates out of the C string.
-    return json.dumps(present, default=_encode_path, allow_nan=False).encode("ascii")
+    return _ENCODER.encode(present).encode("ascii")
 
 
 def _encode_path(value: Any) -> str:
     if isinstance(value, os.PathLike):
         return os.fsdecode(cast("os.PathLike[str]", value))
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
+
+
+# ASCII escapes keep NULs and lone surrogates out of the C string.
+_ENCODER = json.JSONEncoder(default=_encode_path, allow_nan=False)
 
 
 _loaded: Optional[Library] = None

@@ -280,17 +280,17 @@ class Session:
             self.destroyed.set_result(None)
 
     def _receive_event(self, event: bytes, _user_data: Optional[int]) -> None:
-        with callback_scope():
-            try:
-                text = event.decode("utf-8", "replace")
-                if not self.opened.done():
-                    self.events.append(text)
-                on_event = None if self.muted or self.failure is not None else self.listener()
-                if on_event is not None:
+        try:
+            on_event = None if self.muted or self.failure is not None else self.listener()
+            text = event.decode("utf-8", "replace")
+            if not self.opened.done():
+                self.events.append(text)
+            if on_event is not None:
+                with callback_scope():
                     on_event(text)
-            except BaseException as error:
-                self.failure = error
-            self._cancel_if_due()
+        except BaseException as error:
+            self.failure = error
+        self._cancel_if_due()
 
     def _receive_piece(self, piece: bytes, _user_data: Optional[int]) -> None:
         # No code of the caller runs here. Any exception comes from the interpreter, such as

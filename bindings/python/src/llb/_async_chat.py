@@ -10,10 +10,13 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
+    List,
     Literal,
     Mapping,
     Optional,
+    Sequence,
     Type,
+    TypeVar,
     Union,
     cast,
     overload,
@@ -23,11 +26,15 @@ from ._async_stream import AsyncStream, reply_of
 from ._call import Call, stream_call
 from ._library import encode
 from ._parameters import build_request, takes_parameters
+from ._parse import parsed, with_format
+from ._run import Conversation, PendingCall, Run
 from ._session import Session
 from .types import Explanation, Messages, Reply, RequestParameters, Tools
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+T = TypeVar("T")
 
 
 class AsyncChat:
@@ -123,6 +130,46 @@ class AsyncChat:
         request = build_request("AsyncChat.explain", messages, tools, extra_body, parameters)
         return cast(Explanation, await self._perform("llb_chat_explain", request))
 
+    @takes_parameters
+    async def parse(
+        self,
+        messages: Messages,
+        reply_type: Type[T],
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> T:
+        """As `Chat.parse`."""
+        typed = with_format(parameters, reply_type)
+        request = build_request("AsyncChat.parse", messages, None, extra_body, typed)
+        return parsed(await self._perform("llb_chat_infer", request), reply_type)
+
+    @takes_parameters
+    async def run(
+        self,
+        messages: Messages,
+        tools: Sequence[Callable[..., Any]],
+        *,
+        max_rounds: int = 10,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Run:
+        """As `Chat.run`. Coroutine functions run in this event loop, all others on threads."""
+        conversation = Conversation(messages, tools, max_rounds, parameters)
+        while True:
+            request = build_request(
+                "AsyncChat.run",
+                conversation.messages,
+                conversation.tools,
+                extra_body,
+                conversation.parameters,
+            )
+            reply: Reply = await self._perform("llb_chat_infer", request)
+            calls = conversation.take(reply)
+            if not calls:
+                return Run(reply, conversation.messages)
+            conversation.answer(calls, await _perform_all(calls))
+
     def cancel(self) -> None:
         """As `Chat.cancel`."""
         if self._session is not None:
@@ -169,3 +216,17 @@ class AsyncChat:
 
     def __repr__(self) -> str:
         return f"<llb.AsyncChat {self._path!r}{' closed' if self.closed else ''}>"
+
+
+async def _perform_all(calls: List[PendingCall]) -> List[object]:
+    """Performs calls at the same time. Returns results and exceptions."""
+    return await asyncio.gather(*map(_perform, calls))
+
+
+async def _perform(call: PendingCall) -> object:
+    try:
+        if call.is_async:
+            return await call.perform()
+        return await asyncio.to_thread(call.perform)
+    except Exception as error:
+        return error

@@ -12,7 +12,9 @@ from typing import (
     Literal,
     Mapping,
     Optional,
+    Sequence,
     Type,
+    TypeVar,
     Union,
     cast,
     overload,
@@ -22,6 +24,8 @@ from ._call import Call, stream_call
 from ._fetch import OnProgress, fetch
 from ._library import encode
 from ._parameters import build_request, takes_parameters
+from ._parse import parsed, with_format
+from ._run import Conversation, Run, perform_all
 from ._session import Session
 from ._stream import Stream
 from ._waiting import refuse_in_callback
@@ -29,6 +33,8 @@ from .types import Explanation, Messages, Reply, RequestParameters, Tools
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+T = TypeVar("T")
 
 
 class Chat:
@@ -181,9 +187,9 @@ class Chat:
         in a callback, and others. Raises TypeError or ValueError if the request cannot be encoded
         as JSON.
         """
-        refuse_in_callback("Chat.create")
         request = build_request("Chat.create", messages, tools, extra_body, parameters)
         if stream:
+            refuse_in_callback("Chat.create")
             return Stream(self, self._session, stream_call(request))
         return cast(Reply, self._perform("llb_chat_infer", request))
 
@@ -203,9 +209,69 @@ class Chat:
         "cached_tokens", ...}`. Offsets in `spans` are UTF-8 byte offsets into `prompt`. Takes its
         turn among the calls on the chat. Raises what `create` raises.
         """
-        refuse_in_callback("Chat.explain")
         request = build_request("Chat.explain", messages, tools, extra_body, parameters)
         return cast(Explanation, self._perform("llb_chat_explain", request))
+
+    @takes_parameters
+    def parse(
+        self,
+        messages: Messages,
+        reply_type: Type[T],
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> T:
+        """Generates a reply as JSON of a type, and returns a value of the type.
+
+        `reply_type` is a dataclass, a TypedDict, a NamedTuple, a pydantic model, a msgspec struct,
+        or any type made of these and of scalars, enums, lists and dicts. Its JSON Schema constrains
+        the reply, and the value is validated.
+
+        Raises what `create` raises, ReplyTruncated for a reply that was cut off, ReplyRefused for
+        text that is not JSON, ReplyInvalid for JSON that does not fit, and TypeError for a type
+        that JSON cannot represent.
+        """
+        typed = with_format(parameters, reply_type)
+        request = build_request("Chat.parse", messages, None, extra_body, typed)
+        return parsed(self._perform("llb_chat_infer", request), reply_type)
+
+    @takes_parameters
+    def run(
+        self,
+        messages: Messages,
+        tools: Sequence[Callable[..., Any]],
+        *,
+        max_rounds: int = 10,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> Run:
+        """Lets the model call functions until it answers with text.
+
+        Each function becomes a tool by its signature and docstring; its parameters need type
+        annotations. The calls of one reply run at the same time, each on a thread; coroutine
+        functions run in an event loop there. The model reads a result as text or JSON. An
+        exception is a result too: `{"error": "ValueError: ..."}`.
+
+        `max_rounds` is the most requests. A forced `tool_choice` holds for the first one. Returns
+        the last reply and the whole conversation: `reply, messages = chat.run(...)`.
+
+        Raises what `create` raises, TooManyRounds, and TypeError for a function that cannot be a
+        tool.
+        """
+        conversation = Conversation(messages, tools, max_rounds, parameters)
+        while True:
+            request = build_request(
+                "Chat.run",
+                conversation.messages,
+                conversation.tools,
+                extra_body,
+                conversation.parameters,
+            )
+            reply: Reply = self._perform("llb_chat_infer", request)
+            calls = conversation.take(reply)
+            if not calls:
+                return Run(reply, conversation.messages)
+            conversation.answer(calls, perform_all(calls))
 
     def cancel(self) -> None:
         """Cancels all calls on this chat.
@@ -227,6 +293,7 @@ class Chat:
             self._session.close()
 
     def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
+        refuse_in_callback("a call on a chat")
         call = Call(function, request)
         try:
             self._session.submit(call)

@@ -5,7 +5,10 @@ An exception raised by a callback of the caller is never wrapped: it is re-raise
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Tuple
+
+if TYPE_CHECKING:
+    from .types import Reply
 
 _NOT_TOOL_CAPABLE = "MODEL_NOT_TOOL_CAPABLE"
 
@@ -56,6 +59,44 @@ class ToolsUnsupported(LlbError):
     `details` has the capabilities (`caps`), the checked template (`template_variant`), the
     `evidence`, and what to do next (`next`). `tool_policy="any"` opens the model anyway.
     """
+
+
+class ReplyError(LlbError):
+    """A reply that is not what the caller needs. `reply` is the whole reply."""
+
+    def __init__(self, message: str, reply: Reply) -> None:
+        super().__init__(self._code, message)
+        self.reply = reply
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (self.message, self.reply)
+
+    _code = "REPLY_INVALID"
+
+
+class ReplyInvalid(ReplyError):
+    """JSON that does not fit the type of `parse` (`REPLY_INVALID`).
+
+    `__cause__` is the error of the validation, for instance pydantic's.
+    """
+
+
+class ReplyRefused(ReplyError):
+    """Text instead of the JSON that `parse` asked for (`REPLY_REFUSED`)."""
+
+    _code = "REPLY_REFUSED"
+
+
+class ReplyTruncated(ReplyError):
+    """A reply that `max_tokens`, a cancel or a time-out cut off (`REPLY_TRUNCATED`)."""
+
+    _code = "REPLY_TRUNCATED"
+
+
+class TooManyRounds(ReplyError):
+    """A `run` whose model still calls tools after `max_rounds` requests (`TOO_MANY_ROUNDS`)."""
+
+    _code = "TOO_MANY_ROUNDS"
 
 
 def error_from(error: Mapping[str, Any], events: Sequence[str] = ()) -> LlbError:

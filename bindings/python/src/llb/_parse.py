@@ -1,0 +1,47 @@
+"""Typed replies: a type to `response_format`, and a reply to a value of the type."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, Mapping, Type, TypeVar
+
+from ._errors import ReplyInvalid, ReplyRefused, ReplyTruncated
+from ._json_schema import schema_of
+from ._json_value import from_json
+from .types import Reply
+
+T = TypeVar("T")
+
+
+def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any]:
+    """Returns the parameters with the `response_format` of a type.
+
+    Raises TypeError for a type that JSON cannot represent, and for parameters that have a format.
+    """
+    for name in ("response_format", "grammar"):
+        if parameters.get(name) is not None:
+            raise TypeError(f"parse() takes no {name}: the type of the reply sets it")
+    name = re.sub(r"\W+", "_", getattr(reply_type, "__name__", str(reply_type)))
+    schema = {"name": name[:64], "schema": schema_of(reply_type), "strict": True}
+    return {**parameters, "response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def parsed(reply: Reply, reply_type: Type[T]) -> T:
+    """Returns the value that a reply spells.
+
+    Raises ReplyTruncated, ReplyRefused or ReplyInvalid.
+    """
+    text, reason = reply["text"], reply["finish_reason"]
+    if reason in ("length", "cancelled"):
+        raise ReplyTruncated(f"the reply was cut off ({reason}); raise max_tokens", reply)
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise ReplyRefused(f"the reply is not JSON: {text[:200]!r}", reply) from error
+    try:
+        value: T = from_json(text, reply_type)
+    except Exception as error:
+        # pydantic and msgspec have exceptions of their own.
+        raise ReplyInvalid(f"the reply does not fit the type: {error}", reply) from error
+    return value

@@ -1,0 +1,111 @@
+"""The loop of a model that calls functions: request, calls, results, until it answers with text."""
+
+from __future__ import annotations
+
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Coroutine, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from ._errors import TooManyRounds
+from ._function_tool import Function, FunctionTool, content_of, error_content
+from .types import Message, Messages, Reply, Tool, ToolCall
+
+# Calls of one reply that run at the same time.
+_MOST_THREADS = 8
+
+
+class Run(NamedTuple):
+    """The end of a run: the last reply, and the whole conversation, which ends with that reply."""
+
+    reply: Reply
+    messages: List[Message]
+
+
+class PendingCall:
+    """A tool call of a reply, with the function that it names, if there is one."""
+
+    def __init__(self, call: ToolCall, tool: Optional[FunctionTool]) -> None:
+        self.id = call["id"]
+        self.name = call["name"]
+        self.arguments = call["arguments"]
+        self.tool = tool
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `perform` returns an awaitable."""
+        return self.tool is not None and self.tool.is_async
+
+    def perform(self) -> Any:
+        """Calls the function. Raises what it raises, and LookupError if there is none."""
+        if self.tool is None:
+            raise LookupError(f"no tool {self.name}")
+        return self.tool.call(self.arguments)
+
+    def message(self, result: object) -> Message:
+        """The tool message with a result. An exception is an error for the model to read."""
+        content = error_content(result) if isinstance(result, Exception) else content_of(result)
+        return {"role": "tool", "tool_call_id": self.id, "content": content}
+
+
+class Conversation:
+    """The requests of a run: made of the replies and results so far."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        functions: Sequence[Function],
+        max_rounds: int,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        tools = [FunctionTool(function) for function in functions]
+        self._tools = {tool.name: tool for tool in tools}
+        if len(self._tools) < len(tools):
+            raise TypeError("two tools have the same name")
+        if max_rounds < 1:
+            raise ValueError("max_rounds: must be at least 1")
+        self.messages: List[Message] = list(messages)
+        self.tools: List[Tool] = [tool.schema() for tool in tools]
+        self.parameters: Dict[str, Any] = dict(parameters)
+        self._rounds_left = max_rounds
+
+    def take(self, reply: Reply) -> List[PendingCall]:
+        """Adds a reply. Returns its calls; without calls, the run has ended.
+
+        Raises TooManyRounds if the calls could not be answered by another request.
+        """
+        self.messages.append(reply["message"])
+        self._rounds_left -= 1
+        calls = reply["tool_calls"] if reply["finish_reason"] == "tool_calls" else []
+        if calls and self._rounds_left == 0:
+            raise TooManyRounds("the model still calls tools; raise max_rounds", reply)
+        # A forced call would be forced again in every round.
+        if self.parameters.get("tool_choice") not in (None, "none"):
+            self.parameters["tool_choice"] = "auto"
+        return [PendingCall(call, self._tools.get(call["name"])) for call in calls]
+
+    def answer(self, calls: List[PendingCall], results: List[object]) -> None:
+        """Adds the results of calls, in their order."""
+        self.messages.extend(call.message(each) for call, each in zip(calls, results))
+
+
+def perform_all(calls: List[PendingCall]) -> List[object]:
+    """Performs calls at the same time, each on a thread. Returns results and exceptions."""
+    with ThreadPoolExecutor(max_workers=min(len(calls), _MOST_THREADS)) as pool:
+        # Each call sees the caller's context variables.
+        futures = [pool.submit(contextvars.copy_context().run, _perform, call) for call in calls]
+        return [future.result() for future in futures]
+
+
+def _perform(call: PendingCall) -> object:
+    try:
+        result = call.perform()
+        return _run_coroutine(result) if call.is_async else result
+    except Exception as error:
+        return error
+
+
+def _run_coroutine(coroutine: Coroutine[Any, Any, object]) -> object:
+    """Runs a coroutine in an event loop of its own."""
+    import asyncio
+
+    return asyncio.run(coroutine)

@@ -1,0 +1,293 @@
+"""Tools from functions, and the loop that runs them."""
+
+import asyncio
+import contextvars
+import json
+import threading
+from dataclasses import dataclass
+from typing import List, Literal, Optional
+
+import pytest
+
+import llb
+from llb._function_tool import FunctionTool
+from test_chat import HELLO
+
+try:
+    from typing import Annotated
+except ImportError:
+    Annotated = None
+
+
+def google(city: str, days: int = 1) -> str:
+    """The weather
+    in a city.
+
+    Args:
+        city (str): The name of the city,
+            in English.
+        days: How many days.
+
+    Returns:
+        A text.
+    """
+
+
+def sphinx(city: str, days: int = 1) -> str:
+    """The weather
+    in a city.
+
+    :param city: The name of the city,
+        in English.
+    :param int days: How many days.
+    :returns: A text.
+    """
+
+
+def numpy(city: str, days: int = 1) -> str:
+    """The weather
+    in a city.
+
+    Parameters
+    ----------
+    city : str
+        The name of the city,
+        in English.
+    days : int
+        How many days.
+    """
+
+
+def annotated(
+    city: Annotated[str, "The name of the city, in English."],
+    days: Annotated[int, "How many days."] = 1,
+) -> str:
+    """The weather
+    in a city."""
+
+
+@pytest.mark.parametrize("function", [google, sphinx, numpy, annotated])
+def test_a_function_becomes_a_tool(function):
+    assert FunctionTool(function).schema() == {
+        "type": "function",
+        "function": {
+            "name": function.__name__,
+            "description": "The weather\nin a city.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "The name of the city, in English."},
+                    "days": {"type": "integer", "description": "How many days."},
+                },
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+@dataclass
+class Place:
+    name: str
+    country: Optional[str] = None
+
+
+def test_arguments_have_the_types_of_the_parameters():
+    def visit(places: List[Place], how: Literal["car", "train"] = "car"):
+        return [type(each) for each in places], how
+
+    call = FunctionTool(visit).call
+    assert call('{"places": [{"name": "Rome"}]}') == ([Place], "car")
+    for arguments, message in [
+        ('{"places": [{"name": 1}]}', "places[0].name: expected string"),
+        ('{"how": "car"}', "places: missing argument"),
+        ('{"places": [], "how": "foot"}', "how: expected one of"),
+        ('{"places": [], "why": 1}', "why: unknown argument"),
+    ]:
+        with pytest.raises(ValueError) as caught:
+            call(arguments)
+        assert message in str(caught.value)
+
+
+def test_methods_and_callable_objects_become_tools():
+    class Shop:
+        def price(self, item: str) -> int:
+            """The price of an item."""
+            return len(item)
+
+        def __call__(self, item: str) -> int:
+            return 2
+
+    assert FunctionTool(Shop().price).call('{"item": "abc"}') == 3
+    assert FunctionTool(Shop()).schema()["function"]["name"] == "Shop"
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (lambda x: x, "no type annotation"),
+        (lambda *x: x, "cannot have the parameter"),
+    ],
+)
+def test_other_functions_are_refused(function, message):
+    with pytest.raises(TypeError, match=message):
+        FunctionTool(function)
+
+
+def test_the_loop_ends_after_max_rounds(chat):
+    """The scripted model calls `get_weather` in every round."""
+    seen = []
+
+    def get_weather(city: str) -> dict:
+        seen.append(city)
+        return {"city": city, "celsius": 18}
+
+    with pytest.raises(llb.TooManyRounds) as caught:
+        chat("tool_call").run(HELLO, tools=[get_weather], max_rounds=3, temperature=0)
+    assert seen == ["Paris", "Paris"]
+    assert caught.value.reply["tool_calls"][0]["name"] == "get_weather"
+    with pytest.raises(ValueError, match="max_rounds"):
+        chat("tool_call").run(HELLO, tools=[get_weather], max_rounds=0)
+    with pytest.raises(TypeError, match="same name"):
+        chat("tool_call").run(HELLO, tools=[get_weather, get_weather])
+
+
+def test_a_reply_without_calls_ends_the_run(chat, expected):
+    run = chat("text").run(HELLO, tools=[google], temperature=0)
+    assert run.reply["text"] == expected["text"]
+    assert run.messages == [*HELLO, run.reply["message"]]
+
+
+def replies(*contents):
+    """Makes a chat whose model is a list of replies. Records the requests."""
+    left, requests = list(contents), []
+
+    def perform(function, request):
+        requests.append(json.loads(json.dumps(request)))
+        calls = [
+            {"id": f"call_{at}", "name": name, "arguments": arguments}
+            for at, (name, arguments) in enumerate(left[0] if isinstance(left[0], list) else [])
+        ]
+        text = "" if calls else left[0]
+        left.pop(0)
+        return {
+            "text": text,
+            "tool_calls": calls,
+            "finish_reason": "tool_calls" if calls else "stop",
+            "message": {"role": "assistant", "content": text},
+        }
+
+    return perform, requests
+
+
+@pytest.fixture
+def answer(models, monkeypatch):
+    """Runs tools on a scripted conversation, in both kinds of chat."""
+
+    def run_both(contents, tools, **parameters):
+        outcomes = []
+        with llb.Chat(models("text")) as chat:
+            perform, requests = replies(*contents)
+            monkeypatch.setattr(chat, "_perform", perform)
+            outcomes.append((chat.run(HELLO, tools, **parameters), requests))
+
+        async def main():
+            async with llb.AsyncChat(models("text")) as chat:
+                perform, requests = replies(*contents)
+
+                async def asynchronous(function, request):
+                    return perform(function, request)
+
+                monkeypatch.setattr(chat, "_perform", asynchronous)
+                return await chat.run(HELLO, tools, **parameters), requests
+
+        outcomes.append(asyncio.run(main()))
+        return outcomes
+
+    return run_both
+
+
+def tool_contents(run):
+    return [
+        (each["tool_call_id"], json.loads(each["content"]))
+        for each in run.messages
+        if each["role"] == "tool"
+    ]
+
+
+def test_calls_of_one_reply_run_at_the_same_time(answer):
+    barrier = threading.Barrier(2, timeout=30)
+    inside = []
+
+    def blocking(a: int) -> int:
+        barrier.wait()
+        return a
+
+    async def awaiting(a: int) -> int:
+        inside.append(a)
+        while len(inside) % 2:
+            await asyncio.sleep(0.001)
+        return a
+
+    for function in (blocking, awaiting):
+        inside.clear()
+        calls = [(function.__name__, '{"a": 1}'), (function.__name__, '{"a": 2}')]
+        for run, _ in answer([calls, "done"], [function]):
+            assert tool_contents(run) == [("call_0", 1), ("call_1", 2)]
+            assert run.reply["text"] == "done"
+
+
+def test_errors_are_results(answer):
+    def divide(a: int, b: int) -> float:
+        return a / b
+
+    calls = [("divide", '{"a": 1, "b": 0}'), ("divide", '{"a": "x", "b": 1}'), ("gone", "{}")]
+    for run, _ in answer([calls, "done"], [divide]):
+        errors = [content["error"] for _, content in tool_contents(run)]
+        assert errors == [
+            "ZeroDivisionError: division by zero",
+            'ValueError: a: expected integer, found "x"',
+            "LookupError: no tool gone",
+        ]
+
+
+def test_a_forced_call_is_forced_once(answer):
+    def f() -> str:
+        return "x"
+
+    for _, requests in answer([[("f", "{}")], "done"], [f], tool_choice="required"):
+        assert [request["tool_choice"] for request in requests] == ["required", "auto"]
+        assert requests[1]["messages"][-1] == {
+            "role": "tool",
+            "tool_call_id": "call_0",
+            "content": "x",
+        }
+
+
+def test_functions_see_context_variables(answer):
+    variable = contextvars.ContextVar("variable", default=0)
+    variable.set(7)
+
+    def read() -> int:
+        return variable.get()
+
+    for run, _ in answer([[("read", "{}")], "done"], [read]):
+        assert tool_contents(run) == [("call_0", 7)]
+
+
+def test_a_real_model_uses_a_function(real_model):
+    cities = []
+
+    def get_weather(city: str) -> str:
+        """The current weather in a city."""
+        cities.append(city)
+        return "It is 31 degrees and foggy."
+
+    question = [{"role": "user", "content": "What is the weather in Paris?"}]
+    with llb.Chat(real_model, n_ctx=2048, n_threads=1) as chat:
+        reply, messages = chat.run(
+            question, [get_weather], tool_choice="required", temperature=0, max_tokens=64
+        )
+    assert "Paris" in cities[0]
+    assert "31" in reply["text"]
+    assert [each["role"] for each in messages][:3] == ["user", "assistant", "tool"]

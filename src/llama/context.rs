@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use llama_cpp_sys_2 as sys;
 
+use super::batch::Batch;
 use super::exit;
 use super::lora::Adapter;
 use super::model::Model;
@@ -418,49 +419,4 @@ unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
             || decoding.threads.has_failure()
             || decoding.check.is_some_and(|check| check())
     })
-}
-
-/// The arrays of a `llama_batch`, filled for every decode.
-struct Batch {
-    tokens: Vec<sys::llama_token>,
-    positions: Vec<sys::llama_pos>,
-    n_sequences: Vec<i32>,
-    sequences: Vec<sys::llama_seq_id>,
-    sequence_pointers: Vec<*mut sys::llama_seq_id>,
-    logits: Vec<i8>,
-}
-
-impl Batch {
-    fn new(n_batch: usize) -> Self {
-        let mut sequences = vec![0; n_batch];
-        let sequence_pointers = sequences.iter_mut().map(|sequence| &raw mut *sequence).collect();
-        Batch {
-            tokens: vec![0; n_batch],
-            positions: vec![0; n_batch],
-            n_sequences: vec![1; n_batch],
-            sequences,
-            sequence_pointers,
-            logits: vec![0; n_batch],
-        }
-    }
-
-    /// Takes at most as many entries as `new` was given.
-    fn fill(&mut self, entries: &[BatchEntry]) -> sys::llama_batch {
-        for (index, entry) in entries.iter().enumerate() {
-            self.tokens[index] = entry.token;
-            self.positions[index] = entry.position as sys::llama_pos;
-            self.sequences[index] = entry.sequence as sys::llama_seq_id;
-            self.sequence_pointers[index] = &raw mut self.sequences[index];
-            self.logits[index] = i8::from(entry.logits);
-        }
-        sys::llama_batch {
-            n_tokens: entries.len() as i32,
-            token: self.tokens.as_mut_ptr(),
-            embd: std::ptr::null_mut(),
-            pos: self.positions.as_mut_ptr(),
-            n_seq_id: self.n_sequences.as_mut_ptr(),
-            seq_id: self.sequence_pointers.as_mut_ptr(),
-            logits: self.logits.as_mut_ptr(),
-        }
-    }
 }

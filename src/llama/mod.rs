@@ -4,6 +4,7 @@
 //! process and must be checked before the call.
 #![allow(unsafe_code, reason = "the one module that calls C")]
 
+mod batch;
 mod context;
 mod cpu;
 mod device;

@@ -45,13 +45,19 @@ fn main() {
     header();
 }
 
-/// Compiles the C++ that catches what llama.cpp and callbacks throw, and that ends llama.cpp's
+/// Compiles the C++ that catches what llama.cpp and callbacks throw, handles its faults, and ends its
 /// threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
 fn shim() {
-    const SOURCES: [&str; 4] =
-        ["src/llama/shim.cpp", "src/llama/threads.cpp", "src/ffi/host.cpp", "src/ffi/helper.cpp"];
+    const SOURCES: [&str; 5] = [
+        "src/llama/shim.cpp",
+        "src/llama/faults.cpp",
+        "src/llama/threads.cpp",
+        "src/ffi/host.cpp",
+        "src/ffi/helper.cpp",
+    ];
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
+    println!("cargo:rerun-if-changed=src/llama/faults.h");
     cc::Build::new()
         .cpp(true)
         .std("c++17")

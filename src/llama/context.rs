@@ -1,5 +1,6 @@
 //! A llama.cpp context as a [`Backend`]: the KV cache, the threads, and decode.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -8,12 +9,14 @@ use std::sync::Arc;
 use llama_cpp_sys_2 as sys;
 
 use super::batch::Batch;
+use super::device;
 use super::exit;
 use super::lora::Adapter;
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use super::shim;
 use super::threads::Threads;
+use super::trial::{self, Repeats};
 use crate::api::{CacheType, FlashAttention, Sampling};
 use crate::engine::{self, Backend, BatchEntry, Decoded, Sampler, TokenId};
 use crate::error::{Code, Error, Result};
@@ -54,22 +57,31 @@ pub(crate) struct LlamaContext {
 /// What computes a decode, and what may stop it.
 struct Decoding {
     threads: Threads,
+    /// Whether its file can still be read.
+    model: Arc<Model>,
     /// The check of the running decode.
     check: Option<AbortCheck<'static>>,
+    /// During the trial: what is left out.
+    repeats: RefCell<Option<Repeats>>,
 }
 
 impl LlamaContext {
+    /// A context that computes on the calling thread alone, until [`LlamaContext::with_threads`].
     pub(crate) fn new(model: Arc<Model>, options: &ContextOptions) -> Result<Self> {
-        let threads = Threads::start(options.n_threads)?;
-        let mut decoding = Box::new(Decoding { threads, check: None });
+        let mut decoding = Box::new(Decoding {
+            threads: Threads::none(),
+            model: Arc::clone(&model),
+            check: None,
+            repeats: RefCell::new(None),
+        });
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = options.n_ctx;
         params.n_batch = options.n_batch;
         params.n_ubatch = options.n_batch;
         params.n_seq_max = options.n_parallel;
-        params.n_threads = options.n_threads as i32;
-        params.n_threads_batch = options.n_threads as i32;
+        params.n_threads = 1;
+        params.n_threads_batch = 1;
         params.flash_attn_type = match options.flash_attn {
             FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
             FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -81,6 +93,11 @@ impl LlamaContext {
         params.no_perf = true;
         params.abort_callback = Some(should_abort);
         params.abort_callback_data = (&raw mut *decoding).cast::<c_void>();
+        // Devices compute several operations at once only without this.
+        if !device::exists() {
+            params.cb_eval = Some(on_operation);
+            params.cb_eval_user_data = (&raw mut *decoding).cast::<c_void>();
+        }
         // SAFETY: the model is alive and kept alive by this struct; the box is on the heap and
         // lives as long as the context.
         let context =
@@ -90,7 +107,6 @@ impl LlamaContext {
             Ok(context) => context,
             Err(failed) => {
                 // The partly created context may refer to both.
-                decoding.threads.end();
                 std::mem::forget((model, decoding));
                 return Err(failed.error(Code::InferenceFailed, refused));
             }
@@ -105,7 +121,7 @@ impl LlamaContext {
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
-        let made = LlamaContext {
+        Ok(LlamaContext {
             context,
             batch: Batch::new(n_batch),
             decoding,
@@ -116,12 +132,29 @@ impl LlamaContext {
             broken: false,
             adapters: Vec::new(),
             model,
-        };
-        made.decoding.threads.attach(made.context)?;
-        Ok(made)
+        })
     }
 
-    /// Applies adapters, each with its scale, and tests that the model still computes.
+    /// Computes the first tokens, before other threads join. `MODEL_INVALID` if that fails.
+    pub(crate) fn tried(mut self) -> Result<Self> {
+        *self.decoding.repeats.get_mut() = Some(Repeats::default());
+        let n_vocab = self.n_vocab;
+        let tried = trial::run(&mut self, n_vocab);
+        *self.decoding.repeats.get_mut() = None;
+        tried.map(|()| self)
+    }
+
+    /// Starts the other threads.
+    pub(crate) fn with_threads(mut self, n_threads: u32) -> Result<Self> {
+        self.decoding.threads = Threads::start(n_threads)?;
+        self.decoding.threads.attach(self.context)?;
+        let (context, n) = (self.context.as_ptr(), n_threads as i32);
+        // SAFETY: the context is alive.
+        unsafe { sys::llama_set_n_threads(context, n, n) };
+        Ok(self)
+    }
+
+    /// Applies adapters, each with its scale. The model should then be tried.
     pub(crate) fn with_adapters(mut self, adapters: Vec<(Adapter, f32)>) -> Result<Self> {
         let (adapters, mut scales): (Vec<Adapter>, Vec<f32>) = adapters.into_iter().unzip();
         self.adapters = adapters;
@@ -135,8 +168,6 @@ impl LlamaContext {
             self.abandon();
             return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply the adapters"));
         }
-        self.decode(&[BatchEntry { token: 0, position: 0, sequence: 0, logits: true }], &|| false)?;
-        self.truncate(0, 0);
         Ok(self)
     }
 
@@ -211,11 +242,11 @@ impl Backend for LlamaContext {
     }
 
     fn is_broken(&self) -> bool {
-        self.broken
+        self.broken || self.model.is_lost()
     }
 
     fn decode(&mut self, batch: &[BatchEntry], abort: AbortCheck) -> Result<Decoded> {
-        if self.broken {
+        if self.is_broken() {
             return Err(engine::stopped());
         }
         // llama.cpp asserts on more tokens than n_batch, which would end the process.
@@ -237,6 +268,9 @@ impl Backend for LlamaContext {
             shim::guard(|| unsafe { shim::calls::llama_decode(context, raw) })
         });
         self.decoding.check = None;
+        if let Some(repeats) = self.decoding.repeats.get_mut() {
+            repeats.restore();
+        }
         let what = "llama.cpp could not decode";
         if let Some(message) = self.decoding.threads.failure() {
             self.abandon();
@@ -246,6 +280,12 @@ impl Backend for LlamaContext {
             self.abandon();
             failed.error(Code::InferenceFailed, what)
         })?;
+        if self.model.is_lost() {
+            return Err(Error::new(
+                Code::InferenceFailed,
+                format!("{what}: {}", self.model.lost()),
+            ));
+        }
         static DECODED: Lazy<()> = Lazy::new(exit::register);
         *DECODED;
         match status {
@@ -417,6 +457,17 @@ unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
     shim::callback(true, || {
         exit::is_stopping()
             || decoding.threads.has_failure()
+            || decoding.model.is_lost()
             || decoding.check.is_some_and(|check| check())
     })
+}
+
+unsafe extern "C" fn on_operation(
+    node: *mut sys::ggml_tensor,
+    is_before: bool,
+    data: *mut c_void,
+) -> bool {
+    // SAFETY: as above. llama.cpp calls this on the thread that decodes.
+    let decoding = unsafe { &*data.cast::<Decoding>() };
+    shim::callback(false, || trial::on_operation(&decoding.repeats, node, is_before))
 }

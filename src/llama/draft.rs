@@ -22,17 +22,19 @@ pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     Ok(header)
 }
 
-/// Loads a draft model and creates its context, with the options of the main model's. Runs on the
-/// engine thread, after the main model has taken its memory.
+/// Loads a draft model and creates its context, with the options of the main model's. `tried` tries
+/// it. Runs on the engine thread, after the main model has taken its memory.
 pub(crate) fn load(
     options: &ModelOptions,
     context: &ContextOptions,
     needs: Option<&MemoryNeeds>,
     vocab: &LlamaVocab,
     log: &LogQueue,
+    tried: &dyn Fn(LlamaContext) -> Result<LlamaContext>,
 ) -> Result<ModelDrafter> {
-    let context =
-        device::load_fitting(options, needs, log, &mut |options| load_as(options, context, vocab));
+    let context = device::load_fitting(options, needs, log, &mut |options| {
+        tried(load_as(options, context, vocab)?)?.with_threads(context.n_threads)
+    });
     Ok(ModelDrafter::new(Box::new(context.map_err(invalid)?)))
 }
 

@@ -74,30 +74,39 @@ impl Drop for CallGuard {
 
 /// Keeps signal handlers of the host away from this thread and those that it starts. A handler that
 /// exits would wait for its own thread. Faults of the thread itself and profiling are not blocked.
+/// Faults that `faults.cpp` handles are unblocked: the host may have blocked them on the thread that
+/// started this one, and a blocked fault ends the process.
 pub(super) fn block_signals() {
     #[cfg(unix)]
     {
+        const HANDLED: [i32; 3] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE];
+        const OTHERS: [i32; 5] =
+            [libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT, libc::SIGPROF];
         let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: the set has room for all signals.
         unsafe { libc::sigfillset(signals.as_mut_ptr()) };
         // SAFETY: `sigfillset` wrote it.
         let mut signals = unsafe { signals.assume_init() };
-        for signal in [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGFPE,
-            libc::SIGILL,
-            libc::SIGTRAP,
-            libc::SIGSYS,
-            libc::SIGABRT,
-            libc::SIGPROF,
-        ] {
+        for signal in HANDLED.into_iter().chain(OTHERS) {
             // SAFETY: the set is initialised.
             unsafe { libc::sigdelset(&raw mut signals, signal) };
         }
-        // SAFETY: the set is initialised, and the old mask is not asked for.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) };
+        set_mask(libc::SIG_BLOCK, &signals);
+        // SAFETY: as above.
+        unsafe { libc::sigemptyset(&raw mut signals) };
+        for signal in HANDLED {
+            // SAFETY: as above.
+            unsafe { libc::sigaddset(&raw mut signals, signal) };
+        }
+        set_mask(libc::SIG_UNBLOCK, &signals);
     }
+}
+
+/// Changes the mask of this thread.
+#[cfg(unix)]
+fn set_mask(how: i32, signals: &libc::sigset_t) {
+    // SAFETY: the set is initialised, and the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(how, &raw const *signals, std::ptr::null_mut()) };
 }
 
 /// Before a fork: takes the lock that llama.cpp holds for moments in every decode.

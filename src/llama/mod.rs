@@ -10,10 +10,12 @@ mod cpu;
 mod device;
 mod draft;
 mod exit;
+mod faults;
 mod fingerprint;
 mod fit;
 mod log;
 mod lora;
+mod mappings;
 mod memory;
 mod model;
 mod model_cache;
@@ -21,9 +23,10 @@ mod sampler;
 mod shim;
 mod stack;
 mod state_file;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
 mod threads;
+mod trial;
 mod version;
 mod vocab;
 

@@ -1,11 +1,14 @@
 //! A loaded model file.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
+use super::faults::FaultHandlers;
+use super::mappings::Mappings;
 use super::{exit, log, shim};
 use crate::error::{Code, Error, Result};
 use crate::process::{Lazy, Use};
@@ -22,6 +25,11 @@ pub(crate) struct ModelOptions {
 /// Owns a `llama_model`.
 pub(crate) struct Model {
     raw: NonNull<sys::llama_model>,
+    path: String,
+    /// The parts of the file that it reads while it computes. `None` only while it is freed.
+    mappings: Option<Mappings>,
+    // Dropped after the model is freed.
+    _handlers: FaultHandlers,
 }
 
 // SAFETY: llama.cpp does not change a loaded model; contexts and vocabulary functions only read it.
@@ -36,7 +44,18 @@ impl Model {
         let path = CString::new(options.path.as_str()).map_err(|error| {
             Error::new(Code::ModelNotFound, "the model path holds a NUL character").caused_by(error)
         })?;
-        let mut on_progress: &mut dyn FnMut(f32) = on_progress;
+        let handlers = FaultHandlers::install();
+        let mut mappings = Mappings::of(Path::new(&options.path));
+        let mut is_mapped = false;
+        // llama.cpp reports for the first time when it has mapped the file, and has read none of it.
+        let mut on_progress = |done: f32| {
+            if options.use_mmap && !is_mapped {
+                mappings.refresh();
+                is_mapped = true;
+            }
+            on_progress(done);
+        };
+        let mut on_progress: &mut dyn FnMut(f32) = &mut on_progress;
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
         params.n_gpu_layers =
@@ -66,7 +85,28 @@ impl Model {
         })?;
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))?;
-        Ok(Model { raw })
+        let is_lost = mappings.are_lost();
+        if is_mapped {
+            // The load unmaps what is not read again.
+            mappings.refresh();
+        }
+        let mappings = Some(mappings);
+        let model = Model { raw, path: options.path.clone(), mappings, _handlers: handlers };
+        if is_lost { Err(Error::new(Code::ModelInvalid, model.lost())) } else { Ok(model) }
+    }
+
+    /// Whether a part of the mapped file could not be read since it was loaded.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.mappings.as_ref().is_some_and(Mappings::are_lost)
+    }
+
+    /// A message that says so.
+    pub(crate) fn lost(&self) -> String {
+        format!(
+            "{}: the file was cut short or could not be read while it was in use; restore it and \
+             create the chat again, or load it with use_mmap false",
+            self.path
+        )
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::llama_model {
@@ -146,6 +186,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
+        self.mappings = None;
         // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold
         // an Arc of this model.
         shim::free(|| unsafe { shim::calls::llama_model_free(self.raw.as_ptr()) });

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
@@ -15,6 +15,7 @@ use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
 use super::state_file::{self, StateLimits, StateStore};
+use super::trial::Verdicts;
 use super::vocab::{self, LlamaVocab};
 use super::{cpu, device, draft, exit, fingerprint, memory};
 use crate::api::{CreateOptions, Speculative};
@@ -23,7 +24,7 @@ use crate::engine::{
     Drafter, Engine, LoadProgress, Loaded, NgramDrafter, SavedSequence, Speculation, TokenId,
 };
 use crate::error::{Code, Error, Result};
-use crate::gguf::{Layer, ModelHeader};
+use crate::gguf::{self, Layer, ModelHeader};
 use crate::process::{self, Shared, Use};
 
 /// The context if the header does not give the trained context length.
@@ -125,7 +126,13 @@ struct FileIdentity {
     modified: Option<SystemTime>,
 }
 
+/// Seconds and nanoseconds of the last change of a file or its attributes, which no program can set.
+type FileChange = (i64, i64);
+
 type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
+
+/// Loads that passed their trials, each with the times when its files last changed in any way.
+static PASSED: Verdicts<(LoadKey, Vec<Option<FileChange>>)> = Verdicts::new();
 
 static LOADED: Shared<Option<HashMap<LoadKey, ModelSlot>>> = Shared::new(None);
 
@@ -229,6 +236,11 @@ fn load(
                 }
                 None => error,
             };
+            // Before the files are read.
+            let verdict = (key.clone(), key.changes());
+            let is_trusted = PASSED.has_passed(&verdict);
+            let tried =
+                |context: LlamaContext| if is_trusted { Ok(context) } else { context.tried() };
             let load = &mut |options: &ModelOptions| {
                 let model = Arc::new(Model::load(options, on_progress).map_err(with_reason)?);
                 if !model.has_decoder() {
@@ -242,13 +254,13 @@ fn load(
                 }
                 let context =
                     LlamaContext::new(Arc::clone(&model), &key.context).map_err(with_reason)?;
-                Ok((model, context))
+                Ok((model, tried(context)?))
             };
             let (model, mut context) =
                 device::load_fitting(&key.model, needs.model.as_ref(), &queue, load)?;
             let vocab = Arc::new(LlamaVocab::new(Arc::clone(&model)));
-            let speculation =
-                speculation(&key, needs.draft.as_ref(), &vocab, &queue).map_err(with_reason)?;
+            let speculation = speculation(&key, needs.draft.as_ref(), &vocab, &queue, &tried)
+                .map_err(with_reason)?;
             let adapters = key.lora.iter().enumerate().map(|(index, lora)| {
                 let loaded = Adapter::load(&model, &lora.path).map_err(with_reason);
                 Ok((
@@ -260,8 +272,11 @@ fn load(
             if !adapters.is_empty() {
                 context = context
                     .with_adapters(adapters)
+                    .and_then(tried)
                     .map_err(|error| Error::invalid("lora", error.message()))?;
             }
+            let context = context.with_threads(key.context.n_threads)?;
+            PASSED.pass(verdict);
             Ok(Loaded { backend: Box::new(context), vocab, speculation })
         }
     };
@@ -288,6 +303,7 @@ fn speculation(
     needs: Option<&MemoryNeeds>,
     vocab: &LlamaVocab,
     log: &LogQueue,
+    tried: &dyn Fn(LlamaContext) -> Result<LlamaContext>,
 ) -> Result<Option<Speculation>> {
     let (drafter, n_max): (Box<dyn Drafter>, u32) = match &key.speculative {
         Speculative::Off => return Ok(None),
@@ -296,7 +312,7 @@ fn speculation(
         }
         Speculative::Draft { model, n_max } => {
             let options = ModelOptions { path: model.clone(), ..key.model.clone() };
-            (Box::new(draft::load(&options, &key.context, needs, vocab, log)?), *n_max)
+            (Box::new(draft::load(&options, &key.context, needs, vocab, log, tried)?), *n_max)
         }
     };
     Ok(Some(Speculation::new(drafter, n_max as usize)))
@@ -399,6 +415,35 @@ fn most_state_bytes(header: &ModelHeader, context: &ContextOptions) -> u64 {
         .iter()
         .map(layer)
         .fold(NOTES.saturating_add(n_ctx.saturating_mul(NOTES_PER_TOKEN)), u64::saturating_add)
+}
+
+impl LoadKey {
+    /// When each file was last changed, all parts of the models included. `None` where the system
+    /// does not tell.
+    fn changes(&self) -> Vec<Option<FileChange>> {
+        let draft = match &self.speculative {
+            Speculative::Draft { model, .. } => Some(model),
+            _ => None,
+        };
+        let models = std::iter::once(&self.model.path).chain(draft);
+        let parts = models.flat_map(|model| gguf::part_paths(Path::new(model)));
+        let adapters = self.lora.iter().map(|adapter| PathBuf::from(&adapter.path));
+        parts.chain(adapters).map(|path| changed(&path)).collect()
+    }
+}
+
+fn changed(path: &Path) -> Option<FileChange> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.ctime(), metadata.ctime_nsec()))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        None
+    }
 }
 
 fn identify(path: &Path) -> Result<FileIdentity> {

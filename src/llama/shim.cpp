@@ -1,15 +1,17 @@
 // Catches what llama.cpp throws. Rust cannot catch C++ exceptions.
 //
 // In: a Rust function that makes one call into llama.cpp. Out: a status, and the message of what
-// was thrown. The frames between here and llama.cpp's are Rust functions of the ABI "C-unwind",
-// which exceptions may pass. A failed assertion is an exception too: ggml calls `on_abort` before it
-// would end the process.
+// was thrown, or of the fault that ended the call (faults.cpp). The frames between here and
+// llama.cpp's are Rust functions of the ABI "C-unwind", which exceptions may pass. A failed assertion
+// is an exception too: ggml calls `on_abort` before it would end the process.
 //
 // ggml's functions are declared here: the crate that builds llama.cpp exports no headers.
 
 #include <cstdio>
 #include <exception>
 #include <new>
+
+#include "faults.h"
 
 extern "C" {
 typedef void (*ggml_abort_callback_t)(const char * message);
@@ -27,6 +29,14 @@ thread_local int depth = 0;
 struct Inside {
     Inside() { ++depth; }
     ~Inside() { --depth; }
+};
+
+// Faults of this thread land here while it lives.
+struct Landing : llb_landing {
+    llb_landing * const outer = llb_faults_landing();
+
+    Landing() { llb_faults_set_landing(this); }
+    ~Landing() { llb_faults_set_landing(outer); }
 };
 
 struct AssertionFailed {
@@ -52,7 +62,7 @@ void on_abort(const char * message) {
 extern "C" {
 
 // The same values are in shim.rs.
-enum { RETURNED = 0, ASSERTION_FAILED = 1, EXCEPTION = 2, OUT_OF_MEMORY = 3 };
+enum { RETURNED = 0, ASSERTION_FAILED = 1, EXCEPTION = 2, OUT_OF_MEMORY = 3, FAULT = 4 };
 
 void llb_shim_install(void) {
     ggml_set_abort_callback(on_abort);
@@ -62,9 +72,17 @@ bool llb_shim_is_inside(void) {
     return depth > 0;
 }
 
-// Calls `call(data)`. Writes a NUL-terminated message if it throws.
+// Calls `call(data)`. Writes a NUL-terminated message if it throws or faults.
 int llb_shim_call(void (*call)(void *), void * data, char * message, size_t size) {
     const Inside inside;
+    Landing landing;
+#ifdef LLB_HAS_FAULTS
+    // Nothing that changes between here and the call is used after a jump back.
+    if (sigsetjmp(landing.point, 0) != 0) {
+        copy(message, size, landing.fault);
+        return FAULT;
+    }
+#endif
     try {
         call(data);
         return RETURNED;

@@ -2,7 +2,8 @@
 //!
 //! A call goes through [`guard`], which runs it inside a `try` block of `shim.cpp`. Exceptions and
 //! failed assertions unwind llama.cpp's C and C++ frames, whose destructors run. The object of the
-//! call is then in an unknown state: it must not be used again, not even freed.
+//! call is then in an unknown state: it must not be used again, not even freed. The same holds after
+//! a fault that `faults.cpp` handles, but no destructor of those frames runs.
 //!
 //! [`calls`] lists the functions that need a guard: all but those that only return a stored value.
 //!
@@ -77,6 +78,11 @@ pub(super) mod calls {
         fn llama_free(context: *mut llama_context);
         fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
         fn llama_get_logits_ith(context: *mut llama_context, row: i32) -> *mut f32;
+        fn ggml_nbytes(tensor: *const ggml_tensor) -> usize;
+        fn ggml_backend_buffer_is_host(buffer: ggml_backend_buffer_t) -> bool;
+        fn ggml_backend_buffer_get_type(
+            buffer: ggml_backend_buffer_t
+        ) -> ggml_backend_buffer_type_t;
         fn ggml_init(params: ggml_init_params) -> *mut ggml_context;
         fn ggml_free(memory: *mut ggml_context);
         fn ggml_new_tensor_1d(
@@ -199,7 +205,7 @@ const OUT_OF_MEMORY: c_int = 3;
 /// Why a call into llama.cpp did not return.
 #[derive(Debug)]
 pub(super) struct CallFailed {
-    /// File, line and text of an assertion, or the text of an exception.
+    /// File, line and text of an assertion, the text of an exception, or the kind of a fault.
     message: String,
     out_of_memory: bool,
 }
@@ -268,7 +274,7 @@ unsafe extern "C-unwind" fn enter<F: FnOnce() -> T, T>(data: *mut c_void) {
 
 /// "/build/path/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" without the folder.
 pub(super) fn without_folder(message: &str) -> String {
-    let (path, rest) = message.split_once(':').unwrap_or(("", message));
+    let Some((path, rest)) = message.split_once(':') else { return message.to_owned() };
     let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
     format!("{file}:{rest}")
 }

@@ -1,37 +1,105 @@
-//! Contexts of models with learned positions, larger than the table of positions. `open` refuses
-//! them, because llama.cpp asserts on a token beyond the table: on the thread that looks it up.
+//! Contexts of models that `open` refuses by their header, because llama.cpp asserts or faults, and
+//! of files that are cut.
+//!
+//! Those with learned positions are larger than the table of positions: llama.cpp asserts on a token
+//! beyond it, on the thread that looks it up. No function multiplies a matrix of integers: llama.cpp
+//! calls a null pointer. A norm of integers fails an assertion on every thread.
 
 #[path = "../../tests/scripted/mod.rs"]
 #[allow(clippy::unwrap_used, reason = "its own tests report by panicking")]
 mod scripted;
 
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::context::{ContextOptions, LlamaContext};
+use super::faults::FaultHandlers;
 use super::model::{Model, ModelOptions};
+use super::shim;
 use crate::api::{CacheType, FlashAttention};
 use crate::engine::{Backend, BatchEntry};
-use crate::error::Code;
+use crate::error::{Code, Result};
 
 const POSITIONS: usize = 300;
 
 fn context(n_threads: u32) -> LlamaContext {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("learned.gguf");
-    std::fs::write(&path, scripted::learned::learned(POSITIONS as u32)).expect("a file");
-    let path = path.to_str().expect("UTF-8").to_owned();
-    let options = ModelOptions { path, n_gpu_layers: Some(0), use_mmap: true, use_mlock: false };
-    let model = Arc::new(Model::load(&options, &mut |_| ()).expect("a model"));
+    let context = alone(scripted::learned::learned(POSITIONS as u32));
+    context.with_threads(n_threads).expect("threads")
+}
+
+/// A context of this file, on the calling thread alone.
+fn alone(file: Vec<u8>) -> LlamaContext {
+    let file = TestFile::new(file);
+    context_of(file.load(&mut |_| ()).expect("a model"))
+}
+
+fn context_of(model: Model) -> LlamaContext {
     let options = ContextOptions {
         n_ctx: 1024,
         n_batch: 512,
-        n_parallel: 1,
-        n_threads,
+        n_parallel: 2,
+        n_threads: 1,
         flash_attn: FlashAttention::Auto,
         cache_type_k: CacheType::F16,
         cache_type_v: CacheType::F16,
     };
-    LlamaContext::new(model, &options).expect("a context")
+    LlamaContext::new(Arc::new(model), &options).expect("a context")
+}
+
+/// A model file in a folder of its own.
+struct TestFile {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl TestFile {
+    fn new(file: Vec<u8>) -> TestFile {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.gguf");
+        std::fs::write(&path, file).expect("a file");
+        TestFile { _folder: folder, path }
+    }
+
+    fn load(&self, on_progress: &mut dyn FnMut(f32)) -> Result<Model> {
+        let path = self.path.to_str().expect("UTF-8").to_owned();
+        let options =
+            ModelOptions { path, n_gpu_layers: Some(0), use_mmap: true, use_mlock: false };
+        Model::load(&options, on_progress)
+    }
+
+    /// Leaves the first page.
+    fn cut(&self) {
+        let file = std::fs::File::options().write(true).open(&self.path).expect("the file");
+        file.set_len(4096).expect("it can be cut");
+    }
+}
+
+/// Runs a test of this room in a child process, which a fault would end: `run` in the child, and
+/// `check` with its status.
+#[track_caller]
+fn child(name: &str, run: fn(), check: fn(ExitStatus) -> bool) {
+    const CHILD: &str = "LLB_TEST_LLAMA_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return run();
+    }
+    let name = format!("llama::{name}");
+    let child = Command::new(std::env::current_exe().expect("a path"))
+        .args([name.as_str(), "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .expect("a child");
+    let printed = String::from_utf8_lossy(&child.stdout);
+    assert!(printed.contains("running 1 test"), "{name} did not run: {printed}");
+    let errors = String::from_utf8_lossy(&child.stderr);
+    assert!(check(child.status), "{name}: {}: {printed}{errors}", child.status);
+}
+
+#[track_caller]
+pub(super) fn in_child(name: &str, run: fn()) {
+    child(name, run, |status| status.success());
 }
 
 fn tokens(positions: std::ops::Range<usize>) -> Vec<BatchEntry> {
@@ -40,7 +108,6 @@ fn tokens(positions: std::ops::Range<usize>) -> Vec<BatchEntry> {
 }
 
 /// The threads of this process with this name. ggml's have that of the thread that started them.
-#[cfg(target_os = "linux")]
 pub(super) fn running(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it").flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -48,7 +115,6 @@ pub(super) fn running(name: &str) -> usize {
 }
 
 /// Decodes `fine`, then `faulty`, on a thread with this name.
-#[cfg(target_os = "linux")]
 #[track_caller]
 fn check(name: &'static str, fine: std::ops::Range<usize>, faulty: std::ops::Range<usize>) {
     let run = move || {
@@ -73,10 +139,164 @@ fn check(name: &'static str, fine: std::ops::Range<usize>, faulty: std::ops::Ran
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_failed_assertion_ends_the_decode_and_its_threads() {
     // One token is looked up by the calling thread; the last of many by the last thread.
     check("on-the-caller", 0..POSITIONS, POSITIONS..POSITIONS + 1);
     check("on-a-worker", 0..0, 0..POSITIONS + 1);
     check("on-all", 0..POSITIONS, POSITIONS..2 * POSITIONS);
+}
+
+/// A model of two equal layers, where this tensor has integers.
+fn with_integers(tensor: &str) -> Vec<u8> {
+    const I32: u8 = 26;
+    let mut file = dense();
+    let name = tensor.as_bytes();
+    let at = file.windows(name.len()).position(|part| part == name).expect("it has the tensor");
+    // The number of extents, the extents, the type.
+    let extents = at + name.len();
+    let number = extents + 4 + 8 * usize::from(file[extents]);
+    assert_eq!(file[number..number + 4], [0; 4], "the type is F32");
+    file[number] = I32;
+    file
+}
+
+fn dense() -> Vec<u8> {
+    scripted::random::random(scripted::random::Memory::Dense)
+}
+
+const NULL_POINTER: &str =
+    "llama.cpp could not decode: the model made llama.cpp use a null pointer (SIGSEGV)";
+
+#[test]
+fn tensors_of_types_that_have_no_function_end_the_decode() {
+    in_child("tests::tensors_of_types_that_have_no_function_end_the_decode", || {
+        let check = |tensor: &str, n_threads: u32, expected: &str| {
+            let mut context =
+                alone(with_integers(tensor)).with_threads(n_threads).expect("threads");
+            let error = context.decode(&tokens(0..64), &|| false).expect_err(tensor);
+            assert_eq!(error.code(), Code::InferenceFailed);
+            assert!(error.message().starts_with(expected), "{}", error.message());
+            assert!(context.is_broken());
+        };
+        for n_threads in [1, 2, 3] {
+            check("blk.1.attn_q.weight", n_threads, NULL_POINTER);
+            check(
+                "blk.1.attn_norm.weight",
+                n_threads,
+                "llama.cpp could not decode: binary-ops.cpp:",
+            );
+        }
+    });
+}
+
+#[test]
+fn a_trial_refuses_what_cannot_be_computed() {
+    in_child("tests::a_trial_refuses_what_cannot_be_computed", || {
+        let check = |tensor: &str, reason: &str| {
+            let error = alone(with_integers(tensor)).tried().err().expect(tensor);
+            assert_eq!(error.code(), Code::ModelInvalid);
+            let expected = format!("the model cannot be used: {reason}");
+            assert!(error.message().starts_with(&expected), "{}", error.message());
+        };
+        // The layers are not alike: both are tried.
+        for layer in [0, 1] {
+            check(&format!("blk.{layer}.attn_q.weight"), NULL_POINTER);
+            let assertion = "llama.cpp could not decode: binary-ops.cpp:";
+            check(&format!("blk.{layer}.ffn_norm.weight"), assertion);
+        }
+        check("output.weight", NULL_POINTER);
+    });
+}
+
+#[test]
+fn a_trial_leaves_no_trace() {
+    use scripted::random::{Memory, random};
+    let logits = |mut context: LlamaContext| {
+        let mut batch = tokens(0..5);
+        batch[4].logits = true;
+        context.decode(&batch, &|| false).expect("a prompt");
+        let after_prompt = context.logits(4).expect("logits").to_vec();
+        let next = BatchEntry { token: 1, position: 5, sequence: 0, logits: true };
+        context.decode(&[next], &|| false).expect("a token");
+        (after_prompt, context.logits(0).expect("logits").to_vec())
+    };
+    for memory in [Memory::Dense, Memory::Window, Memory::State, Memory::Both] {
+        let plain = logits(alone(random(memory)));
+        assert!(plain.0.iter().any(|logit| *logit != 0.0));
+        assert!(plain == logits(alone(random(memory)).tried().expect("it passes")), "{memory:?}");
+    }
+}
+
+const CUT: &str = "the file was cut short or could not be read while it was in use";
+
+#[test]
+fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
+    in_child("tests::a_file_that_is_cut_while_it_is_loaded_is_an_error", || {
+        let file = TestFile::new(scripted::random::quantized());
+        let error = file.load(&mut |_| file.cut()).err().expect("a file that is cut");
+        assert_eq!(error.code(), Code::ModelInvalid);
+        assert!(error.message().contains(CUT), "{}", error.message());
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_before_the_trial_is_an_error() {
+    in_child("tests::a_file_that_is_cut_before_the_trial_is_an_error", || {
+        let file = TestFile::new(dense());
+        let context = context_of(file.load(&mut |_| ()).expect("a model"));
+        file.cut();
+        let error = context.tried().err().expect("a file that is cut");
+        assert_eq!(error.code(), Code::ModelInvalid);
+        assert!(error.message().contains(CUT), "{}", error.message());
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_during_a_decode_is_an_error() {
+    in_child("tests::a_file_that_is_cut_during_a_decode_is_an_error", || {
+        for n_threads in [1, 2] {
+            let file = TestFile::new(dense());
+            let context = context_of(file.load(&mut |_| ()).expect("a model"));
+            let mut context = context.with_threads(n_threads).expect("threads");
+            context.decode(&tokens(0..4), &|| false).expect("a whole file");
+            let asked = AtomicUsize::new(0);
+            let cut_later = || {
+                if asked.fetch_add(1, Ordering::SeqCst) == 8 {
+                    file.cut();
+                }
+                false
+            };
+            let error = context.decode(&tokens(4..8), &cut_later).expect_err("a file that is cut");
+            assert!(asked.load(Ordering::SeqCst) > 8);
+            assert_eq!(error.code(), Code::InferenceFailed);
+            assert!(error.message().contains(CUT), "{}", error.message());
+            assert!(context.is_broken());
+        }
+    });
+}
+
+/// A fault inside a call that is not handled: memory may be damaged, or a lock is held.
+#[track_caller]
+fn check_unhandled(name: &str, run: fn()) {
+    child(name, run, |status| status.signal() == Some(libc::SIGSEGV));
+}
+
+#[test]
+fn a_pointer_to_nowhere_ends_the_process() {
+    check_unhandled("tests::a_pointer_to_nowhere_ends_the_process", || {
+        let _handlers = FaultHandlers::install();
+        let nowhere = std::hint::black_box(0x10_0000 as *const u8);
+        // SAFETY: none. The test wants the fault.
+        let _ = shim::guard(|| unsafe { nowhere.read_volatile() });
+    });
+}
+
+#[test]
+fn a_fault_in_the_c_library_ends_the_process() {
+    check_unhandled("tests::a_fault_in_the_c_library_ends_the_process", || {
+        let _handlers = FaultHandlers::install();
+        let null = std::hint::black_box(std::ptr::null());
+        // SAFETY: none. The test wants the fault.
+        let _ = shim::guard(|| unsafe { libc::strlen(null) });
+    });
 }

@@ -13,6 +13,8 @@
 
 #include <cstddef>
 
+#include "faults.h"
+
 struct llb_workers;
 
 extern "C" {
@@ -57,6 +59,8 @@ struct Worker {
     // Waits in the barrier for ever, after a failed assertion.
     bool waits = false;
     bool cancelled = false;
+    // Faults on it are handled as failed assertions.
+    llb_landing landing;
 };
 
 int64_t milliseconds(clockid_t clock) {
@@ -208,6 +212,7 @@ void llb_workers_enter(ggml_tensor *, const ggml_tensor *, int index, int, void 
     worker.thread = pthread_self();
     worker.runs = true;
     own = ending.worker = &worker;
+    llb_faults_set_landing(&worker.landing);
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
 }
 
@@ -216,7 +221,7 @@ void llb_workers_help(llb_workers * all) {
     helping = all;
 }
 
-// Called when an assertion fails. Does not return on a worker.
+// Called when an assertion fails, or after a fault. Does not return on a worker.
 void llb_workers_on_abort(const char * message) {
     if (own) {
         note_failure(*own->all, *own, message);

@@ -45,6 +45,11 @@ pub(super) struct Threads {
 }
 
 impl Threads {
+    /// Only the caller's.
+    pub(super) const fn none() -> Self {
+        Threads { pool: None, workers: None }
+    }
+
     /// Starts one thread less than `n_threads`, because the caller's computes too. `OUT_OF_MEMORY`
     /// if the system refuses one.
     pub(super) fn start(n_threads: u32) -> Result<Self> {
@@ -235,16 +240,64 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::llama::tests::running;
+    use crate::llama::faults::FaultHandlers;
+    use crate::llama::tests::{in_child, running};
 
     unsafe extern "C-unwind" {
         fn ggml_abort(file: *const c_char, line: c_int, format: *const c_char, ...) -> !;
     }
 
-    /// Fails an assertion in the first operation, on the threads of this mask.
+    /// What goes wrong.
+    #[derive(Clone, Copy)]
+    enum Fault {
+        Assertion,
+        #[cfg(target_arch = "x86_64")]
+        NullPointer,
+        #[cfg(target_arch = "x86_64")]
+        DivisionByZero,
+    }
+
+    impl Fault {
+        fn message(self) -> &'static str {
+            match self {
+                Fault::Assertion => ": ops.cpp:7: provoked",
+                #[cfg(target_arch = "x86_64")]
+                Fault::NullPointer => ": the model made llama.cpp use a null pointer (SIGSEGV)",
+                #[cfg(target_arch = "x86_64")]
+                Fault::DivisionByZero => ": the model made llama.cpp divide by zero (SIGFPE)",
+            }
+        }
+
+        fn provoke(self) {
+            match self {
+                // SAFETY: texts without conversions; unwinds or does not return.
+                Fault::Assertion => unsafe {
+                    ggml_abort(c"/folder/ops.cpp".as_ptr(), 7, c"provoked".as_ptr())
+                },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the load faults, and changes nothing else.
+                Fault::NullPointer => unsafe {
+                    std::arch::asm!("mov {value}, [{value}]", value = inout(reg) 16_usize => _)
+                },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the division faults, and changes nothing else.
+                Fault::DivisionByZero => unsafe {
+                    std::arch::asm!(
+                        "div {zero}",
+                        zero = in(reg) 0_usize,
+                        inout("rax") 1_usize => _,
+                        inout("rdx") 0_usize => _
+                    )
+                },
+            }
+        }
+    }
+
+    /// Goes wrong in the first operation, on the threads of this mask.
     struct Faulty<'a> {
         threads: &'a Threads,
         mask: usize,
+        fault: Fault,
         /// The threads that have begun each operation.
         ran: [AtomicUsize; 3],
     }
@@ -263,8 +316,7 @@ mod tests {
         let step = step.expect("three operations");
         faulty.ran[step].fetch_add(1, Ordering::SeqCst);
         if step == 0 && faulty.mask & 1 << index != 0 {
-            // SAFETY: texts without conversions; unwinds or does not return.
-            unsafe { ggml_abort(c"/folder/ops.cpp".as_ptr(), 7, c"provoked".as_ptr()) };
+            faulty.fault.provoke();
         }
     }
 
@@ -274,14 +326,15 @@ mod tests {
         faulty.threads.has_failure()
     }
 
-    /// The message of an assertion that fails on the threads of `mask`. `name` is for the threads.
+    /// The message of a fault on the threads of `mask`. `name` is for the threads.
     #[track_caller]
-    fn check(name: &'static str, n_threads: u32, mask: usize) {
+    fn check(fault: Fault, name: &'static str, n_threads: u32, mask: usize) {
         let run = move || {
+            let _handlers = FaultHandlers::install();
             let mut threads = Threads::start(n_threads).expect("threads");
             assert_eq!(running(name), n_threads as usize);
             let ran = Default::default();
-            let mut faulty = Faulty { threads: &threads, mask, ran };
+            let mut faulty = Faulty { threads: &threads, mask, fault, ran };
             let data = (&raw mut faulty).cast::<c_void>();
             let function: unsafe extern "C-unwind" fn(_, _, _, _, _) = operation;
             // SAFETY: only the declared unwinding differs. ggml's C code has unwind tables.
@@ -309,7 +362,7 @@ mod tests {
                 (Err(failed), _) => Some(failed.error(Code::InferenceFailed, "").message().into()),
                 (Ok(_), failure) => failure.map(|message| format!(": {message}")),
             };
-            let expected = (mask != 0).then(|| ": ops.cpp:7: provoked".to_owned());
+            let expected = (mask != 0).then(|| fault.message().to_owned());
             assert_eq!(failed, expected, "{status:?}");
             let finished = faulty.ran[2].load(Ordering::SeqCst) > 0;
             assert_eq!(finished, mask == 0, "the graph must be cut short by a failure only");
@@ -324,6 +377,7 @@ mod tests {
 
     #[test]
     fn threads_end_after_a_failed_assertion() {
+        let check = |name, n_threads, mask| check(Fault::Assertion, name, n_threads, mask);
         check("nobody-fails", 4, 0);
         check("caller-fails", 4, 0b0001);
         check("worker-fails", 4, 0b0100);
@@ -331,6 +385,18 @@ mod tests {
         check("all-fail", 4, 0b1111);
         check("one-of-two", 2, 0b10);
         check("alone", 1, 0b1);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn threads_end_after_a_fault() {
+        in_child("threads::tests::threads_end_after_a_fault", || {
+            check(Fault::NullPointer, "null-caller", 3, 0b001);
+            check(Fault::NullPointer, "null-worker", 3, 0b010);
+            check(Fault::NullPointer, "null-alone", 1, 0b1);
+            check(Fault::DivisionByZero, "zero-caller", 3, 0b001);
+            check(Fault::DivisionByZero, "zero-workers", 3, 0b110);
+        });
     }
 
     #[test]

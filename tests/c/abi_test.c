@@ -54,6 +54,7 @@ static const struct {
     GROUP(cancelled_threads),
     GROUP(floating_point_traps),
     GROUP(jumps_out_of_callbacks),
+    GROUP(faults_of_the_host),
     GROUP(threads_that_end_in_callbacks),
 #undef GROUP
 };

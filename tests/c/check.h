@@ -118,6 +118,7 @@ void forks_in_callbacks(void);
 void cancelled_threads(void);
 void floating_point_traps(void);
 void jumps_out_of_callbacks(void);
+void faults_of_the_host(void);
 void threads_that_end_in_callbacks(void);
 
 /* Runs this program as `--child WHAT` and captures its output. Returns its exit status, or -1 if a

@@ -1,4 +1,5 @@
-/* Hosts with small stacks, cancelled threads, floating-point traps, and callbacks that do not return.
+/* Hosts with small stacks, cancelled threads, floating-point traps, callbacks that do not return, and
+ * handlers of faults.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -9,6 +10,9 @@
 #include <fenv.h>
 #include <limits.h>
 #include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Calls every function, with requests that recurse in every layer: nested JSON, tool schemas, a
@@ -217,4 +221,67 @@ void threads_that_end_in_callbacks(void)
     latch_wait(&has_ended);
     reply_text_is(infer(chat, ask(",\"max_tokens\":400")), expected("long"), "stop");
     llb_chat_destroy(chat);
+}
+
+/* The host's handler jumps back to where the host expects the fault. */
+static sigjmp_buf before_fault;
+static volatile sig_atomic_t last_signal;
+
+static void jump_back(int signal, siginfo_t *info, void *unused)
+{
+    (void)info, (void)unused;
+    last_signal = signal;
+    siglongjmp(before_fault, 1);
+}
+
+/* The signal that the host's handler got, or 0. */
+static int read_null(void)
+{
+    const volatile int *volatile nowhere = NULL;
+    last_signal = 0;
+    if (sigsetjmp(before_fault, 1) == 0)
+        (void)*nowhere;
+    return last_signal;
+}
+
+static int send_to_self(int signal)
+{
+    last_signal = 0;
+    if (sigsetjmp(before_fault, 1) == 0)
+        raise(signal);
+    return last_signal;
+}
+
+static void read_null_in_callback(const char *piece, void *right)
+{
+    (void)piece;
+    *(int *)right += read_null() == SIGSEGV ? 1 : -1000;
+}
+
+/* The library handles the same signals while a model is loaded. */
+void faults_of_the_host(void)
+{
+    if (getenv("LLB_TEST_SLOW"))
+        return; /* valgrind reports the faults */
+    static const int signals[] = { SIGSEGV, SIGFPE, SIGBUS };
+    struct sigaction before[3], action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = jump_back;
+    action.sa_flags = SA_SIGINFO;
+    for (int i = 0; i < 3; i++)
+        sigaction(signals[i], &action, &before[i]);
+    llb_chat_t *chat = open_chat("text.gguf", "", NULL);
+    int right = 0;
+    char *request = ask("");
+    llb_string_free(llb_chat_infer_stream(chat, request, read_null_in_callback, &right));
+    free(request);
+    CHECK(right > 0, "a fault in a callback is not the host's");
+    CHECK(read_null() == SIGSEGV, "a fault of the host is not the host's");
+    for (int i = 0; i < 3; i++)
+        CHECK(send_to_self(signals[i]) == signals[i], "a signal did not reach the host");
+    llb_chat_destroy(chat);
+    for (int i = 0; i < 3; i++)
+        CHECK(send_to_self(signals[i]) == signals[i], "a signal did not reach the host");
+    for (int i = 0; i < 3; i++)
+        sigaction(signals[i], &before[i], NULL);
 }

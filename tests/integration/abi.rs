@@ -144,6 +144,15 @@ impl Chat {
         })
     }
 
+    /// Opens a chat whose events go to this recorder.
+    pub fn open_recorded(options: &Value, recorder: Recorder) -> Result<Chat, Refused> {
+        let options = CString::new(options.to_string()).unwrap();
+        // SAFETY: NUL-terminated.
+        Chat::recorded(Box::new(recorder), |on_event, data| unsafe {
+            ffi::llb_chat_create_with(options.as_ptr(), on_event, data)
+        })
+    }
+
     /// Opens a chat by `llb_chat_create`; None is a NULL path.
     pub fn open_path(path: Option<&CStr>) -> Result<Chat, Refused> {
         let path = path.map_or(std::ptr::null(), CStr::as_ptr);

@@ -9,7 +9,7 @@ use llb::ffi;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Recorder, Refused, ask, scripted_model, weather_tool};
-use crate::scripted::{TEXT, long_text};
+use crate::scripted::{self, TEXT, long_text};
 
 fn with(options: &Value, members: Value) -> Value {
     let mut options = options.clone();
@@ -413,4 +413,22 @@ fn a_process_that_hangs_is_ended() {
     assert!(message.contains("did not end a cancelled call"), "{message}");
     wait_for_end(process);
     check_dead(&chat);
+}
+
+/// The worker handles the fault: it may read where the file is mapped, and map pages.
+#[test]
+fn a_file_that_is_cut_is_an_error_of_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, scripted::random::random(scripted::random::Memory::Dense)).unwrap();
+    let options = json!({ "model": path, "log": "info", "tool_policy": "any" });
+    let chat = open(options);
+    let process = worker(&chat.events());
+    assert_eq!(chat.infer(&ask(json!({ "max_tokens": 2 })))["finish_reason"], "length");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(4096).unwrap();
+    let reply = chat.infer(&ask(json!({ "max_tokens": 2 })));
+    assert_eq!(code(&reply), "INFERENCE_FAILED", "{reply}");
+    let message = reply["error"]["message"].as_str().unwrap();
+    assert!(message.contains("the file was cut short") && exists(process), "{message}");
 }

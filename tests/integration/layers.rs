@@ -103,7 +103,7 @@ fn unsafe_code_is_where_c_is() {
 }
 
 /// llama.cpp's functions that only return a stored value or take a setting. They cannot throw.
-const WITHOUT_GUARD: [&str; 26] = [
+const WITHOUT_GUARD: [&str; 27] = [
     "ggml_backend_dev_backend_reg",
     "ggml_backend_dev_name",
     "ggml_backend_dev_type",
@@ -120,6 +120,7 @@ const WITHOUT_GUARD: [&str; 26] = [
     "llama_n_batch",
     "llama_n_ctx",
     "llama_sampler_chain_default_params",
+    "llama_set_n_threads",
     "llama_version",
     "llama_vocab_bos",
     "llama_vocab_eos",

@@ -13,6 +13,8 @@ mod classic;
 mod compose;
 mod create;
 mod documented_codes;
+#[cfg(target_os = "linux")]
+mod faults;
 mod hostile;
 mod infer;
 #[cfg(target_os = "linux")]

@@ -24,6 +24,9 @@ pub enum Memory {
 /// Tokens that a layer of `Memory::Window` attends to, including its own.
 pub const WINDOW: u32 = 24;
 
+/// ggml's number of the type.
+const Q4_0: u32 = 2;
+
 const N_EMBD: u64 = 64;
 const N_FF: u64 = 64;
 const N_HEAD: u64 = 2;
@@ -52,6 +55,28 @@ impl Numbers {
 
 /// Builds the file of a model with this memory.
 pub fn random(memory: Memory) -> Vec<u8> {
+    build(memory, false)
+}
+
+/// A dense model whose attention has matrices of type Q4_0. llama.cpp reads them while it loads the
+/// model, because it orders them for the processor.
+pub fn quantized() -> Vec<u8> {
+    build(Memory::Dense, true)
+}
+
+/// 4 bits for each number, and a scale for 32 of them (ggml's `block_q4_0`).
+fn q4_0(numbers: &[f32]) -> Vec<u8> {
+    // One eighth as a half, so that numbers are from -1 to 7/8.
+    const SCALE: [u8; 2] = 0x3000_u16.to_le_bytes();
+    let bits = |number: f32| (number * 8.0 + 8.0).clamp(0.0, 15.0) as u8;
+    let block = |block: &[f32]| {
+        let pairs = (0..16).map(|index| bits(block[index]) | bits(block[index + 16]) << 4);
+        SCALE.into_iter().chain(pairs).collect::<Vec<u8>>()
+    };
+    numbers.chunks_exact(32).flat_map(block).collect()
+}
+
+fn build(memory: Memory, is_quantized: bool) -> Vec<u8> {
     let vocabulary = Vocabulary::of(&[b"<think>".to_vec()]);
     let n_vocab = vocabulary.texts.len() as u64;
     let mut numbers = Numbers(41);
@@ -141,8 +166,12 @@ pub fn random(memory: Memory) -> Vec<u8> {
                 .tensor(block("ssm_out.weight"), &[N_INNER, N_EMBD], &matrix(N_INNER, N_EMBD, 2.0));
         } else {
             for name in ["attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"] {
-                writer =
-                    writer.tensor(block(name), &[N_EMBD, N_EMBD], &matrix(N_EMBD, N_EMBD, 2.0));
+                let (shape, numbers) = ([N_EMBD, N_EMBD], matrix(N_EMBD, N_EMBD, 2.0));
+                writer = if is_quantized {
+                    writer.tensor_bytes(block(name), &shape, Q4_0, q4_0(&numbers))
+                } else {
+                    writer.tensor(block(name), &shape, &numbers)
+                };
             }
         }
         if memory == Memory::State {

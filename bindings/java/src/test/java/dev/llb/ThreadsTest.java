@@ -38,6 +38,40 @@ class ThreadsTest {
         }
     }
 
+    /** A node of a list. */
+    private static final class Node {
+        int value = 1;
+    }
+
+    private static int valueOf(Node node) {
+        return node.value;
+    }
+
+    private static int depth(int depth) {
+        return depth(depth + 1) + 1;
+    }
+
+    /** The virtual machine handles these by SIGSEGV, which the library handles too. */
+    @Test
+    void exceptionsOfTheVirtualMachine() throws Exception {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
+            Node node = new Node();
+            int sum = 0;
+            // Enough calls that they are compiled without a check of null.
+            for (int round = 0; round < 200_000; round++) {
+                sum += valueOf(node);
+            }
+            assertEquals(200_000, sum);
+            for (int round = 0; round < 100; round++) {
+                assertThrows(NullPointerException.class, () -> valueOf(null));
+            }
+            assertThrows(StackOverflowError.class, () -> depth(0));
+            ChatReply reply = chat.stream(ChatRequest.of("hi"), piece ->
+                    assertThrows(NullPointerException.class, () -> valueOf(null)));
+            assertEquals("stop", reply.finishReason());
+        }
+    }
+
     /** The request ends, whether it still runs at the close or not. */
     @Test
     void closeWhileAnotherThreadWaitsForAReply() throws Exception {

@@ -1,0 +1,27 @@
+// The landing of a guarded call: where a fault of llama.cpp on this thread ends it. shim.cpp makes
+// one for every call, threads.cpp one for every worker; faults.cpp uses them.
+
+#ifndef LLB_FAULTS_H
+#define LLB_FAULTS_H
+
+#if defined(__linux__) && !defined(__ANDROID__) && (defined(__x86_64__) || defined(__aarch64__))
+#define LLB_HAS_FAULTS 1
+#include <csetjmp>
+#endif
+
+struct llb_landing {
+#ifdef LLB_HAS_FAULTS
+    // Not used on a worker, which never leaves its graph.
+    sigjmp_buf point;
+#endif
+    // Why the call did not return: a text that lives forever.
+    const char * fault = nullptr;
+};
+
+extern "C" {
+// The landing of the running thread; NULL outside of all calls.
+llb_landing * llb_faults_landing(void);
+void llb_faults_set_landing(llb_landing * landing);
+}
+
+#endif

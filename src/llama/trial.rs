@@ -1,0 +1,280 @@
+//! The trial of a loaded model: its first decodes, on the calling thread alone.
+//!
+//! A file may pass all checks and still make llama.cpp fail an assertion or use a tensor that is not
+//! there. On the calling thread both end the decode only. So before other threads join, the model
+//! computes a short prompt, one token, and two sequences at once. A create that fails here is
+//! `MODEL_INVALID`.
+//!
+//! The assertions depend on shapes and types, not on values. A multiplication with weights of the
+//! same type and row length as one before is therefore left out, and its result is zero: most
+//! layers are alike, so this takes a fraction of a decode. The trial ends after [`TIME_LIMIT`],
+//! between two operations; what was computed until then is trusted. An operation that does not end
+//! cannot be interrupted: the header checks must refuse such a file.
+//!
+//! A model that passed is not tried again in this process with the same file and options.
+
+use std::cell::RefCell;
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use llama_cpp_sys_2 as sys;
+
+use super::shim;
+use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
+use crate::error::{Code, Error, Result};
+use crate::process::Shared;
+
+/// A model that needs longer is very large or on a slow disk.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// No kernel computes more rows of a matrix in one step.
+const MOST_ROWS_AT_ONCE: i64 = 64;
+/// The most models that passed and are remembered.
+const MOST_VERDICTS: usize = 64;
+
+/// Decodes in each shape. The sequences are empty before and after it.
+pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
+    let end = Instant::now() + TIME_LIMIT;
+    let batches = batches(n_vocab, backend.n_batch(), backend.n_ctx(), backend.n_sequences());
+    let tried: Result<bool> = batches.into_iter().try_fold(true, |is_whole, batch| {
+        let decoded = if is_whole {
+            backend.decode(&batch, &|| Instant::now() >= end)?
+        } else {
+            Decoded::Aborted
+        };
+        Ok(decoded == Decoded::Done)
+    });
+    if matches!(tried, Ok(true)) {
+        // Cheaper than to clear all memory.
+        (0..backend.n_sequences().min(2)).for_each(|sequence| {
+            backend.truncate(sequence, 0);
+        });
+    } else if !backend.is_broken() {
+        backend.clear();
+    }
+    tried.map(drop).or_else(|error: Error| match error.code() {
+        // Too many tokens for this context.
+        Code::ContextOverflow => Ok(()),
+        Code::OutOfMemory => Err(error),
+        _ => {
+            let message = format!("the model cannot be used: {}", error.message());
+            Err(Error::new(Code::ModelInvalid, message).caused_by(error))
+        }
+    })
+}
+
+/// A prompt, which has the first and the last token of the vocabulary; the next token; and the next
+/// tokens of two sequences. Each is cut to what the context can take.
+fn batches(n_vocab: i32, n_batch: usize, n_ctx: usize, n_sequences: usize) -> Vec<Vec<BatchEntry>> {
+    // More rows than one tile of the kernels for several rows, and a rest.
+    const PROMPT: usize = 5;
+    let entry = |token: TokenId, position, sequence, logits| BatchEntry {
+        token: token.min(n_vocab - 1).max(0),
+        position,
+        sequence,
+        logits,
+    };
+    let length = PROMPT.min(n_batch).min(n_ctx.saturating_sub(1));
+    let token = |index: usize| if index + 1 == length { n_vocab - 1 } else { index as TokenId };
+    // The output is computed for the next token only: it is the largest multiplication.
+    let prompt = (0..length).map(|index| entry(token(index), index, 0, false)).collect();
+    let next = vec![entry(0, length, 0, true)];
+    let mut batches = vec![prompt, next];
+    if n_sequences > 1 && n_batch > 1 && n_ctx > length + 3 {
+        batches.push(vec![entry(0, length + 1, 0, false), entry(0, 0, 1, false)]);
+    }
+    batches.retain(|batch: &Vec<BatchEntry>| !batch.is_empty());
+    batches
+}
+
+/// Leaves out multiplications in a decode. llama.cpp asks it before and after each operation.
+#[derive(Default)]
+pub(super) struct Repeats {
+    computed: HashSet<Multiplication>,
+    /// The one that is left out now, with its operation.
+    left_out: Option<(*mut sys::ggml_tensor, sys::ggml_op)>,
+}
+
+/// What decides how a multiplication with weights is computed.
+#[derive(PartialEq, Eq, Hash)]
+struct Multiplication {
+    operation: sys::ggml_op,
+    params: [i32; 16],
+    /// Of the weights, the factor and the indices of experts.
+    inputs: [Option<Layout>; 3],
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Layout {
+    number: sys::ggml_type,
+    extents: [i64; 4],
+    row_strides: [usize; 2],
+    /// Whether matrices follow each other without gaps.
+    is_dense: bool,
+    /// Whether it is aligned as most kernels expect.
+    offset: usize,
+    /// Where it is stored decides which kernels are used.
+    kind: sys::ggml_backend_buffer_type_t,
+}
+
+impl Repeats {
+    /// Before an operation: whether it is left out. It then does nothing.
+    fn before(&mut self, node: *mut sys::ggml_tensor) -> bool {
+        // SAFETY: llama.cpp passes an operation of the graph that it computes.
+        let tensor = unsafe { &mut *node };
+        let is_multiplication =
+            tensor.op == sys::GGML_OP_MUL_MAT || tensor.op == sys::GGML_OP_MUL_MAT_ID;
+        if !is_multiplication || !is_on_host(tensor) || !has_weights(tensor) {
+            return false;
+        }
+        let mut inputs = [0, 1, 2].map(|index| layout(tensor.src[index]));
+        if let Some(weights) = &mut inputs[0] {
+            // Kernels compute rows alike, but differ in what is left over.
+            weights.extents[1] %= MOST_ROWS_AT_ONCE;
+        }
+        let params = tensor.op_params;
+        if self.computed.insert(Multiplication { operation: tensor.op, params, inputs }) {
+            return false;
+        }
+        self.left_out = Some((node, tensor.op));
+        tensor.op = sys::GGML_OP_NONE;
+        true
+    }
+
+    /// After the operation that was left out.
+    fn after(&mut self) {
+        let Some((node, operation)) = self.left_out.take() else { return };
+        // SAFETY: as above; the graph is still alive.
+        let tensor = unsafe { &mut *node };
+        tensor.op = operation;
+        // SAFETY: as above.
+        let size = shim::guard(|| unsafe { shim::calls::ggml_nbytes(node) });
+        if let (Ok(size), false) = (size, tensor.data.is_null()) {
+            // SAFETY: the result is in main memory and has this size.
+            unsafe { std::ptr::write_bytes(tensor.data.cast::<u8>(), 0, size) };
+        }
+    }
+
+    /// After a decode, which may have ended before `after` was called.
+    pub(super) fn restore(&mut self) {
+        if let Some((node, operation)) = self.left_out.take() {
+            // SAFETY: the graph lives until the next decode.
+            unsafe { (*node).op = operation };
+        }
+    }
+}
+
+/// `ggml_backend_sched_eval_callback`, for data of [`RefCell<Option<Repeats>>`]. llama.cpp asks about
+/// all operations before it computes those up to the first that is wanted, and then once again.
+pub(super) fn on_operation(
+    repeats: &RefCell<Option<Repeats>>,
+    node: *mut sys::ggml_tensor,
+    is_before: bool,
+) -> bool {
+    match &mut *repeats.borrow_mut() {
+        None => false,
+        Some(repeats) if is_before => repeats.before(node),
+        Some(repeats) => {
+            repeats.after();
+            true
+        }
+    }
+}
+
+/// Whether the result is in main memory.
+fn is_on_host(tensor: &sys::ggml_tensor) -> bool {
+    !tensor.buffer.is_null()
+        // SAFETY: the buffer of a tensor in a running graph is alive.
+        && matches!(shim::guard(|| unsafe { shim::calls::ggml_backend_buffer_is_host(tensor.buffer) }), Ok(true))
+}
+
+/// Whether the first input is stored, not computed.
+fn has_weights(tensor: &sys::ggml_tensor) -> bool {
+    // SAFETY: NULL, or an input that lives as long as the graph.
+    unsafe { tensor.src[0].as_ref() }
+        .is_some_and(|weights| weights.op == sys::GGML_OP_NONE && weights.view_src.is_null())
+}
+
+fn layout(tensor: *mut sys::ggml_tensor) -> Option<Layout> {
+    // SAFETY: as above.
+    let tensor = unsafe { tensor.as_ref() }?;
+    let kind = if tensor.buffer.is_null() {
+        std::ptr::null_mut()
+    } else {
+        // SAFETY: the buffer of a tensor in a running graph is alive.
+        shim::guard(|| unsafe { shim::calls::ggml_backend_buffer_get_type(tensor.buffer) }).ok()?
+    };
+    let follows = |dimension: usize| {
+        let count = tensor.ne[dimension - 1] as usize;
+        tensor.nb[dimension] == tensor.nb[dimension - 1].wrapping_mul(count)
+    };
+    Some(Layout {
+        number: tensor.type_,
+        extents: tensor.ne,
+        row_strides: [tensor.nb[0], tensor.nb[1]],
+        is_dense: follows(2) && follows(3),
+        offset: tensor.data as usize % 64,
+        kind,
+    })
+}
+
+/// What has passed in this process, the latest last.
+pub(super) struct Verdicts<K>(Shared<VecDeque<K>>);
+
+impl<K: PartialEq> Verdicts<K> {
+    pub(super) const fn new() -> Self {
+        Verdicts(Shared::new(VecDeque::new()))
+    }
+
+    pub(super) fn has_passed(&self, key: &K) -> bool {
+        self.0.lock().contains(key)
+    }
+
+    pub(super) fn pass(&self, key: K) {
+        let mut passed = self.0.lock();
+        if !passed.contains(&key) {
+            passed.push_back(key);
+        }
+        if passed.len() > MOST_VERDICTS {
+            passed.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_fit_the_context() {
+        let check = |n_vocab, [n_batch, n_ctx, n_sequences]: [usize; 3], tokens: &[&[i32]]| {
+            let batches = batches(n_vocab, n_batch, n_ctx, n_sequences);
+            let found: Vec<Vec<i32>> = batches
+                .iter()
+                .map(|batch| batch.iter().map(|entry| entry.token).collect())
+                .collect();
+            assert_eq!(found, tokens, "{n_vocab} {n_batch} {n_ctx} {n_sequences}");
+            let mut lengths = [0, 0];
+            for entry in batches.iter().flatten() {
+                assert_eq!(entry.position, lengths[entry.sequence]);
+                lengths[entry.sequence] += 1;
+            }
+            assert!(lengths.iter().sum::<usize>() <= n_ctx);
+            assert_eq!(batches.iter().flatten().filter(|entry| entry.logits).count(), 1);
+        };
+        check(100, [512, 4096, 4], &[&[0, 1, 2, 3, 99], &[0], &[0, 0]]);
+        check(100, [512, 4096, 1], &[&[0, 1, 2, 3, 99], &[0]]);
+        check(2, [3, 4096, 2], &[&[0, 1, 1], &[0], &[0, 0]]);
+        check(100, [1, 4096, 2], &[&[99], &[0]]);
+        check(100, [512, 1, 2], &[&[0]]);
+        check(100, [512, 6, 2], &[&[0, 1, 2, 3, 99], &[0]]);
+    }
+
+    #[test]
+    fn the_latest_verdicts_are_kept() {
+        let verdicts = Verdicts::new();
+        (0..=MOST_VERDICTS).for_each(|key| verdicts.pass(key));
+        verdicts.pass(MOST_VERDICTS);
+        assert!(!verdicts.has_passed(&0) && verdicts.has_passed(&1));
+        assert!(verdicts.has_passed(&MOST_VERDICTS));
+    }
+}

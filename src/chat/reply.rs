@@ -60,8 +60,12 @@ impl Chat {
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
         stream.send(rest);
         let truncated_call = truncated_call::take(&mut parsed, constrained || early);
-        let violations =
-            validate::check_message(&parsed, &request.tools, request.response_format.as_ref());
+        let violations = validate::check_message(
+            &parsed,
+            &beginning.content,
+            &request.tools,
+            request.response_format.as_ref(),
+        );
         let unmet_choice = validate::check_tool_choice(&parsed, &request.tool_choice);
         diagnostics.extend(more);
         diagnostics.extend(parsed.diagnostics);

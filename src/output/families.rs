@@ -518,6 +518,26 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
         family("tool-call-elements").section("{call}\n{call}").call(
             "<tool_call>\n<name>{name}</name>\n<arguments>{arguments}</arguments>\n</tool_call>",
         ),
+        // The name in the tag of the call.
+        family("tool-call-attribute")
+            .section("{call}\n{call}")
+            .call("<tool_call name=\"{name}\">\n{arguments}\n</tool_call>"),
+        // Qwen3-Coder and others, which confuse its parameters with Claude's.
+        family("function-parameters")
+            .section("{call}\n{call}")
+            .call("<function={name}>\n{arguments}</function>")
+            .parameter("<parameter name=\"{key}\">\n{value}\n</parameter>\n"),
+        family("named-parameters")
+            .section("{call}\n{call}")
+            .call("<function name=\"{name}\">\n{arguments}</function>")
+            .parameter("<parameter name=\"{key}\">{value}</parameter>\n"),
+        // DeepSeek R1 and its distillations, which also spell the tags with underscores.
+        family("deepseek-underscores")
+            .section("<｜tool_calls_begin｜>{call}\n{call}<｜tool_calls_end｜>")
+            .call(
+                "<｜tool_call_begin｜>function<｜tool_sep｜>{name}\n\
+                 ```json\n{arguments}\n```<｜tool_call_end｜>",
+            ),
         // Hunyuan's dense models, which also write a fence around the arguments.
         family("named-object")
             .section("{call}\n{call}")

@@ -175,6 +175,16 @@ pub struct Channels {
     pub content: Vec<FormatText>,
 }
 
+impl Channels {
+    /// The marker of a message, without the role: `<|start|>`. Empty if there is none.
+    pub(super) fn message(&self) -> &str {
+        match self.turn.split_once("assistant") {
+            Some((marker, _)) => marker.trim_end(),
+            None => "",
+        }
+    }
+}
+
 /// How the template writes calls, whitespace included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallSyntax {

@@ -69,7 +69,7 @@ pub(super) fn parse_by(
     let parsed = read(parser, output);
     // A partial output may still become what the request requires.
     let violations =
-        validate::check_message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
+        validate::check_message(&parsed, "", tools, response_format.as_ref().filter(|_| !partial));
     let unmet = validate::check_tool_choice(&parsed, &tool_choice).filter(|_| !partial);
     let message = message_json(&parsed);
     let mut diagnostics = parsed.diagnostics;

@@ -73,10 +73,11 @@ impl From<&Violation> for Diagnostic {
     }
 }
 
-/// Checks a message. The reply parser reports calls of unknown tools and arguments that are not
-/// JSON.
+/// Checks a message. `beginning` is the content that the prompt already has. The reply parser reports
+/// calls of unknown tools and arguments that are not JSON.
 pub fn check_message(
     parsed: &ParsedReply,
+    beginning: &str,
     tools: &[Value],
     response: Option<&ResponseFormat>,
 ) -> Vec<Violation> {
@@ -91,7 +92,8 @@ pub fn check_message(
             violations.extend(to_violations(checker.check(schema, &arguments), &subject));
         }
     }
-    let text = parsed.content.trim();
+    let text = format!("{beginning}{}", parsed.content);
+    let text = text.trim();
     if let Some(response) = response
         // A call may replace the answer.
         && (!text.is_empty() || parsed.tool_calls.is_empty())

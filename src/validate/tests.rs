@@ -214,7 +214,7 @@ fn messages() {
         call("weather", "{}"),
     ];
     let parsed = ParsedReply { tool_calls: calls, ..ParsedReply::default() };
-    let found: Vec<Value> = check_message(&parsed, &tools, Some(&ResponseFormat::JsonObject))
+    let found: Vec<Value> = check_message(&parsed, "", &tools, Some(&ResponseFormat::JsonObject))
         .iter()
         .map(|violation| Diagnostic::from(violation).to_json())
         .collect();
@@ -226,7 +226,7 @@ fn messages() {
     assert_eq!(found, expected);
     let text = |content: &str, response: &ResponseFormat| {
         let parsed = ParsedReply { content: content.to_owned(), ..ParsedReply::default() };
-        check_message(&parsed, &[], Some(response))
+        check_message(&parsed, "", &[], Some(response))
             .iter()
             .map(Violation::to_string)
             .collect::<Vec<_>>()
@@ -239,6 +239,9 @@ fn messages() {
         ["response_format: /: type: it is not of type object"]
     );
     assert_eq!(text("{}", &ResponseFormat::JsonObject), [""; 0]);
+    let rest = ParsedReply { content: "null]".to_owned(), ..ParsedReply::default() };
+    assert_eq!(check_message(&rest, "[null, ", &[], Some(&list)), []);
+    assert_eq!(check_message(&rest, "[1, ", &[], Some(&list)).len(), 1);
 }
 
 #[test]

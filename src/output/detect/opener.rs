@@ -75,9 +75,33 @@ impl TurnOpener {
     /// The part of the assistant turn that a prompt ends with: an opened reasoning block, a header,
     /// or the text of a reply to continue. `prompt` may be only the end of one.
     pub fn turn<'a>(&self, prompt: &'a str, format: Option<&Format>) -> &'a str {
-        let at = self.opened(prompt).or_else(|| first_message(format?, prompt));
+        let at = self.opened(prompt).map(|at| self.with_reasoning(prompt, at, format));
+        let at = at.or_else(|| first_message(format?, prompt));
         // A prompt without the opener may still end with a marker.
-        &prompt[at.unwrap_or_else(|| last_marker(prompt, format))..]
+        &prompt[at.unwrap_or_else(|| self.unopened(prompt, format))..]
+    }
+
+    /// Where the reply begins in a prompt that opens no turn. In a template without a generation
+    /// prompt, histories have text before every answer; a prompt without it is the answer alone.
+    fn unopened(&self, prompt: &str, format: Option<&Format>) -> usize {
+        match self.text.trim().is_empty() && !self.before_answers.is_empty() {
+            true => 0,
+            false => last_marker(prompt, format),
+        }
+    }
+
+    /// Where a turn begins that opens at `at`, or the turn before it if that has only reasoning.
+    fn with_reasoning(&self, prompt: &str, at: usize, format: Option<&Format>) -> usize {
+        let Some(tags) = format.and_then(|format| format.reasoning.as_ref()) else { return at };
+        let before = prompt[..at].trim_end().strip_suffix(self.text.trim());
+        let Some(before) = before.filter(|_| !self.text.trim().is_empty()) else { return at };
+        let Some(start) = self.opened(before) else { return at };
+        let turn = before[start..].trim();
+        match !tags.open.is_empty() && turn.starts_with(&*tags.open) && turn.ends_with(&*tags.close)
+        {
+            true => start,
+            false => at,
+        }
     }
 
     /// As [`turn`](Self::turn), for a prompt that ends inside a message. `opening` are the bytes

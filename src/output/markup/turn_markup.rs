@@ -4,6 +4,10 @@ use crate::output::format::{Format, tags};
 
 /// The fewest bytes of a header or of an end. Shorter ones are common in text.
 const LEAST: usize = 3;
+/// The role in the header of a user's turn, and the roles that models write in its place.
+const USER: &str = "user";
+const OTHER_ROLES: [&str; 6] =
+    ["system", "developer", "tool", "function", "ipython", "observation"];
 
 /// The texts around an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,7 +18,7 @@ pub struct TurnMarkup {
     pub(super) role: Option<String>,
     /// Texts that end the turn.
     pub(super) ends: Vec<String>,
-    /// Texts that open the next turn of the user. They count after an end.
+    /// Texts that open a turn of another role. They count after an end.
     pub(super) next_headers: Vec<String>,
     /// Whether headers are markup only at the start of a reply. In formats of several messages they
     /// also begin the next message.
@@ -45,7 +49,9 @@ impl TurnMarkup {
             let (_, header) = next.split_once(markup.ends.first()?.as_str())?;
             Some(header.trim()).filter(|header| is_header(header))
         });
-        markup.next_headers.extend(next.map(str::to_owned));
+        for header in next.into_iter().flat_map(of_every_role) {
+            add(&mut markup.next_headers, &header);
+        }
         markup
     }
 
@@ -53,7 +59,11 @@ impl TurnMarkup {
     pub(crate) fn add_end(&mut self, end: &str, format: Option<&Format>) {
         let end = end.trim();
         let other_texts = format.into_iter().flat_map(|format| {
-            let without = Format { ends: Vec::new(), channels: None, ..format.clone() };
+            // An end of the format may also open its calls. It is held back and ends the reply only
+            // if no call follows.
+            let opens_calls = format.channels.is_none() && format.ends.iter().any(|own| own == end);
+            let calls = format.calls.clone().filter(|_| !opens_calls);
+            let without = Format { ends: Vec::new(), channels: None, calls, ..format.clone() };
             let channels = format.channels.iter().flat_map(|channels| channels.ends.clone());
             let texts: Vec<String> = without.texts().into_iter().map(str::to_owned).collect();
             texts.into_iter().chain(channels.map(|end| end.into_owned()))
@@ -82,6 +92,20 @@ fn add(list: &mut Vec<String>, text: &str) {
     if !list.iter().any(|known| known == text) {
         list.push(text.to_owned());
     }
+}
+
+/// The header of a user's turn, and the headers of other roles, if it names the role in a tag or
+/// next to one.
+fn of_every_role(header: &str) -> Vec<String> {
+    let mut headers = vec![header.to_owned()];
+    if let Some((before, after)) = header.split_once(USER)
+        && !before.ends_with(char::is_alphanumeric)
+        && !after.starts_with(char::is_alphanumeric)
+        && !tags(header).is_empty()
+    {
+        headers.extend(OTHER_ROLES.iter().map(|role| format!("{before}{role}{after}")));
+    }
+    headers
 }
 
 /// Whether a text cannot be mistaken for the start of an answer: it contains a tag, or ends like a

@@ -76,7 +76,8 @@ impl ReplyParser {
     }
 
     fn marker_after_call(&mut self, mut after: AfterCall, marker: Marker, text: &str) {
-        if self.patterns.closing_tags.iter().any(|closing| closing == text) {
+        let closes = self.patterns.closing_tags.iter().any(|closing| closing == text);
+        if closes && marker != Marker::OtherTurn {
             self.report_text_before_tag(&after);
             self.marker_passed();
             after.held.clear();
@@ -86,7 +87,7 @@ impl ReplyParser {
             return;
         }
         match marker {
-            Marker::CallOpen(_) | Marker::End => {
+            Marker::CallOpen(_) | Marker::End | Marker::OtherTurn => {
                 self.report_text_before_tag(&after);
                 if after.lacks_closing_tag() {
                     self.note("missing_end_marker", "the call has no closing tag");
@@ -106,9 +107,8 @@ impl ReplyParser {
             self.pending_close = true;
         }
         self.state = ParserState::Text;
-        let text = after.held.trim_start();
-        let rest = text.trim_start_matches([']', ')', '}']);
-        if text[..text.len() - rest.len()].contains('}') {
+        let rest = without_closing(&after.held);
+        if after.held[..after.held.len() - rest.len()].contains('}') {
             self.note("unbalanced_wrapper", "a brace too many after the call was removed");
         }
         self.feed(rest);
@@ -116,11 +116,20 @@ impl ReplyParser {
 
     fn report_text_before_tag(&mut self, after: &AfterCall) {
         let between = after.held.trim();
-        if !matches!(between, "" | "]" | ")" | ")]" | FENCE) {
+        let brackets = |c: char| matches!(c, ']' | ')') || is_whitespace(c);
+        if between != FENCE && !between.chars().all(brackets) {
             self.note(
                 "unbalanced_wrapper",
                 &format!("`{between}` between the call and its closing tag was removed"),
             );
         }
     }
+}
+
+/// The text after the brackets that close a call or a list, without whitespace before it. A comma
+/// in front of a bracket belongs to the list.
+pub(super) fn without_closing(text: &str) -> &str {
+    let run = text.find(|c: char| !is_whitespace(c) && !matches!(c, ',' | ';' | ']' | ')' | '}'));
+    let closing = text[..run.unwrap_or(text.len())].rfind([']', ')', '}']);
+    text[closing.map_or(0, |at| at + 1)..].trim_start()
 }

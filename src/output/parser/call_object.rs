@@ -3,11 +3,14 @@
 //!
 //! In: the characters from the opening brace on. Out: the name, and the text of the arguments as
 //! soon as it can be emitted. Arguments are emitted only once name and arguments are both known.
-//! Whether the tool exists is not checked.
+//! Whether the tool exists is not checked, except where a key may be its name.
 
 use crate::output::format::CallPart;
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
-use crate::output::read::{ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote, PYTHON_LITERALS};
+use crate::output::read::{
+    ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, COMMENTS, JsonKind,
+    JsonNote, PYTHON_LITERALS,
+};
 
 /// The maximum length of a name.
 pub(crate) const MAX_NAME: usize = 256;
@@ -36,8 +39,8 @@ const ARGUMENTS_KEYS: [&str; 8] = [
     "tool_arguments",
     "tool_parameters",
 ];
-/// A key whose value is an object with name and arguments, or the name.
-const WRAPPER_KEY: &str = "function";
+/// Keys whose value is an object with name and arguments, or the name.
+const WRAPPER_KEYS: [&str; 3] = ["function", "function_call", "tool_call"];
 
 /// The keys of a call's object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,8 +122,10 @@ enum Field {
     Name,
     Arguments,
     Id,
-    /// `function`, whose value is an object with name and arguments.
+    /// A key of [`WRAPPER_KEYS`].
     Wrapper,
+    /// The arguments, as the value of a key that is the function's name.
+    Named,
     Other,
 }
 
@@ -139,6 +144,10 @@ pub(crate) struct CallObject {
     open: bool,
     /// Arguments that were not taken yet.
     arguments: String,
+    /// The members that calls do not have, as key and JSON text.
+    others: Vec<(String, String)>,
+    /// The last of them is being read.
+    in_other: bool,
     /// The text after the arguments.
     after: String,
     notes: Vec<JsonNote>,
@@ -156,6 +165,8 @@ impl Default for CallObject {
             kind: None,
             open: false,
             arguments: String::new(),
+            others: Vec::new(),
+            in_other: false,
             after: String::new(),
             notes: Vec::new(),
         }
@@ -211,15 +222,41 @@ impl CallObject {
     /// Takes the diagnostics of accepted deviations.
     pub(crate) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         let python = self.scanner.take_python().then_some(PYTHON_LITERALS);
-        let notes = std::mem::take(&mut self.notes).into_iter().chain(python);
+        let comments = self.scanner.take_comments().then_some(COMMENTS);
+        let notes = std::mem::take(&mut self.notes).into_iter().chain(python).chain(comments);
         notes.map(|(code, message)| (code, message.to_owned())).collect()
     }
 
-    pub(crate) fn step(&mut self, c: char, keys: &CallKeys) -> ObjectProgress {
+    /// Makes the members that calls do not have the arguments, if the object has no arguments and
+    /// they are all parameters of the function.
+    pub(crate) fn gather_others(&mut self, is_parameter: impl Fn(&str) -> bool) {
+        let parameters = self.others.iter().all(|(key, _)| is_parameter(key));
+        if self.kind.is_some() || self.others.is_empty() || !parameters {
+            return;
+        }
+        let member = |(key, value): (String, String)| {
+            let value = value.trim_start().trim_start_matches(':').trim();
+            format!("{}: {value}", serde_json::Value::from(key))
+        };
+        let members: Vec<String> =
+            std::mem::take(&mut self.others).into_iter().map(member).collect();
+        self.arguments = format!("{{{}}}", members.join(", "));
+        self.kind = Some(JsonKind::Object);
+        self.notes.push(ARGUMENTS_FLAT);
+    }
+
+    /// Reads a character. `is_tool` says whether a key is the name of a given tool.
+    pub(crate) fn step(
+        &mut self,
+        c: char,
+        keys: &CallKeys,
+        is_tool: impl Fn(&str) -> bool,
+    ) -> ObjectProgress {
         let mut out = String::new();
         if self.scanner.ends_word(c) {
             self.scanner.close_word(&mut out);
             self.keep(&out);
+            self.keep_other(&out);
             out.clear();
             if self.scanner.depth() == self.level {
                 if self.field == Field::Name {
@@ -237,7 +274,8 @@ impl CallObject {
         if after_arguments {
             self.after.push(c);
         }
-        if !self.act(event, &out, keys) {
+        self.keep_other(&out);
+        if !self.act(event, &out, keys, is_tool) {
             return ObjectProgress::Broken;
         }
         // Arguments that are already emitted cannot be taken back. They are kept and reported.
@@ -270,25 +308,45 @@ impl CallObject {
         }
     }
 
+    fn keep_other(&mut self, text: &str) {
+        if let Some((_, value)) = self.others.last_mut().filter(|_| self.in_other) {
+            value.push_str(text);
+        }
+    }
+
     /// Acts on an event. Returns whether the object may still be a call.
-    fn act(&mut self, event: ScanEvent, out: &str, keys: &CallKeys) -> bool {
+    fn act(
+        &mut self,
+        event: ScanEvent,
+        out: &str,
+        keys: &CallKeys,
+        is_tool: impl Fn(&str) -> bool,
+    ) -> bool {
         let depth = self.scanner.depth();
         match event {
             ScanEvent::None => {}
             ScanEvent::Key if depth == self.level => {
-                self.field = self.classify(keys);
+                self.field = self.classify(keys, is_tool);
             }
             ScanEvent::Key => {}
             ScanEvent::Open(container) if depth == self.level + 1 => {
                 match (self.field, container) {
                     (Field::Name, _) => return false,
                     (Field::Wrapper, Container::Object) => self.level += 1,
-                    (Field::Arguments, Container::Object) => self.begin(JsonKind::Object, out),
+                    (Field::Arguments | Field::Named, Container::Object) => {
+                        self.begin(JsonKind::Object, out)
+                    }
+                    (Field::Named, _) => return false,
                     (Field::Arguments, Container::Array) => self.begin(JsonKind::Array, out),
                     _ => {}
                 }
             }
             ScanEvent::Open(_) => {}
+            ScanEvent::StringStart | ScanEvent::WordStart
+                if depth == self.level && self.field == Field::Named =>
+            {
+                return false;
+            }
             ScanEvent::StringStart if depth == self.level && self.field == Field::Arguments => {
                 self.begin(JsonKind::String, out)
             }
@@ -316,7 +374,7 @@ impl CallObject {
         true
     }
 
-    fn classify(&mut self, keys: &CallKeys) -> Field {
+    fn classify(&mut self, keys: &CallKeys, is_tool: impl Fn(&str) -> bool) -> Field {
         let key = self.scanner.text();
         if keys.is_name(key) && self.name.is_none() {
             Field::Name
@@ -324,13 +382,21 @@ impl CallObject {
             Field::Arguments
         } else if keys.is_id(key) {
             Field::Id
-        } else if self.level == 1 && self.name.is_none() && key == WRAPPER_KEY {
+        } else if self.level == 1 && self.name.is_none() && WRAPPER_KEYS.contains(&key) {
             Field::Wrapper
         } else if keys.name.is_none() && !key.is_empty() && self.name.is_none() && self.level == 1 {
             self.name = Some(key.to_owned());
             Field::Arguments
+        } else if self.name.is_none() && self.kind.is_none() && self.level == 1 && is_tool(key) {
+            self.name = Some(key.to_owned());
+            self.foreign_key = true;
+            Field::Named
         } else {
-            self.foreign_key |= !matches!(key, "type" | "index");
+            if !matches!(key, "type" | "index") {
+                self.foreign_key = true;
+                self.in_other = self.kind.is_none();
+                self.others.push((key.to_owned(), String::new()));
+            }
             Field::Other
         }
     }
@@ -343,6 +409,7 @@ impl CallObject {
 
     fn end_value(&mut self) {
         self.field = Field::Other;
+        self.in_other = false;
         if !self.open {
             return;
         }
@@ -359,7 +426,16 @@ impl CallObject {
                 self.arguments = "{}".to_owned();
                 self.notes.push(ARGUMENTS_NULL);
             }
+            Some(JsonKind::Array) if is_empty_list(&self.arguments) => {
+                self.arguments = "{}".to_owned();
+                self.notes.push(ARGUMENTS_EMPTY_LIST);
+            }
             _ => {}
         }
     }
+}
+
+fn is_empty_list(text: &str) -> bool {
+    let inside = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    inside.is_some_and(|inside| inside.trim().is_empty())
 }

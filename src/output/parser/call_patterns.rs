@@ -126,6 +126,7 @@ impl CallPatterns {
         if !patterns.list.iter().any(CallPattern::has_object) {
             patterns.add_object();
         }
+        patterns.add_python();
         patterns.closing_tags.sort_by_key(|closing| std::cmp::Reverse(closing.len()));
         patterns.closing_tags.dedup();
         patterns
@@ -211,6 +212,27 @@ impl CallPatterns {
             items: [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
             call: 0,
             family: "json".into(),
+            foreign: true,
+            has_closing_tag: self.has_closing_tag,
+        });
+    }
+
+    /// Accepts a call in Python's notation after any opening tag, and at the start of a reply of a
+    /// format without tags.
+    fn add_python(&mut self) {
+        let python = PatternItem::Arguments(Encoding::Python);
+        if self.list.iter().any(|pattern| pattern.items.contains(&python)) {
+            return;
+        }
+        let pattern = self.list.len();
+        for opening in &mut self.opening_tags {
+            opening.starts.push((pattern, 0));
+        }
+        let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
+        self.list.push(CallPattern {
+            items: [PatternItem::Name, tag("("), python, tag(")")].into(),
+            call: 0,
+            family: "python".into(),
             foreign: true,
             has_closing_tag: self.has_closing_tag,
         });

@@ -9,6 +9,9 @@ use super::{FENCE, is_whitespace};
 use crate::output::format::{Encoding, FormatText, IdForm};
 use crate::output::read::{self, ArgumentsReader, JsonKind, ReadStep};
 
+/// The most lists around a call.
+const MAX_LISTS: usize = 2;
+
 /// The result of one character.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CallStatus {
@@ -44,8 +47,8 @@ pub(super) struct CallReader {
     /// The index of the current item.
     at: usize,
     state: ReaderState,
-    /// A bracket of a list around the call was read.
-    bracket: bool,
+    /// The number of brackets of lists around the call.
+    brackets: usize,
     /// The pattern belongs to another family.
     pub(super) foreign: bool,
     /// The index of the pattern.
@@ -72,7 +75,7 @@ impl CallReader {
             items: Arc::clone(items),
             at,
             state: ReaderState::Item(0),
-            bracket: false,
+            brackets: 0,
             foreign: false,
             pattern: None,
             has_closing_tag: false,
@@ -224,7 +227,7 @@ impl CallReader {
                 }
                 ReaderState::Fence(_) => self.fence_step(c),
                 ReaderState::Word(_) => self.word_step(c),
-                ReaderState::Object(_) => Some(self.object_step(c)),
+                ReaderState::Object(_) => Some(self.object_step(c, tools)),
                 ReaderState::Arguments(_) => Some(self.arguments_step(c)),
                 ReaderState::NoArguments(_) => {
                     Some(self.close_without_arguments(c.encode_utf8(&mut [0; 4])))
@@ -256,13 +259,13 @@ impl CallReader {
                 }
             }
             _ if is_whitespace(c) => {}
-            // Some models write a list around a single call.
+            // Some models write a list around a single call, or two.
             PatternItem::Name | PatternItem::Id(_)
-                if c == '[' && !self.bracket && self.is_first_value() =>
+                if c == '[' && self.brackets < MAX_LISTS && self.is_first_value() =>
             {
-                self.bracket = true
+                self.brackets += 1
             }
-            PatternItem::Object(_) if c == '[' && !self.bracket => self.bracket = true,
+            PatternItem::Object(_) if c == '[' && self.brackets < MAX_LISTS => self.brackets += 1,
             PatternItem::Name | PatternItem::Id(_) if is_name(c) => {
                 self.state = ReaderState::Word(String::new());
                 return None;
@@ -323,15 +326,21 @@ impl CallReader {
         None
     }
 
-    fn object_step(&mut self, c: char) -> CallStatus {
+    fn object_step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
         let (ReaderState::Object(object), Some(PatternItem::Object(keys))) =
             (&mut self.state, self.items.get(self.at))
         else {
             return CallStatus::Broken(c.len_utf8());
         };
-        match object.step(c, keys) {
+        match object.step(c, keys, |key| tools.has(key)) {
             ObjectProgress::More => CallStatus::More,
-            ObjectProgress::Closed => CallStatus::Closed,
+            ObjectProgress::Closed => {
+                let name = object.name().map(str::to_owned);
+                object.gather_others(|key| {
+                    name.as_deref().is_some_and(|name| tools.has_parameter(name, key))
+                });
+                CallStatus::Closed
+            }
             ObjectProgress::Broken => CallStatus::Broken(c.len_utf8()),
         }
     }

@@ -3,10 +3,11 @@
 //! All patterns that a call can have after the opening tag are read in parallel. The first one that
 //! knows its function and sees the arguments begin wins. If none is left, the text stays text.
 
-use super::after_call::AfterCall;
+use super::after_call::{AfterCall, without_closing};
 use super::call_patterns::{CallPattern, PatternItem};
 use super::call_reader::{CallReader, CallStatus};
 use super::committed::CommittedCall;
+use super::marker_set::{Marker, MarkerMatch};
 use super::{Destination, FailedOpening, ParserState, ReplyParser, is_whitespace};
 
 /// The maximum length of a tag.
@@ -27,6 +28,8 @@ pub(super) struct Candidate {
     pub(super) untagged: bool,
     /// The text follows a call whose closing tag is still missing.
     after_open_call: bool,
+    /// A fence precedes the opening tag, with nothing between them.
+    fenced: bool,
     /// How many bytes of `held` are between that call and this one.
     gap: usize,
 }
@@ -40,8 +43,14 @@ impl Candidate {
             tags: 1,
             untagged: false,
             after_open_call: false,
+            fenced: false,
             gap: 0,
         }
+    }
+
+    /// Text that may be a call in a fence, with the opening tag.
+    pub(super) fn fenced(held: String, readers: Vec<CallReader>) -> Candidate {
+        Candidate { fenced: true, ..Candidate::new(held, readers) }
     }
 
     /// Text that may be the next call after another one.
@@ -60,7 +69,12 @@ impl Candidate {
             return self.held.clone();
         }
         let (gap, rest) = self.held.split_at(self.gap);
-        gap.trim_start().trim_start_matches([']', ')', '}']).to_owned() + rest
+        without_closing(gap).to_owned() + rest
+    }
+
+    /// Whether an empty list follows the opening tags, and nothing else.
+    pub(super) fn is_empty_list(&self) -> bool {
+        !self.after_tag.trim().is_empty() && without_empty_list(&self.after_tag).is_empty()
     }
 
     /// Whether the text is complete tags only.
@@ -77,13 +91,17 @@ impl Candidate {
 impl ReplyParser {
     /// Whether a call without a tag may begin here.
     pub(super) fn may_open_untagged(&self, c: char) -> bool {
-        let first =
-            self.untagged && self.parsed.content.is_empty() && self.parsed.tool_calls.is_empty();
+        let first = self.untagged && self.is_empty();
         (matches!(c, '{' | '[') || self.may_begin_name(c))
             && self.calls_allowed
             && self.destination == Destination::Content
             && self.tail.is_empty()
             && (self.patterns.untagged || first)
+    }
+
+    /// Whether the message has no content and no calls yet.
+    fn is_empty(&self) -> bool {
+        self.parsed.content.is_empty() && self.parsed.tool_calls.is_empty()
     }
 
     /// Whether a line begins here that may name a given tool, in a format whose calls begin with
@@ -107,13 +125,18 @@ impl ReplyParser {
 
     /// Starts a call at an opening tag in text.
     pub(super) fn open_call(&mut self, opening: usize, tag: &str) {
-        let mut held = std::mem::take(&mut self.whitespace);
-        held.push_str(tag);
-        let readers = self.readers_after_tag(opening);
-        self.state = ParserState::Candidate(Box::new(Candidate::new(held, readers)));
+        let held = std::mem::take(&mut self.whitespace);
+        self.open_call_after(&held, opening, tag);
     }
 
-    fn readers_after_tag(&self, opening: usize) -> Vec<CallReader> {
+    /// As [`open_call`](Self::open_call). `before` becomes text with the tag if there is no call.
+    pub(super) fn open_call_after(&mut self, before: &str, opening: usize, tag: &str) {
+        let readers = self.readers_after_tag(opening);
+        self.state =
+            ParserState::Candidate(Box::new(Candidate::new(format!("{before}{tag}"), readers)));
+    }
+
+    pub(super) fn readers_after_tag(&self, opening: usize) -> Vec<CallReader> {
         let starts = self.patterns.opening_tags[opening].starts.iter();
         starts.map(|(pattern, at)| self.reader(*pattern, *at)).collect()
     }
@@ -126,7 +149,10 @@ impl ReplyParser {
         for (index, pattern) in self.patterns.list.iter().enumerate() {
             // Another family's pattern may repeat. If the format has no objects, an object that is
             // the whole pattern is accepted after any call.
-            if pattern.foreign && last != Some(index) && (own || pattern.items.len() > 1) {
+            let first = self.patterns.untagged && last.is_none() && self.is_empty() && c == '[';
+            let of_any = pattern.has_object() && !own && pattern.items.len() == 1;
+            let is_list = first && pattern.items.first() == Some(&PatternItem::Name);
+            if pattern.foreign && last != Some(index) && !of_any && !is_list {
                 continue;
             }
             let value = pattern.first_value().unwrap_or_default();
@@ -178,7 +204,10 @@ impl ReplyParser {
             let known = reader.name().is_none_or(|name| self.tools.has(name));
             let acceptable = known || special || !(candidate.untagged || reader.foreign);
             let lacks_arguments = status != CallStatus::More && reader.lacks_arguments();
-            let other_object = candidate.untagged && (reader.has_foreign_key() || lacks_arguments);
+            let needs_none = reader.name().is_some_and(|name| self.tools.needs_no_arguments(name));
+            let other_object = candidate.untagged
+                && (reader.has_foreign_key()
+                    || (lacks_arguments && !(self.is_empty() && needs_none)));
             let possible = match &status {
                 CallStatus::Broken(bytes) => {
                     again = again.max(*bytes);
@@ -208,7 +237,20 @@ impl ReplyParser {
         if candidate.readers.is_empty() {
             self.reject(candidate, again)
         } else {
+            self.open_inner(&mut candidate);
             self.state = ParserState::Candidate(candidate)
+        }
+    }
+
+    /// Reads the text after a second opening tag as the calls of that tag, too: a model may write
+    /// another family's call between its own tags.
+    fn open_inner(&self, candidate: &mut Candidate) {
+        let text = candidate.after_tag.as_str();
+        let opening = self.patterns.opening_tags.iter().find(|opening| opening.tag == text);
+        for (pattern, at) in opening.iter().flat_map(|opening| &opening.starts) {
+            if !candidate.readers.iter().any(|reader| reader.pattern == Some(*pattern)) {
+                candidate.readers.push(self.reader(*pattern, *at));
+            }
         }
     }
 
@@ -240,6 +282,7 @@ impl ReplyParser {
                 return;
             }
         }
+        self.in_call_fence |= candidate.fenced;
         if candidate.tags > 1 {
             self.note("dangling_marker", "a repeated opening tag was removed");
         }
@@ -254,17 +297,40 @@ impl ReplyParser {
         self.after_reader_step(Box::new(call), status);
     }
 
+    pub(super) fn empty_section(&mut self) {
+        self.note("empty_section", "there is nothing between the call's tags");
+        self.marker_passed();
+    }
+
     /// The text is not a call. It is an empty section, another opening tag, the start of a tag, or
     /// text.
     fn reject(&mut self, mut candidate: Box<Candidate>, again: usize) {
-        let after = &candidate.after_tag;
+        let after = without_empty_list(&candidate.after_tag);
         let spelled = self.is_spelled();
         if !spelled && self.patterns.closing_tags.iter().any(|closing| closing == after) {
-            self.note("empty_section", "there is nothing between the call's tags");
-            return self.marker_passed();
+            return self.empty_section();
+        }
+        let is_opening =
+            |marker: Marker| matches!(marker, Marker::ForeignOpen(_) | Marker::CallOpen(_));
+        let is_own = self.foreign.is_none() && !candidate.untagged;
+        if is_own && !self.own_calls_only && candidate.after_tag.len() < MAX_TAG {
+            match self.markers.find(after, is_opening) {
+                MarkerMatch::Full(Marker::ForeignOpen(opening), length) => {
+                    let start = candidate.held.len() - after.len();
+                    let (held, rest) = candidate.held.split_at(start + length);
+                    let tag = &held[start..];
+                    self.open_inner_foreign(opening, &held[..start], tag);
+                    return self.feed(rest);
+                }
+                MarkerMatch::Prefix => {
+                    self.state = ParserState::Candidate(candidate);
+                    return;
+                }
+                _ => {}
+            }
         }
         let mut openings = self.patterns.opening_tags.iter();
-        if let Some(opening) = openings.position(|opening| opening.tag == *after) {
+        if let Some(opening) = openings.position(|opening| opening.tag == after) {
             candidate.readers = self.readers_after_tag(opening);
             candidate.after_tag.clear();
             candidate.tags += 1;
@@ -273,13 +339,15 @@ impl ReplyParser {
         }
         let openings = self.patterns.opening_tags.iter().map(|opening| &opening.tag);
         let mut tags = self.patterns.closing_tags.iter().chain(openings);
-        if tags.any(|tag| tag.starts_with(after.as_str())) {
+        if tags.any(|tag| tag.starts_with(after)) {
             self.state = ParserState::Candidate(candidate);
             return;
         }
         let object = after.trim_start_matches('[').trim_start().starts_with('{');
         if spelled {
-            // The tag may be anything.
+            if let Some(rest) = self.drop_shown_end(&candidate.held) {
+                return self.release(&rest, again.min(rest.len()));
+            }
         } else if !candidate.untagged && (object || self.failed_opening == FailedOpening::Reported)
         {
             self.note("malformed_call", "the text after the call's opening tag is not a call");
@@ -301,4 +369,10 @@ impl ReplyParser {
         }
         self.release(&held, again);
     }
+}
+
+/// A text without the empty list at its start.
+fn without_empty_list(text: &str) -> &str {
+    let inside = text.strip_prefix('[').and_then(|rest| rest.trim_start().strip_prefix(']'));
+    inside.map_or(text, str::trim_start)
 }

@@ -5,7 +5,7 @@ use super::call_reader::{CallReader, CallStatus};
 use super::marker_set::{Marker, MarkerMatch};
 use super::{Destination, FailedOpening, ParserState, ReplyParser, is_whitespace};
 use crate::output::message::{Delta, ToolCall};
-use crate::output::read::json_scanner;
+use crate::output::read::{json_check, json_scanner};
 
 /// A call that is part of the message.
 #[derive(Debug)]
@@ -178,12 +178,12 @@ impl ReplyParser {
             );
         }
         let text = &self.parsed.tool_calls[index].arguments;
-        let faults = json_scanner::check_object(text);
+        let faults = json_check::check_object(text);
         if faults.too_deep {
             let max = json_scanner::NESTING_CAP;
             self.note("arguments_too_deep", &format!("more than {max} levels of nesting"));
         } else if faults.any() {
-            let message = match json_scanner::repair(text) {
+            let message = match json_check::repair(text) {
                 Some(repaired) => {
                     format!("the arguments are not a JSON object; repaired: {repaired}")
                 }

@@ -179,7 +179,7 @@ impl ReplyParser {
         self.after_removed = true;
         self.note_once(
             "next_turn_removed",
-            "the reply goes on with a turn of the user, which was removed",
+            "the reply goes on with a turn of another role, which was removed",
         );
         match self.parsed.leftover.last_mut().filter(|_| self.next_turn) {
             Some(last) => last.push_str(&text),

@@ -1,6 +1,6 @@
 //! Appends text to the message: to which part, and with which whitespace.
 
-use super::{Destination, ReplyParser, is_whitespace};
+use super::{Destination, ParserState, ReplyParser, is_whitespace};
 use crate::output::message::Delta;
 
 impl ReplyParser {
@@ -37,6 +37,7 @@ impl ReplyParser {
         self.line_start = false;
         self.after_marker = false;
         self.after_removed = false;
+        self.in_call_fence = false;
         self.show_kept_opening();
         if !self.whitespace.is_empty() {
             let whitespace = std::mem::take(&mut self.whitespace);
@@ -132,8 +133,32 @@ impl ReplyParser {
     /// Parses each character. States that reject held text pass it back here; it is never longer
     /// than the start of a marker or the text between two calls.
     pub(super) fn feed(&mut self, text: &str) {
-        for c in text.chars() {
-            self.step(c);
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            let plain = if self.is_inside_text() { self.markers.plain_length(rest) } else { 0 };
+            if plain > 0 {
+                self.emit(&rest[..plain]);
+                rest = &rest[plain..];
+            } else {
+                self.step(c);
+                rest = &rest[c.len_utf8()..];
+            }
         }
+    }
+
+    /// Whether the last character was text of the message, in a place where the next character is
+    /// text too unless it begins a marker or a call.
+    fn is_inside_text(&self) -> bool {
+        matches!(self.state, ParserState::Text)
+            && self.foreign.is_none()
+            && self.tail.is_empty()
+            && self.whitespace.is_empty()
+            && !self.line_start
+            && !self.after_marker
+            && !self.after_removed
+            && !self.in_call_fence
+            && !self.call_tag_was_text
+            && self.kept_opening.is_none()
+            && !self.code.follows_backtick()
     }
 }

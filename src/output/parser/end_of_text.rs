@@ -22,7 +22,16 @@ impl ReplyParser {
             {
                 self.not_a_header(&header)
             }
-            ParserState::Header(header) => self.parsed.leftover.extend(header.into_text()),
+            ParserState::Header(header) => {
+                if let Some(text) = header.into_text() {
+                    self.note(
+                        "dangling_marker",
+                        "the header of a message at the end of the text was removed",
+                    );
+                    self.parsed.complete = false;
+                    self.parsed.leftover.push(text);
+                }
+            }
             ParserState::Candidate(candidate) => self.end_candidate(*candidate),
             ParserState::Committed(call) => self.end_committed(*call),
             ParserState::AfterCall(mut after) => {
@@ -145,10 +154,14 @@ impl ReplyParser {
             || self.is_spelled()
             || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty())
         {
-            return self.push_text(&candidate.text());
+            let rest = self.drop_shown_end(&candidate.held);
+            return self.push_text(&rest.unwrap_or_else(|| candidate.text()));
         }
         if candidate.is_opening_tag() && !candidate.is_whole_tag() {
             return self.push_text(&candidate.text());
+        }
+        if candidate.is_empty_list() {
+            return self.empty_section();
         }
         if candidate.is_opening_tag() {
             self.note("dangling_marker", "an opening tag at the end of the text was removed");
@@ -185,7 +198,7 @@ impl ReplyParser {
             if progress != ObjectProgress::More {
                 return;
             }
-            progress = call.step(c, &keys);
+            progress = call.step(c, &keys, |_| false);
             call.take_arguments();
         }
         if progress == ObjectProgress::Closed

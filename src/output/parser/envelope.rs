@@ -35,7 +35,7 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    fn new(own: bool) -> Envelope {
+    pub(super) fn new(own: bool) -> Envelope {
         let (held, content, calls) = (String::new(), String::new(), Vec::new());
         Envelope { held, own, scanner: Scanner::new(), key: None, call: 0, calls, content }
     }
@@ -45,11 +45,15 @@ impl Envelope {
         !self.calls.is_empty() || (self.own && self.key == Some(CALLS))
     }
 
+    pub(super) fn has_content(&self) -> bool {
+        !self.content.is_empty()
+    }
+
     fn is_one_call(&self) -> bool {
         self.key.is_some_and(|key| CALL.contains(&key))
     }
 
-    fn step(&mut self, c: char) -> ObjectProgress {
+    pub(super) fn step(&mut self, c: char) -> ObjectProgress {
         let mut out = String::new();
         if self.scanner.ends_word(c) {
             self.scanner.close_word(&mut out);
@@ -147,7 +151,7 @@ impl ReplyParser {
     }
 
     /// The calls in the object. None if one of them is not a call.
-    fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
+    pub(super) fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
         let items: Arc<[PatternItem]> = [PatternItem::Object(Arc::new(CallKeys::default()))].into();
         let mut calls = Vec::with_capacity(envelope.calls.len());
         for range in &envelope.calls {

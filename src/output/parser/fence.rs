@@ -1,17 +1,20 @@
-//! Calls in fenced blocks. A block counts if it contains one call of a given tool, or a list of such
-//! calls, and nothing else. It is decided as a whole, but becomes text as soon as it cannot be a
-//! call.
+//! Calls in fenced blocks. A block counts if it contains one call of a given tool, a list of such
+//! calls, or an object with such calls in it, and nothing else. It is decided as a whole, but becomes
+//! text as soon as it cannot be a call. A fence around a call with its own tags is dropped.
 
 use std::sync::Arc;
 
-use super::call_object::CallKeys;
+use super::call_object::{CallKeys, ObjectProgress};
 use super::call_patterns::PatternItem;
 use super::call_reader::{CallReader, CallStatus};
+use super::candidate::Candidate;
+use super::envelope::Envelope;
+use super::marker_set::{Marker, MarkerMatch};
 use super::{FENCE, ParserState, ReplyParser, is_whitespace};
 use crate::output::format::Encoding;
 
 /// The languages that a fence may name.
-const LANGUAGES: [&str; 3] = ["json", "tool_call", PYTHON];
+const LANGUAGES: [&str; 4] = ["json", "xml", "tool_call", PYTHON];
 /// The language of a block with a call in Python's notation: `f(a=1)` or `print(f(a=1))`.
 const PYTHON: &str = "tool_code";
 
@@ -30,6 +33,10 @@ pub(super) struct Fence {
     open: bool,
     /// Parentheses that must close.
     parentheses: usize,
+    /// Text that may be the opening tag of a call.
+    tag: String,
+    /// The block's object as a whole, which may contain calls.
+    envelope: Option<Box<Envelope>>,
     /// The text after the last call.
     tail: String,
 }
@@ -44,6 +51,8 @@ impl Fence {
             calls: Vec::new(),
             open: false,
             parentheses: 0,
+            tag: String::new(),
+            envelope: None,
             tail: String::new(),
         }
     }
@@ -68,6 +77,9 @@ impl ReplyParser {
         fence.held.push(c);
         if fence.open {
             return self.fence_call_step(fence, c);
+        }
+        if !fence.tag.is_empty() || (c == '<' && fence.calls.is_empty() && !fence.list) {
+            return self.fence_tag_step(fence, c);
         }
         let known = fence.language.is_empty() || LANGUAGES.contains(&fence.language.as_str());
         let python = fence.is_python() && (c.is_alphabetic() || c == '_');
@@ -95,6 +107,23 @@ impl ReplyParser {
         }
     }
 
+    /// A character of what may be the opening tag of a call.
+    fn fence_tag_step(&mut self, mut fence: Box<Fence>, c: char) {
+        fence.tag.push(c);
+        match self.markers.find(&fence.tag, |marker| matches!(marker, Marker::CallOpen(_))) {
+            MarkerMatch::Prefix => self.state = ParserState::Fence(fence),
+            MarkerMatch::Full(Marker::CallOpen(opening), length) => {
+                let (held, rest) =
+                    fence.held.split_at(fence.held.len() - (fence.tag.len() - length));
+                let readers = self.readers_after_tag(opening);
+                let candidate = Candidate::fenced(held.to_owned(), readers);
+                self.state = ParserState::Candidate(Box::new(candidate));
+                self.feed(rest);
+            }
+            _ => self.release(&fence.held, fence.tag.len()),
+        }
+    }
+
     fn begin_fenced_call(&self, fence: &mut Fence, python: bool) {
         let items: Arc<[PatternItem]> = match python {
             true => {
@@ -105,12 +134,21 @@ impl ReplyParser {
             }
             false => [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
         };
+        if !python && !fence.list {
+            fence.envelope = Some(Box::new(Envelope::new(false)));
+        }
         fence.calls.push(CallReader::new(&items, 0, &self.followers));
         fence.open = true;
     }
 
     fn fence_call_step(&mut self, mut fence: Box<Fence>, c: char) {
-        let Some(reader) = fence.calls.last_mut() else { return };
+        let envelope = fence.envelope.as_mut().map(|envelope| envelope.step(c));
+        if envelope == Some(ObjectProgress::Broken) {
+            fence.envelope = None;
+        }
+        let Some(reader) = fence.calls.last_mut() else {
+            return self.fence_envelope_step(fence, envelope, c);
+        };
         let status = reader.step(c, &self.tools);
         let printed = fence.parentheses == 1 && reader.name() == Some("print");
         if printed && status == CallStatus::More && !self.tools.has("print") {
@@ -125,6 +163,11 @@ impl ReplyParser {
             || reader.has_foreign_key()
             || matches!(status, CallStatus::Broken(_))
         {
+            if envelope == Some(ObjectProgress::More) {
+                fence.calls.clear();
+                self.state = ParserState::Fence(fence);
+                return;
+            }
             return self.release(&fence.held, c.len_utf8());
         }
         if status == CallStatus::More {
@@ -139,6 +182,27 @@ impl ReplyParser {
             self.state = ParserState::FenceEnd(fence);
         } else {
             self.push_text(&fence.held);
+        }
+    }
+
+    /// A character of an object with calls in it.
+    fn fence_envelope_step(
+        &mut self,
+        mut fence: Box<Fence>,
+        progress: Option<ObjectProgress>,
+        c: char,
+    ) {
+        if progress == Some(ObjectProgress::More) {
+            self.state = ParserState::Fence(fence);
+            return;
+        }
+        let envelope = fence.envelope.take().filter(|envelope| !envelope.has_content());
+        match envelope.and_then(|envelope| self.calls_of(&envelope)) {
+            Some(calls) if progress == Some(ObjectProgress::Closed) => {
+                (fence.open, fence.calls) = (false, calls);
+                self.state = ParserState::FenceEnd(fence);
+            }
+            _ => self.release(&fence.held, c.len_utf8()),
         }
     }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::call_patterns::{CallPatterns, family_patterns};
-use super::marker_set::MarkerSet;
+use super::marker_set::{Marker, MarkerSet};
 use super::{ParserState, ReplyParser};
 use crate::output::format::FormatText;
 use crate::process::Lazy;
@@ -60,6 +60,8 @@ pub(super) struct ForeignCall {
     /// Whether the opening tag is a special token of the vocabulary. The call counts then even if
     /// the tool is unknown.
     pub(super) special: bool,
+    /// For a call between the model's own tags: the number of calls before it.
+    inner: Option<usize>,
 }
 
 impl ReplyParser {
@@ -76,12 +78,26 @@ impl ReplyParser {
 
     /// Starts a call at an opening tag of another family, or makes the tag text.
     pub(super) fn open_foreign(&mut self, opening: usize, tag: &str) {
-        let special = self.special_openings.iter().any(|token| tag.starts_with(&**token));
+        let special = self.is_special(tag);
         let in_json = self.json && !self.parsed.content.is_empty();
         let is_text = !special && (self.code.is_open() || in_json);
         if !self.calls_allowed || self.own_calls_only || is_text {
-            return self.push_text(tag);
+            return match self.markers.is_shadowed_end(tag) {
+                true => self.on_marker(Marker::End, tag),
+                false => self.push_text(tag),
+            };
         }
+        let held = std::mem::take(&mut self.whitespace);
+        self.open_form(opening, &held, tag, None);
+    }
+
+    /// Starts a call of another family after the model's own opening tag, which is held.
+    pub(super) fn open_inner_foreign(&mut self, opening: usize, held: &str, tag: &str) {
+        self.open_form(opening, held, tag, Some(self.parsed.tool_calls.len()));
+    }
+
+    fn open_form(&mut self, opening: usize, held: &str, tag: &str, inner: Option<usize>) {
+        let special = self.is_special(tag);
         let form = self.foreign_form(opening);
         let own = ForeignForm {
             opening,
@@ -89,9 +105,24 @@ impl ReplyParser {
             followers: std::mem::replace(&mut self.followers, form.followers),
             markers: std::mem::replace(&mut self.markers, form.markers),
         };
-        self.foreign = Some(Box::new(ForeignCall { own, special }));
+        self.foreign = Some(Box::new(ForeignCall { own, special, inner }));
         let index = self.patterns.opening_tags.iter().position(|opening| opening.tag == tag);
-        self.open_call(index.unwrap_or_default(), tag);
+        self.open_call_after(held, index.unwrap_or_default(), tag);
+    }
+
+    /// The text after the opening tag, if the tag also ends turns. It is removed as such an end.
+    pub(super) fn drop_shown_end(&mut self, held: &str) -> Option<String> {
+        let own = &self.foreign.as_ref()?.own;
+        let tag = &openings()[own.opening].tag;
+        let (before, rest) =
+            held.split_once(&**tag).filter(|_| own.markers.is_shadowed_end(tag))?;
+        self.push_text(before);
+        self.on_marker(Marker::End, tag);
+        Some(rest.to_owned())
+    }
+
+    fn is_special(&self, tag: &str) -> bool {
+        self.special_openings.iter().any(|token| tag.starts_with(&**token))
     }
 
     fn foreign_form(&mut self, opening: usize) -> ForeignForm {
@@ -119,6 +150,8 @@ impl ReplyParser {
             return;
         }
         if let Some(foreign) = self.foreign.take() {
+            self.pending_close |=
+                foreign.inner.is_some_and(|before| before < self.parsed.tool_calls.len());
             let ForeignForm { patterns, followers, markers, .. } = foreign.own;
             (self.patterns, self.followers, self.markers) = (patterns, followers, markers);
         }
@@ -134,6 +167,9 @@ impl ReplyParser {
     pub(super) fn note_foreign(&mut self, pattern: Option<usize>) {
         let (Some(foreign), Some(pattern)) = (&self.foreign, pattern) else { return };
         let tag = &openings()[foreign.own.opening].tag;
+        if foreign.own.markers.is_shadowed_end(tag) {
+            return self.note("eog_text_removed", &format!("`{tag}` ends a turn and was removed"));
+        }
         let family = &self.patterns.list[pattern].family;
         let message = format!(
             "the call begins with `{tag}`, in the form of the family `{family}`, which is not the \
@@ -167,6 +203,10 @@ impl Code {
         if self.backticks == 3 && self.at_line_start {
             self.fenced = !self.fenced;
         }
+    }
+
+    pub(super) fn follows_backtick(&self) -> bool {
+        self.backticks > 0
     }
 
     /// Whether the next character is part of code.

@@ -21,6 +21,8 @@ pub(super) enum Marker {
     End,
     /// The start of a message.
     Turn,
+    /// The start of a message of another role.
+    OtherTurn,
     /// The start or continuation of a message's header.
     Header,
     Fence,
@@ -28,7 +30,7 @@ pub(super) enum Marker {
 
 impl Marker {
     /// One marker of each kind.
-    const KINDS: [Marker; 10] = [
+    const KINDS: [Marker; 11] = [
         Marker::CallOpen(0),
         Marker::ForeignOpen(0),
         Marker::CallClose,
@@ -37,6 +39,7 @@ impl Marker {
         Marker::Wrapper,
         Marker::End,
         Marker::Turn,
+        Marker::OtherTurn,
         Marker::Header,
         Marker::Fence,
     ];
@@ -65,10 +68,15 @@ pub(super) enum MarkerMatch {
 pub(super) struct MarkerSet {
     list: Vec<(Marker, String)>,
     nodes: Vec<Node>,
-    /// The first characters of all markers. Few characters of a reply are among them.
+    /// The first characters of all markers, one bit for each of ASCII, and the others. Few characters
+    /// of a reply are among them.
+    ascii_firsts: u128,
     firsts: Vec<char>,
     /// The first characters of markers that count only at the start of a line.
     line_firsts: Vec<char>,
+    /// Ends of turns that also open calls of another family, such as `<|python_tag|>`. They end a
+    /// turn where no call follows.
+    shadowed_ends: Vec<String>,
 }
 
 /// A byte of a marker, after the bytes of its parents. Index 0 is no node: the first node of the
@@ -102,6 +110,7 @@ impl MarkerSet {
         if let Some(channels) = &format.channels {
             markers.add(Marker::Turn, &channels.turn);
             markers.add(Marker::Header, &channels.header);
+            markers.add(Marker::OtherTurn, channels.message());
             for end in &channels.ends {
                 markers.add(Marker::End, end);
             }
@@ -111,8 +120,13 @@ impl MarkerSet {
             !reasoning
                 && tags.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
         };
+        let opens_foreign = |end: &str| foreign::openings().iter().any(|other| other.tag == end);
         for end in format.ends.iter().filter(|end| !in_kept_tag(end)) {
-            markers.add(Marker::End, end);
+            if opens_foreign(end) && markers.exact(end).is_none() {
+                markers.shadowed_ends.push(end.to_string());
+            } else {
+                markers.add(Marker::End, end);
+            }
         }
         markers.add_closings(patterns);
         markers.add(Marker::Fence, FENCE);
@@ -134,7 +148,10 @@ impl MarkerSet {
         };
         let firsts = match marker {
             Marker::ForeignOpen(_) if is_word_start(first) => &mut self.line_firsts,
-            _ => &mut self.firsts,
+            _ => {
+                self.ascii_firsts |= ascii_bit(first);
+                &mut self.firsts
+            }
         };
         if !firsts.contains(&first) {
             firsts.push(first);
@@ -198,12 +215,35 @@ impl MarkerSet {
     }
 
     pub(super) fn may_begin(&self, c: char) -> bool {
-        self.firsts.contains(&c)
+        match ascii_bit(c) {
+            0 => self.firsts.contains(&c),
+            bit => self.ascii_firsts & bit != 0,
+        }
+    }
+
+    /// The length of the text at the start of another that consists of words, single-line spaces and
+    /// punctuation, begins no marker and no call, and ends with a word or punctuation.
+    pub(super) fn plain_length(&self, text: &str) -> usize {
+        let stops = self.ascii_firsts | ascii_bit('{') | ascii_bit('[') | ascii_bit('`');
+        let (mut end, bytes) = (0, text.as_bytes());
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b' ' if stops & ascii_bit(' ') == 0 => {}
+                b'!'..=b'~' if stops & (1 << byte) == 0 => end = at + 1,
+                _ => break,
+            }
+        }
+        end
     }
 
     /// Whether a marker that counts only at the start of a line may begin with a character.
     pub(super) fn may_begin_line(&self, c: char) -> bool {
         self.line_firsts.contains(&c)
+    }
+
+    /// Whether an opening of another family's calls also ends turns.
+    pub(super) fn is_shadowed_end(&self, text: &str) -> bool {
+        self.shadowed_ends.iter().any(|end| end == text)
     }
 
     /// The marker with exactly this text.
@@ -241,7 +281,8 @@ impl MarkerSet {
 
     /// The markers of replies in which calls have other patterns: those of another family.
     pub(super) fn with_calls_of(&self, patterns: &CallPatterns) -> MarkerSet {
-        let mut markers = MarkerSet::default();
+        let mut markers =
+            MarkerSet { shadowed_ends: self.shadowed_ends.clone(), ..MarkerSet::default() };
         for (marker, text) in &self.list {
             let of_text = matches!(
                 marker,
@@ -278,6 +319,11 @@ impl MarkerSet {
             self.add(Marker::ForeignOpen(index), &opening.tag);
         }
     }
+}
+
+/// The bit of an ASCII character. 0 for any other.
+fn ascii_bit(c: char) -> u128 {
+    if c.is_ascii() { 1 << u32::from(c) } else { 0 }
 }
 
 /// Whether a marker with this first character is likely in prose.

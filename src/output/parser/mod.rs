@@ -182,6 +182,10 @@ pub struct ReplyParser {
     line_start: bool,
     /// Code in the text.
     code: Code,
+    /// The text is a message of another role.
+    in_other_turn: bool,
+    /// A call with its tags was read from a fence, which is not closed yet.
+    in_call_fence: bool,
     /// The current reasoning block was opened by the model, not by the prompt.
     opened_by_tag: bool,
     /// The current reasoning block has no text yet.
@@ -266,6 +270,8 @@ impl ReplyParser {
             after_marker: false,
             line_start: true,
             code: Code::default(),
+            in_other_turn: false,
+            in_call_fence: false,
             opened_by_tag: false,
             block_empty: true,
             opened_twice: false,

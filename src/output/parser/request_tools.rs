@@ -43,6 +43,18 @@ impl RequestTools {
         let index = self.indices.get(self.tool_name(name)?)?;
         function(self.tools.get(*index)?).get("parameters")
     }
+
+    /// Whether a tool's schema names this parameter.
+    pub(super) fn has_parameter(&self, name: &str, parameter: &str) -> bool {
+        let schema = self.schema(name);
+        schema.is_some_and(|schema| schema["properties"].get(parameter).is_some())
+    }
+
+    /// Whether a tool can be called without arguments.
+    pub(super) fn needs_no_arguments(&self, name: &str) -> bool {
+        let required = self.schema(name).and_then(|schema| schema.get("required")?.as_array());
+        self.has(name) && required.is_none_or(Vec::is_empty)
+    }
 }
 
 /// The function of a tool object. A bare function object is accepted too.

@@ -42,10 +42,15 @@ impl ReplyParser {
 
     /// Acts on a marker in text, or on one that ended another state.
     pub(super) fn on_marker(&mut self, marker: Marker, text: &str) {
+        let ends_other_turn = matches!(marker, Marker::End | Marker::Turn | Marker::OtherTurn);
+        if self.in_other_turn && !ends_other_turn {
+            return self.push_text(text);
+        }
+        self.in_other_turn = false;
         match (self.destination, marker) {
             (
                 Destination::Leftover | Destination::Arguments(_),
-                Marker::End | Marker::Turn | Marker::Header,
+                Marker::End | Marker::Turn | Marker::OtherTurn | Marker::Header,
             ) => {
                 self.leave_message();
                 self.on_marker(marker, text);
@@ -58,6 +63,7 @@ impl ReplyParser {
             }
             (_, Marker::ForeignOpen(index)) => self.open_foreign(index, text),
             (_, Marker::CallClose) => self.stray_close(text),
+            (_, Marker::Fence) if std::mem::take(&mut self.in_call_fence) => self.marker_passed(),
             (_, Marker::Fence) => {
                 let mut held = std::mem::take(&mut self.whitespace);
                 held.push_str(text);
@@ -66,6 +72,7 @@ impl ReplyParser {
             (_, Marker::Wrapper) => self.marker_passed(),
             (_, Marker::End) => self.message_ended(text),
             (_, Marker::Turn) => self.open_header(String::new(), text),
+            (_, Marker::OtherTurn) => self.open_other_turn(text),
             (_, Marker::Header) => self.open_header(text.to_owned(), ""),
             (Destination::Content, Marker::ReasoningOpen) => {
                 let first = self.parsed.content.is_empty()
@@ -86,6 +93,22 @@ impl ReplyParser {
             (Destination::Content, Marker::ReasoningClose) => self.stray_reasoning_close(text),
             (Destination::Reasoning, _) => self.push_text(text),
         }
+    }
+
+    /// The model goes on with a message of another role, which is no part of the reply. In the middle
+    /// of a message the marker is text.
+    fn open_other_turn(&mut self, text: &str) {
+        if !self.after_marker || self.priming {
+            return self.push_text(text);
+        }
+        self.note_once(
+            "next_turn_removed",
+            "the reply goes on with a turn of another role, which was removed",
+        );
+        self.destination = Destination::Leftover;
+        self.in_other_turn = true;
+        self.parsed.leftover.push(String::new());
+        self.push_text(text);
     }
 
     /// Ends a message to a function or to an unknown recipient.

@@ -20,6 +20,11 @@ pub(crate) const ARGUMENTS_NULL: JsonNote =
     ("arguments_null", "the arguments are null; they were replaced by an empty object");
 pub(crate) const ARGUMENTS_STRING: JsonNote =
     ("arguments_string_unwrapped", "the arguments are a string that holds an object");
+pub(crate) const ARGUMENTS_EMPTY_LIST: JsonNote =
+    ("arguments_null", "the arguments are an empty list; it was replaced by an empty object");
+pub(crate) const ARGUMENTS_FLAT: JsonNote =
+    ("arguments_flat", "the arguments are members of the call itself; they were gathered");
+pub(crate) const COMMENTS: JsonNote = ("comments_removed", "comments in the call were left out");
 pub(crate) const PYTHON_LITERALS: JsonNote =
     ("python_literals", "the call is in Python's notation; it was rewritten as JSON");
 
@@ -118,7 +123,8 @@ impl ArgumentsReader for JsonReader {
 
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         let python = self.scanner.take_python().then_some(PYTHON_LITERALS);
-        let notes = std::mem::take(&mut self.notes).into_iter().chain(python);
+        let comments = self.scanner.take_comments().then_some(COMMENTS);
+        let notes = std::mem::take(&mut self.notes).into_iter().chain(python).chain(comments);
         notes.map(|(code, message)| (code, message.to_owned())).collect()
     }
 }

@@ -2,8 +2,8 @@
 //! value.
 //!
 //! Out: at most one event per character, and the text. The text is the model's own, except that
-//! Python's notation is rewritten token by token (`'a'` -> `"a"`, `True` -> `true`). Faults are
-//! recorded and never fatal. Brackets and strings are balanced, so the end of a broken value is
+//! Python's notation is rewritten token by token (`'a'` -> `"a"`, `True` -> `true`), and comments are
+//! left out. Faults are recorded and never fatal. Brackets and strings are balanced, so the end of a broken value is
 //! found. There is no recursion. At most [`NESTING_CAP`] levels are stored, deeper ones are counted.
 
 /// The number of levels of nesting that are checked.
@@ -58,12 +58,23 @@ pub(crate) struct Faults {
     pub(crate) too_deep: bool,
     /// Python's notation. It was rewritten, so the emitted text has no fault.
     pub(crate) python: bool,
+    /// Comments. They are not in the emitted text.
+    pub(crate) comments: bool,
 }
 
 impl Faults {
     pub(crate) fn any(self) -> bool {
         self.trailing_comma || self.string || self.syntax || self.too_deep
     }
+}
+
+/// The part of a comment that was read: a slash, `//` up to the end of the line, or `/*`, where a
+/// star may be the first half of the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comment {
+    Start,
+    Line,
+    Block { star: bool },
 }
 
 #[derive(Debug)]
@@ -87,6 +98,7 @@ pub(crate) struct Scanner {
     /// be Python's.
     held: String,
     word: Option<String>,
+    comment: Option<Comment>,
     text: String,
     faults: Faults,
 }
@@ -103,6 +115,7 @@ impl Scanner {
             high: None,
             held: String::new(),
             word: None,
+            comment: None,
             text: String::new(),
             faults: Faults::default(),
         }
@@ -132,6 +145,11 @@ impl Scanner {
         self.faults
     }
 
+    /// Whether exactly one value was read.
+    pub(super) fn is_done(&self) -> bool {
+        self.expect == Expect::Done && self.comment.is_none()
+    }
+
     /// Clears a syntax fault that was handled.
     pub(crate) fn forgive_syntax(&mut self) {
         self.faults.syntax = false;
@@ -140,6 +158,11 @@ impl Scanner {
     /// Whether Python's notation was rewritten since the last call.
     pub(crate) fn take_python(&mut self) -> bool {
         std::mem::take(&mut self.faults.python)
+    }
+
+    /// Whether comments were left out since the last call.
+    pub(crate) fn take_comments(&mut self) -> bool {
+        std::mem::take(&mut self.faults.comments)
     }
 
     /// Ends the open number or literal.
@@ -165,12 +188,20 @@ impl Scanner {
 
     /// Emits the held text, because the text ends.
     pub(crate) fn flush(&mut self, out: &mut String) {
+        if self.comment.take() == Some(Comment::Start) {
+            out.push('/');
+        }
         out.push_str(&std::mem::take(&mut self.held));
     }
 
     pub(crate) fn step(&mut self, c: char, out: &mut String) -> ScanEvent {
         if self.quoted.is_some() {
             return self.string_step(c, out);
+        }
+        if let Some(comment) = self.comment
+            && self.comment_step(comment, c, out)
+        {
+            return ScanEvent::None;
         }
         if let Some(word) = &mut self.word {
             if is_word(c) {
@@ -210,6 +241,10 @@ impl Scanner {
                 ScanEvent::None
             }
             '"' | '\'' => self.open_string(c, out),
+            '/' => {
+                self.comment = Some(Comment::Start);
+                ScanEvent::None
+            }
             _ if is_word(c) => {
                 self.begin_value();
                 self.word = Some(c.to_string());
@@ -226,6 +261,29 @@ impl Scanner {
                 ScanEvent::None
             }
         }
+    }
+
+    /// A character in a comment. Returns whether it belongs to the comment.
+    fn comment_step(&mut self, comment: Comment, c: char, out: &mut String) -> bool {
+        self.comment = match (comment, c) {
+            (Comment::Start, '/') => Some(Comment::Line),
+            (Comment::Start, '*') => Some(Comment::Block { star: false }),
+            (Comment::Start, _) => {
+                self.comment = None;
+                self.require(false);
+                out.push('/');
+                return false;
+            }
+            (Comment::Line, '\n') => {
+                out.push(c);
+                None
+            }
+            (Comment::Block { star: true }, '/') => None,
+            (Comment::Block { .. }, c) => Some(Comment::Block { star: c == '*' }),
+            (Comment::Line, _) => Some(Comment::Line),
+        };
+        self.faults.comments |= self.comment.is_some();
+        true
     }
 
     fn require(&mut self, condition: bool) {
@@ -307,7 +365,9 @@ impl Scanner {
             return ScanEvent::None;
         }
         self.lone_surrogate();
-        self.flush(out);
+        if !self.held.is_empty() {
+            self.flush(out);
+        }
         let Some(quoted) = &self.quoted else { return ScanEvent::None };
         let (quote, key) = (quoted.quote, quoted.key);
         if c == quote {
@@ -410,56 +470,6 @@ impl Scanner {
 pub(super) fn join_surrogates(high: u32, low: u32) -> char {
     let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
-}
-
-/// The faults of a text that should be one JSON object.
-pub(crate) fn check_object(text: &str) -> Faults {
-    let mut scanner = Scanner::new();
-    let mut out = String::new();
-    for c in text.chars() {
-        if scanner.ends_word(c) {
-            scanner.close_word(&mut out);
-        }
-        scanner.step(c, &mut out);
-        out.clear();
-    }
-    let object = text.trim_start().starts_with('{');
-    scanner.faults.syntax |= scanner.faults.python || !object || scanner.expect != Expect::Done;
-    scanner.faults
-}
-
-/// Repairs a broken object: removes trailing commas and escapes control characters. None if faults
-/// remain.
-pub(crate) fn repair(text: &str) -> Option<String> {
-    let mut repaired = String::with_capacity(text.len());
-    let mut scanner = Scanner::new();
-    let mut ignored = String::new();
-    let mut comma: Option<usize> = None;
-    for c in text.chars() {
-        if scanner.in_string() {
-            match c {
-                '\n' => repaired.push_str("\\n"),
-                '\r' => repaired.push_str("\\r"),
-                '\t' => repaired.push_str("\\t"),
-                c => repaired.push(c),
-            }
-        } else {
-            match c {
-                ',' => comma = Some(repaired.len()),
-                '}' | ']' => {
-                    if let Some(at) = comma.take() {
-                        repaired.remove(at);
-                    }
-                }
-                ' ' | '\t' | '\n' | '\r' => {}
-                _ => comma = None,
-            }
-            repaired.push(c);
-        }
-        scanner.step(c, &mut ignored);
-        ignored.clear();
-    }
-    (!check_object(&repaired).any()).then_some(repaired)
 }
 
 fn is_word(c: char) -> bool {

@@ -5,6 +5,7 @@
 
 mod elements;
 mod json;
+pub(crate) mod json_check;
 pub(crate) mod json_scanner;
 mod json_writer;
 mod literal;
@@ -14,7 +15,10 @@ mod tagged;
 mod typed_value;
 mod values;
 
-pub(super) use json::{ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote, PYTHON_LITERALS};
+pub(super) use json::{
+    ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, COMMENTS, JsonKind,
+    JsonNote, PYTHON_LITERALS,
+};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]

@@ -102,6 +102,26 @@ const FORMS: &[(&str, &str, &[Call])] = &[
         &[W],
     ),
     (
+        "tool-call-attribute",
+        "<tool_call name=\"get_weather\">{\"city\": \"Paris\"}</tool_call>",
+        &[W],
+    ),
+    (
+        "function-parameters",
+        "<function=get_weather>\n<parameter name=\"city\">\nParis\n</parameter>\n</function>",
+        &[W],
+    ),
+    (
+        "named-parameters",
+        "<function name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\n</function>",
+        &[W],
+    ),
+    (
+        "deepseek-underscores",
+        "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>get_weather\n```json\n{\"city\": \"Paris\"}\n```<｜tool_call_end｜><｜tool_calls_end｜>",
+        &[W],
+    ),
+    (
         "named-object",
         "<tool_call>get_weather\n```json\n{\"city\": \"Paris\"}\n```\n</tool_call>",
         &[W],

@@ -217,6 +217,12 @@ fn a_turn_after_the_answer_is_not_content() {
     );
     let next = "Hello.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nAnd?";
     turn_case(LLAMA3, next, "Hello.", codes);
+    for role in ["system", "tool", "developer"] {
+        let next = format!("Hello.<|im_end|>\n<|im_start|>{role}\nAnd?");
+        turn_case(CHATML, &next, "Hello.", codes);
+        let next = format!("Hello.<|eot_id|><|start_header_id|>{role}<|end_header_id|>\n\nAnd?");
+        turn_case(LLAMA3, &next, "Hello.", codes);
+    }
     turn_case(VICUNA, "Hello.</s>\nUSER: And?", "Hello.", codes);
 }
 

@@ -3,6 +3,7 @@
 
 mod adverse;
 mod conformance;
+mod deviations;
 mod family_replies;
 mod foreign;
 mod markup;
@@ -313,7 +314,7 @@ fn fenced_calls() {
     text_case(object, object, &[], &["call_like_content"]);
     let fenced = format!("```json\n{object}\n```");
     check(NO_CALLS, &fenced, &fenced, None, &[], &[]);
-    text_case(&format!("```xml\n{C}\n```"), "```xml```", &[F1], &[]);
+    text_case(&format!("```xml\n{C}\n```"), "", &[F1], &[]);
 }
 
 #[test]

@@ -186,3 +186,30 @@ fn every_shared_template_continues_a_message() {
     shown("content", 3200);
     shown("reasoning_content", 300);
 }
+
+/// A template without a generation prompt.
+const NO_GENERATION_PROMPT: &str = "{{- bos_token -}}{%- for m in messages -%}\
+    {%- if m.role == 'user' -%}[INST]{{ m.content }}[/INST]{%- else -%}\
+    {%- if m.reasoning_content -%}[THINK]{{ m.reasoning_content }}[/THINK]{%- endif -%}\
+    {{ m.content }}{%- for c in m.tool_calls or [] -%}[TOOL_CALLS]{{ c.function.name }}[ARGS]\
+    {{- c.function.arguments if c.function.arguments is string else c.function.arguments | tojson -}}\
+    {%- endfor -%}{{ eos_token }}{%- endif -%}{%- endfor -%}";
+
+#[test]
+fn a_prompt_may_be_the_beginning_of_the_answer_alone() {
+    for (prompt, output, content, reasoning) in [
+        ("Hello, ", "world", "Hello, world", None),
+        ("[THINK]Hm", "m[/THINK]Hello", "Hello", Some("Hmm")),
+        ("[THINK]Hm[/THINK]Hello, ", "world", "Hello, world", Some("Hm")),
+        ("<s>[INST]Hi[/INST]Hello, ", "world", "Hello, world", None),
+        ("<s>[INST]Hi[/INST]", "world", "world", None),
+    ] {
+        let request = json!({
+            "chat_template": NO_GENERATION_PROMPT, "bos_token": "<s>", "eos_token": "</s>",
+            "tools": [tool()], "prompt": prompt, "output": output,
+        });
+        let message = &parse(&request.to_string()).unwrap()["message"];
+        assert_eq!(message["content"], content, "{prompt}");
+        assert_eq!(message["reasoning_content"].as_str(), reasoning, "{prompt}");
+    }
+}

@@ -156,13 +156,19 @@ impl FormatClues<'_> {
     /// The family whose markers are special tokens, or pair with the markers of the tool list.
     /// Families that share all of their markers cannot be told apart.
     fn in_vocabulary(&self) -> Result<Option<EvidentFormat>, Contradiction> {
-        let listed = tags(self.instructions).into_iter().filter(|tag| is_special_form(tag));
-        let listed: Vec<String> = listed.map(stem).collect();
+        let mentioned = tags(self.instructions);
+        // A tag of calls that the instructions mention is no marker of the tool list.
+        let call_markers = families::call_markers();
+        let is_of_list =
+            |tag: &&str| is_special_form(tag) && !call_markers.iter().any(|it| it == tag);
+        let listed: Vec<String> = mentioned.iter().copied().filter(is_of_list).map(stem).collect();
+        let is_known = |tag: &str| (self.is_special)(tag) || mentioned.contains(&tag);
         let mut best: (usize, Vec<Format>) = (0, Vec::new());
         for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
             let Some(tag) = format.calls.as_ref().and_then(CallSyntax::tag) else { continue };
             let markers = markers(&format);
-            let special = markers.iter().all(|marker| (self.is_special)(marker));
+            let special = is_special_form(tag) && markers.iter().all(|marker| is_known(marker))
+                || markers.iter().all(|marker| (self.is_special)(marker));
             let paired = is_special_form(tag) && listed.contains(&stem(tag));
             if !special && !paired {
                 continue;
@@ -178,7 +184,7 @@ impl FormatClues<'_> {
             [format] => {
                 let markers = markers(format).into_iter().collect::<Vec<_>>().join(" ");
                 let because = format!(
-                    "the vocabulary or the list of tools has the markers of such calls: {markers}"
+                    "the vocabulary or the text about tools has the markers of such calls: {markers}"
                 );
                 Ok(Some(EvidentFormat { format: self.format(Some(format)), because }))
             }

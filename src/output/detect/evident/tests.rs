@@ -35,6 +35,14 @@ fn shows(instructions: &str, call: &str) {
 }
 
 #[test]
+fn a_tag_that_the_instructions_mention_is_that_of_the_calls() {
+    let list = "respond only with <|tool_call|> followed by a JSON list of tools used";
+    let granite = "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]";
+    shows(list, granite);
+    assert_eq!(find(list, &["<|tool_call|>"]), Ok(Some(granite.to_owned())));
+}
+
+#[test]
 fn families_are_found_by_an_example_with_placeholders() {
     let hermes = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
     shows(

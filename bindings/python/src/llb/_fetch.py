@@ -7,6 +7,7 @@ import os
 from typing import Any, Callable, Dict, Mapping, Optional, Set, cast
 
 from ._library import EVENT_CALLBACK, Library, encode, load, raise_if_error
+from ._progress import Progress
 from ._waiting import callback_scope, interruptible, refuse_in_callback, started_future, wait_for_end
 from .types import FetchedModel
 
@@ -21,6 +22,7 @@ def fetch(
     *,
     on_progress: Optional[OnProgress] = None,
     on_event: Optional[OnEvent] = None,
+    progress: bool = False,
     **request: Any,
 ) -> FetchedModel:
     """Downloads a model of the hub into the cache shared with `huggingface_hub`, and verifies it.
@@ -36,7 +38,8 @@ def fetch(
 
     `on_progress` is called with the bytes present and the total bytes, at most ten times a second.
     `on_event` is called with each event. Both are called on a thread other than the main thread. If
-    one raises, the fetch is cancelled and raises that exception.
+    one raises, the fetch is cancelled and raises that exception. `progress` shows a bar on stderr,
+    by tqdm if it is installed, on a terminal or in a notebook.
 
     Blocks until the model is verified. May be called from any thread, but not in a callback
     (`BUSY`). Fetches of the same file run one at a time, also across processes. KeyboardInterrupt
@@ -48,7 +51,8 @@ def fetch(
     ValueError if `request` cannot be encoded as JSON.
     """
     refuse_in_callback("fetch")
-    call = _Fetch(load(), {"id": id, **request}, on_progress, on_event)
+    bar = Progress(id) if progress else None
+    call = _Fetch(load(), {"id": id, **request}, on_progress, on_event, bar)
     return cast(FetchedModel, interruptible(call.perform, call.cancel))
 
 
@@ -59,6 +63,7 @@ class _Fetch:
         request: Mapping[str, Any],
         on_progress: Optional[OnProgress],
         on_event: Optional[OnEvent],
+        bar: Optional[Progress],
     ) -> None:
         self.library = library
         self.encoded = encode(request)
@@ -68,6 +73,7 @@ class _Fetch:
         self.id = name.encode("utf-8", "replace") if valid else None
         self.on_progress = on_progress
         self.on_event = on_event
+        self.bar = bar
         self.failure: Optional[BaseException] = None
         self.done = started_future()
 
@@ -99,9 +105,11 @@ class _Fetch:
                 self.cancel()
 
     def _dispatch(self, event: str) -> None:
-        if self.on_progress is not None and event.startswith(_PROGRESS):
-            done, total = event[len(_PROGRESS) :].split("/")
-            self.on_progress(int(done), int(total))
+        if event.startswith(_PROGRESS):
+            done, total = map(int, event[len(_PROGRESS) :].split("/"))
+            for show in (self.bar, self.on_progress):
+                if show is not None:
+                    show(done, total)
         if self.on_event is not None:
             self.on_event(event)
 

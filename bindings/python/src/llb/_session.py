@@ -24,6 +24,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 from ._call import Call
 from ._errors import LlbError, error_from
 from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, load, raise_if_error
+from ._log import log_event
 from ._waiting import (
     callback_scope,
     failed_future,
@@ -285,8 +286,9 @@ class Session:
             text = event.decode("utf-8", "replace")
             if not self.opened.done():
                 self.events.append(text)
-            if on_event is not None:
-                with callback_scope():
+            with callback_scope():
+                log_event(text)
+                if on_event is not None:
                     on_event(text)
         except BaseException as error:
             self.failure = error

@@ -45,8 +45,8 @@ fn main() {
     header();
 }
 
-/// Compiles the C++ that catches what llama.cpp and callbacks throw, handles its faults, and ends its
-/// threads. llama-cpp-sys-2 links the C++ library.
+/// Compiles the C++ that catches what llama.cpp and callbacks throw, handles its faults, and ends
+/// its threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
 fn shim() {
     const SOURCES: [&str; 5] = [

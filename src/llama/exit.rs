@@ -74,8 +74,8 @@ impl Drop for CallGuard {
 
 /// Keeps signal handlers of the host away from this thread and those that it starts. A handler that
 /// exits would wait for its own thread. Faults of the thread itself and profiling are not blocked.
-/// Faults that `faults.cpp` handles are unblocked: the host may have blocked them on the thread that
-/// started this one, and a blocked fault ends the process.
+/// Faults that `faults.cpp` handles are unblocked: the host may have blocked them on the thread
+/// that started this one, and a blocked fault ends the process.
 pub(super) fn block_signals() {
     #[cfg(unix)]
     {

@@ -5,23 +5,26 @@
 // - SIGSEGV at an address below 64 KiB, where nothing is mapped: a tensor or a kernel that the file
 //   lacks, as a null pointer. The access had no effect.
 // - SIGFPE for a division of integers by zero. The same holds.
-// - SIGBUS inside a mapped model file: the file was cut, or its disk cannot be read. Zeros are mapped
-//   there, the range is marked as lost, and the thread continues. The model is not used again.
+// - SIGBUS inside a mapped model file: the file was cut, or its disk cannot be read. Zeros are
+//   mapped there, the range is marked as lost, and the thread continues. The model is not used
+//   again.
 //
-// The first two are handled only where the code of this library faulted: a function of the C library
-// may hold one of its locks. The handler changes where the thread continues, and returns. The thread
-// then leaves the call on its own stack, outside of any handler: by `siglongjmp`, past the destructors
-// of llama.cpp's frames. What they own is leaked, like the context. A fault at any other address may
-// follow from damaged memory. It goes to the previous handler, as do all faults of the host.
+// The first two are handled only where the code of this library faulted: a function of the C
+// library may hold one of its locks. The handler changes where the thread continues, and returns.
+// The thread then leaves the call on its own stack, outside of any handler: by `siglongjmp`, past
+// the destructors of llama.cpp's frames. What they own is leaked, like the context. A fault at any
+// other address may follow from damaged memory. It goes to the previous handler, as do all faults
+// of the host.
 //
 // Handlers are shared with the host:
-// - They are installed while a model is loaded, and removed after the last one was freed, unless the
-//   host has installed others since: these may call ours.
-// - What is not handled here goes to the previous handler, with the signal's own information and the
-//   mask that it asked for. The default action runs on the faulting instruction.
+// - They are installed while a model is loaded, and removed after the last one was freed, unless
+//   the host has installed others since: these may call ours.
+// - What is not handled here goes to the previous handler, with the signal's own information and
+//   the mask that it asked for. The default action runs on the faulting instruction.
 // - A handler that the host installs later gets the signals first.
 // - They use the alternate stack of a thread that has one, and only functions that are safe in a
-//   signal handler. `pthread_getspecific` and `mmap` are not in POSIX's list, but are safe on Linux.
+//   signal handler. `pthread_getspecific` and `mmap` are not in POSIX's list, but are safe on
+//   Linux.
 
 #include "faults.h"
 
@@ -260,7 +263,8 @@ void llb_faults_install(void) {
     }
     for (const int signal : SIGNALS) {
         const size_t i = index_of(signal);
-        // A handler of the host that came after ours may call it. Then ours cannot come first again.
+        // A handler of the host that came after ours may call it. Then ours cannot come first
+        // again.
         if (is_installed[i]) {
             continue;
         }

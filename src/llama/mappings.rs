@@ -1,8 +1,8 @@
 //! The parts of a model file that llama.cpp has mapped, and whether all of them can still be read.
 //!
 //! A file that is cut while it is mapped, or whose disk fails, faults where it is read (SIGBUS).
-//! `faults.cpp` maps zeros there and marks the range. llama.cpp does not say where it maps a file, so
-//! the ranges are read from `/proc/self/maps`. Linux only; elsewhere nothing is watched.
+//! `faults.cpp` maps zeros there and marks the range. llama.cpp does not say where it maps a file,
+//! so the ranges are read from `/proc/self/maps`. Linux only; elsewhere nothing is watched.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

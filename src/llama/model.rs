@@ -47,7 +47,8 @@ impl Model {
         let handlers = FaultHandlers::install();
         let mut mappings = Mappings::of(Path::new(&options.path));
         let mut is_mapped = false;
-        // llama.cpp reports for the first time when it has mapped the file, and has read none of it.
+        // llama.cpp reports for the first time when it has mapped the file, and has read none of
+        // it.
         let mut on_progress = |done: f32| {
             if options.use_mmap && !is_mapped {
                 mappings.refresh();

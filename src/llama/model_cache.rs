@@ -126,7 +126,8 @@ struct FileIdentity {
     modified: Option<SystemTime>,
 }
 
-/// Seconds and nanoseconds of the last change of a file or its attributes, which no program can set.
+/// Seconds and nanoseconds of the last change of a file or its attributes, which no program can
+/// set.
 type FileChange = (i64, i64);
 
 type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;

@@ -2,8 +2,8 @@
 //
 // In: a Rust function that makes one call into llama.cpp. Out: a status, and the message of what
 // was thrown, or of the fault that ended the call (faults.cpp). The frames between here and
-// llama.cpp's are Rust functions of the ABI "C-unwind", which exceptions may pass. A failed assertion
-// is an exception too: ggml calls `on_abort` before it would end the process.
+// llama.cpp's are Rust functions of the ABI "C-unwind", which exceptions may pass. A failed
+// assertion is an exception too: ggml calls `on_abort` before it would end the process.
 //
 // ggml's functions are declared here: the crate that builds llama.cpp exports no headers.
 

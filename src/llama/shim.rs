@@ -2,8 +2,8 @@
 //!
 //! A call goes through [`guard`], which runs it inside a `try` block of `shim.cpp`. Exceptions and
 //! failed assertions unwind llama.cpp's C and C++ frames, whose destructors run. The object of the
-//! call is then in an unknown state: it must not be used again, not even freed. The same holds after
-//! a fault that `faults.cpp` handles, but no destructor of those frames runs.
+//! call is then in an unknown state: it must not be used again, not even freed. The same holds
+//! after a fault that `faults.cpp` handles, but no destructor of those frames runs.
 //!
 //! [`calls`] lists the functions that need a guard: all but those that only return a stored value.
 //!

@@ -1,9 +1,9 @@
 //! Contexts of models that `open` refuses by their header, because llama.cpp asserts or faults, and
 //! of files that are cut.
 //!
-//! Those with learned positions are larger than the table of positions: llama.cpp asserts on a token
-//! beyond it, on the thread that looks it up. No function multiplies a matrix of integers: llama.cpp
-//! calls a null pointer. A norm of integers fails an assertion on every thread.
+//! Those with learned positions are larger than the table of positions: llama.cpp asserts on a
+//! token beyond it, on the thread that looks it up. No function multiplies a matrix of integers:
+//! llama.cpp calls a null pointer. A norm of integers fails an assertion on every thread.
 
 #[path = "../../tests/scripted/mod.rs"]
 #[allow(clippy::unwrap_used, reason = "its own tests report by panicking")]

@@ -1,8 +1,8 @@
 //! The trial of a loaded model: its first decodes, on the calling thread alone.
 //!
-//! A file may pass all checks and still make llama.cpp fail an assertion or use a tensor that is not
-//! there. On the calling thread both end the decode only. So before other threads join, the model
-//! computes a short prompt, one token, and two sequences at once. A create that fails here is
+//! A file may pass all checks and still make llama.cpp fail an assertion or use a tensor that is
+//! not there. On the calling thread both end the decode only. So before other threads join, the
+//! model computes a short prompt, one token, and two sequences at once. A create that fails here is
 //! `MODEL_INVALID`.
 //!
 //! The assertions depend on shapes and types, not on values. A multiplication with weights of the
@@ -163,8 +163,9 @@ impl Repeats {
     }
 }
 
-/// `ggml_backend_sched_eval_callback`, for data of [`RefCell<Option<Repeats>>`]. llama.cpp asks about
-/// all operations before it computes those up to the first that is wanted, and then once again.
+/// `ggml_backend_sched_eval_callback`, for data of [`RefCell<Option<Repeats>>`]. llama.cpp asks
+/// about all operations before it computes those up to the first that is wanted, and then once
+/// again.
 pub(super) fn on_operation(
     repeats: &RefCell<Option<Repeats>>,
     node: *mut sys::ggml_tensor,
@@ -182,9 +183,13 @@ pub(super) fn on_operation(
 
 /// Whether the result is in main memory.
 fn is_on_host(tensor: &sys::ggml_tensor) -> bool {
-    !tensor.buffer.is_null()
-        // SAFETY: the buffer of a tensor in a running graph is alive.
-        && matches!(shim::guard(|| unsafe { shim::calls::ggml_backend_buffer_is_host(tensor.buffer) }), Ok(true))
+    let buffer = tensor.buffer;
+    if buffer.is_null() {
+        return false;
+    }
+    // SAFETY: the buffer of a tensor in a running graph is alive.
+    let is_host = shim::guard(|| unsafe { shim::calls::ggml_backend_buffer_is_host(buffer) });
+    matches!(is_host, Ok(true))
 }
 
 /// Whether the first input is stored, not computed.

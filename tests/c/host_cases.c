@@ -1,5 +1,5 @@
-/* Hosts with small stacks, cancelled threads, floating-point traps, callbacks that do not return, and
- * handlers of faults.
+/* Hosts with small stacks, cancelled threads, floating-point traps, handlers of faults, and
+ * callbacks that do not return.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

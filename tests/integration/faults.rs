@@ -1,5 +1,5 @@
-//! Faults of the system: model files that are cut while they are in use, and handlers of the host for
-//! the same signals. Each case runs in a child process, which a fault would end.
+//! Faults of the system: model files that are cut while they are in use, and handlers of the host
+//! for the same signals. Each case runs in a child process, which a fault would end.
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,8 @@ use crate::scripted;
 
 const CHILD: &str = "LLB_TEST_FAULT_CHILD";
 
-/// Runs the test of this name again in a child process; `None` in that child, which then runs `run`.
+/// Runs the test of this name again in a child process; `None` in that child, which then runs
+/// `run`.
 fn in_child(name: &str, run: fn()) -> Option<ExitStatus> {
     if std::env::var_os(CHILD).is_some() {
         run();

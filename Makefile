@@ -27,6 +27,8 @@ REAL_MODELS ?= yes
 FUZZ_SECONDS ?= 600
 # The number of model files of `make harden`.
 HARDEN_FILES ?= 20000
+# The number of cases of `make samplers`.
+SAMPLER_CASES ?= 20000
 # The shared conformance set. Some tests compare with it.
 LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
 PREFIX ?= /usr/local
@@ -74,9 +76,9 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib wheel models scripted-models demo test test-models test-layers test-rust \
-	test-c test-python test-java fuzz harden lint sbom header header-check bench bench-peers install baseline \
-	native clean
+.PHONY: help setup ready lib wheel models scripted-models demo test test-models test-layers \
+	test-rust test-c test-python test-java samplers fuzz harden lint sbom header header-check bench \
+	bench-peers install baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, download the models once, and chat with one"
@@ -182,6 +184,10 @@ test-java: lib scripted-models ## test the Java module
 
 fuzz: ## fuzz what needs no engine, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
+
+samplers: ready ## compare the samplers with llama.cpp's in SAMPLER_CASES random cases (minutes)
+	@$(ENGINE_STEP) "samplers" $(TEST_ENV) LLB_SAMPLER_CASES="$(SAMPLER_CASES)" \
+		$(CARGO) test --release --test samplers -- --nocapture
 
 harden: ready ## try HARDEN_FILES broken model files, each in a child process (20 to 60 minutes)
 	@scripts/architectures.py --check

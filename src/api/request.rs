@@ -23,11 +23,20 @@ use crate::error::Result;
 pub const RESERVED_VARIABLES: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 /// The members that are read. Others are listed in `ignored_keys`, and their values are skipped.
-const MEMBERS: [&str; 38] = [
+const MEMBERS: [&str; 55] = [
+    "adaptive_decay",
+    "adaptive_target",
     "add_generation_prompt",
     "cache_prompt",
     "chat_template_kwargs",
     "continue_final_message",
+    "dry_allowed_length",
+    "dry_base",
+    "dry_multiplier",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "dynatemp_exponent",
+    "dynatemp_range",
     "enable_thinking",
     "frequency_penalty",
     "grammar",
@@ -37,6 +46,9 @@ const MEMBERS: [&str; 38] = [
     "max_tokens",
     "messages",
     "min_p",
+    "mirostat",
+    "mirostat_eta",
+    "mirostat_tau",
     "now",
     "parallel_tool_calls",
     "parse_special_in_messages",
@@ -46,8 +58,10 @@ const MEMBERS: [&str; 38] = [
     "reasoning_budget",
     "reasoning_budget_tokens",
     "reasoning_effort",
+    "repeat_last_n",
     "repeat_penalty",
     "response_format",
+    "samplers",
     "seed",
     "skills",
     "stop",
@@ -60,8 +74,11 @@ const MEMBERS: [&str; 38] = [
     "tools",
     "top_k",
     "top_logprobs",
+    "top_n_sigma",
     "top_p",
     "typical_p",
+    "xtc_probability",
+    "xtc_threshold",
 ];
 
 /// What the callback of a streamed request receives.

@@ -8,10 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::door::Door;
 use super::fields::{Fields, expected};
+use super::sampler_names::{SamplerName, read_samplers};
+use super::sampling_values::{read_breakers, read_logit_bias, read_mirostat, read_seed};
 use crate::error::Result;
 
-/// Tokens that penalties look back, as llama.cpp's default.
-pub const PENALTY_WINDOW: usize = 64;
+/// A number of latest tokens; -1 is all.
+const LAST_N: RangeInclusive<i64> = -1..=i32::MAX as i64;
 
 /// Who set a sampling parameter. In order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +53,47 @@ pub struct Sampling {
     pub min_p: f32,
     /// 1 keeps all.
     pub typical_p: f32,
-    /// 1 changes nothing. Looks back over [`PENALTY_WINDOW`] tokens, prompt included.
+    /// 1 changes nothing.
     pub repeat_penalty: f32,
     /// 0 changes nothing.
     pub presence_penalty: f32,
     /// 0 changes nothing.
     pub frequency_penalty: f32,
+    /// The latest tokens that the three penalties look at, prompt included. 0 is none, -1 all.
+    pub repeat_last_n: i32,
+    /// DRY penalizes tokens that continue a repetition. 0 is off.
+    pub dry_multiplier: f32,
+    /// How fast its penalty grows with the length of the repetition. Below 1 it is off.
+    pub dry_base: f32,
+    /// From this length on, a repetition has a penalty.
+    pub dry_allowed_length: i32,
+    /// The latest tokens that it looks at, prompt included. 0 is none, -1 all.
+    pub dry_penalty_last_n: i32,
+    /// Texts across which nothing is a repetition.
+    pub dry_sequence_breakers: Vec<String>,
+    /// The most standard deviations of the logits below the greatest. 0 or less keeps all.
+    pub top_n_sigma: f32,
+    /// XTC removes, with this probability, the likeliest tokens but the last that reach its
+    /// threshold. 0 is off.
+    pub xtc_probability: f32,
+    /// Above 0.5 it is off.
+    pub xtc_threshold: f32,
+    /// The temperature varies by this much with the entropy. 0 is off.
+    pub dynatemp_range: f32,
+    /// Its exponent.
+    pub dynatemp_exponent: f32,
+    /// Whether Mirostat 2.0 draws. It replaces all samplers but bias and temperature.
+    pub mirostat: bool,
+    /// Its target surprise, in bits.
+    pub mirostat_tau: f32,
+    /// Its learning rate.
+    pub mirostat_eta: f32,
+    /// The probability that adaptive-p prefers; negative is off. It draws if `samplers` names it.
+    pub adaptive_target: f32,
+    /// How much of its history counts.
+    pub adaptive_decay: f32,
+    /// The samplers in order. Those that are missing are off.
+    pub samplers: Vec<SamplerName>,
     /// None draws a new seed for every request.
     pub seed: Option<u32>,
     /// Added to a token's logit. As at OpenAI, `-100` bans a token and `100` almost forces it.
@@ -66,7 +103,7 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// llb's own defaults.
+    /// llb's own defaults. Those of the samplers that are off are llama.cpp's.
     fn default() -> Sampling {
         Sampling {
             temperature: 0.7,
@@ -77,6 +114,23 @@ impl Default for Sampling {
             repeat_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
+            repeat_last_n: 64,
+            dry_multiplier: 0.0,
+            dry_base: 1.75,
+            dry_allowed_length: 2,
+            dry_penalty_last_n: 64,
+            dry_sequence_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
+            top_n_sigma: -1.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
+            mirostat: false,
+            mirostat_tau: 5.0,
+            mirostat_eta: 0.1,
+            adaptive_target: -1.0,
+            adaptive_decay: 0.9,
+            samplers: SamplerName::USUAL.to_vec(),
             seed: None,
             logit_bias: Vec::new(),
             set_by: BTreeMap::new(),
@@ -87,7 +141,31 @@ impl Default for Sampling {
 impl Sampling {
     /// Whether any penalty looks at earlier tokens.
     pub fn has_penalties(&self) -> bool {
-        self.repeat_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+        let neutral = self.repeat_penalty == 1.0
+            && self.presence_penalty == 0.0
+            && self.frequency_penalty == 0.0;
+        self.samplers.contains(&SamplerName::Penalties) && self.repeat_last_n != 0 && !neutral
+    }
+
+    /// Whether DRY is on.
+    pub fn has_dry(&self) -> bool {
+        self.samplers.contains(&SamplerName::Dry)
+            && self.dry_multiplier != 0.0
+            && self.dry_base >= 1.0
+            && self.dry_penalty_last_n != 0
+    }
+
+    /// Whether adaptive-p draws.
+    pub fn has_adaptive_p(&self) -> bool {
+        self.adaptive_target >= 0.0 && self.samplers.contains(&SamplerName::AdaptiveP)
+    }
+
+    /// How many of the latest tokens the samplers look at.
+    pub fn history(&self) -> usize {
+        let penalties = if self.has_penalties() { self.repeat_last_n } else { 0 };
+        let dry = if self.has_dry() { self.dry_penalty_last_n } else { 0 };
+        let tokens = [penalties, dry].map(|last_n| usize::try_from(last_n).unwrap_or(usize::MAX));
+        tokens.into_iter().max().unwrap_or(0)
     }
 
     /// Whether a request, `defaults` or a model file set the parameter.
@@ -131,6 +209,39 @@ impl Sampling {
                 -100.0..=100.0,
                 below.frequency_penalty,
             )?,
+            repeat_last_n: own.integer("repeat_last_n", LAST_N, below.repeat_last_n)?,
+            dry_multiplier: own.number("dry_multiplier", 0.0..=100.0, below.dry_multiplier)?,
+            dry_base: own.number("dry_base", 0.0..=100.0, below.dry_base)?,
+            dry_allowed_length: own.integer(
+                "dry_allowed_length",
+                0..=i64::from(i32::MAX),
+                below.dry_allowed_length,
+            )?,
+            dry_penalty_last_n: own.integer(
+                "dry_penalty_last_n",
+                LAST_N,
+                below.dry_penalty_last_n,
+            )?,
+            dry_sequence_breakers: own
+                .other("dry_sequence_breakers", read_breakers)?
+                .unwrap_or_else(|| below.dry_sequence_breakers.clone()),
+            top_n_sigma: own.number("top_n_sigma", -1.0..=100.0, below.top_n_sigma)?,
+            xtc_probability: own.number("xtc_probability", 0.0..=1.0, below.xtc_probability)?,
+            xtc_threshold: own.number("xtc_threshold", 0.0..=1.0, below.xtc_threshold)?,
+            dynatemp_range: own.number("dynatemp_range", 0.0..=100.0, below.dynatemp_range)?,
+            dynatemp_exponent: own.number(
+                "dynatemp_exponent",
+                0.0..=100.0,
+                below.dynatemp_exponent,
+            )?,
+            mirostat: own.other("mirostat", read_mirostat)?.unwrap_or(below.mirostat),
+            mirostat_tau: own.number("mirostat_tau", 0.0..=100.0, below.mirostat_tau)?,
+            mirostat_eta: own.number("mirostat_eta", 0.0..=1.0, below.mirostat_eta)?,
+            adaptive_target: own.number("adaptive_target", -1.0..=1.0, below.adaptive_target)?,
+            adaptive_decay: own.number("adaptive_decay", 0.0..=0.99, below.adaptive_decay)?,
+            samplers: own
+                .other("samplers", read_samplers)?
+                .unwrap_or_else(|| below.samplers.clone()),
             seed: own.other("seed", read_seed)?.unwrap_or(below.seed),
             logit_bias: own
                 .other("logit_bias", read_logit_bias)?
@@ -176,6 +287,23 @@ impl Sampling {
             ("repeat_penalty", shortest(self.repeat_penalty)),
             ("presence_penalty", shortest(self.presence_penalty)),
             ("frequency_penalty", shortest(self.frequency_penalty)),
+            ("repeat_last_n", self.repeat_last_n.into()),
+            ("dry_multiplier", shortest(self.dry_multiplier)),
+            ("dry_base", shortest(self.dry_base)),
+            ("dry_allowed_length", self.dry_allowed_length.into()),
+            ("dry_penalty_last_n", self.dry_penalty_last_n.into()),
+            ("dry_sequence_breakers", json!(self.dry_sequence_breakers)),
+            ("top_n_sigma", shortest(self.top_n_sigma)),
+            ("xtc_probability", shortest(self.xtc_probability)),
+            ("xtc_threshold", shortest(self.xtc_threshold)),
+            ("dynatemp_range", shortest(self.dynatemp_range)),
+            ("dynatemp_exponent", shortest(self.dynatemp_exponent)),
+            ("mirostat", if self.mirostat { 2.into() } else { 0.into() }),
+            ("mirostat_tau", shortest(self.mirostat_tau)),
+            ("mirostat_eta", shortest(self.mirostat_eta)),
+            ("adaptive_target", shortest(self.adaptive_target)),
+            ("adaptive_decay", shortest(self.adaptive_decay)),
+            ("samplers", json!(self.samplers.iter().map(|name| name.as_str()).collect::<Vec<_>>())),
             ("seed", self.seed.into()),
             ("logit_bias", biases.into()),
         ];
@@ -230,48 +358,6 @@ impl OwnParameters<'_, '_> {
             self.set_by.insert(name, self.source);
         })
     }
-}
-
-/// Reads `seed`: an integer of any size. llama.cpp's seeds have 32 bits, so the low 32 bits count.
-/// A negative seed is random.
-fn read_seed(fields: &mut Fields) -> Result<Option<Option<u32>>> {
-    let Some(value) = fields.get("seed") else { return Ok(None) };
-    let seed = value.as_number().and_then(|number| {
-        let text = number.to_string();
-        let digits = text.trim_start_matches('-');
-        if digits.bytes().all(|digit| digit.is_ascii_digit()) {
-            let is_negative = text.starts_with('-') && digits.bytes().any(|digit| digit != b'0');
-            return Some((!is_negative).then(|| low_bits(digits)));
-        }
-        // With a fraction or an exponent: 7.0 and 1e3 are whole.
-        let seed = number.as_f64().filter(|seed| seed.is_finite() && seed.fract() == 0.0)?;
-        Some((seed >= 0.0).then_some((seed % (f64::from(u32::MAX) + 1.0)) as u32))
-    });
-    seed.map(Some).ok_or_else(|| fields.invalid("seed", expected("a whole number", value)))
-}
-
-/// The low 32 bits of an integer in decimal digits.
-fn low_bits(digits: &str) -> u32 {
-    let digits = digits.bytes().map(|digit| u32::from(digit - b'0'));
-    digits.fold(0, |low: u32, digit| low.wrapping_mul(10).wrapping_add(digit))
-}
-
-fn read_logit_bias(fields: &mut Fields) -> Result<Option<Vec<(i32, f32)>>> {
-    let Some(biases) = fields.object("logit_bias")? else { return Ok(None) };
-    let path = |token: &str| format!("logit_bias.{token}");
-    let read = biases
-        .iter()
-        .map(|(token, bias)| {
-            let id = token.parse::<i32>().ok().filter(|id| *id >= 0);
-            let id =
-                id.ok_or_else(|| fields.invalid(&path(token), "expected a token id as key"))?;
-            match bias.as_f64() {
-                Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((id, bias as f32)),
-                _ => Err(fields.invalid(&path(token), expected("a number from -100 to 100", bias))),
-            }
-        })
-        .collect::<Result<_>>();
-    read.map(Some)
 }
 
 /// Reads `stop`: a string or an array of strings. An empty string stops nothing and is left out.

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use super::backend::{Sampler, TokenId, TokenMask, Vocab};
+use super::backend::{TokenId, TokenMask, Vocab};
 use super::detokenize::Utf8Assembler;
 use super::job::{Finish, Job, JobOutcome, JobUpdate};
 use super::logprobs::{PendingLogprobs, SampledLogprobs};
 use super::reasoning_budget::ReasoningWatch;
+use super::sampler::{LogitRow, Sampler};
 use super::speculate::{DraftCounts, DraftPace};
 use super::stop::StopMatcher;
 use crate::constraint::Constraint;
@@ -20,7 +21,12 @@ pub(crate) struct ActiveJob {
     pub(crate) next: Option<TokenId>,
     /// How many tokens to draft for it.
     pub(crate) pace: DraftPace,
-    sampler: Box<dyn Sampler>,
+    sampler: Sampler,
+    /// A buffer for reading rows of logits.
+    maxima: Vec<f32>,
+    /// Draws with a mask.
+    #[cfg(test)]
+    masked: usize,
     reasoning: Option<ReasoningWatch>,
     utf8: Utf8Assembler,
     stop: StopMatcher,
@@ -42,7 +48,7 @@ impl ActiveJob {
         mut job: Job,
         sequence: usize,
         cached_tokens: usize,
-        sampler: Box<dyn Sampler>,
+        sampler: Sampler,
         admitted: Instant,
     ) -> Self {
         ActiveJob {
@@ -50,6 +56,9 @@ impl ActiveJob {
             next: None,
             pace: DraftPace::default(),
             sampler,
+            maxima: Vec::new(),
+            #[cfg(test)]
+            masked: 0,
             reasoning: job.reasoning.take().map(ReasoningWatch::new),
             utf8: Utf8Assembler::default(),
             stop: StopMatcher::new(job.stop.clone()),
@@ -68,15 +77,22 @@ impl ActiveJob {
     /// allowed, and checking one costs much less than a mask. Only a refused token is drawn again,
     /// with the mask.
     pub(crate) fn choose(&mut self, logits: &[f32]) -> Result<ChosenToken> {
+        let mut maxima = std::mem::take(&mut self.maxima);
+        let chosen = self.choose_from(&LogitRow::read(logits, &mut maxima));
+        self.maxima = maxima;
+        chosen
+    }
+
+    fn choose_from(&mut self, row: &LogitRow) -> Result<ChosenToken> {
         let token = match self.forced()? {
             Some(token) => token,
-            None => self.draw(logits)?,
+            None => self.draw(row)?,
         };
         if let Some(constraint) = &mut self.job.constraint {
             constraint.accept(token)?;
         }
-        self.sampler.accept(token)?;
-        let logprobs = self.job.logprobs.map(|n_top| SampledLogprobs::of(logits, token, n_top));
+        self.sampler.accept(token);
+        let logprobs = self.job.logprobs.map(|n_top| SampledLogprobs::of(row, token, n_top));
         Ok(ChosenToken { token, logprobs })
     }
 
@@ -97,14 +113,18 @@ impl ActiveJob {
         Ok(token)
     }
 
-    fn draw(&mut self, logits: &[f32]) -> Result<TokenId> {
-        let first = draw_among(self.sampler.as_mut(), logits, None)?;
+    fn draw(&mut self, row: &LogitRow) -> Result<TokenId> {
+        let first = draw_among(&mut self.sampler, row, None)?;
         let Some(constraint) = &mut self.job.constraint else { return Ok(first) };
         if constraint.allows(&[first])? {
             return Ok(first);
         }
         let mask = constraint.mask()?;
-        draw_among(self.sampler.as_mut(), logits, Some(&mask))
+        #[cfg(test)]
+        {
+            self.masked += 1;
+        }
+        draw_among(&mut self.sampler, row, Some(&mask))
     }
 
     /// Adds a sampled token to the output. Returns why the job ends, if it does.
@@ -223,12 +243,8 @@ impl ControlText {
     }
 }
 
-fn draw_among(
-    sampler: &mut dyn Sampler,
-    logits: &[f32],
-    mask: Option<&TokenMask>,
-) -> Result<TokenId> {
-    sampler.draw(logits, mask)?.ok_or_else(|| {
+fn draw_among(sampler: &mut Sampler, row: &LogitRow, mask: Option<&TokenMask>) -> Result<TokenId> {
+    sampler.draw(row, mask).ok_or_else(|| {
         let whose = if mask.is_some() {
             "no token that the grammar allows has a probability"
         } else {
@@ -241,7 +257,6 @@ fn draw_among(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, channel};
 
     use super::super::interrupt::Interrupt;
@@ -300,26 +315,9 @@ mod tests {
         Grammars::new(vocabulary).compile(lark, &CompileTime::unlimited()).expect("a grammar")
     }
 
-    /// Draws the likeliest token, and records whether it ever got a mask.
-    #[derive(Clone, Default)]
-    struct MaskWatcher {
-        masked: Arc<AtomicBool>,
-    }
-
-    impl Sampler for MaskWatcher {
-        fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Option<TokenId>> {
-            self.masked.fetch_or(mask.is_some(), Ordering::Relaxed);
-            let allowed = |token: &usize| {
-                mask.is_none_or(|mask| mask.get(*token)) && logits[*token] > f32::NEG_INFINITY
-            };
-            let best =
-                (0..logits.len()).filter(allowed).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-            Ok(best.map(|token| token as TokenId))
-        }
-
-        fn accept(&mut self, _: TokenId) -> Result<()> {
-            Ok(())
-        }
+    fn active(job: Job) -> ActiveJob {
+        let sampler = Sampler::new(&job.sampling, &[], &job.breakers).expect("a sampler");
+        ActiveJob::new(job, 0, 0, sampler, Instant::now())
     }
 
     fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<JobUpdate>) {
@@ -333,6 +331,7 @@ mod tests {
             prompt: vec![0],
             max_tokens: 100,
             sampling,
+            breakers: Arc::default(),
             stop: Vec::new(),
             constraint,
             reasoning: Some(ReasoningOptions {
@@ -369,8 +368,7 @@ mod tests {
 
     fn run(constraint: Option<&str>, budget: Option<usize>, wishes: &[TokenId]) -> Result<Ran> {
         let (job, received) = job(constraint.map(grammar), budget);
-        let sampler = MaskWatcher::default();
-        let mut active = ActiveJob::new(job, 0, 0, Box::new(sampler.clone()), Instant::now());
+        let mut active = active(job);
         let vocab = ByteVocabWithEnd(SpecialTokens::new(Vec::new()));
         let mut wishes = wishes.iter().copied();
         let finish = loop {
@@ -379,6 +377,7 @@ mod tests {
                 break finish;
             }
         };
+        let masked = active.masked > 0;
         active.finish(finish, None);
         let (mut text, mut logprobs) = (String::new(), Vec::new());
         for update in received.iter() {
@@ -388,12 +387,7 @@ mod tests {
                     logprobs.extend(sampled.iter().map(|each| each.sampled.token));
                 }
                 JobUpdate::Done(outcome) => {
-                    return Ok(Ran {
-                        text,
-                        logprobs,
-                        outcome,
-                        masked: sampler.masked.load(Ordering::Relaxed),
-                    });
+                    return Ok(Ran { text, logprobs, outcome, masked });
                 }
                 JobUpdate::Failed(error) => return Err(error),
             }
@@ -444,8 +438,7 @@ mod tests {
     #[test]
     fn a_grammar_that_allows_nothing_with_a_probability_is_an_error() {
         let (job, _received) = job(Some(grammar(r#"start: "ab""#)), None);
-        let mut active =
-            ActiveJob::new(job, 0, 0, Box::new(MaskWatcher::default()), Instant::now());
+        let mut active = active(job);
         let mut logits = logits(None);
         logits[usize::from(b'a')] = f32::NEG_INFINITY;
         let error = active.choose(&logits).err().expect("refused");

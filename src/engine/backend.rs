@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::interrupt::Interrupt;
 use super::special_tokens::SpecialTokens;
-use crate::api::Sampling;
 use crate::error::Result;
 
 /// A token id of the vocabulary.
@@ -87,22 +86,9 @@ pub trait Backend {
     /// empty sequence. After an error the sequence is empty.
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()>;
 
-    /// A sampler whose penalties count `recent`.
-    fn sampler(&self, sampling: &Sampling, recent: &[TokenId]) -> Result<Box<dyn Sampler>>;
-
     /// The logits of the `row`-th entry of the last batch, one per token of the vocabulary. The
     /// entry must have requested logits.
     fn logits(&self, row: usize) -> Result<&[f32]>;
-}
-
-/// Samples tokens.
-pub trait Sampler {
-    /// Draws a token that `mask` allows, by logits for the whole vocabulary. `None` if no such
-    /// token has a probability. Changes no state but that of the random generator.
-    fn draw(&mut self, logits: &[f32], mask: Option<&TokenMask>) -> Result<Option<TokenId>>;
-
-    /// Counts a token of the reply for penalties.
-    fn accept(&mut self, token: TokenId) -> Result<()>;
 }
 
 /// The vocabulary. It is immutable and may be used from any thread.
@@ -134,6 +120,11 @@ pub trait Vocab: Send + Sync {
 
     /// The token that must begin a prompt, if there is one.
     fn required_bos(&self) -> Option<TokenId>;
+
+    /// Tokens that are never drawn.
+    fn suppressed(&self) -> &[TokenId] {
+        &[]
+    }
 
     /// The tokens that are matched in a text before the rest is tokenized.
     fn special_tokens(&self) -> &SpecialTokens;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::backend::TokenId;
 use super::logprobs::SampledLogprobs;
 use super::reasoning_budget::ReasoningOptions;
+use super::sampler::DryBreakers;
 use super::speculate::DraftCounts;
 use crate::api::Sampling;
 use crate::constraint::Constraint;
@@ -23,6 +24,8 @@ pub struct Job {
     pub max_tokens: usize,
     /// How tokens are sampled.
     pub sampling: Sampling,
+    /// The tokens of its `dry_sequence_breakers`; empty without DRY.
+    pub breakers: Arc<DryBreakers>,
     /// Stop strings.
     pub stop: Vec<String>,
     /// The grammar of the reply.

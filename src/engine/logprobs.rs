@@ -1,12 +1,13 @@
 //! Log probabilities of sampled tokens.
 //!
 //! In: logits of the model, before bias, penalties, grammar, truncation and temperature. Out:
-//! natural logarithms of their softmax. The time is linear in the vocabulary, which is never
-//! sorted.
+//! natural logarithms of their softmax, to about 1e-7. The row was read for the draw, and nothing is
+//! sorted but the likeliest tokens.
 
 use std::collections::VecDeque;
 
 use super::backend::TokenId;
+use super::sampler::{LogitRow, likeliest_n, log_weight};
 
 /// Replaces NaN and minus infinity, which JSON cannot represent.
 const LEAST: f64 = -9999.0;
@@ -31,40 +32,19 @@ pub struct SampledLogprobs {
 
 impl SampledLogprobs {
     /// The token `sampled` and the `n_top` likeliest tokens, by logits for the whole vocabulary.
-    pub(crate) fn of(logits: &[f32], sampled: TokenId, n_top: usize) -> SampledLogprobs {
-        let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let offset = |logit: f32| f64::from(logit) - f64::from(greatest);
-        let sum: f64 =
-            logits.iter().map(|logit| offset(*logit).exp()).filter(|share| share.is_finite()).sum();
-        let logarithm = sum.ln();
-        let logprob = |token: usize| {
-            let value = logits.get(token).map_or(f64::NAN, |logit| offset(*logit) - logarithm);
+    pub fn of(row: &LogitRow, sampled: TokenId, n_top: usize) -> SampledLogprobs {
+        let (greatest, logarithm) = (f64::from(row.greatest()), log_weight(row));
+        let logprob = |token: TokenId| {
+            let logit = usize::try_from(token).ok().and_then(|token| row.logits().get(token));
+            let value = logit.map_or(f64::NAN, |logit| f64::from(*logit) - greatest - logarithm);
             // `max` of NaN and a number is the number.
-            Logprob { token: token as TokenId, logprob: value.max(LEAST) }
+            Logprob { token, logprob: value.max(LEAST) }
         };
         SampledLogprobs {
-            sampled: logprob(usize::try_from(sampled).unwrap_or(usize::MAX)),
-            top: likeliest(logits, n_top).into_iter().map(logprob).collect(),
+            sampled: logprob(sampled),
+            top: likeliest_n(row, n_top).into_iter().map(logprob).collect(),
         }
     }
-}
-
-/// The `n` tokens with the greatest logits, in order.
-fn likeliest(logits: &[f32], n: usize) -> Vec<usize> {
-    let mut top: Vec<usize> = Vec::with_capacity(n + 1);
-    if n == 0 {
-        return top;
-    }
-    for (token, logit) in logits.iter().enumerate() {
-        if top.len() == n && top.last().is_none_or(|last| *logit <= logits[*last]) || logit.is_nan()
-        {
-            continue;
-        }
-        let place = top.partition_point(|other| logits[*other] >= *logit);
-        top.insert(place, token);
-        top.truncate(n);
-    }
-    top
 }
 
 /// Log probabilities of tokens whose text is not sent yet: a character is incomplete, or a stop
@@ -109,7 +89,8 @@ mod tests {
         expected: f64,
         top: &[TokenId],
     ) -> SampledLogprobs {
-        let logprobs = SampledLogprobs::of(logits, sampled, n_top);
+        let mut maxima = Vec::new();
+        let logprobs = SampledLogprobs::of(&LogitRow::read(logits, &mut maxima), sampled, n_top);
         assert!((logprobs.sampled.logprob - expected).abs() < 1e-9, "{logprobs:?}");
         assert_eq!(logprobs.sampled.token, sampled);
         assert_eq!(logprobs.top.iter().map(|top| top.token).collect::<Vec<_>>(), top);
@@ -143,7 +124,10 @@ mod tests {
         let mut sorted: Vec<usize> = (0..logits.len()).collect();
         sorted.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
         for n in [1, 2, 7, 20] {
-            assert_eq!(likeliest(&logits, n), sorted[..n]);
+            let mut maxima = Vec::new();
+            let top = SampledLogprobs::of(&LogitRow::read(&logits, &mut maxima), 0, n).top;
+            let top: Vec<usize> = top.iter().map(|each| each.token as usize).collect();
+            assert_eq!(top, sorted[..n]);
         }
     }
 

@@ -12,6 +12,7 @@ mod job;
 mod logprobs;
 mod prefix_cache;
 mod reasoning_budget;
+mod sampler;
 mod scheduler;
 mod special_tokens;
 mod speculate;
@@ -20,12 +21,13 @@ mod stop;
 mod thread;
 mod token_cache;
 
-pub use backend::{Backend, BatchEntry, Decoded, Sampler, TokenId, TokenMask, Vocab};
+pub use backend::{Backend, BatchEntry, Decoded, TokenId, TokenMask, Vocab};
 pub use interrupt::Interrupt;
 pub use job::{Finish, Job, JobOutcome, JobUpdate};
 pub use logprobs::{Logprob, SampledLogprobs};
 pub use prefix_cache::{CacheLookup, SavedSequence};
 pub use reasoning_budget::{ReasoningBudget, ReasoningOptions};
+pub use sampler::{Candidate, DryBreakers, LogitRow, Sampler};
 pub use special_tokens::{SpecialToken, SpecialTokens, TokenizedPrompt};
 pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "remote")]

@@ -13,12 +13,11 @@ use super::device;
 use super::exit;
 use super::lora::Adapter;
 use super::model::Model;
-use super::sampler::LlamaSampler;
 use super::shim;
 use super::threads::Threads;
 use super::trial::{self, Repeats};
-use crate::api::{CacheType, FlashAttention, Sampling};
-use crate::engine::{self, Backend, BatchEntry, Decoded, Sampler, TokenId};
+use crate::api::{CacheType, FlashAttention};
+use crate::engine::{self, Backend, BatchEntry, Decoded};
 use crate::error::{Code, Error, Result};
 use crate::process::Lazy;
 
@@ -411,10 +410,6 @@ impl Backend for LlamaContext {
         }
         self.truncate(sequence, 0);
         Err(Error::new(Code::InferenceFailed, "llama.cpp rejected the saved sequence"))
-    }
-
-    fn sampler(&self, sampling: &Sampling, recent: &[TokenId]) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent, self.model.suppressed())?))
     }
 
     fn logits(&self, row: usize) -> Result<&[f32]> {

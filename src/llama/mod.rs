@@ -19,7 +19,6 @@ mod mappings;
 mod memory;
 mod model;
 mod model_cache;
-mod sampler;
 mod shim;
 mod stack;
 mod state_file;

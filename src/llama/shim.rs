@@ -155,31 +155,6 @@ pub(super) mod calls {
             size: usize,
             sequence: llama_seq_id
         ) -> usize;
-
-        fn llama_sampler_chain_init(params: llama_sampler_chain_params) -> *mut llama_sampler;
-        fn llama_sampler_chain_add(chain: *mut llama_sampler, part: *mut llama_sampler);
-        fn llama_sampler_init_logit_bias(
-            n_vocab: i32,
-            n_biases: i32,
-            biases: *const llama_logit_bias
-        ) -> *mut llama_sampler;
-        fn llama_sampler_init_penalties(
-            n_vocab: i32,
-            last_n: i32,
-            repeat: f32,
-            frequency: f32,
-            presence: f32
-        ) -> *mut llama_sampler;
-        fn llama_sampler_init_greedy() -> *mut llama_sampler;
-        fn llama_sampler_init_top_k(k: i32) -> *mut llama_sampler;
-        fn llama_sampler_init_typical(p: f32, min_keep: usize) -> *mut llama_sampler;
-        fn llama_sampler_init_top_p(p: f32, min_keep: usize) -> *mut llama_sampler;
-        fn llama_sampler_init_min_p(p: f32, min_keep: usize) -> *mut llama_sampler;
-        fn llama_sampler_init_temp(temperature: f32) -> *mut llama_sampler;
-        fn llama_sampler_init_dist(seed: u32) -> *mut llama_sampler;
-        fn llama_sampler_apply(chain: *mut llama_sampler, tokens: *mut llama_token_data_array);
-        fn llama_sampler_accept(chain: *mut llama_sampler, token: llama_token);
-        fn llama_sampler_free(chain: *mut llama_sampler);
     }
 
     /// A function of Rust that makes one of these calls.

@@ -36,8 +36,6 @@ const MAX_SEQUENCE_BYTES: usize = 512;
 pub struct RecommendedSampling {
     /// The values that a request without these members has.
     pub applied: Map<String, Value>,
-    /// Values without a sampler.
-    pub not_applied: Map<String, Value>,
     /// What was ignored.
     pub findings: Vec<Diagnostic>,
 }
@@ -58,13 +56,8 @@ impl RecommendedSampling {
                 continue;
             };
             match checked(name, header.get(key)) {
-                Ok(value) if Sampling::has_parameter(name) => {
-                    read.applied.insert((*name).to_owned(), value);
-                }
                 Ok(value) => {
-                    let message = format!("{key}: llb has no such sampler; it is not applied");
-                    read.report("sampling_not_applied", message);
-                    read.not_applied.insert((*name).to_owned(), value);
+                    read.applied.insert((*name).to_owned(), value);
                 }
                 Err(problem) => {
                     read.report("sampling_value", format!("{key}: {problem}; it is ignored"));
@@ -80,16 +73,10 @@ impl RecommendedSampling {
         add_findings(members, &self.findings);
     }
 
-    /// The member `sampling` of `llb_model_info`: all values by their names in requests, and
-    /// `not_applied` with the names of those that have no sampler. Null without any.
+    /// The member `sampling` of `llb_model_info`: the values by their names in requests. Null
+    /// without any.
     fn to_json(&self) -> Value {
-        let mut members = self.applied.clone();
-        if !self.not_applied.is_empty() {
-            members.extend(self.not_applied.clone());
-            let names: Vec<&String> = self.not_applied.keys().collect();
-            members.insert("not_applied".to_owned(), names.into_iter().cloned().collect());
-        }
-        if members.is_empty() { Value::Null } else { members.into() }
+        if self.applied.is_empty() { Value::Null } else { self.applied.clone().into() }
     }
 
     fn report(&mut self, code: &'static str, message: String) {
@@ -169,24 +156,31 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_sampler_are_named() {
+    fn all_keys_of_llama_cpp_apply() {
         let read = recommended(vec![
-            ("temp", 1.0_f32.into()),
+            ("xtc_probability", 0.5_f32.into()),
+            ("xtc_threshold", 0.2_f32.into()),
+            ("penalty_last_n", 128_i32.into()),
             ("mirostat", 2_i32.into()),
+            ("mirostat_tau", 4_f32.into()),
+            ("mirostat_eta", 0.2_f32.into()),
             ("sequence", "top_k;temperature;".into()),
             ("beam_width", 4_u32.into()),
         ]);
-        // Of the known keys, those that this version has no sampler for.
-        for (name, value) in [("mirostat", json!(2)), ("samplers", json!(["top_k", "temperature"]))]
-        {
-            let shown = &read.to_json()[name];
-            assert_eq!(shown, &value, "{name}");
-            let named = read.not_applied.contains_key(name);
-            assert_eq!(named, !Sampling::has_parameter(name), "{name}");
+        let sampling = Sampling::default().over_recommended(&read.applied).unwrap();
+        let values = sampling.to_json();
+        for (name, value) in [
+            ("xtc_probability", json!(0.5)),
+            ("xtc_threshold", json!(0.2)),
+            ("repeat_last_n", json!(128)),
+            ("mirostat", json!(2)),
+            ("mirostat_tau", json!(4.0)),
+            ("mirostat_eta", json!(0.2)),
+            ("samplers", json!(["top_k", "temperature"])),
+        ] {
+            assert_eq!(values[name], value, "{name}");
         }
-        let of = |code| read.findings.iter().filter(move |finding| finding.code == code);
-        assert_eq!(of("sampling_not_applied").count(), read.not_applied.len());
-        let unknown: Vec<_> = of("sampling_unknown").map(|finding| &*finding.message).collect();
+        let unknown: Vec<_> = read.findings.iter().map(|finding| &*finding.message).collect();
         assert_eq!(unknown, ["general.sampling.beam_width: unknown key; it is ignored"]);
     }
 
@@ -205,6 +199,7 @@ mod tests {
             ("top_k", vec![1_u32].into(), "it is not a number"),
             ("top_k", vec!["x".to_owned()].into(), "it is not a number"),
             ("penalty_repeat", 0_u32.into(), "must be from 0.01 to 100, got 0"),
+            ("mirostat", 1_u32.into(), "version 1 is not supported; use 2, or 0 for off"),
             ("sequence", 1_u32.into(), "it is not a string"),
             ("sequence", "x".repeat(600).into(), "it is longer than 512 bytes"),
         ] {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{PENALTY_WINDOW, Sampling, ServerKind, shortest};
+use crate::api::{Sampling, ServerKind, shortest};
 
 /// A request, whatever the server.
 #[derive(Debug, Clone)]
@@ -32,6 +32,20 @@ pub(super) struct PromptInput {
     pub(super) add_special: bool,
 }
 
+/// The parameters that other servers have too. All others have llama.cpp's names and meaning.
+const SHARED: [&str; 10] = [
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "logit_bias",
+];
+
 /// The body, and the members of the request for which this server has no field.
 pub(super) fn body(
     ask: &CompletionRequest,
@@ -39,7 +53,6 @@ pub(super) fn body(
     model: &str,
     input: &PromptInput,
 ) -> (Value, Vec<&'static str>) {
-    // All fields are named, so a new parameter does not compile until it is sent or refused here.
     let Sampling {
         temperature,
         top_k,
@@ -49,10 +62,14 @@ pub(super) fn body(
         repeat_penalty,
         presence_penalty,
         frequency_penalty,
+        repeat_last_n,
         seed,
         ref logit_bias,
-        set_by: _,
+        ref set_by,
+        ..
     } = ask.sampling;
+    let (values, usual) = (ask.sampling.to_json(), Sampling::default().to_json());
+    let others = set_by.keys().copied().filter(|name| !SHARED.contains(name));
     let mut body = request_members(ask, model, input);
     let mut set = |name: &str, value: Value| {
         body.insert(name.to_owned(), value);
@@ -80,19 +97,22 @@ pub(super) fn body(
             set("min_p", shortest(min_p));
             set("typical_p", shortest(typical_p));
             set("repeat_penalty", shortest(repeat_penalty));
-            set("repeat_last_n", PENALTY_WINDOW.into());
+            set("repeat_last_n", repeat_last_n.into());
+            others.for_each(|name| set(name, values[name].clone()));
         }
         ServerKind::Vllm => {
             set("top_k", top_k.into());
             set("min_p", shortest(min_p));
             set("repetition_penalty", shortest(repeat_penalty));
             require_neutral(typical_p == 1.0, "typical_p");
+            others.for_each(|name| require_neutral(values[name] == usual[name], name));
         }
         ServerKind::OpenAi => {
             require_neutral(top_k == 0, "top_k");
             require_neutral(min_p == 0.0, "min_p");
             require_neutral(typical_p == 1.0, "typical_p");
             require_neutral(repeat_penalty == 1.0, "repeat_penalty");
+            others.for_each(|name| require_neutral(values[name] == usual[name], name));
         }
     }
     match kind {
@@ -234,6 +254,42 @@ mod tests {
                 .expect("an object")
                 .extend(own.as_object().expect("an object").clone());
             assert_eq!(body(&all, kind, "m", &input), (expected, unsupported), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn samplers_of_llama_cpp_are_sent_to_its_server_only() {
+        let members = json!({
+            "dry_multiplier": 0.8, "dry_sequence_breakers": ["x"], "xtc_probability": 0.5, "mirostat": 2,
+            "samplers": ["top-k", "temp"], "repeat_last_n": -1, "top_n_sigma": -1,
+            "top_k": 0, "min_p": 0,
+        });
+        let ask = ask(members);
+        let input = PromptInput { prompt: "hi".into(), add_special: true };
+        let (sent, unsupported) = body(&ask, ServerKind::Llama, "m", &input);
+        assert!(unsupported.is_empty());
+        for (name, value) in [
+            ("dry_multiplier", json!(0.8)),
+            ("dry_sequence_breakers", json!(["x"])),
+            ("xtc_probability", json!(0.5)),
+            ("mirostat", json!(2)),
+            ("samplers", json!(["top_k", "temperature"])),
+            ("repeat_last_n", json!(-1)),
+        ] {
+            assert_eq!(sent[name], value, "{name}");
+        }
+        for kind in [ServerKind::Vllm, ServerKind::OpenAi] {
+            let (sent, unsupported) = body(&ask, kind, "m", &input);
+            let expected = [
+                "dry_multiplier",
+                "dry_sequence_breakers",
+                "mirostat",
+                "repeat_last_n",
+                "samplers",
+                "xtc_probability",
+            ];
+            assert_eq!(unsupported, expected);
+            assert!(expected.iter().all(|name| sent.get(*name).is_none()));
         }
     }
 

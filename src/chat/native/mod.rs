@@ -20,11 +20,13 @@ use super::source::{
     FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply, plain_ranges,
 };
 use crate::api::{
-    ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, ToolChoice,
+    ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, Sampling, ToolChoice,
 };
 use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Interrupt, Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt};
+use crate::engine::{
+    DryBreakers, Interrupt, Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt,
+};
 use crate::error::{Code, Error, Result};
 use crate::llama::{LoadedModel, StateStore};
 use crate::output::{Format, families};
@@ -51,6 +53,7 @@ pub(super) struct NativeSource {
     recent_cuts: RecentCuts,
     last_request: LastRequestSlot,
     last_grammar: Mutex<Option<CachedGrammar>>,
+    last_breakers: Mutex<Option<(Vec<String>, Arc<DryBreakers>)>>,
     state_file: Option<Arc<StateFile>>,
 }
 
@@ -117,8 +120,25 @@ impl NativeSource {
             recent_cuts: RecentCuts::default(),
             last_request: LastRequestSlot::default(),
             last_grammar: Mutex::default(),
+            last_breakers: Mutex::default(),
             state_file,
         }
+    }
+
+    /// The tokens of DRY's sequence breakers, those of the last request if it had the same.
+    fn breakers(&self, sampling: &Sampling, interrupt: &Interrupt) -> Result<Arc<DryBreakers>> {
+        if !sampling.has_dry() {
+            return Ok(Arc::default());
+        }
+        let texts = &sampling.dry_sequence_breakers;
+        let mut last = self.last_breakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, breakers)) = last.as_ref().filter(|(known, _)| known == texts) {
+            return Ok(Arc::clone(breakers));
+        }
+        let vocab = self.model.engine.vocab().as_ref();
+        let breakers = Arc::new(DryBreakers::new(texts, vocab, interrupt)?);
+        *last = Some((texts.clone(), Arc::clone(&breakers)));
+        Ok(breakers)
     }
 
     /// Tokenizes a prompt. Only the template writes special tokens: text of messages, tools and
@@ -232,6 +252,7 @@ impl ReplySource for NativeSource {
             prompt: tokenized.tokens.clone(),
             max_tokens: request.max_tokens,
             sampling: request.sampling.clone(),
+            breakers: self.breakers(&request.sampling, &generation.interrupt)?,
             stop: request.stop.clone(),
             constraint,
             reasoning,

@@ -17,8 +17,8 @@ use super::active_job::ActiveJob;
 use super::backend::{Backend, BatchEntry, Decoded, TokenId, Vocab};
 use super::job::{Finish, Job, JobOutcome, JobUpdate, is_over};
 use super::prefix_cache::{CacheLookup, CacheRequest, PrefixCache, SavedSequence, common_prefix};
+use super::sampler::Sampler;
 use super::speculate::Speculation;
-use crate::api::PENALTY_WINDOW;
 use crate::error::{Code, Error, Result};
 
 /// A job waits for another one that computes the beginning of its prompt if that saves this many
@@ -198,13 +198,10 @@ impl Scheduler {
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);
             }
-            let recent = if job.sampling.has_penalties() {
-                &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..]
-            } else {
-                &[]
-            };
-            match self.backend.sampler(&job.sampling, recent) {
-                Ok(sampler) => {
+            match Sampler::new(&job.sampling, self.vocab.suppressed(), &job.breakers) {
+                Ok(mut sampler) => {
+                    let recent = job.prompt.len().saturating_sub(job.sampling.history());
+                    job.prompt[recent..].iter().for_each(|token| sampler.accept(*token));
                     let cached_tokens = self.cache.len(sequence);
                     self.active.push(ActiveJob::new(
                         job,

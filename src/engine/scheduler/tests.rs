@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 
-use super::super::backend::{Sampler, TokenMask};
 use super::super::interrupt::Interrupt;
 use super::super::special_tokens::SpecialTokens;
 use super::super::speculate::{DraftRequest, Drafter};
 use super::*;
-use crate::api::{ChatRequest, Sampling};
+use crate::api::ChatRequest;
 use crate::error::Result;
 
 /// What the backend records, and faults that it injects.
@@ -159,24 +158,8 @@ impl Backend for MemoryBackend {
         true
     }
 
-    fn sampler(&self, _: &Sampling, _: &[TokenId]) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(FirstBest))
-    }
-
     fn logits(&self, row: usize) -> Result<&[f32]> {
         Ok(&self.rows[row])
-    }
-}
-
-struct FirstBest;
-
-impl Sampler for FirstBest {
-    fn draw(&mut self, logits: &[f32], _: Option<&TokenMask>) -> Result<Option<TokenId>> {
-        Ok(logits.iter().position(|logit| *logit == 1.0).map(|token| token as TokenId))
-    }
-
-    fn accept(&mut self, _: TokenId) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -287,6 +270,7 @@ impl World {
             prompt: prompt.to_vec(),
             max_tokens,
             sampling: ChatRequest::read(request).expect("a request").sampling,
+            breakers: Arc::default(),
             stop: Vec::new(),
             constraint: None,
             reasoning: None,

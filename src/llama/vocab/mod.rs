@@ -421,6 +421,10 @@ impl Vocab for LlamaVocab {
         (wanted && self.contains(bos)).then_some(bos)
     }
 
+    fn suppressed(&self) -> &[TokenId] {
+        self.model.suppressed()
+    }
+
     fn special_tokens(&self) -> &SpecialTokens {
         self.special.get_or_init(|| {
             SpecialTokens::new((0..self.n_tokens).filter_map(|token| self.special(token)).collect())

@@ -169,6 +169,21 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("min_p", p);
         }
 
+        /** The samplers in order, by llama.cpp's names. One that is not named is off. */
+        public Builder samplers(String... names) {
+            return set("samplers", List.of(names));
+        }
+
+        /** The strength of DRY, which penalizes tokens that continue a repetition. Default: 0. */
+        public Builder dryMultiplier(double multiplier) {
+            return set("dry_multiplier", multiplier);
+        }
+
+        /** The probability that XTC removes the most likely tokens. Default: 0. */
+        public Builder xtcProbability(double p) {
+            return set("xtc_probability", p);
+        }
+
         /** The seed of the sampler, 0 to 4294967295. Default: random. */
         public Builder seed(long seed) {
             return set("seed", seed);

@@ -1,0 +1,82 @@
+//! Values of sampling parameters that are not plain numbers.
+
+use super::fields::{Fields, expected};
+use crate::error::Result;
+
+/// Reads `dry_sequence_breakers`: an array of strings. An empty string has no effect.
+pub(super) fn read_breakers(fields: &mut Fields) -> Result<Option<Vec<String>>> {
+    const MAX_BREAKERS: usize = 64;
+    // llama.cpp cuts longer ones.
+    const MAX_BYTES: usize = 40;
+    let Some(items) = fields.array("dry_sequence_breakers")? else { return Ok(None) };
+    let path = |index: usize| format!("dry_sequence_breakers[{index}]");
+    if items.len() > MAX_BREAKERS {
+        let problem = format!("at most {MAX_BREAKERS} strings, got {}", items.len());
+        return Err(fields.invalid("dry_sequence_breakers", problem));
+    }
+    let mut breakers = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        match item.as_str() {
+            Some(text) if text.len() <= MAX_BYTES => breakers.push(text.to_owned()),
+            Some(text) => {
+                let problem = format!("at most {MAX_BYTES} bytes, got {}", text.len());
+                return Err(fields.invalid(&path(index), problem));
+            }
+            None => return Err(fields.invalid(&path(index), expected("a string", item))),
+        }
+    }
+    breakers.retain(|breaker| !breaker.is_empty());
+    Ok(Some(breakers))
+}
+
+/// Reads `mirostat`: 0 is off, 2 is version 2.0.
+pub(super) fn read_mirostat(fields: &mut Fields) -> Result<Option<bool>> {
+    match fields.integer("mirostat", 0..=2)? {
+        Some(1) => {
+            Err(fields.invalid("mirostat", "version 1 is not supported; use 2, or 0 for off"))
+        }
+        version => Ok(version.map(|version| version == 2)),
+    }
+}
+
+/// Reads `seed`: an integer of any size. llama.cpp's seeds have 32 bits, so the low 32 bits count.
+/// A negative seed is random.
+pub(super) fn read_seed(fields: &mut Fields) -> Result<Option<Option<u32>>> {
+    let Some(value) = fields.get("seed") else { return Ok(None) };
+    let seed = value.as_number().and_then(|number| {
+        let text = number.to_string();
+        let digits = text.trim_start_matches('-');
+        if digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            let is_negative = text.starts_with('-') && digits.bytes().any(|digit| digit != b'0');
+            return Some((!is_negative).then(|| low_bits(digits)));
+        }
+        // With a fraction or an exponent: 7.0 and 1e3 are whole.
+        let seed = number.as_f64().filter(|seed| seed.is_finite() && seed.fract() == 0.0)?;
+        Some((seed >= 0.0).then_some((seed % (f64::from(u32::MAX) + 1.0)) as u32))
+    });
+    seed.map(Some).ok_or_else(|| fields.invalid("seed", expected("a whole number", value)))
+}
+
+/// The low 32 bits of an integer in decimal digits.
+fn low_bits(digits: &str) -> u32 {
+    let digits = digits.bytes().map(|digit| u32::from(digit - b'0'));
+    digits.fold(0, |low: u32, digit| low.wrapping_mul(10).wrapping_add(digit))
+}
+
+pub(super) fn read_logit_bias(fields: &mut Fields) -> Result<Option<Vec<(i32, f32)>>> {
+    let Some(biases) = fields.object("logit_bias")? else { return Ok(None) };
+    let path = |token: &str| format!("logit_bias.{token}");
+    let read = biases
+        .iter()
+        .map(|(token, bias)| {
+            let id = token.parse::<i32>().ok().filter(|id| *id >= 0);
+            let id =
+                id.ok_or_else(|| fields.invalid(&path(token), "expected a token id as key"))?;
+            match bias.as_f64() {
+                Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((id, bias as f32)),
+                _ => Err(fields.invalid(&path(token), expected("a number from -100 to 100", bias))),
+            }
+        })
+        .collect::<Result<_>>();
+    read.map(Some)
+}

@@ -1,0 +1,131 @@
+//! How one token is chosen of the candidates that are left.
+
+use super::candidates::Candidates;
+use super::row::Candidate;
+use crate::api::Sampling;
+use crate::engine::backend::TokenId;
+
+/// The last sampler, with its state.
+#[derive(Debug)]
+pub(super) enum Choice {
+    /// The likeliest; the first of equals.
+    Likeliest,
+    /// By probability.
+    Distribution,
+    /// Mirostat 2.0: by probability, of the tokens that are no more surprising than a target that
+    /// adapts to the chosen ones.
+    Mirostat(Mirostat),
+    /// Adaptive-p: prefers tokens whose probability is near a target.
+    AdaptiveP(AdaptiveP),
+}
+
+/// <https://arxiv.org/abs/2007.14966>, version 2 as in llama.cpp.
+#[derive(Debug)]
+pub(super) struct Mirostat {
+    tau: f32,
+    eta: f32,
+    /// The greatest surprise, in bits.
+    mu: f32,
+    /// The last draw and its surprise.
+    drawn: Option<(TokenId, f32)>,
+}
+
+/// <https://github.com/ggml-org/llama.cpp/pull/17927>.
+#[derive(Debug)]
+pub(super) struct AdaptiveP {
+    target: f32,
+    decay: f32,
+    weighted_sum: f32,
+    total_weight: f32,
+    /// The last draw and its probability before the transformation.
+    drawn: Option<(TokenId, f32)>,
+    before: Vec<f32>,
+}
+
+impl Choice {
+    pub(super) fn new(sampling: &Sampling) -> Choice {
+        if sampling.temperature <= 0.0 {
+            Choice::Likeliest
+        } else if sampling.mirostat {
+            let (tau, eta) = (sampling.mirostat_tau, sampling.mirostat_eta);
+            Choice::Mirostat(Mirostat { tau, eta, mu: 2.0 * tau, drawn: None })
+        } else if sampling.has_adaptive_p() {
+            let (target, decay) = (sampling.adaptive_target, sampling.adaptive_decay);
+            Choice::AdaptiveP(AdaptiveP {
+                target,
+                decay,
+                weighted_sum: target / (1.0 - decay),
+                total_weight: 1.0 / (1.0 - decay),
+                drawn: None,
+                before: Vec::new(),
+            })
+        } else {
+            Choice::Distribution
+        }
+    }
+
+    /// Chooses by `share`, a random number from 0 to 1, and sets the probabilities.
+    pub(super) fn choose(&mut self, left: &mut Candidates, share: f64) -> Option<TokenId> {
+        match self {
+            Choice::Likeliest => {
+                left.list.iter().min_by(|a, b| Candidate::order(a, b)).map(|likeliest| likeliest.id)
+            }
+            Choice::Distribution => {
+                left.softmax_precisely();
+                left.at(share).map(|drawn| drawn.id)
+            }
+            Choice::Mirostat(mirostat) => {
+                left.at_most_surprising(mirostat.mu);
+                left.softmax();
+                let drawn = left.at(share)?;
+                mirostat.drawn = Some((drawn.id, -drawn.p.log2()));
+                Some(drawn.id)
+            }
+            Choice::AdaptiveP(adaptive) => adaptive.choose(left, share),
+        }
+    }
+
+    /// Takes note of a token of the reply.
+    pub(super) fn accept(&mut self, token: TokenId) {
+        match self {
+            Choice::Likeliest | Choice::Distribution => {}
+            Choice::Mirostat(mirostat) => {
+                if let Some((_, surprise)) = mirostat.drawn.take().filter(|drawn| drawn.0 == token)
+                {
+                    mirostat.mu -= mirostat.eta * (surprise - mirostat.tau);
+                }
+            }
+            Choice::AdaptiveP(adaptive) => {
+                if let Some((_, p)) = adaptive.drawn.take().filter(|drawn| drawn.0 == token) {
+                    adaptive.weighted_sum = p + adaptive.decay * adaptive.weighted_sum;
+                    adaptive.total_weight = 1.0 + adaptive.decay * adaptive.total_weight;
+                }
+            }
+        }
+    }
+}
+
+impl AdaptiveP {
+    fn choose(&mut self, left: &mut Candidates, share: f64) -> Option<TokenId> {
+        /// llama.cpp's constants: the logit at the target, how fast it falls, and the width of the
+        /// quadratic part.
+        const PEAK: f32 = 5.0;
+        const SHARPNESS: f32 = 10.0;
+        const WIDTH: f32 = 0.3;
+        left.softmax();
+        self.before.clear();
+        self.before.extend(left.list.iter().map(|candidate| candidate.p));
+        let adapted = 2.0 * self.target - self.weighted_sum / self.total_weight;
+        let adapted = adapted.clamp(0.0, 1.0);
+        for candidate in &mut left.list {
+            let distance = ((candidate.p - adapted) * (1.0 / WIDTH)).abs();
+            candidate.logit = PEAK - SHARPNESS * distance * distance / (1.0 + distance);
+        }
+        left.sorted = false;
+        left.softmax();
+        let drawn = left.at(share)?;
+        let place = left.list.iter().position(|candidate| candidate.id == drawn.id)?;
+        self.drawn = Some((drawn.id, self.before[place]));
+        Some(drawn.id)
+    }
+}

@@ -1,0 +1,264 @@
+//! One sampler of a sequence of them, on a row of logits or on the candidates that are left.
+
+use std::sync::Arc;
+
+use super::candidates::{Candidates, SHORT, round_up};
+use super::dry::{Dry, DryBreakers, DryOptions};
+use super::history::History;
+use super::row::{Candidate, CandidateRow};
+use crate::api::{SamplerName, Sampling};
+use crate::engine::backend::TokenId;
+
+/// A sampler with its options and state.
+#[derive(Debug)]
+pub(super) enum Step {
+    Penalties(Penalties),
+    Dry(Box<Dry>),
+    TopNSigma(f32),
+    TopK(usize),
+    TypicalP(f32),
+    TopP(f32),
+    MinP(f32),
+    Xtc { probability: f32, threshold: f32 },
+    Temperature(f32),
+    DynamicTemperature { temperature: f32, range: f32, exponent: f32 },
+}
+
+/// Repetition, frequency and presence penalties.
+#[derive(Debug)]
+pub(super) struct Penalties {
+    repeat: f32,
+    frequency: f32,
+    presence: f32,
+    history: History,
+}
+
+impl Penalties {
+    fn apply(&self, logit: f32, count: u32) -> f32 {
+        let repeated = if logit <= 0.0 { logit * self.repeat } else { logit / self.repeat };
+        repeated - (count as f32 * self.frequency + self.presence)
+    }
+}
+
+impl Step {
+    /// The samplers of a request in order, without those that are off. At temperature 0, and with
+    /// mirostat, most have no effect.
+    pub(super) fn all(sampling: &Sampling, breakers: &Arc<DryBreakers>) -> Vec<Step> {
+        let temperature = sampling.temperature;
+        if sampling.mirostat {
+            let steps = (temperature > 0.0).then_some(Step::Temperature(temperature));
+            return steps.into_iter().collect();
+        }
+        let names = sampling.samplers.iter();
+        let steps = names.filter_map(|name| Step::of(*name, sampling, breakers));
+        steps.filter(|step| temperature > 0.0 || step.is_adjustment()).collect()
+    }
+
+    /// None if it is off.
+    fn of(name: SamplerName, sampling: &Sampling, breakers: &Arc<DryBreakers>) -> Option<Step> {
+        let step = match name {
+            SamplerName::Penalties if sampling.has_penalties() => Step::Penalties(Penalties {
+                repeat: sampling.repeat_penalty,
+                frequency: sampling.frequency_penalty,
+                presence: sampling.presence_penalty,
+                history: History::new(window(sampling.repeat_last_n)),
+            }),
+            SamplerName::Dry if sampling.has_dry() => {
+                let options = DryOptions {
+                    multiplier: sampling.dry_multiplier,
+                    base: sampling.dry_base,
+                    allowed_length: usize::try_from(sampling.dry_allowed_length).unwrap_or(0),
+                };
+                let most = window(sampling.dry_penalty_last_n);
+                Step::Dry(Box::new(Dry::new(options, most, Arc::clone(breakers))))
+            }
+            SamplerName::TopNSigma if sampling.top_n_sigma > 0.0 => {
+                Step::TopNSigma(sampling.top_n_sigma)
+            }
+            SamplerName::TopK if sampling.top_k > 0 => Step::TopK(sampling.top_k as usize),
+            SamplerName::TypicalP if sampling.typical_p < 1.0 => Step::TypicalP(sampling.typical_p),
+            SamplerName::TopP if sampling.top_p < 1.0 => Step::TopP(sampling.top_p),
+            SamplerName::MinP if sampling.min_p > 0.0 => Step::MinP(sampling.min_p),
+            SamplerName::Xtc if sampling.xtc_probability > 0.0 && sampling.xtc_threshold <= 0.5 => {
+                Step::Xtc {
+                    probability: sampling.xtc_probability,
+                    threshold: sampling.xtc_threshold,
+                }
+            }
+            SamplerName::Temperature if sampling.dynatemp_range > 0.0 => Step::DynamicTemperature {
+                temperature: sampling.temperature,
+                range: sampling.dynatemp_range,
+                exponent: sampling.dynatemp_exponent,
+            },
+            SamplerName::Temperature if sampling.temperature != 1.0 => {
+                Step::Temperature(sampling.temperature)
+            }
+            _ => return None,
+        };
+        Some(step)
+    }
+
+    /// Whether it changes the logits of a few tokens and keeps all.
+    pub(super) fn is_adjustment(&self) -> bool {
+        matches!(self, Step::Penalties(_) | Step::Dry(_))
+    }
+
+    /// Counts a token of the sequence.
+    pub(super) fn accept(&mut self, token: TokenId) {
+        match self {
+            Step::Penalties(penalties) => penalties.history.push(token),
+            Step::Dry(dry) => dry.push(token),
+            _ => {}
+        }
+    }
+
+    /// Changes logits of a row, if it is an adjustment.
+    pub(super) fn adjust(&mut self, row: &[f32], changes: &mut Changes) {
+        match self {
+            Step::Penalties(penalties) => {
+                let counts = penalties.history.counts().iter().copied();
+                changes.merge(row, counts, |logit, count| penalties.apply(logit, count));
+            }
+            Step::Dry(dry) => {
+                let penalties = dry.penalties().iter().copied();
+                changes.merge(row, penalties, |logit, less| logit - less);
+            }
+            _ => {}
+        }
+    }
+
+    /// Applies it to the candidates. `chance` is a random number from 0 to 1.
+    pub(super) fn apply(&mut self, left: &mut Candidates, chance: &mut dyn FnMut() -> f64) {
+        match self {
+            Step::Penalties(penalties) => {
+                adjust_list(left, penalties.history.counts(), |logit, count| {
+                    penalties.apply(logit, count)
+                });
+            }
+            Step::Dry(dry) => {
+                adjust_list(left, dry.penalties(), |logit, less| logit - less);
+            }
+            Step::TopNSigma(n) => left.top_n_sigma(*n),
+            Step::TopK(k) => left.top_k(*k),
+            Step::TypicalP(p) => left.typical_p(*p),
+            Step::TopP(p) => left.top_p(*p),
+            Step::MinP(p) => left.min_p(*p),
+            Step::Xtc { probability, threshold } => {
+                if left.list.len() > 1 && chance() <= f64::from(*probability) {
+                    left.xtc(*threshold);
+                }
+            }
+            Step::Temperature(temperature) => left.temperature(*temperature),
+            Step::DynamicTemperature { temperature, range, exponent } => {
+                left.dynamic_temperature(*temperature, *range, *exponent);
+            }
+        }
+    }
+
+    /// Takes the candidates of a row. False if the step is not applied yet: it needs all of them.
+    pub(super) fn take(
+        &self,
+        row: &CandidateRow,
+        left: &mut Candidates,
+        scratch: &mut Vec<f32>,
+    ) -> bool {
+        let greatest = row.greatest();
+        if greatest == f32::INFINITY {
+            return false;
+        }
+        match *self {
+            Step::TopK(k) => {
+                row.likeliest_k(k, &mut left.list, scratch);
+                left.sorted = true;
+            }
+            Step::MinP(p) => row.at_least((greatest + p.ln()).min(greatest), &mut left.list),
+            Step::TopNSigma(n) => {
+                let (count, deviation) = row.spread();
+                let least = f64::from(greatest) - f64::from(n) * deviation;
+                row.at_least(round_up(least).min(greatest), &mut left.list);
+                left.weightless = count - left.list.len();
+            }
+            // A short row is summed as llama.cpp does, float by float.
+            Step::TopP(p) if row.len() > SHORT => {
+                let weight = row.weight(greatest);
+                let mut k = 256;
+                loop {
+                    row.likeliest_k(k, &mut left.list, scratch);
+                    if reaches(p, &mut left.list, greatest, weight) || left.list.len() < k {
+                        break;
+                    }
+                    k *= 16;
+                }
+                left.sorted = true;
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Cuts the list, the likeliest first, where the probabilities reach `p`. False if they do not.
+fn reaches(p: f32, list: &mut Vec<Candidate>, greatest: f32, weight: f64) -> bool {
+    let (mut sum, greatest) = (0.0, f64::from(greatest));
+    let last = list.iter().position(|candidate| {
+        sum += (f64::from(candidate.logit) - greatest).exp() / weight;
+        sum >= f64::from(p)
+    });
+    if let Some(last) = last {
+        list.truncate(last + 1);
+    }
+    last.is_some()
+}
+
+/// A number of latest tokens; -1 is all.
+fn window(last_n: i32) -> usize {
+    usize::try_from(last_n).unwrap_or(usize::MAX)
+}
+
+/// `changes` is sorted by token.
+fn adjust_list<T: Copy>(
+    left: &mut Candidates,
+    changes: &[(TokenId, T)],
+    apply: impl Fn(f32, T) -> f32,
+) {
+    for candidate in &mut left.list {
+        if let Ok(place) = changes.binary_search_by_key(&candidate.id, |(id, _)| *id) {
+            candidate.logit = apply(candidate.logit, changes[place].1);
+        }
+    }
+    left.sorted = false;
+    left.drop_weightless();
+}
+
+/// Logits that differ from the row's, sorted by token.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) logits: Vec<(TokenId, f32)>,
+    spare: Vec<(TokenId, f32)>,
+}
+
+impl Changes {
+    /// Changes the logits of some tokens, sorted by token. Tokens that the row does not have are
+    /// left out.
+    pub(super) fn merge<T>(
+        &mut self,
+        row: &[f32],
+        changes: impl Iterator<Item = (TokenId, T)>,
+        apply: impl Fn(f32, T) -> f32,
+    ) {
+        self.spare.clear();
+        let mut before = self.logits.iter().copied().peekable();
+        for (token, change) in changes {
+            while let Some(smaller) = before.next_if(|(other, _)| *other < token) {
+                self.spare.push(smaller);
+            }
+            let changed = before.next_if(|(other, _)| *other == token).map(|(_, logit)| logit);
+            let index = usize::try_from(token).unwrap_or(usize::MAX);
+            if let Some(logit) = changed.or_else(|| row.get(index).copied()) {
+                self.spare.push((token, apply(logit, change)));
+            }
+        }
+        self.spare.extend(before);
+        std::mem::swap(&mut self.logits, &mut self.spare);
+    }
+}

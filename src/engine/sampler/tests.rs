@@ -1,0 +1,188 @@
+//! Tables computed by hand. `tests/samplers` compares with llama.cpp.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::ChatRequest;
+
+/// Probabilities 0.4, 0.3, 0.15, 0.1 and 0.05, not sorted.
+const ODDS: [f32; 5] = [0.1, 0.4, 0.05, 0.3, 0.15];
+
+fn sampling(members: Value) -> Sampling {
+    // Turns off all samplers except the draw by probability; a case may turn some on.
+    let mut request = json!({ "messages": [{ "role": "user", "content": "x" }], "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+        "min_p": 0.0, "typical_p": 1.0 });
+    let members = members.as_object().expect("an object").clone();
+    request.as_object_mut().expect("an object").extend(members);
+    ChatRequest::read(request).expect("a request").sampling
+}
+
+fn sampler(members: Value, recent: &[TokenId]) -> Sampler {
+    let sampler = Sampler::new(&sampling(members), &[], &Arc::default());
+    let mut sampler = sampler.expect("a sampler");
+    recent.iter().for_each(|token| sampler.accept(*token));
+    sampler
+}
+
+fn draw(sampler: &mut Sampler, logits: &[f32], mask: Option<&TokenMask>) -> Option<TokenId> {
+    sampler.draw(&LogitRow::read(logits, &mut Vec::new()), mask)
+}
+
+fn logits(odds: &[f32]) -> Vec<f32> {
+    odds.iter().map(|odds| odds.ln()).collect()
+}
+
+fn draws(mut sampler: Sampler, logits: &[f32], count: usize) -> Vec<TokenId> {
+    (0..count).map(|_| draw(&mut sampler, logits, None).expect("a token")).collect()
+}
+
+/// Checks which tokens are left. 2000 draws from five tokens miss one only with negligible
+/// probability.
+#[track_caller]
+fn left(members: Value, recent: &[TokenId], expected: &[TokenId]) {
+    let drawn: BTreeSet<TokenId> =
+        draws(sampler(members.clone(), recent), &logits(&ODDS), 2000).into_iter().collect();
+    assert_eq!(drawn, expected.iter().copied().collect(), "{members}");
+}
+
+#[test]
+fn truncation_cuts_where_the_sums_say() {
+    left(json!({ "seed": 1 }), &[], &[0, 1, 2, 3, 4]);
+    left(json!({ "seed": 1, "top_k": 1 }), &[], &[1]);
+    left(json!({ "seed": 1, "top_k": 3 }), &[], &[1, 3, 4]);
+    // 0.4 + 0.3 is 0.7: the token that reaches p is kept.
+    left(json!({ "seed": 1, "top_p": 0.69 }), &[], &[1, 3]);
+    left(json!({ "seed": 1, "top_p": 0.71 }), &[], &[1, 3, 4]);
+    left(json!({ "seed": 1, "top_p": 0.0 }), &[], &[1]);
+    // At least p times the likeliest: 0.3 * 0.4 is 0.12.
+    left(json!({ "seed": 1, "min_p": 0.3 }), &[], &[1, 3, 4]);
+    left(json!({ "seed": 1, "min_p": 0.24 }), &[], &[0, 1, 3, 4]);
+    left(json!({ "seed": 1, "min_p": 1.0 }), &[], &[1]);
+    // The entropy is 1.392. The surprisals are 0.92, 1.20, 1.90, 2.30 and 3.00, so the
+    // distances are 0.48, 0.19, 0.50, 0.91 and 1.60.
+    left(json!({ "seed": 1, "typical_p": 0.2 }), &[], &[3]);
+    left(json!({ "seed": 1, "typical_p": 0.5 }), &[], &[1, 3]);
+    left(json!({ "seed": 1, "typical_p": 0.8 }), &[], &[1, 3, 4]);
+}
+
+#[test]
+fn the_order_is_that_of_llama_cpp() {
+    // top_k first: of three tokens that sum up to 0.85, 0.47 and 0.35 reach 0.8. Of all five it
+    // would take three.
+    left(json!({ "seed": 1, "top_k": 3, "top_p": 0.8 }), &[], &[1, 3]);
+    // typical_p before top_p: 0.3, 0.4 and 0.15 are left, and 0.47 alone reaches 0.4.
+    left(json!({ "seed": 1, "typical_p": 0.8, "top_p": 0.4 }), &[], &[1]);
+    left(json!({ "seed": 1, "typical_p": 0.2, "top_k": 2 }), &[], &[1]);
+    // Temperature last: it neither restores what was cut nor cuts anything.
+    left(json!({ "seed": 1, "top_p": 0.69, "temperature": 50.0 }), &[], &[1, 3]);
+    left(json!({ "seed": 1, "min_p": 0.3, "temperature": 50.0 }), &[], &[1, 3, 4]);
+    // Penalties and bias come first.
+    left(json!({ "seed": 1, "top_k": 1, "presence_penalty": 1.0 }), &[1], &[3]);
+    left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "1": -100 } }), &[], &[3]);
+    // Bias before penalties: ln 0.05 and 4 make 1.0, a tenth of which is above all others. In
+    // the other order, -30 and 4 would be below.
+    left(
+        json!({ "seed": 1, "top_k": 1, "logit_bias": { "2": 4 }, "repeat_penalty": 10.0 }),
+        &[2],
+        &[2],
+    );
+}
+
+#[test]
+fn suppressed_tokens_are_never_drawn() {
+    for members in
+        [json!({ "temperature": 0 }), json!({ "top_k": 1 }), json!({ "logit_bias": { "3": 100 } })]
+    {
+        let sampler =
+            Sampler::new(&sampling(members), &[3, 1], &Arc::default()).expect("a sampler");
+        let drawn = draws(sampler, &logits(&ODDS), 100);
+        assert!(!drawn.contains(&1) && !drawn.contains(&3) && drawn.contains(&4), "{drawn:?}");
+    }
+}
+
+#[test]
+fn bias_forbids_and_forces() {
+    left(json!({ "seed": 1, "logit_bias": { "1": -100, "3": -100 } }), &[], &[0, 2, 4]);
+    left(json!({ "seed": 1, "logit_bias": { "2": 100 } }), &[], &[2]);
+    left(json!({ "temperature": 0, "logit_bias": { "2": 100 } }), &[], &[2]);
+    left(json!({ "temperature": 0, "logit_bias": { "1": -100 } }), &[], &[3]);
+    // A token that the vocabulary does not have.
+    left(json!({ "temperature": 0, "logit_bias": { "77": 100 } }), &[], &[1]);
+}
+
+#[test]
+fn penalties_see_recent_tokens() {
+    // The penalty multiplies negative logits: ln 0.4 * 2 is -1.83, ln 0.3 is -1.20.
+    let logits = logits(&ODDS);
+    for (members, recent, expected) in [
+        (json!({ "repeat_penalty": 2.0 }), vec![1], 3),
+        (json!({ "repeat_penalty": 1.2 }), vec![1], 1),
+        (json!({ "repeat_penalty": 2.0 }), vec![1, 3], 1),
+        // 0.4 / 0.3 is e to the 0.288.
+        (json!({ "presence_penalty": 0.2 }), vec![1, 1], 1),
+        (json!({ "presence_penalty": 0.4 }), vec![1, 1], 3),
+        (json!({ "frequency_penalty": 0.2 }), vec![1], 1),
+        (json!({ "frequency_penalty": 0.2 }), vec![1, 1], 3),
+        (json!({ "presence_penalty": -2.0 }), vec![0], 0),
+        // Only the last 64 tokens count.
+        (json!({ "presence_penalty": 0.4 }), [vec![1], vec![0; 64]].concat(), 1),
+        (json!({ "presence_penalty": 0.4 }), [vec![1], vec![0; 63]].concat(), 3),
+    ] {
+        let mut members = members;
+        members["temperature"] = 0.into();
+        assert_eq!(
+            draws(sampler(members.clone(), &recent), &logits, 1),
+            [expected],
+            "{members} after {recent:?}"
+        );
+        // The same if the tokens arrive during generation.
+        let mut accepted = sampler(members, &[]);
+        recent.iter().for_each(|token| accepted.accept(*token));
+        assert_eq!(draws(accepted, &logits, 1), [expected]);
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_draws() {
+    let logits = logits(&ODDS);
+    let of = |seed: Value| draws(sampler(json!({ "seed": seed }), &[]), &logits, 64);
+    for seed in [json!(0), json!(7), json!(u32::MAX - 1), json!(u32::MAX)] {
+        assert_eq!(of(seed.clone()), of(seed));
+    }
+    assert_ne!(of(json!(7)), of(json!(8)));
+    // An absent seed and a negative one are random.
+    assert_ne!(of(json!(null)), of(json!(null)));
+    assert_ne!(of(json!(-1)), of(json!(-1)));
+}
+
+#[test]
+fn draws_follow_the_probabilities() {
+    let drawn = draws(sampler(json!({ "seed": 5 }), &[]), &logits(&ODDS), 20_000);
+    for (token, odds) in ODDS.iter().enumerate() {
+        let share =
+            drawn.iter().filter(|drawn| **drawn == token as TokenId).count() as f32 / 20_000.0;
+        // Six standard deviations are 0.009 for the rarest token and 0.021 for the likeliest.
+        assert!((share - odds).abs() < 0.021, "{token}: {share}");
+    }
+    // Twice the temperature takes the square root: 4 to 1 becomes 2 to 1.
+    let drawn =
+        draws(sampler(json!({ "seed": 5, "temperature": 2.0 }), &[]), &logits(&ODDS), 20_000);
+    let count = |token| drawn.iter().filter(|drawn| **drawn == token).count() as f32;
+    assert!((count(1) / count(0) - 2.0).abs() < 0.2, "{} to {}", count(1), count(0));
+}
+
+#[test]
+fn a_mask_holds_before_truncation() {
+    let mut mask = TokenMask::alloc(ODDS.len());
+    [0, 2].into_iter().for_each(|token| mask.allow_token(token));
+    for members in [
+        json!({ "seed": 1, "top_k": 1 }),
+        json!({ "temperature": 0 }),
+        json!({ "seed": 1, "min_p": 1.0 }),
+    ] {
+        let mut sampler = sampler(members, &[]);
+        assert_eq!(draw(&mut sampler, &logits(&ODDS), Some(&mask)), Some(0));
+    }
+}

@@ -57,6 +57,8 @@ endif
 
 RELEASE := $(TARGET)/release
 VENV := $(CURDIR)/target/venv
+# The members of llb.OpenAI's objects are those of this version.
+OPENAI_VERSION := 3.54.0
 WHEEL := $(TARGET)/wheel
 WHEEL_VENV := $(CURDIR)/target/wheel-venv
 PIP_INSTALL := "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check
@@ -172,6 +174,9 @@ test-python: lib scripted-models ## test the Python package
 	@"$(VENV)/bin/python" -c "import uvloop, pydantic, msgspec, jsonschema" 2>/dev/null || \
 		$(STEP) "optional packages" $(PIP_INSTALL) uvloop pydantic msgspec jsonschema || \
 		scripts/skip.sh "uvloop, pydantic, msgspec and jsonschema" "they could not be installed"
+	@"$(VENV)/bin/python" -c "import openai" 2>/dev/null || \
+		$(STEP) "openai" $(PIP_INSTALL) openai==$(OPENAI_VERSION) || \
+		scripts/skip.sh "shapes of the openai package" "it could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails.

@@ -33,12 +33,14 @@ from ._template import template_compose, template_info, template_parse, template
 if _TYPE_CHECKING:
     from ._async_chat import AsyncChat
     from ._async_stream import AsyncStream
+    from ._openai import OpenAI
 
 __all__ = [
     "AsyncChat",
     "AsyncStream",
     "Chat",
     "LlbError",
+    "OpenAI",
     "ReplyError",
     "ReplyInvalid",
     "ReplyRefused",
@@ -58,7 +60,11 @@ __all__ = [
 ]
 
 # Modules that import more than most programs need.
-_LAZY = {"AsyncChat": "._async_chat", "AsyncStream": "._async_stream"}
+_LAZY = {
+    "AsyncChat": "._async_chat",
+    "AsyncStream": "._async_stream",
+    "OpenAI": "._openai",
+}
 
 
 def __getattr__(name: str) -> _Any:

@@ -65,6 +65,7 @@ class Session:
         self.inbox: SimpleQueue[Optional[Call]] = SimpleQueue()
         self.opened: Future[None] = started_future()
         self.destroyed: Future[None] = started_future()
+        self.thread = threading.Thread(target=self._run, name="llb-chat", daemon=True)
         # Must live as long as the library may call them.
         self.callbacks: Any = (
             EVENT_CALLBACK(self._receive_event),
@@ -78,7 +79,7 @@ class Session:
         session = Session(load(), options, listener)
         _sessions.add(session)
         try:
-            threading.Thread(target=session._run, name="llb-chat", daemon=True).start()
+            session.thread.start()
         except BaseException:
             _sessions.discard(session)
             raise
@@ -216,6 +217,8 @@ class Session:
                 call = self.inbox.get()
                 if call is not None:
                     self._perform(call)
+                # Its failure refers to the caller's objects.
+                del call
         with self.lock:
             self.closing = True
             left, self.waiting = self.waiting, []

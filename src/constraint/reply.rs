@@ -14,6 +14,7 @@ use super::request_grammar;
 use super::schema::{self, Policy, Relaxed, SchemaReport};
 use crate::api::{ResponseFormat, ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
+use crate::output::families;
 use crate::output::format::{Format, ReasoningTags};
 
 /// The requirements of a request for its reply.
@@ -196,6 +197,7 @@ impl Body<'_, '_, '_> {
             return Ok(self.calls.clone());
         }
         let mut ways = vec![vec![free_text(self.lark)]];
+        ways.extend(self.with_foreign_tokens());
         ways.extend(self.triggered());
         if self.fenced.is_empty() {
             return Ok(ways);
@@ -211,6 +213,29 @@ impl Body<'_, '_, '_> {
         let after = self.lark.choice(after);
         self.lark.define(&rest, &after);
         Ok(ways)
+    }
+
+    /// Text with the control tokens of other families' calls. The reply parser reads such calls, and
+    /// checks them.
+    fn with_foreign_tokens(&mut self) -> Option<Vec<Symbol>> {
+        if self.calls.is_empty() {
+            return None;
+        }
+        let own: Vec<&str> = self.format.map(Format::texts).unwrap_or_default();
+        let own: Vec<Symbol> = own.into_iter().flat_map(|text| self.lark.symbols(text)).collect();
+        let is_foreign =
+            |symbol: &Symbol| matches!(symbol, Symbol::Token(_)) && !own.contains(symbol);
+        let markers = families::control_markers();
+        let tokens = markers.iter().flat_map(|marker| self.lark.symbols(marker));
+        let tokens: Vec<Vec<Symbol>> = tokens.filter(is_foreign).map(|token| vec![token]).collect();
+        if tokens.is_empty() {
+            return None;
+        }
+        let token = self.lark.choice(tokens);
+        let free = free_text(self.lark);
+        let text = sequence(std::slice::from_ref(&free));
+        let rest = self.lark.rule(&format!("(({token}) {text})+"));
+        Some(vec![free, rest])
     }
 
     /// Text up to the start of calls, and the calls.

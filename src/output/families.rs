@@ -57,6 +57,17 @@ pub(crate) fn call_markers() -> Vec<String> {
     markers
 }
 
+/// The markers of [`call_markers`] that end no turn in any family.
+pub(crate) fn control_markers() -> &'static [String] {
+    static MARKERS: Lazy<Vec<String>> = Lazy::new(|| {
+        let ends = |marker: &String| {
+            FAMILIES.iter().any(|format| format.ends.contains(&marker.as_str().into()))
+        };
+        call_markers().into_iter().filter(|marker| !ends(marker)).collect()
+    });
+    &MARKERS
+}
+
 /// llama.cpp's names of the formats for which it has a parser of its own, each with the text by
 /// which it recognises the template.
 const CHAT_FORMATS: [(&str, &str); 2] =

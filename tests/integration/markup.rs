@@ -4,8 +4,8 @@
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, ask, template};
-use crate::scripted::{Model, PLAIN_TEMPLATE};
+use crate::abi::{Chat, Recorder, ask, template, weather_tool};
+use crate::scripted::{Model, PLAIN_TEMPLATE, TOOLS_TEMPLATE};
 
 /// A model whose tokens are these pieces, and the folder that its file is in.
 fn model(pieces: &[&str]) -> (tempfile::TempDir, String) {
@@ -48,6 +48,47 @@ fn a_control_token_is_not_text_but_text_may_spell_one() {
         &["role_header_removed"],
     );
     check(&["The answer.", "\n<|im", "_end|>"], "The answer.", &["eog_text_removed"]);
+}
+
+/// The reply of a model of the Hermes family that writes the control tokens of another family.
+fn reply_with_controls(pieces: &[&str], recorder: Option<&Recorder>) -> Value {
+    let controls = ["[TOOL_CALLS]", "[ARGS]"].map(str::to_owned).to_vec();
+    let bytes = pieces.iter().map(|piece| piece.as_bytes());
+    let model = Model { controls, ..Model::new("Controls", bytes, Some(TOOLS_TEMPLATE)) };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("controls.gguf");
+    std::fs::write(&path, model.to_bytes()).unwrap();
+    let chat = Chat::open(path.to_str().unwrap());
+    let request = ask(json!({ "tools": [weather_tool()] }));
+    match recorder {
+        Some(recorder) => chat.stream(&request, recorder),
+        None => chat.infer(&request),
+    }
+}
+
+#[test]
+fn control_tokens_of_another_family_open_a_call() {
+    let call = |name: &'static str| {
+        ["Let me look.", "[TOOL_CALLS]", name, "[ARGS]", "{\"city\": ", "\"Paris\"}"]
+    };
+    let recorder = Recorder::default();
+    for reply in [
+        reply_with_controls(&call("get_weather"), None),
+        reply_with_controls(&call("get_weather"), Some(&recorder)),
+    ] {
+        assert_eq!(reply["type"], "tool_call", "{reply}");
+        assert_eq!(reply["text"], "Let me look.", "{reply}");
+        let calls = reply["tool_calls"].as_array().unwrap();
+        assert_eq!(calls.len(), 1, "{reply}");
+        assert_eq!(calls[0]["name"], "get_weather");
+        assert_eq!(calls[0]["arguments"], "{\"city\": \"Paris\"}");
+        assert_eq!(codes(&reply), ["call_in_foreign_format"], "{reply}");
+    }
+    assert_eq!(recorder.lines().concat(), "Let me look.");
+    // A call of another tool violates the request, and its control tokens are no text.
+    let reply = reply_with_controls(&call("get_time"), None);
+    assert_eq!(reply["type"], "assistant_text", "{reply}");
+    assert!(!reply["text"].as_str().unwrap().contains("[TOOL_CALLS]"), "{reply}");
 }
 
 #[test]

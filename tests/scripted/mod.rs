@@ -163,6 +163,8 @@ pub struct Model {
     /// The piece that follows the last one instead of the end of turn, as an index into `pieces`.
     /// The reply then never ends.
     pub continues_with: Option<usize>,
+    /// The pieces that are control tokens, besides the markers of every vocabulary.
+    pub controls: Vec<String>,
     /// Further metadata.
     pub metadata: Vec<(String, GgufValue)>,
 }
@@ -185,6 +187,7 @@ impl Model {
             tool_use_template: None,
             n_ctx: N_CTX,
             tokenizer: "gpt2",
+            controls: Vec::new(),
             metadata: Vec::new(),
         }
     }
@@ -194,7 +197,7 @@ impl Model {
     /// # Panics
     /// If there is no piece, a piece has less than two bytes, or a piece occurs twice.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let vocabulary = Vocabulary::of(&self.pieces);
+        let vocabulary = Vocabulary::with_controls(&self.pieces, &self.controls);
         let (n_script, n_vocab) = (self.pieces.len(), vocabulary.texts.len());
         // Dimension 0: all tokens; 1..=n_script: the pieces; n_script + 1: all other tokens.
         let n_embd = (n_script + 2).next_multiple_of(32);
@@ -387,6 +390,10 @@ impl Vocabulary {
     }
 
     fn of(pieces: &[Vec<u8>]) -> Vocabulary {
+        Vocabulary::with_controls(pieces, &[])
+    }
+
+    fn with_controls(pieces: &[Vec<u8>], controls: &[String]) -> Vocabulary {
         assert!(!pieces.is_empty(), "a script needs a piece");
         let mut texts: Vec<String> = (0..=255).map(|byte| letter(byte).to_string()).collect();
         let mut types = vec![1; texts.len()];
@@ -409,8 +416,8 @@ impl Vocabulary {
             let used = script.contains(&token) || token == texts.len() && texts.contains(&text);
             assert!(!used, "piece {:?} occurs twice", piece.escape_ascii().to_string());
             if token == texts.len() {
+                types.push(if controls.contains(&text) { 3 } else { 1 });
                 texts.push(text);
-                types.push(1);
             }
             script.push(token);
         }

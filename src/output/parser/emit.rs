@@ -133,16 +133,18 @@ impl ReplyParser {
     /// Parses each character. States that reject held text pass it back here; it is never longer
     /// than the start of a marker or the text between two calls.
     pub(super) fn feed(&mut self, text: &str) {
-        let mut rest = text;
-        while let Some(c) = rest.chars().next() {
-            let plain = if self.is_inside_text() { self.markers.plain_length(rest) } else { 0 };
-            if plain > 0 {
-                self.emit(&rest[..plain]);
-                rest = &rest[plain..];
-            } else {
-                self.step(c);
-                rest = &rest[c.len_utf8()..];
+        let mut chars = text.chars();
+        loop {
+            if self.is_inside_text() {
+                let (plain, rest) =
+                    chars.as_str().split_at(self.markers.plain_length(chars.as_str()));
+                if !plain.is_empty() {
+                    self.emit(plain);
+                }
+                chars = rest.chars();
             }
+            let Some(c) = chars.next() else { return };
+            self.step(c);
         }
     }
 

@@ -536,7 +536,7 @@ fn random_replies_with_vocabularies() {
                 _ => text += random.pick(&PIECES),
             }
         }
-        let read = |pieces: &mut dyn Iterator<Item = &str>, partial: bool| {
+        let parser = |partial: bool| {
             let mut ids = 0;
             let mut parser = ReplyParser::new(ReplyParserInput {
                 format: format.as_ref(),
@@ -554,11 +554,37 @@ fn random_replies_with_vocabularies() {
             if partial {
                 parser.expect_more();
             }
-            drive(parser, pieces)
+            parser
         };
+        let read =
+            |pieces: &mut dyn Iterator<Item = &str>, partial: bool| drive(parser(partial), pieces);
         let whole = read(&mut std::iter::once(&*text), false);
         let mut cut = random.pieces(&text).into_iter();
         assert_eq!(whole, read(&mut cut, false), "{format:?} {special:?} {text:?}");
+        // The same with control tokens: how the text between them is cut changes nothing.
+        let controls: Vec<&str> =
+            texts.iter().copied().chain(special.iter().map(|token| &**token)).collect();
+        let with_controls = |single: bool| {
+            let (mut parser, mut deltas) = (parser(false), Vec::new());
+            for (index, part) in parts(&text, &controls).into_iter().enumerate() {
+                match (index % 4, single) {
+                    (1, _) => deltas.extend(parser.push_control(part)),
+                    (_, false) => deltas.extend(parser.push(part)),
+                    (_, true) => part.chars().for_each(|c| {
+                        deltas.extend(parser.push(c.encode_utf8(&mut [0; 4])));
+                    }),
+                }
+            }
+            let (last, parsed) = parser.finish();
+            deltas.extend(last);
+            let shown = deltas.iter().filter_map(|delta| match delta {
+                Delta::Content(text) => Some(&**text),
+                _ => None,
+            });
+            assert_eq!(shown.collect::<String>(), parsed.content, "{format:?} {text:?}");
+            parsed
+        };
+        assert_eq!(with_controls(false), with_controls(true), "{format:?} {special:?} {text:?}");
         for _ in 0..4 {
             let at = text.floor_char_boundary(random.below(text.len() + 1));
             let beginning = read(&mut std::iter::once(&text[..at]), true);
@@ -593,6 +619,24 @@ const PIECES: [&str; 20] = [
     "é🦙",
     "`",
 ];
+
+/// The text before each of these markers, and each marker.
+fn parts<'t>(text: &'t str, markers: &[&str]) -> Vec<&'t str> {
+    let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
+    while at < text.len() {
+        let rest = &text[at..];
+        match markers.iter().find(|marker| rest.starts_with(**marker)) {
+            Some(marker) => {
+                parts.extend([&text[start..at], &rest[..marker.len()]]);
+                at += marker.len();
+                start = at;
+            }
+            None => at += rest.chars().next().map_or(1, char::len_utf8),
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
 
 fn call_tags() -> impl Iterator<Item = String> {
     families::call_markers().into_iter()

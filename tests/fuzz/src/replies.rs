@@ -26,6 +26,8 @@ pub struct Options {
     /// Special tokens of the vocabulary that may begin a call.
     #[arbitrary(default)]
     pub special: Vec<String>,
+    /// Markers of the format and special tokens may be control tokens.
+    pub controls: bool,
     /// The parameters of `f`.
     #[arbitrary(default)]
     pub parameters: Option<Value>,
@@ -92,6 +94,54 @@ pub fn piece(
         _ => text.push_str(u.choose(&PIECES)?),
     }
     Ok(())
+}
+
+/// A part of a reply: text, or a control token.
+#[derive(Debug, Clone, Copy)]
+enum Part<'t> {
+    Text(&'t str),
+    Control(&'t str),
+}
+
+/// The parts of a text in which every other occurrence of these markers is a control token. The
+/// others spell one.
+fn parts<'t>(text: &'t str, controls: &[String]) -> Vec<Part<'t>> {
+    let mut parts = Vec::new();
+    let (mut start, mut at, mut found) = (0, 0, 0);
+    while at < text.len() {
+        let rest = &text[at..];
+        match controls.iter().find(|control| !control.is_empty() && rest.starts_with(&***control)) {
+            Some(control) => {
+                found += 1;
+                if found % 2 == 1 {
+                    parts.push(Part::Text(&text[start..at]));
+                    parts.push(Part::Control(&text[at..at + control.len()]));
+                    start = at + control.len();
+                }
+                at += control.len();
+            }
+            None => at += rest.chars().next().map_or(1, char::len_utf8),
+        }
+    }
+    parts.push(Part::Text(&text[start..]));
+    parts
+}
+
+/// Parses a text with control tokens, whole and by characters. The message and the sum of the deltas
+/// must be the same.
+pub fn check_controls(format: Option<&Format>, options: &Options, text: &str) {
+    let texts = format.into_iter().flat_map(Format::texts).map(str::to_owned);
+    let controls: Vec<String> = options.special.iter().cloned().chain(texts.step_by(2)).collect();
+    let parts = parts(text, &controls);
+    let whole = in_time(|| read_parts(format, options, parts.iter().copied()));
+    let characters = parts.iter().flat_map(|part| match part {
+        Part::Text(text) => text
+            .char_indices()
+            .map(|(at, c)| Part::Text(&text[at..at + c.len_utf8()]))
+            .collect::<Vec<_>>(),
+        control => vec![*control],
+    });
+    assert_eq!(read_parts(format, options, characters), whole, "by characters: {parts:?}");
 }
 
 /// Parses a text whole and in pieces. The message and the sum of the deltas must be the same.
@@ -174,10 +224,21 @@ fn read<'t>(
     options: &Options,
     pieces: impl Iterator<Item = &'t str>,
 ) -> ParsedReply {
+    read_parts(format, options, pieces.map(Part::Text))
+}
+
+fn read_parts<'t>(
+    format: Option<&Format>,
+    options: &Options,
+    parts: impl Iterator<Item = Part<'t>>,
+) -> ParsedReply {
     let mut parser = parser(format, options);
     let mut deltas = Vec::new();
-    for piece in pieces {
-        deltas.extend(parser.push(piece));
+    for part in parts {
+        deltas.extend(match part {
+            Part::Text(text) => parser.push(text),
+            Part::Control(text) => parser.push_control(text),
+        });
     }
     let (rest, parsed) = parser.finish();
     deltas.extend(rest);

@@ -1,5 +1,6 @@
 //! A reply of any family, of a format that evidence shows, or without a format: markers of this and
-//! of other families, calls, JSON and any text in any order, whole, in pieces and cut off.
+//! of other families, calls, JSON and any text in any order, whole, in pieces and cut off, with and
+//! without control tokens.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -44,6 +45,9 @@ impl<'a> Arbitrary<'a> for Input {
 fuzz_target!(|input: Input| {
     let text = input.text.repeat(input.times);
     replies::check(input.format.as_ref(), &input.options, &text, &input.cuts);
+    if input.options.controls {
+        replies::check_controls(input.format.as_ref(), &input.options, &text);
+    }
     if input.times == 1 {
         replies::check_beginnings(input.format.as_ref(), &input.options, &text, &input.cuts);
     }

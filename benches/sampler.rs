@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "calls llama.cpp")]
 #![allow(clippy::print_stdout, reason = "prints a table")]
 #![allow(clippy::unwrap_used, reason = "a bench may fail")]
+#![allow(unreachable_pub, missing_docs, reason = "a program")]
 
 #[path = "../tests/samplers/chain.rs"]
 mod chain;

@@ -24,8 +24,8 @@ pub(super) struct Candidates {
 /// A list of at most this many is sorted as a whole, and summed as llama.cpp does.
 pub(super) const SHORT: usize = 1024;
 
-/// What the probabilities of a long list are computed with, in double precision.
-struct Weights {
+/// What probabilities are computed with in double precision.
+pub(super) struct Weights {
     greatest: f32,
     /// The logarithm of the sum of e to the power of (logit - greatest logit).
     log_sum: f64,
@@ -60,7 +60,7 @@ impl Weights {
         self.log_sum - self.offset(candidate)
     }
 
-    fn probability(&self, candidate: &Candidate) -> f64 {
+    pub(super) fn probability(&self, candidate: &Candidate) -> f64 {
         (-self.surprisal(candidate)).exp()
     }
 }
@@ -90,7 +90,7 @@ impl Candidates {
         self.list.len() > SHORT
     }
 
-    fn weights(&self) -> Weights {
+    pub(super) fn weights(&self) -> Weights {
         Weights::of(&self.list, self.greatest())
     }
 
@@ -307,16 +307,20 @@ impl Candidates {
         if count <= 1 {
             return;
         }
-        let most = -(1.0 / count as f32).ln();
-        self.sort();
-        let entropy = if self.is_long() {
-            self.weights().entropy as f32
-        } else {
-            self.softmax();
-            self.list.iter().fold(0.0_f32, |sum, each| sum - each.p * ln(each.p))
-        };
         let (coldest, hottest) = ((temperature - range).max(0.0), temperature + range);
-        self.temperature(coldest + (hottest - coldest) * (entropy / most).powf(exponent));
+        self.sort();
+        let temperature = if self.is_long() {
+            let (share, coldest) =
+                (self.weights().entropy / (count as f64).ln(), f64::from(coldest));
+            let share = share.powf(f64::from(exponent));
+            (coldest + (f64::from(hottest) - coldest) * share) as f32
+        } else {
+            let most = -(1.0 / count as f32).ln();
+            self.softmax();
+            let entropy = self.list.iter().fold(0.0_f32, |sum, each| sum - each.p * ln(each.p));
+            coldest + (hottest - coldest) * (entropy / most).powf(exponent)
+        };
+        self.temperature(temperature);
     }
 
     fn likeliest_only(&mut self) {

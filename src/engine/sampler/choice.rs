@@ -109,17 +109,19 @@ impl AdaptiveP {
     fn choose(&mut self, left: &mut Candidates, share: f64) -> Option<TokenId> {
         /// llama.cpp's constants: the logit at the target, how fast it falls, and the width of the
         /// quadratic part.
-        const PEAK: f32 = 5.0;
-        const SHARPNESS: f32 = 10.0;
-        const WIDTH: f32 = 0.3;
-        left.softmax();
-        self.before.clear();
-        self.before.extend(left.list.iter().map(|candidate| candidate.p));
+        const PEAK: f64 = 5.0;
+        const SHARPNESS: f64 = 10.0;
+        const WIDTH: f64 = 0.3;
+        let weights = left.weights();
         let adapted = 2.0 * self.target - self.weighted_sum / self.total_weight;
-        let adapted = adapted.clamp(0.0, 1.0);
+        let adapted = f64::from(adapted.clamp(0.0, 1.0));
+        self.before.clear();
         for candidate in &mut left.list {
-            let distance = ((candidate.p - adapted) * (1.0 / WIDTH)).abs();
-            candidate.logit = PEAK - SHARPNESS * distance * distance / (1.0 + distance);
+            let p = weights.probability(candidate);
+            self.before.push(p as f32);
+            // The sharpness makes much of an error, so this is in double precision.
+            let distance = ((p - adapted) / WIDTH).abs();
+            candidate.logit = (PEAK - SHARPNESS * distance * distance / (1.0 + distance)) as f32;
         }
         left.sorted = false;
         left.softmax();

@@ -59,6 +59,7 @@ RELEASE := $(TARGET)/release
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.
 OPENAI_VERSION := 3.54.0
+FRAMEWORKS_VENV := $(CURDIR)/target/frameworks-venv
 WHEEL := $(TARGET)/wheel
 WHEEL_VENV := $(CURDIR)/target/wheel-venv
 PIP_INSTALL := "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check
@@ -79,8 +80,8 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib wheel models scripted-models demo test test-models test-layers \
-	test-rust test-c test-python test-java samplers fuzz harden lint sbom header header-check bench \
-	bench-peers install baseline native clean
+	test-rust test-c test-python test-python-frameworks test-java samplers fuzz harden lint sbom \
+	header header-check bench bench-peers install baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, download the models once, and chat with one"
@@ -178,6 +179,17 @@ test-python: lib scripted-models ## test the Python package
 		$(STEP) "openai" $(PIP_INSTALL) openai==$(OPENAI_VERSION) || \
 		scripts/skip.sh "shapes of the openai package" "it could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
+
+# Its plugins of pytest do not go with ours, so it has an environment of its own.
+test-python-frameworks: lib ## LangChain's standard tests on a small real model (minutes)
+	@[ -x "$(FRAMEWORKS_VENV)/bin/python" ] || \
+		$(STEP) "environment of the frameworks" python3 -m venv "$(FRAMEWORKS_VENV)"
+	@$(STEP) "frameworks" env LLB_LIBRARY="$(RELEASE)/libllb.so" "$(FRAMEWORKS_VENV)/bin/python" \
+		-m pip install -q --disable-pip-version-check "./bindings/python[langchain]" langchain-tests mypy \
+		"pyright[nodejs]"
+	@$(STEP) "tests of the frameworks" $(TEST_ENV) "$(FRAMEWORKS_VENV)/bin/python" -m pytest -q \
+		-c bindings/python/frameworks/pytest.ini --benchmark-disable -rfsx \
+		bindings/python/frameworks
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails.
 test-java: lib scripted-models ## test the Java module

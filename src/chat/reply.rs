@@ -17,7 +17,7 @@ use crate::api::{self, ChatRequest, ToolChoice};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Finish, Interrupt};
 use crate::error::Result;
-use crate::output::{Format, ReplyBeginning, ReplyParser, ReplyParserInput};
+use crate::output::{Format, ParsedReply, ReplyBeginning, ReplyParser, ReplyParserInput};
 use crate::template::{Prompt, reasoning_of};
 use crate::validate;
 
@@ -60,26 +60,13 @@ impl Chat {
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
         stream.send(rest);
         let truncated_call = truncated_call::take(&mut parsed, constrained || early);
-        let violations = validate::check_message(
-            &parsed,
-            &beginning.content,
-            &request.tools,
-            request.response_format.as_ref(),
-        );
-        let unmet_choice = validate::check_tool_choice(&parsed, &request.tool_choice);
+        let unmet = unmet_requirements(request, &parsed, &beginning.content);
         diagnostics.extend(more);
         diagnostics.extend(parsed.diagnostics);
         diagnostics.extend(truncated_call);
-        diagnostics.extend(violations.iter().map(Diagnostic::from));
-        diagnostics.extend(unmet_choice);
+        diagnostics.extend(unmet);
         diagnostics.extend(self.source.finish(parsed.reasoning.is_some()));
-        let mut continued_reasoning = beginning.reasoning;
-        if !continued_reasoning.is_empty()
-            && !beginning.reasoning_open
-            && parsed.reasoning.is_some()
-        {
-            continued_reasoning.push('\n');
-        }
+        let continued_reasoning = reasoning_before(&beginning, &parsed);
         let response = ChatResponse {
             door: self.door,
             finish_reason: finish_reason(outcome.finish, !parsed.tool_calls.is_empty()),
@@ -157,6 +144,28 @@ impl Chat {
         }
         (parser, beginning)
     }
+}
+
+/// The reasoning that the message begins with, and a line break before the model's own.
+fn reasoning_before(beginning: &ReplyBeginning, parsed: &ParsedReply) -> String {
+    let mut reasoning = beginning.reasoning.clone();
+    if !reasoning.is_empty() && !beginning.reasoning_open && parsed.reasoning.is_some() {
+        reasoning.push('\n');
+    }
+    reasoning
+}
+
+/// What the request requires of the message and the message does not meet. `beginning` is the content
+/// that the prompt already has.
+fn unmet_requirements(
+    request: &ChatRequest,
+    parsed: &ParsedReply,
+    beginning: &str,
+) -> Vec<Diagnostic> {
+    let format = request.response_format.as_ref();
+    let violations = validate::check_message(parsed, beginning, &request.tools, format);
+    let unmet_choice = validate::check_tool_choice(parsed, &request.tool_choice);
+    violations.iter().map(Diagnostic::from).chain(unmet_choice).collect()
 }
 
 /// Feeds the text of a reply to the parser, and what the parser makes of it to the stream.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::after_call::AfterCall;
 use super::call_object::{CallObject, ObjectProgress};
 use super::call_patterns::PatternItem;
 use super::call_reader::CallReader;
@@ -34,25 +35,7 @@ impl ReplyParser {
             }
             ParserState::Candidate(candidate) => self.end_candidate(*candidate),
             ParserState::Committed(call) => self.end_committed(*call),
-            ParserState::AfterCall(mut after) => {
-                // A bracket was held because it may begin a tag.
-                if after.tail.chars().all(|c| matches!(c, ']' | ')' | '}')) {
-                    after.held.push_str(&std::mem::take(&mut after.tail));
-                }
-                let rest = after.held.trim();
-                // The start of a closing tag is not text of the reply.
-                let tags = &self.patterns.closing_tags;
-                let closes = |tag: &String| after.tail.len() > 1 && tag.starts_with(&after.tail);
-                if tags.iter().any(closes) {
-                    after.tail.clear();
-                }
-                if !matches!(rest, "" | "]" | ")" | ")]" | FENCE) {
-                    self.leave_after_call(&after);
-                } else if after.lacks_closing_tag() {
-                    self.note("missing_end_marker", "the call has no closing tag");
-                }
-                self.feed(&after.tail);
-            }
+            ParserState::AfterCall(after) => self.end_after_call(after),
             ParserState::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
             ParserState::Envelope(envelope) => self.push_text(&envelope.held),
             ParserState::Fence(fence) => self.push_text(&fence.held),
@@ -104,6 +87,27 @@ impl ReplyParser {
                 self.note("reasoning_unclosed", "the text ends inside reasoning");
             }
         }
+    }
+
+    /// Decides the text after a call.
+    fn end_after_call(&mut self, mut after: AfterCall) {
+        // A bracket was held because it may begin a tag.
+        if after.tail.chars().all(|c| matches!(c, ']' | ')' | '}')) {
+            after.held.push_str(&std::mem::take(&mut after.tail));
+        }
+        let rest = after.held.trim();
+        // The start of a closing tag is not text of the reply.
+        let tags = &self.patterns.closing_tags;
+        let closes = |tag: &String| after.tail.len() > 1 && tag.starts_with(&after.tail);
+        if tags.iter().any(closes) {
+            after.tail.clear();
+        }
+        if !matches!(rest, "" | "]" | ")" | ")]" | FENCE) {
+            self.leave_after_call(&after);
+        } else if after.lacks_closing_tag() {
+            self.note("missing_end_marker", "the call has no closing tag");
+        }
+        self.feed(&after.tail);
     }
 
     fn end_candidate(&mut self, mut candidate: Candidate) {

@@ -564,27 +564,10 @@ fn random_replies_with_vocabularies() {
         // The same with control tokens: how the text between them is cut changes nothing.
         let controls: Vec<&str> =
             texts.iter().copied().chain(special.iter().map(|token| &**token)).collect();
-        let with_controls = |single: bool| {
-            let (mut parser, mut deltas) = (parser(false), Vec::new());
-            for (index, part) in parts(&text, &controls).into_iter().enumerate() {
-                match (index % 4, single) {
-                    (1, _) => deltas.extend(parser.push_control(part)),
-                    (_, false) => deltas.extend(parser.push(part)),
-                    (_, true) => part.chars().for_each(|c| {
-                        deltas.extend(parser.push(c.encode_utf8(&mut [0; 4])));
-                    }),
-                }
-            }
-            let (last, parsed) = parser.finish();
-            deltas.extend(last);
-            let shown = deltas.iter().filter_map(|delta| match delta {
-                Delta::Content(text) => Some(&**text),
-                _ => None,
-            });
-            assert_eq!(shown.collect::<String>(), parsed.content, "{format:?} {text:?}");
-            parsed
-        };
-        assert_eq!(with_controls(false), with_controls(true), "{format:?} {special:?} {text:?}");
+        let parts = parts(&text, &controls);
+        let [whole_parts, characters] =
+            [false, true].map(|single| read_controls(parser(false), &parts, single));
+        assert_eq!(whole_parts, characters, "{format:?} {special:?} {text:?}");
         for _ in 0..4 {
             let at = text.floor_char_boundary(random.below(text.len() + 1));
             let beginning = read(&mut std::iter::once(&text[..at]), true);
@@ -619,6 +602,29 @@ const PIECES: [&str; 20] = [
     "é🦙",
     "`",
 ];
+
+/// Parses parts of which every second marker is a control token, the other text by characters if
+/// `single`.
+fn read_controls(mut parser: ReplyParser, parts: &[&str], single: bool) -> ParsedReply {
+    let mut deltas = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        match (index % 4, single) {
+            (1, _) => deltas.extend(parser.push_control(part)),
+            (_, false) => deltas.extend(parser.push(part)),
+            (_, true) => part.chars().for_each(|c| {
+                deltas.extend(parser.push(c.encode_utf8(&mut [0; 4])));
+            }),
+        }
+    }
+    let (last, parsed) = parser.finish();
+    deltas.extend(last);
+    let shown = deltas.iter().filter_map(|delta| match delta {
+        Delta::Content(text) => Some(&**text),
+        _ => None,
+    });
+    assert_eq!(shown.collect::<String>(), parsed.content, "{parts:?}");
+    parsed
+}
 
 /// The text before each of these markers, and each marker.
 fn parts<'t>(text: &'t str, markers: &[&str]) -> Vec<&'t str> {

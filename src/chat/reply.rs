@@ -60,13 +60,13 @@ impl Chat {
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
         stream.send(rest);
         let truncated_call = truncated_call::take(&mut parsed, constrained || early);
+        let continued_reasoning = reasoning_before(&beginning, &parsed);
         let unmet = unmet_requirements(request, &parsed, &beginning.content);
         diagnostics.extend(more);
         diagnostics.extend(parsed.diagnostics);
         diagnostics.extend(truncated_call);
         diagnostics.extend(unmet);
         diagnostics.extend(self.source.finish(parsed.reasoning.is_some()));
-        let continued_reasoning = reasoning_before(&beginning, &parsed);
         let response = ChatResponse {
             door: self.door,
             finish_reason: finish_reason(outcome.finish, !parsed.tool_calls.is_empty()),

@@ -17,7 +17,7 @@ const REASONING: &str = "Brindle first";
 
 /// Templates whose prompts do not show where the answer begins, or that write something else there.
 /// In a chat the beginning is known from the request.
-const UNKNOWN_IN_PROMPTS: [(&str, &str); 10] = [
+const UNKNOWN_IN_PROMPTS: [(&str, &str); 9] = [
     ("hfjs.blenderbot", "only spaces between question and answer"),
     ("vllm.template_basic", "nothing between question and answer"),
     ("vllm.template_deepseek_ocr", "nothing between question and answer"),
@@ -25,7 +25,6 @@ const UNKNOWN_IN_PROMPTS: [(&str, &str); 10] = [
     ("vllm085.template_florence2", "nothing between question and answer"),
     ("lcp.Apriel-1.6-15b-Thinker-fixed", "reasoning opens without a tag, and is not closed"),
     ("lcp.NVIDIA-Nemotron-Nano-v2", "opens reasoning before the content of the last message"),
-    ("lcp.upstage-Solar-Open-100B", "an answer with reasoning has two headers"),
     ("lcp.Apertus-8B-Instruct", "only a bracket between result and answer"),
     ("vllm.tool_chat_template_apertus", "only a bracket between result and answer"),
 ];

@@ -1,9 +1,9 @@
 """Copies the shared library into the wheel.
 
 The library named by LLB_LIBRARY, or else ../../target/release/libllb.so of a checkout, becomes
-llb/_lib/libllb.so, in a wheel for this platform and any Python 3. Without a library the wheel is pure
-Python and searches for one on first use. An editable install copies nothing and uses the build of the
-checkout.
+llb/_lib/libllb.so, in a wheel for this platform and any Python 3. Without a library the wheel is
+pure Python and searches for one on first use. An editable install copies nothing and uses the build
+of the checkout.
 """
 
 import os

@@ -30,10 +30,6 @@ def open_chat(models, stem, **options):
     return llb.AsyncChat(models(stem), n_threads=1, **options)
 
 
-def chat_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("llb")]
-
-
 async def until(condition):
     while not condition():
         await asyncio.sleep(0.001)
@@ -49,13 +45,13 @@ def test_a_reply_and_a_stream(run, models, expected):
             pieces = [piece async for piece in again.text]
             explanation = await chat.explain(HELLO)
         assert chat.closed
+        assert not chat._session.thread.is_alive()
         assert reply["text"] == expected["text"] == stream.reply["text"] == "".join(pieces)
         assert len(pieces) > 3
         assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
         assert explanation["prompt_tokens"] > 0
 
     run(main)
-    assert chat_threads() == []
 
 
 def test_the_first_call_opens_the_chat(run, models):

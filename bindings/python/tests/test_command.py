@@ -165,4 +165,7 @@ def test_notebooks_show_the_capabilities(chat):
     shown = chat("text")
     html = shown._repr_html_()
     assert html.startswith("<table><caption>&lt;llb.Chat ")
-    assert "<th style='text-align:left'>tools</th><td style='text-align:left'>yes (native)</td>" in html
+    assert (
+        "<th style='text-align:left'>tools</th><td style='text-align:left'>yes (native)</td>"
+        in html
+    )

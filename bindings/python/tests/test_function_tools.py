@@ -5,18 +5,13 @@ import contextvars
 import json
 import threading
 from dataclasses import dataclass
-from typing import List, Literal, Optional
+from typing import Annotated, List, Literal, Optional
 
 import pytest
 
 import llb
 from llb._function_tool import FunctionTool
 from test_chat import HELLO
-
-try:
-    from typing import Annotated
-except ImportError:
-    Annotated = None
 
 
 def google(city: str, days: int = 1) -> str:

@@ -70,7 +70,9 @@ def test_a_reply_is_one_of_the_package(openai, client, stem, more):
 def test_chunks_are_those_of_the_package(openai, client, stem, more):
     chunks = list(ask(client(stem), True, tools=[WEATHER], **more))
     for chunk in chunks:
-        theirs = openai.types.chat.ChatCompletionChunk.model_validate(chunk.model_dump(), strict=True)
+        theirs = openai.types.chat.ChatCompletionChunk.model_validate(
+            chunk.model_dump(), strict=True
+        )
         assert theirs.model_dump() == chunk.model_dump()
     if "stream_options" in more:
         assert chunks.pop().choices == []
@@ -152,7 +154,9 @@ def test_the_same_script_runs_with_a_server(openai, real_model):
     # Of the server alone, and of ours alone: reasoning_tokens is part of the package's shape.
     own = (".timings", ".system_fingerprint", ".meta", ".aliases", ".tags", ".architecture")
     for part, their in theirs.items():
-        missing = {each for each in members(their) - members(ours[part]) if not each[0].startswith(own)}
+        missing = {
+            each for each in members(their) - members(ours[part]) if not each[0].startswith(own)
+        }
         assert missing == set(), part
         more = {path for path, _ in members(ours[part]) - members(their)}
         assert more <= {".usage.completion_tokens_details.reasoning_tokens"}, part

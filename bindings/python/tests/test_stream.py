@@ -64,7 +64,10 @@ def test_reasoning_comes_as_it_is_generated(chat, blocked):
     assert stream.reply is None
     blocked.set()
     rest = deltas(stream)
-    reasoning = [first["reasoning_content"], *(delta.get("reasoning_content", "") for delta in rest)]
+    reasoning = [
+        first["reasoning_content"],
+        *(delta.get("reasoning_content", "") for delta in rest),
+    ]
     assert "".join(reasoning) == stream.reply["reasoning_content"] == "One, two, drei fünf, six."
     assert "".join(delta.get("content", "") for delta in rest) == "The answer."
 
@@ -74,14 +77,14 @@ def test_text_iterates_over_the_visible_text(chat, expected):
     pieces = list(stream.text)
     assert "".join(pieces) == expected["text"]
     assert len(pieces) > 3 and "" not in pieces
-    assert "".join(chat("reasoning").create(HELLO, stream=True, temperature=0).text) == "The answer."
+    assert (
+        "".join(chat("reasoning").create(HELLO, stream=True, temperature=0).text) == "The answer."
+    )
 
 
 def test_until_done_calls_the_handlers(chat):
     texts, reasoning, calls = [], [], []
-    handlers = dict(
-        on_text=texts.append, on_reasoning=reasoning.append, on_tool_call=calls.append
-    )
+    handlers = dict(on_text=texts.append, on_reasoning=reasoning.append, on_tool_call=calls.append)
     request = dict(tools=[WEATHER], stream=True, temperature=0)
     reply = chat("reasoning").create(HELLO, **request).until_done(**handlers)
     assert "".join(texts) == reply["text"] == "The answer."

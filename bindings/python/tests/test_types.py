@@ -15,7 +15,7 @@ from test_chat import HELLO, WEATHER
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # A type checker must refuse the marked lines, and no others.
-REFUSED = '''
+REFUSED = """
 from typing_extensions import assert_type
 import llb
 from llb.types import Chunk, Reply
@@ -30,7 +30,7 @@ def use(chat: llb.Chat, stream: bool) -> None:
     chat.create([], temperature="hot")  # refused
     chat.create([], tool_choice="always")  # refused
     chat.create([], stream=True)["text"]  # refused
-'''
+"""
 
 
 def checker(name):

@@ -187,14 +187,17 @@ class AsyncChat:
         if self._session is None or self._session.destroyed.done():
             return
         self._session.begin_close()
-        await asyncio.wrap_future(self._session.destroyed)
+        try:
+            await asyncio.wrap_future(self._session.destroyed)
+        finally:
+            if self._session.destroyed.done():
+                # It has nothing more to do.
+                self._session.thread.join()
 
     async def _open(self) -> Session:
         if self._session is None:
             this = weakref.ref(self)
-            self._session = Session.start(
-                self._options, lambda: getattr(this(), "_on_event", None)
-            )
+            self._session = Session.start(self._options, lambda: getattr(this(), "_on_event", None))
             finalizer = weakref.finalize(self, self._session.abandon)
             finalizer.atexit = False
         await asyncio.wrap_future(self._session.opened)

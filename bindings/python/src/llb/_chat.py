@@ -57,8 +57,8 @@ class Chat:
     thread other than the main thread. If it raises, the running call is cancelled and raises that
     exception. It may call only `cancel`, `version`, `abi_version` and the `template_*` functions;
     all others raise `BUSY`. `progress` shows the load on stderr, by tqdm if it is installed, on a
-    terminal or in a notebook. With `log="warn"` (or "error", "info", "debug"), the library's log also
-    goes to the logger `llb` of `logging`.
+    terminal or in a notebook. With `log="warn"` (or "error", "info", "debug"), the library's log
+    also goes to the logger `llb` of `logging`.
 
     Raises ToolsUnsupported, or LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`, `TEMPLATE_ERROR`,
     `INVALID_REQUEST`, `OUT_OF_MEMORY` and others. The error's `events` are the events so far.

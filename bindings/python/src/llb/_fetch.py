@@ -8,7 +8,13 @@ from typing import Any, Callable, Dict, Mapping, Optional, Set, cast
 
 from ._library import EVENT_CALLBACK, Library, encode, load, raise_if_error
 from ._progress import Progress
-from ._waiting import callback_scope, interruptible, refuse_in_callback, started_future, wait_for_end
+from ._waiting import (
+    callback_scope,
+    interruptible,
+    refuse_in_callback,
+    started_future,
+    wait_for_end,
+)
 from .types import FetchedModel
 
 OnProgress = Callable[[int, int], object]

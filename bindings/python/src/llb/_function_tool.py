@@ -47,7 +47,7 @@ class FunctionTool:
         return {"type": "function", "function": function}
 
     def call(self, arguments: str) -> Any:
-        """Calls the function with the JSON object `arguments`. Raises ValueError if it does not fit.
+        """Calls the function with a JSON object. Raises ValueError if it does not fit.
 
         Returns what the function returns: for a coroutine function, a coroutine.
         """
@@ -103,7 +103,8 @@ def _described(doc: str, name: str) -> str:
         # Sphinx: `:param str city: The city.`
         rf"^:(?:param|parameter|arg)\s+(?:[^:\n]*\s)?{name}:\s*(?P<text>.+(?:\n[ \t]+\S.*)*)",
         # Google: `    city (str): The city.`
-        rf"^(?P<indent>[ \t]+){name}(?:\s*\([^)\n]*\))?:\s*(?P<text>.+(?:\n(?P=indent)[ \t]+\S.*)*)",
+        rf"^(?P<indent>[ \t]+){name}(?:\s*\([^)\n]*\))?:\s*"
+        r"(?P<text>.+(?:\n(?P=indent)[ \t]+\S.*)*)",
         # NumPy: `city : str` with the text in the next lines.
         rf"^{name}(?:\s*:[^\n]*)?\n(?P<text>(?:[ \t]+\S.*\n?)+)",
     )

@@ -7,7 +7,15 @@ from typing import Any, List, Tuple
 
 from .types import ModelInfo
 
-_ROWS = ("name", "architecture", "n_params", "quantization", "context_length", "file_size", "license")
+_ROWS = (
+    "name",
+    "architecture",
+    "n_params",
+    "quantization",
+    "context_length",
+    "file_size",
+    "license",
+)
 
 
 def info_rows(info: ModelInfo) -> List[Tuple[str, str]]:
@@ -16,7 +24,9 @@ def info_rows(info: ModelInfo) -> List[Tuple[str, str]]:
     rows.append(("tools", _text(info["supports_tools"]) + f" ({info['tool_support']})"))
     output = info["output_format"]
     rows.append(("reasoning", str(output.get("reasoning"))))
-    rows.append(("output format", f"{output.get('family') or 'inferred'}, {output.get('tool_calls')}"))
+    rows.append(
+        ("output format", f"{output.get('family') or 'inferred'}, {output.get('tool_calls')}")
+    )
     rows += [(name, _text(value)) for name, value in sorted(info["caps"].items())]
     return rows
 

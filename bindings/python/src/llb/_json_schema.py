@@ -1,7 +1,7 @@
 """The JSON Schema of a Python type.
 
-Knows None, bool, int, float, str, Any, Literal, enums, Optional and Union, lists, tuples, sets, dicts
-with str keys, dataclasses, TypedDicts and NamedTuples, pydantic models and msgspec structs.
+Knows None, bool, int, float, str, Any, Literal, enums, Optional and Union, lists, tuples, sets,
+dicts with str keys, dataclasses, TypedDicts and NamedTuples, pydantic models and msgspec structs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ class _SchemaBuilder:
             return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
         if kind in LISTS or kind is tuple:
             unique = {"uniqueItems": True} if kind in (set, frozenset, abc.Set) else {}
-            return {"type": "array", **unique, "items": self.schema(arguments[0] if arguments else Any)}
+            return {
+                "type": "array",
+                **unique,
+                "items": self.schema(arguments[0] if arguments else Any),
+            }
         if kind in DICTS:
             if arguments and arguments[0] is not str:
                 raise TypeError(f"{hint!r}: keys of JSON objects are str")

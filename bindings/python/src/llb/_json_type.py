@@ -35,7 +35,7 @@ class Field:
 
 
 def fields_of(hint: Any) -> List[Field]:
-    """Returns the members of a dataclass, a TypedDict or a NamedTuple. Raises TypeError for others."""
+    """Returns the members of a dataclass, a TypedDict or a NamedTuple. Others raise TypeError."""
     if dataclasses.is_dataclass(hint):
         members: Dict[str, bool] = {
             each.name: each.default is dataclasses.MISSING
@@ -51,7 +51,9 @@ def fields_of(hint: Any) -> List[Field]:
         members = {name: name not in defaults for name in getattr(hint, "_fields")}
     else:
         name = getattr(hint, "__name__", hint)
-        raise TypeError(f"{name} has no JSON form; use a dataclass, a TypedDict or a pydantic model")
+        raise TypeError(
+            f"{name} has no JSON form; use a dataclass, a TypedDict or a pydantic model"
+        )
     hints = typing.get_type_hints(hint, include_extras=True)
     return [
         Field(name, hints[name], required, description_of(hints[name]))

@@ -90,7 +90,9 @@ def _from_list(value: Any, kind: Any, arguments: Tuple[Any, ...], path: str) -> 
         hints = list(arguments)
     else:
         hints = [arguments[0] if arguments else Any] * len(value)
-    items = [from_value(each, hint, f"{path}[{at}]") for at, (each, hint) in enumerate(zip(value, hints))]
+    items = [
+        from_value(each, hint, f"{path}[{at}]") for at, (each, hint) in enumerate(zip(value, hints))
+    ]
     build: Any = kind if kind in (set, frozenset, tuple) else list
     return build(items)
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, Literal, Optional, Sequence, Type, Union, cast, overload
+from typing import (
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    Optional,
+    Sequence,
+    Type,
+    Union,
+    cast,
+    overload,
+)
 
 from ._chat import Chat
 from ._errors import LlbError

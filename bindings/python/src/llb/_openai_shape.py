@@ -195,7 +195,9 @@ def _usage(usage: Mapping[str, Any]) -> Dict[str, Any]:
 def _logprobs(logprobs: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     if logprobs is None:
         return None
-    content = [{**each, "top_logprobs": each.get("top_logprobs", [])} for each in logprobs["content"]]
+    content = [
+        {**each, "top_logprobs": each.get("top_logprobs", [])} for each in logprobs["content"]
+    ]
     return {"content": content, "refusal": None}
 
 

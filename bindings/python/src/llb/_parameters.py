@@ -50,30 +50,44 @@ class RequestParameters(TypedDict, total=False):
     grammar: Doc[Optional[str], "a Lark grammar of the text"]
     max_tokens: Doc[Optional[int], "the most tokens of the reply; 256"]
     max_completion_tokens: Doc[Optional[int], "the same as `max_tokens`"]
-    temperature: Doc[Optional[float], "0 takes the likeliest token; 0.7, or what the model file says"]
+    temperature: Doc[
+        Optional[float], "0 takes the likeliest token; 0.7, or what the model file says"
+    ]
     top_p: Doc[Optional[float], "keep the likeliest tokens up to this probability; 0.95"]
     top_k: Doc[Optional[int], "keep this number of tokens, 0 or -1 for all; 40"]
-    min_p: Doc[Optional[float], "drop tokens below this part of the likeliest one's probability; 0.05"]
+    min_p: Doc[
+        Optional[float], "drop tokens below this part of the likeliest one's probability; 0.05"
+    ]
     typical_p: Doc[Optional[float], "locally typical sampling; 1.0 (off)"]
     repeat_penalty: Doc[Optional[float], "penalty for tokens that have occurred; 1.0 (off)"]
     presence_penalty: Doc[Optional[float], "as in OpenAI's API; 0"]
     frequency_penalty: Doc[Optional[float], "as in OpenAI's API; 0"]
     repeat_last_n: Doc[Optional[int], "latest tokens that the penalties look at, -1 for all; 64"]
-    samplers: Doc[Optional[Sequence[str]], "the samplers in order; others are off; llama.cpp's order"]
+    samplers: Doc[
+        Optional[Sequence[str]], "the samplers in order; others are off; llama.cpp's order"
+    ]
     dry_multiplier: Doc[Optional[float], "strength of DRY against repeated sequences; 0 (off)"]
     dry_base: Doc[Optional[float], "how fast DRY grows with the length of a repetition; 1.75"]
     dry_allowed_length: Doc[Optional[int], "from this length on, DRY penalizes a repetition; 2"]
     dry_penalty_last_n: Doc[Optional[int], "latest tokens that DRY looks at, -1 for all; 64"]
-    dry_sequence_breakers: Doc[Optional[Sequence[str]], "texts across which nothing is a repetition"]
-    top_n_sigma: Doc[Optional[float], "drop logits this many standard deviations below the best; -1 (off)"]
+    dry_sequence_breakers: Doc[
+        Optional[Sequence[str]], "texts across which nothing is a repetition"
+    ]
+    top_n_sigma: Doc[
+        Optional[float], "drop logits this many standard deviations below the best; -1 (off)"
+    ]
     xtc_probability: Doc[Optional[float], "how often XTC drops the likeliest tokens; 0 (off)"]
-    xtc_threshold: Doc[Optional[float], "XTC drops tokens from this probability on but the last; 0.1"]
+    xtc_threshold: Doc[
+        Optional[float], "XTC drops tokens from this probability on but the last; 0.1"
+    ]
     dynatemp_range: Doc[Optional[float], "how much temperature varies with the entropy; 0 (off)"]
     dynatemp_exponent: Doc[Optional[float], "exponent of the entropy's share; 1"]
     mirostat: Doc[Optional[Literal[0, 2]], "2 draws by Mirostat 2.0; 0 (off)"]
     mirostat_tau: Doc[Optional[float], "target surprise of Mirostat in bits; 5"]
     mirostat_eta: Doc[Optional[float], "learning rate of Mirostat; 0.1"]
-    adaptive_target: Doc[Optional[float], "probability that the sampler adaptive_p prefers; -1 (off)"]
+    adaptive_target: Doc[
+        Optional[float], "probability that the sampler adaptive_p prefers; -1 (off)"
+    ]
     adaptive_decay: Doc[Optional[float], "how much of its history adaptive_p keeps; 0.9"]
     seed: Doc[Optional[int], "any integer, of which the low 32 bits count; negative is random"]
     stop: Doc[Optional[Union[str, Sequence[str]]], "strings that end the reply"]
@@ -83,7 +97,9 @@ class RequestParameters(TypedDict, total=False):
     enable_thinking: Doc[Optional[bool], "whether the model reasons; what the template does"]
     reasoning_effort: Doc[Optional[str], 'such as "low"; what the template does']
     preserve_reasoning: Doc[Optional[bool], "keep the reasoning of earlier turns in the prompt"]
-    reasoning_budget: Doc[Optional[int], "the most tokens of each block of reasoning; -1 (no limit)"]
+    reasoning_budget: Doc[
+        Optional[int], "the most tokens of each block of reasoning; -1 (no limit)"
+    ]
     reasoning_budget_tokens: Doc[Optional[int], "the same as `reasoning_budget`"]
     thinking_budget_tokens: Doc[Optional[int], "the same as `reasoning_budget`"]
     chat_template_kwargs: Doc[Optional[Mapping[str, Any]], "further variables of the template"]
@@ -96,9 +112,12 @@ class RequestParameters(TypedDict, total=False):
     parse_special_in_messages: Doc[Optional[bool], "text may become special tokens; False"]
     cache_prompt: Doc[Optional[bool], "reuse a prefix from the KV cache; True"]
     stream_format: Doc[Optional[Literal["chunks"]], "the form of a stream, which is always chunks"]
-    stream_options: Doc[Optional[Mapping[str, Any]], '`{"include_usage": True}`: last chunk has usage']
+    stream_options: Doc[
+        Optional[Mapping[str, Any]], '`{"include_usage": True}`: last chunk has usage'
+    ]
     timeout_ms: Doc[
-        Optional[int], "milliseconds, the wait for earlier calls included; then the call is cancelled"
+        Optional[int],
+        "milliseconds, the wait for earlier calls included; then the call is cancelled",
     ]
 
 

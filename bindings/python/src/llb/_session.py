@@ -112,7 +112,7 @@ class Session:
         call.fail(LlbError("ENGINE_CLOSED", self.closed_reason))
 
     def wait(self, call: Call) -> Any:
-        """Waits for the end of a call. On an interrupt, cancels it, and raises when it has ended."""
+        """Waits for the end of a call. An interrupt cancels it, and is raised when it has ended."""
         try:
             return wait(call.future, lambda: self.expire(call))
         except BaseException:
@@ -160,9 +160,13 @@ class Session:
             wait_for_end(call.future, lambda: self.cancel(call))
 
     def close(self) -> None:
-        """Cancels all calls, frees the chat, and returns when it is freed."""
+        """Cancels all calls, frees the chat, and returns when it is freed and its thread ended."""
         self.begin_close()
-        wait(self.destroyed, self._cancel_running)
+        try:
+            wait(self.destroyed, self._cancel_running)
+        finally:
+            if self.destroyed.done():
+                self.thread.join()
 
     def begin_close(self) -> None:
         """Cancels all calls and frees the chat, without waiting."""

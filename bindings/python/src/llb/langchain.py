@@ -63,8 +63,8 @@ class ChatLlb(BaseChatModel):
     """A GGUF model in this process as a LangChain chat model.
 
     `model` is the file. The chat is opened on first use, with `options`, which are those of `Chat`.
-    The other fields are parameters of each request, and `parameters` has any further ones. Reasoning
-    is in `additional_kwargs["reasoning_content"]`.
+    The other fields are parameters of each request, and `parameters` has any further ones.
+    Reasoning is in `additional_kwargs["reasoning_content"]`.
     """
 
     model: str
@@ -111,7 +111,10 @@ class ChatLlb(BaseChatModel):
             "stop": self.stop or None,
             "timeout_ms": timeout,
         }
-        return {**{name: value for name, value in own.items() if value is not None}, **self.parameters}
+        return {
+            **{name: value for name, value in own.items() if value is not None},
+            **self.parameters,
+        }
 
     def _open(self) -> Chat:
         with self._opening:
@@ -263,9 +266,7 @@ class ChatLlb(BaseChatModel):
             choice = {"type": "function", "function": {"name": choice}}
         if choice is not None and choice is not False:
             kwargs["tool_choice"] = choice
-        return cast(
-            "Runnable[LanguageModelInput, AIMessage]", self.bind(tools=converted, **kwargs)
-        )
+        return cast("Runnable[LanguageModelInput, AIMessage]", self.bind(tools=converted, **kwargs))
 
     def with_structured_output(
         self,
@@ -315,7 +316,9 @@ class ChatLlb(BaseChatModel):
         if method == "json_schema":
             title = str(json_schema.get("title", "reply"))
             form = {"type": "json_schema", "json_schema": {"name": title, "schema": json_schema}}
-        parser: Any = JsonOutputParser() if model is None else PydanticOutputParser(pydantic_object=model)
+        parser: Any = (
+            JsonOutputParser() if model is None else PydanticOutputParser(pydantic_object=model)
+        )
         bound = cast(
             "Runnable[LanguageModelInput, AIMessage]",
             self.bind(response_format=form, ls_structured_output_format=traced),

@@ -28,12 +28,21 @@ impl Chat {
         self.timed(function, request).1
     }
 
-    /// Like `call`, but returns the unparsed reply and the cost of the function.
+    /// Like `call`, but also returns the cost of the function.
     pub(crate) fn timed(&self, function: Function, request: &str) -> (Took, Value) {
+        // SAFETY: the request is NUL-terminated; any handle is valid.
+        self.call_with(request, |chat, request| unsafe { function(chat, request) })
+    }
+
+    /// Like `timed`, for a function with other parameters too.
+    pub(crate) fn call_with(
+        &self,
+        request: &str,
+        function: impl FnOnce(*mut ffi::llb_chat, *const c_char) -> *const c_char,
+    ) -> (Took, Value) {
         let request = CString::new(request).expect("JSON has no NUL");
         let (start, thread) = (Instant::now(), thread_seconds());
-        // SAFETY: the request is NUL-terminated; any handle is valid.
-        let reply = unsafe { function(self.0, request.as_ptr()) };
+        let reply = function(self.0, request.as_ptr());
         let took = Took { wall: start.elapsed().as_secs_f64(), thread: thread_seconds() - thread };
         // SAFETY: a reply is never NULL and NUL-terminated.
         let text = unsafe { CStr::from_ptr(reply) }.to_string_lossy().into_owned();

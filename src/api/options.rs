@@ -140,7 +140,8 @@ pub struct CreateOptions {
     pub n_parallel: u32,
     /// Maximum tokens per decode call.
     pub n_batch: u32,
-    /// Threads, at most one per core. None is one per physical core.
+    /// Threads, at most one per core. None is up to one per physical core, as the load of the
+    /// machine allows.
     pub n_threads: Option<u32>,
     /// Layers on a GPU. None is as many as fit.
     pub n_gpu_layers: Option<u32>,
@@ -252,7 +253,10 @@ impl CreateOptions {
             n_ctx: fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
             n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),
-            n_threads: fields.integer("n_threads", 1..=512)?.map(|n| n as u32),
+            n_threads: match fields.get("n_threads") {
+                Some(Value::String(text)) if text == "auto" => None,
+                _ => fields.integer("n_threads", 1..=512)?.map(|n| n as u32),
+            },
             n_gpu_layers: match fields.get("n_gpu_layers") {
                 Some(Value::String(text)) if text == "auto" => None,
                 _ => fields.integer("n_gpu_layers", 0..=i64::from(i32::MAX))?.map(|n| n as u32),
@@ -329,12 +333,13 @@ mod tests {
     #[test]
     fn options_are_read() {
         let options = CreateOptions::read(
-            &json!({"model": "m.gguf", "n_ctx": 512, "n_gpu_layers": "auto", "log": "warn"}),
+            &json!({"model": "m.gguf", "n_ctx": 512, "n_gpu_layers": "auto", "n_threads": "auto", "log": "warn"}),
         )
         .expect("valid");
         assert_eq!(
             (options.model.as_deref(), options.n_ctx, options.n_gpu_layers, options.log),
             (Some("m.gguf"), Some(512), None, LogLevel::Warn)
         );
+        assert_eq!(options.n_threads, None);
     }
 }

@@ -112,6 +112,8 @@ pub struct Timings {
     pub predicted_ms: f64,
     /// Drafted tokens, and the accepted ones among them. None without speculative decoding.
     pub drafted: Option<(usize, usize)>,
+    /// The mean number of threads that computed. None for a server.
+    pub threads: Option<f64>,
 }
 
 /// Times, and the rates that follow from the counts. A rate without time is 0.
@@ -126,6 +128,8 @@ struct Rates {
     draft_n: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     draft_n_accepted: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<f64>,
 }
 
 impl Timings {
@@ -141,6 +145,7 @@ impl Timings {
             predicted_per_second: rate(decoded, self.predicted_ms),
             draft_n: self.drafted.map(|(tokens, _)| tokens),
             draft_n_accepted: self.drafted.map(|(_, accepted)| accepted),
+            threads: self.threads.map(|threads| (threads * 100.0).round() / 100.0),
         }
     }
 }

@@ -90,6 +90,7 @@ impl Chat {
                 prompt_ms: outcome.prompt_ms,
                 predicted_ms: outcome.predicted_ms,
                 drafted: outcome.drafted.map(|drafted| (drafted.tokens, drafted.accepted)),
+                threads: outcome.threads,
             },
             logprobs,
             polyfills_applied,

@@ -10,6 +10,7 @@ use super::reasoning_budget::ReasoningWatch;
 use super::sampler::{LogitRow, Sampler};
 use super::speculate::{DraftCounts, DraftPace};
 use super::stop::StopMatcher;
+use super::threads::MeanThreads;
 use crate::constraint::Constraint;
 use crate::error::{Code, Error, Result};
 
@@ -21,6 +22,8 @@ pub(crate) struct ActiveJob {
     pub(crate) next: Option<TokenId>,
     /// How many tokens to draft for it.
     pub(crate) pace: DraftPace,
+    /// Those of its decodes.
+    pub(crate) threads: MeanThreads,
     sampler: Sampler,
     /// A buffer for reading rows of logits.
     maxima: Vec<f32>,
@@ -55,6 +58,7 @@ impl ActiveJob {
             sequence,
             next: None,
             pace: DraftPace::default(),
+            threads: MeanThreads::default(),
             sampler,
             maxima: Vec::new(),
             #[cfg(test)]
@@ -194,6 +198,7 @@ impl ActiveJob {
             prompt_ms: since(self.admitted, first),
             predicted_ms: since(first, now),
             drafted,
+            threads: self.threads.get(),
         };
         let _ = self.job.updates.send(JobUpdate::Done(outcome));
     }

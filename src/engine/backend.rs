@@ -1,9 +1,11 @@
 //! What the scheduler needs from the code that computes logits.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::interrupt::Interrupt;
 use super::special_tokens::SpecialTokens;
+use super::threads::ThreadLimits;
 use crate::error::Result;
 
 /// A token id of the vocabulary.
@@ -49,6 +51,16 @@ pub trait Backend {
     /// Whether a fault has left it in an unknown state. Then every call fails, and the state is not
     /// used again.
     fn is_broken(&self) -> bool;
+
+    /// The threads that it may compute with.
+    fn threads(&self) -> ThreadLimits;
+
+    /// Sets the threads of the following decodes, at least 1 and at most [`ThreadLimits::most`].
+    fn set_threads(&mut self, threads: usize);
+
+    /// How long the first `threads` of its threads, with the calling one, have waited for a
+    /// processor so far, summed up. `None` if the system does not tell.
+    fn waited(&self, threads: usize) -> Option<Duration>;
 
     /// Computes a batch. `abort` is polled while it runs. After an error the same holds as after an
     /// abort.

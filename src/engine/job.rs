@@ -107,4 +107,6 @@ pub struct JobOutcome {
     pub predicted_ms: f64,
     /// Drafted tokens; `None` without speculative decoding.
     pub drafted: Option<DraftCounts>,
+    /// The mean number of threads of its decodes, weighted by their time; `None` if there was none.
+    pub threads: Option<f64>,
 }

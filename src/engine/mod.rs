@@ -19,6 +19,7 @@ mod speculate;
 mod spelling_finder;
 mod stop;
 mod thread;
+mod threads;
 mod token_cache;
 
 pub use backend::{Backend, BatchEntry, Decoded, TokenId, TokenMask, Vocab};
@@ -34,4 +35,5 @@ pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDraft
 pub(crate) use stop::StopMatcher;
 pub(crate) use thread::stopped;
 pub use thread::{Engine, LoadProgress, Loaded};
+pub use threads::{ThreadLimits, ThreadPolicy};
 pub(crate) use token_cache::TokenCache;

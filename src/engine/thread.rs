@@ -221,6 +221,7 @@ enum ServeEnd {
 fn serve(scheduler: &mut Scheduler, inbox: &Receiver<EngineCommand>) -> ServeEnd {
     while !scheduler.is_broken() {
         if scheduler.is_idle() {
+            scheduler.rest();
             match inbox.recv() {
                 Ok(command) => handle(scheduler, command),
                 Err(_) => return ServeEnd::Closed,

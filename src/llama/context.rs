@@ -5,19 +5,18 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
 use super::batch::Batch;
-use super::device;
-use super::exit;
 use super::lora::Adapter;
 use super::model::Model;
-use super::shim;
 use super::threads::Threads;
 use super::trial::{self, Repeats};
+use super::{cpu, device, exit, shim};
 use crate::api::{CacheType, FlashAttention};
-use crate::engine::{self, Backend, BatchEntry, Decoded};
+use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::{Code, Error, Result};
 use crate::process::Lazy;
 
@@ -28,6 +27,8 @@ pub(crate) struct ContextOptions {
     pub(crate) n_batch: u32,
     pub(crate) n_parallel: u32,
     pub(crate) n_threads: u32,
+    /// Whether the number of threads may be lowered while other programs are busy.
+    pub(crate) adapts_threads: bool,
     pub(crate) flash_attn: FlashAttention,
     pub(crate) cache_type_k: CacheType,
     pub(crate) cache_type_v: CacheType,
@@ -42,6 +43,10 @@ pub(crate) struct LlamaContext {
     batch: Batch,
     /// llama.cpp holds a pointer to this box.
     decoding: Box<Decoding>,
+    limits: ThreadLimits,
+    adapts_threads: bool,
+    /// Those of the next decode.
+    n_threads: usize,
     n_ctx: usize,
     n_batch: usize,
     n_parallel: usize,
@@ -121,6 +126,9 @@ impl LlamaContext {
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
         Ok(LlamaContext {
+            limits: ThreadLimits { most: 1, processors: 1, policy: ThreadPolicy::Pinned },
+            adapts_threads: options.adapts_threads,
+            n_threads: 1,
             context,
             batch: Batch::new(n_batch),
             decoding,
@@ -147,9 +155,14 @@ impl LlamaContext {
     pub(crate) fn with_threads(mut self, n_threads: u32) -> Result<Self> {
         self.decoding.threads = Threads::start(n_threads)?;
         self.decoding.threads.attach(self.context)?;
-        let (context, n) = (self.context.as_ptr(), n_threads as i32);
-        // SAFETY: the context is alive.
-        unsafe { sys::llama_set_n_threads(context, n, n) };
+        let policy = match (self.model.uses_device(), self.adapts_threads) {
+            (true, _) => ThreadPolicy::Device,
+            (false, true) => ThreadPolicy::Adaptive,
+            (false, false) => ThreadPolicy::Pinned,
+        };
+        let (most, processors) = (n_threads as usize, cpu::usable() as usize);
+        self.limits = ThreadLimits { most, processors, policy };
+        self.set_threads(n_threads as usize);
         Ok(self)
     }
 
@@ -242,6 +255,25 @@ impl Backend for LlamaContext {
 
     fn is_broken(&self) -> bool {
         self.broken || self.model.is_lost()
+    }
+
+    fn threads(&self) -> ThreadLimits {
+        self.limits
+    }
+
+    fn set_threads(&mut self, threads: usize) {
+        let threads = threads.clamp(1, self.limits.most);
+        if threads == self.n_threads || self.broken {
+            return;
+        }
+        self.n_threads = threads;
+        let n = threads as i32;
+        // SAFETY: the context is alive; its pool has at least this many threads.
+        unsafe { sys::llama_set_n_threads(self.context.as_ptr(), n, n) };
+    }
+
+    fn waited(&self, threads: usize) -> Option<Duration> {
+        self.decoding.threads.waited(threads)
     }
 
     fn decode(&mut self, batch: &[BatchEntry], abort: AbortCheck) -> Result<Decoded> {

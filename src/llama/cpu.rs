@@ -1,10 +1,18 @@
-//! Whether this processor can run this build.
+//! The processors: how many the process may use, and whether they can run this build.
 //!
 //! ggml's kernels are compiled for one instruction set: by default AVX2 with FMA and F16C, with
 //! `LLB_CPU=baseline` at build time (see `make baseline`) any x86-64. On a processor without that
 //! set the first kernel would end with SIGILL.
 
 use crate::error::{Code, Error, Result};
+use crate::process::Use;
+
+/// The processors that the process may use, by its limits and those of its container.
+pub(crate) fn usable() -> u32 {
+    // num_cpus reads the limits once, behind a lock of its own.
+    let _during = Use::begin();
+    num_cpus::get().max(1) as u32
+}
 
 /// Fails if the processor lacks an instruction set of this build.
 pub(crate) fn check() -> Result<()> {

@@ -158,6 +158,7 @@ mod tests {
             n_batch: 512,
             n_parallel: 4,
             n_threads: 1,
+            adapts_threads: false,
             flash_attn: FlashAttention::Auto,
             cache_type_k: CacheType::F16,
             cache_type_v: CacheType::F16,

@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::faults::FaultHandlers;
 use super::mappings::Mappings;
-use super::{exit, log, shim};
+use super::{device, exit, log, shim};
 use crate::error::{Code, Error, Result};
 use crate::process::{Lazy, Use};
 
@@ -26,6 +26,7 @@ pub(crate) struct ModelOptions {
 pub(crate) struct Model {
     raw: NonNull<sys::llama_model>,
     path: String,
+    uses_device: bool,
     /// The parts of the file that it reads while it computes. `None` only while it is freed.
     mappings: Option<Mappings>,
     // Dropped after the model is freed.
@@ -92,7 +93,9 @@ impl Model {
             mappings.refresh();
         }
         let mappings = Some(mappings);
-        let model = Model { raw, path: options.path.clone(), mappings, _handlers: handlers };
+        let uses_device = options.n_gpu_layers != Some(0) && device::exists();
+        let path = options.path.clone();
+        let model = Model { raw, path, uses_device, mappings, _handlers: handlers };
         if is_lost { Err(Error::new(Code::ModelInvalid, model.lost())) } else { Ok(model) }
     }
 
@@ -139,6 +142,11 @@ impl Model {
         // SAFETY: llama.cpp has written NUL-terminated text, cut to the buffer.
         let value = unsafe { CStr::from_ptr(value.as_ptr()) };
         Some(value.to_string_lossy().into_owned())
+    }
+
+    /// Whether layers may be on a device such as a GPU.
+    pub(crate) fn uses_device(&self) -> bool {
+        self.uses_device
     }
 
     /// The sliding window of layers that have one; 0 if all layers attend to the whole context.

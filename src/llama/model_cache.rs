@@ -329,9 +329,8 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> Result<Cont
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
     let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
     check_positions(header, n_ctx)?;
-    // num_cpus reads the limits of the container once, behind a lock of its own.
+    let usable = cpu::usable();
     let during = Use::begin();
-    let usable = num_cpus::get().max(1) as u32;
     let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
     drop(during);
     Ok(ContextOptions {
@@ -341,6 +340,7 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> Result<Cont
         // llama.cpp's threads spin while they wait for each other: with more threads than cores
         // they make almost no progress.
         n_threads: options.n_threads.unwrap_or(physical).min(usable),
+        adapts_threads: options.n_threads.is_none(),
         flash_attn: options.flash_attn,
         cache_type_k: options.cache_type_k,
         cache_type_v: options.cache_type_v,

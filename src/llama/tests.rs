@@ -42,6 +42,7 @@ fn context_of(model: Model) -> LlamaContext {
         n_batch: 512,
         n_parallel: 2,
         n_threads: 1,
+        adapts_threads: false,
         flash_attn: FlashAttention::Auto,
         cache_type_k: CacheType::F16,
         cache_type_v: CacheType::F16,
@@ -299,4 +300,29 @@ fn a_fault_in_the_c_library_ends_the_process() {
         // SAFETY: none. The test wants the fault.
         let _ = shim::guard(|| unsafe { libc::strlen(null) });
     });
+}
+
+#[test]
+fn logits_do_not_depend_on_the_number_of_threads() {
+    let mut context = context(3);
+    let mut entries = tokens(0..100);
+    entries[99].logits = true;
+    let mut rows = Vec::new();
+    for threads in [3, 1, 2, 3] {
+        context.set_threads(threads);
+        context.decode(&entries, &|| false).expect("a decode");
+        rows.push(context.logits(99).expect("a row").to_vec());
+        context.truncate(0, 0);
+    }
+    assert!(rows[0].iter().any(|logit| *logit != 0.0));
+    assert!(rows.iter().all(|row| *row == rows[0]));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_time_without_a_processor_is_known() {
+    let context = context(3);
+    let waited = [1, 2, 3].map(|threads| context.waited(threads).expect("Linux counts it"));
+    assert!(waited.is_sorted());
+    assert_eq!(context.waited(4), None);
 }

@@ -54,6 +54,8 @@ const int64_t STEP_NS = 2000000;
 struct Worker {
     llb_workers * all = nullptr;
     pthread_t thread{};
+    // Its number on Linux, 0 elsewhere.
+    long task = 0;
     int64_t start_ms = 0;
     bool runs = false;
     // Waits in the barrier for ever, after a failed assertion.
@@ -79,6 +81,14 @@ int64_t used_ms(pthread_t thread) {
 #endif
     (void) thread;
     return milliseconds(CLOCK_MONOTONIC);
+}
+
+long own_task() {
+#if defined(__linux__)
+    return syscall(SYS_gettid);
+#else
+    return 0;
+#endif
 }
 
 void pause_ns(int64_t ns) {
@@ -147,9 +157,7 @@ struct Trial {
 
 void * run_trial(void * data) {
     Trial & trial = *static_cast<Trial *>(data);
-#if defined(__linux__)
-    trial.id = syscall(SYS_gettid);
-#endif
+    trial.id = own_task();
     const std::lock_guard<std::mutex> lock(*trial.gate);
     return nullptr;
 }
@@ -210,10 +218,17 @@ void llb_workers_enter(ggml_tensor *, const ggml_tensor *, int index, int, void 
     Worker & worker = all.list.at(index);
     worker.all = &all;
     worker.thread = pthread_self();
+    worker.task = own_task();
     worker.runs = true;
     own = ending.worker = &worker;
     llb_faults_set_landing(&worker.landing);
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+}
+
+// The number of a worker's thread on Linux. 0 for the calling thread, and elsewhere.
+long llb_workers_task(llb_workers * all, size_t index) {
+    const std::lock_guard<std::mutex> lock(all->mutex);
+    return all->list.at(index).task;
 }
 
 // The calling thread computes with these workers until the next call; NULL for none.
@@ -293,6 +308,7 @@ llb_workers * llb_workers_new(ggml_threadpool *, size_t) { return nullptr; }
 void llb_workers_enter(ggml_tensor *, const ggml_tensor *, int, int, void *) {}
 void llb_workers_help(llb_workers *) {}
 void llb_workers_on_abort(const char *) {}
+long llb_workers_task(llb_workers *, size_t) { return 0; }
 const char * llb_workers_failure(const llb_workers *) { return nullptr; }
 bool llb_workers_end(llb_workers *) { return false; }
 void llb_workers_free(llb_workers *) {}

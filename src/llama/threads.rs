@@ -4,8 +4,10 @@
 //! [`Threads::end`] ends them: ggml would leave them waiting for each other in a loop. `threads.cpp`
 //! says how.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::fs::File;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
@@ -33,6 +35,7 @@ unsafe extern "C" {
         workers: *mut c_void,
     );
     fn llb_workers_help(workers: *mut Workers);
+    fn llb_workers_task(workers: *mut Workers, index: usize) -> c_long;
     fn llb_workers_failure(workers: *const Workers) -> *const c_char;
     fn llb_workers_free(workers: *mut Workers);
 }
@@ -42,12 +45,14 @@ pub(super) struct Threads {
     pool: Option<NonNull<sys::ggml_threadpool>>,
     /// Those of the pool but the caller's. `None` if there are none, or if they cannot be ended.
     workers: Option<NonNull<Workers>>,
+    /// One for each thread, beginning with the caller's. Empty where the system has none.
+    waits: Vec<WaitClock>,
 }
 
 impl Threads {
     /// Only the caller's.
     pub(super) const fn none() -> Self {
-        Threads { pool: None, workers: None }
+        Threads { pool: None, workers: None, waits: Vec::new() }
     }
 
     /// Starts one thread less than `n_threads`, because the caller's computes too. `OUT_OF_MEMORY`
@@ -71,11 +76,14 @@ impl Threads {
         let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
         // They sleep until the first graph, also if ggml forgets them.
         params.paused = true;
+        // And after each graph, at once. Polling for the next one gains nothing that can be measured,
+        // and takes a processor from the host: docs/performance.md.
+        params.poll = 0;
         // SAFETY: the parameters are read during the call only.
         let pool = shim::guard(|| unsafe { calls::ggml_threadpool_new(&raw mut params) });
         let pool = pool.map_err(|failed| failed.error(Code::OutOfMemory, what))?;
         let pool = NonNull::new(pool).ok_or_else(refused)?;
-        let mut threads = Threads { pool: Some(pool), workers: None };
+        let mut threads = Threads { pool: Some(pool), workers: None, waits: Vec::new() };
         if n_workers > 0 {
             // SAFETY: the pool is alive, and outlives the workers.
             let workers =
@@ -92,6 +100,10 @@ impl Threads {
                 std::mem::forget(threads);
                 return Err(failed.error(Code::InferenceFailed, what));
             }
+            // SAFETY: the workers are alive, and there are `n_threads`.
+            let task = |index| unsafe { llb_workers_task(workers.as_ptr(), index) };
+            let tasks = (0..n_threads as usize).map(|index| WaitClock::open(task(index)));
+            threads.waits = tasks.collect::<Option<_>>().unwrap_or_default();
         }
         Ok(threads)
     }
@@ -118,6 +130,12 @@ impl Threads {
         // SAFETY: takes NULL.
         unsafe { llb_workers_help(std::ptr::null_mut()) };
         result
+    }
+
+    /// How long the first `count` threads have waited for a processor so far, summed up. `None` if
+    /// the system does not tell.
+    pub(super) fn waited(&self, count: usize) -> Option<Duration> {
+        self.waits.get(..count)?.iter().map(WaitClock::read).sum()
     }
 
     /// The assertion that failed on one of the threads that this one started.
@@ -160,6 +178,39 @@ impl Drop for Threads {
             // SAFETY: created by llb_workers_new, freed once; the threads have ended.
             unsafe { llb_workers_free(workers.as_ptr()) };
         }
+    }
+}
+
+/// How long a thread has been ready to run without a processor.
+struct WaitClock(File);
+
+impl WaitClock {
+    /// `task` is the thread's number on Linux, 0 for the calling one. `None` if the system does not
+    /// count this, or does not let this process read it.
+    fn open(task: c_long) -> Option<WaitClock> {
+        let path = match task {
+            0 => "/proc/thread-self/schedstat".to_owned(),
+            task => format!("/proc/self/task/{task}/schedstat"),
+        };
+        let clock = WaitClock(File::open(path).ok()?);
+        clock.read().map(|_| clock)
+    }
+
+    /// By Linux's `Documentation/scheduler/sched-stats.rst`: nanoseconds of running, nanoseconds of
+    /// waiting on a run queue, the number of times that it was given a processor.
+    #[cfg(unix)]
+    fn read(&self) -> Option<Duration> {
+        use std::os::unix::fs::FileExt;
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        let mut fields = std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace();
+        let _running: u64 = fields.next()?.parse().ok()?;
+        fields.next()?.parse().ok().map(Duration::from_nanos)
+    }
+
+    #[cfg(not(unix))]
+    fn read(&self) -> Option<Duration> {
+        None
     }
 }
 

@@ -326,6 +326,7 @@ static const struct wrong options[] = {
     {"\"n_batch\":1", "n_batch: "},
     {"\"n_threads\":{}", "n_threads: "},
     {"\"n_threads\":0", "n_threads: "},
+    {"\"n_threads\":\"all\"", "n_threads: "},
     {"\"n_threads\":513", "n_threads: "},
     {"\"n_gpu_layers\":\"all\"", "n_gpu_layers: "},
     {"\"n_gpu_layers\":-1", "n_gpu_layers: "},

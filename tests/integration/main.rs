@@ -9,6 +9,7 @@
 mod scripted;
 
 mod abi;
+mod adaptive_threads;
 mod classic;
 mod compose;
 mod create;

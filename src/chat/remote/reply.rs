@@ -96,6 +96,7 @@ impl RemoteReply {
             completion_tokens: counts.completion,
             reasoning_tokens: 0,
             drafted: None,
+            threads: None,
             prompt_ms,
             predicted_ms,
         };

@@ -19,6 +19,7 @@ use super::job::{Finish, Job, JobOutcome, JobUpdate, is_over};
 use super::prefix_cache::{CacheLookup, CacheRequest, PrefixCache, SavedSequence, common_prefix};
 use super::sampler::Sampler;
 use super::speculate::Speculation;
+use super::threads::ThreadController;
 use crate::error::{Code, Error, Result};
 
 /// A job waits for another one that computes the beginning of its prompt if that saves this many
@@ -28,6 +29,7 @@ const WORTH_WAITING: usize = 64;
 /// Owns the backend and all jobs.
 pub(crate) struct Scheduler {
     backend: Box<dyn Backend>,
+    threads: ThreadController,
     vocab: Arc<dyn Vocab>,
     cache: PrefixCache,
     speculation: Option<Speculation>,
@@ -57,6 +59,7 @@ impl Scheduler {
             PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.is_divisible());
         let speculation = speculation.filter(|_| backend.is_divisible());
         Scheduler {
+            threads: ThreadController::new(backend.threads()),
             backend,
             vocab,
             cache,
@@ -117,6 +120,11 @@ impl Scheduler {
         self.waiting.is_empty() && self.active.is_empty()
     }
 
+    /// Leaves the threads to the other engines of the process until the next step.
+    pub(crate) fn rest(&self) {
+        self.threads.rest();
+    }
+
     /// Whether the backend is unusable.
     pub(crate) fn is_broken(&self) -> bool {
         self.backend.is_broken()
@@ -142,7 +150,12 @@ impl Scheduler {
         if batch.is_empty() {
             return;
         }
-        match self.backend.decode(&batch, &abort) {
+        let (decoded, used) = self.threads.decode(self.backend.as_mut(), &batch, &abort);
+        shares.iter().for_each(|share| self.active[share.active].threads.add(used));
+        if let Some(speculation) = &mut self.speculation {
+            speculation.set_threads(used.threads);
+        }
+        match decoded {
             Ok(Decoded::Done) => self.advance(&batch, shares),
             Ok(Decoded::Aborted) => self.undo_batch(&shares),
             Err(error) => self.fail_batch(&shares, &error),

@@ -6,10 +6,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::super::interrupt::Interrupt;
 use super::super::special_tokens::SpecialTokens;
 use super::super::speculate::{DraftRequest, Drafter};
+use super::super::threads::{ThreadLimits, ThreadPolicy};
 use super::*;
 use crate::api::ChatRequest;
 use crate::error::Result;
@@ -24,6 +26,11 @@ struct BackendLog {
     /// Decodes, by number, during which these flags are set.
     cancels: Vec<(usize, Arc<AtomicBool>)>,
     refuses_copies: bool,
+    /// The threads of each decode that was not aborted.
+    threads: Vec<usize>,
+    /// Decodes with several threads that do not end by themselves, by number. With `whole` they do,
+    /// after a time in which others are given up.
+    stalls: Range<usize>,
 }
 
 /// The token and cell of each position of each sequence.
@@ -35,10 +42,16 @@ struct MemoryBackend {
     /// An aborted batch has destroyed every state. Only if `whole`.
     destroyed: bool,
     next_cell: usize,
+    policy: ThreadPolicy,
+    /// The threads of the next decode.
+    threads: usize,
     seen: Arc<Mutex<BackendLog>>,
 }
 
 const N_BATCH: usize = 64;
+/// More than the engines of tests that run at the same time, which share them.
+const THREADS: usize = 16;
+const STALL: Duration = Duration::from_millis(100);
 
 /// The letter that follows these tokens.
 fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
@@ -65,6 +78,18 @@ impl Backend for MemoryBackend {
         false
     }
 
+    fn threads(&self) -> ThreadLimits {
+        ThreadLimits { most: THREADS, processors: THREADS, policy: self.policy }
+    }
+
+    fn set_threads(&mut self, threads: usize) {
+        self.threads = threads;
+    }
+
+    fn waited(&self, _: usize) -> Option<Duration> {
+        None
+    }
+
     fn decode(
         &mut self,
         batch: &[BatchEntry],
@@ -76,6 +101,11 @@ impl Backend for MemoryBackend {
         seen.decodes += 1;
         let number = seen.decodes;
         self.rows.clear();
+        let stalls = self.threads > 1 && seen.stalls.contains(&number);
+        let begun = Instant::now();
+        while stalls && !abort() && !(self.whole && begun.elapsed() > STALL) {
+            std::hint::spin_loop();
+        }
         for (place, entry) in batch.iter().enumerate() {
             if place == batch.len() / 2 {
                 seen.cancels
@@ -96,6 +126,7 @@ impl Backend for MemoryBackend {
             self.rows.push(if entry.logits { row } else { Vec::new() });
         }
         seen.decoded += batch.len();
+        seen.threads.push(self.threads);
         let mut cells: Vec<usize> =
             self.sequences.iter().flatten().map(|(_, cell)| *cell).collect();
         cells.sort_unstable();
@@ -246,6 +277,16 @@ impl World {
         whole: bool,
         speculation: Option<Speculation>,
     ) -> World {
+        World::with_threads(n_sequences, n_ctx, whole, speculation, ThreadPolicy::Pinned)
+    }
+
+    fn with_threads(
+        n_sequences: usize,
+        n_ctx: usize,
+        whole: bool,
+        speculation: Option<Speculation>,
+        policy: ThreadPolicy,
+    ) -> World {
         let seen = Arc::<Mutex<BackendLog>>::default();
         let sequences = vec![Vec::new(); n_sequences];
         let memory = MemoryBackend {
@@ -255,6 +296,8 @@ impl World {
             whole,
             destroyed: false,
             next_cell: 0,
+            policy,
+            threads: THREADS,
             seen: Arc::clone(&seen),
         };
         let vocab = Arc::new(ByteVocab(SpecialTokens::new(Vec::new())));
@@ -508,4 +551,32 @@ fn a_chat_is_saved_and_restored() {
     let mut small = World::new(1, 50, false);
     assert_eq!(small.scheduler.restore(7, &kept).expect_err("too long").code(), Code::Busy);
     assert!(small.scheduler.save(7).expect("kept").is_none());
+}
+
+#[test]
+fn a_decode_that_stalls_is_computed_with_fewer_threads() {
+    let mut world = World::with_threads(2, 400, false, None, ThreadPolicy::Adaptive);
+    // Those that are tried later stall too.
+    world.seen(|seen| seen.stalls = 20..usize::MAX);
+    let asked = [world.ask(1, &part(1, 100), 30), world.ask(2, &part(2, 30), 60)];
+    world.run();
+    for asked in asked {
+        let threads = asked.ended().outcome.threads.expect("it was decoded");
+        assert!((1.0..THREADS as f64).contains(&threads), "{threads}");
+    }
+    let (decodes, threads) = world.seen(|seen| (seen.decodes, seen.threads.clone()));
+    assert!(threads[..19].iter().all(|threads| *threads > 1), "{threads:?}");
+    assert!(threads[19..].iter().all(|threads| *threads == 1), "{threads:?}");
+    assert!(decodes > threads.len(), "some were given up");
+}
+
+#[test]
+fn a_stall_does_not_destroy_a_state() {
+    let mut world = World::with_threads(1, 400, true, None, ThreadPolicy::Adaptive);
+    world.seen(|seen| seen.stalls = 5..6);
+    let asked = world.ask(1, &part(1, 30), 10);
+    world.run();
+    asked.ended();
+    let (decodes, ended) = world.seen(|seen| (seen.decodes, seen.threads.len()));
+    assert_eq!(decodes, ended, "none was given up");
 }

@@ -39,6 +39,9 @@ pub trait Drafter {
         wanted: &[DraftRequest],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<TokenId>>;
+
+    /// Sets the threads of the following drafts, where there is a model.
+    fn set_threads(&mut self, _threads: usize) {}
 }
 
 /// Counts of drafted tokens.
@@ -65,6 +68,11 @@ impl Speculation {
     /// The most tokens of one draft.
     pub(crate) fn n_max(&self) -> usize {
         self.n_max
+    }
+
+    /// Sets the threads of the following drafts.
+    pub(crate) fn set_threads(&mut self, threads: usize) {
+        self.drafter.set_threads(threads);
     }
 
     /// Drafts for the decoding jobs, one list for each of `active`, which may be empty. All drafts

@@ -126,6 +126,10 @@ impl ModelDrafter {
 }
 
 impl Drafter for ModelDrafter {
+    fn set_threads(&mut self, threads: usize) {
+        self.backend.set_threads(threads.min(self.backend.threads().most));
+    }
+
     fn draft(
         &mut self,
         wanted: &[DraftRequest],

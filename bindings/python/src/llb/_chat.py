@@ -189,7 +189,8 @@ class Chat:
         "reasoning_content", "tool_calls": [{"id", "name", "arguments"}], "finish_reason",
         "message", "usage", "timings", "logprobs", "polyfills_applied", "diagnostics"}`. `arguments`
         is JSON text. `message` is an OpenAI assistant message and can be appended to `messages`
-        unchanged. `usage` counts tokens; `timings` has milliseconds and tokens per second.
+        unchanged. `usage` counts tokens; `timings` has milliseconds, tokens per second, and the
+        mean number of threads (`threads`).
         KeyboardInterrupt cancels the generation and is raised when it has ended.
 
         With `stream=True`, returns a `Stream` of chunks.

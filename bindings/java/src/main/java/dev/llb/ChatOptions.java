@@ -50,7 +50,10 @@ public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) 
             return set("n_parallel", chats);
         }
 
-        /** Number of threads. Default: the number of physical cores. */
+        /**
+         * Number of threads. Default: up to one for each physical core, fewer while the machine is
+         * busy.
+         */
         public Builder threads(int threads) {
             return set("n_threads", threads);
         }

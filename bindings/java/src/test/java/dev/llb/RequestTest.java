@@ -103,14 +103,15 @@ class RequestTest {
                    {"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]},
                  "usage":{"prompt_tokens":42,"completion_tokens":17,"total_tokens":59,
                           "prompt_tokens_details":{"cached_tokens":30}},
-                 "timings":{"prompt_ms":1.5,"predicted_ms":2,"prompt_per_second":3,"predicted_per_second":4},
+                 "timings":{"prompt_ms":1.5,"predicted_ms":2,"prompt_per_second":3,"predicted_per_second":4,
+                            "threads":1.5},
                  "logprobs":null,"polyfills_applied":["tools"],"diagnostics":[],"ignored_keys":["k"],"new_key":1}"""));
         assertEquals("hm", reply.reasoningContent());
         assertEquals(
                 Map.of("n", 9007199254740993L, "x", 0.5), reply.toolCalls().getFirst().argumentsAsMap());
         assertEquals(new ToolCall("call_1", "f", "{}"), reply.message().toolCalls().getFirst());
         assertEquals(new Usage(42, 17, 59, 30), reply.usage());
-        assertEquals(new Timings(1.5, 2, 3, 4), reply.timings());
+        assertEquals(new Timings(1.5, 2, 3, 4, 1.5), reply.timings());
         assertEquals(List.of("tools"), reply.polyfillsApplied());
         assertEquals(List.of("k"), reply.ignoredKeys());
         assertEquals(1L, reply.raw().get("new_key"));

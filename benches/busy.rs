@@ -1,0 +1,255 @@
+//! Decode and prefill on a busy machine: the number of threads that llb chooses against each fixed
+//! one.
+//!
+//! Beside it run 0, 1, 2 and 4 processes that compute without a pause. For each of these loads every
+//! round measures all numbers of threads in rotating order. A turn is one reply that is cut off
+//! after a time, because some numbers decode almost nothing. Then a single reply is generated while
+//! the load changes, and its speed is taken from a second after each change on. Nothing is asserted;
+//! the output says whether targets are met.
+//!
+//! `LLB_ROUNDS` sets the number of rounds, `LLB_SECONDS` the time of a turn, `LLB_BUSY` the loads
+//! (`0,4`), `LLB_PREFILL` the rounds of prefill (0 for none), `LLB_MODEL` another model file.
+#![allow(unsafe_code, reason = "calls the C ABI")]
+#![allow(clippy::print_stdout, reason = "a program for a terminal")]
+
+#[path = "measure/chat.rs"]
+mod chat;
+#[allow(dead_code, reason = "nothing is timed here")]
+#[path = "measure/mod.rs"]
+mod measure;
+
+use std::ffi::{c_char, c_void};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use chat::Chat;
+use llb::ffi;
+use measure::{Figures, heading, row, target};
+use serde_json::{Value, json};
+
+const N_CTX: u32 = 4096;
+/// Of the best fixed number of threads, beside busy processes and on a quiet machine.
+const LEAST: f64 = 0.9;
+const LEAST_QUIET: f64 = 0.99;
+/// The time after a change that does not count, and the time that does.
+const SETTLE: f64 = 1.0;
+const COUNTED: f64 = 4.0;
+/// Makes this program a busy process.
+const SPIN: &str = "LLB_BENCH_SPIN";
+
+fn main() {
+    if std::env::var_os(SPIN).is_some() {
+        spin();
+    }
+    let named = std::env::var("LLB_MODEL").ok();
+    let Some(path) = named.or_else(measure::model_path) else { return };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut fixed: Vec<usize> =
+        std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < cores).collect();
+    fixed.push(cores);
+    let loads = std::env::var("LLB_BUSY").unwrap_or("0,1,2,4".into());
+    let loads: Vec<usize> = loads.split(',').filter_map(|load| load.parse().ok()).collect();
+    let rounds = measure::number("LLB_ROUNDS", 7);
+    let seconds = measure::number("LLB_SECONDS", 3);
+    println!("threads on a busy machine: {path}, {cores} cores, {rounds} rounds of {seconds} s");
+
+    let mut contestants = vec![Contestant::open("auto".into(), &path, json!("auto"))];
+    let numbers = fixed.iter().map(|n| Contestant::open(format!("{n} threads"), &path, json!(n)));
+    contestants.extend(numbers);
+    let mut best = Vec::new();
+    for &load in &loads {
+        let _busy = Busy::start(load);
+        let measure = |one: &Contestant| one.decode(seconds as f64);
+        best.push(compare(
+            &format!("decode beside {load} busy processes"),
+            load,
+            &contestants,
+            rounds,
+            &measure,
+        ));
+    }
+    for &load in &loads {
+        let rounds = std::env::var("LLB_PREFILL").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+        if rounds > 0 {
+            let _busy = Busy::start(load);
+            compare(
+                &format!("prefill beside {load} busy processes"),
+                load,
+                &contestants,
+                rounds,
+                &Contestant::prefill,
+            );
+        }
+    }
+    changes(&contestants[0], &loads, &best);
+}
+
+/// A chat with a number of threads.
+struct Contestant {
+    name: String,
+    chat: Chat,
+}
+
+impl Contestant {
+    fn open(name: String, path: &str, n_threads: Value) -> Contestant {
+        let options = json!({
+            "model": path, "n_ctx": N_CTX, "n_parallel": 1, "n_threads": n_threads, "tool_policy": "any",
+        });
+        let chat = Chat::open(&options);
+        // Computes the prompt, which the turns of decode find in the cache.
+        chat.call(ffi::llb_chat_infer, &request(600.0, 1, true));
+        Contestant { name, chat }
+    }
+
+    /// Tokens per second and threads of a reply that is cut off after this time.
+    fn decode(&self, seconds: f64) -> (f64, f64) {
+        let reply = self.chat.call(ffi::llb_chat_infer, &request(seconds, 4000, true));
+        let tokens = reply["usage"]["completion_tokens"].as_f64().expect("a reply has usage");
+        let timings = &reply["timings"];
+        let time = |name: &str| timings[name].as_f64().expect("a reply has timings") / 1000.0;
+        (
+            tokens / (time("prompt_ms") + time("predicted_ms")),
+            timings["threads"].as_f64().unwrap_or(f64::NAN),
+        )
+    }
+
+    /// The same for a prompt.
+    fn prefill(&self) -> (f64, f64) {
+        let reply = self.chat.call(ffi::llb_chat_infer, &request(600.0, 1, false));
+        let tokens = reply["usage"]["prompt_tokens"].as_f64().expect("a reply has usage");
+        let ms = reply["timings"]["prompt_ms"].as_f64().expect("a reply has timings");
+        (tokens / ms * 1000.0, reply["timings"]["threads"].as_f64().unwrap_or(f64::NAN))
+    }
+}
+
+/// Prints the speeds of all, and returns that of the best fixed number.
+fn compare(
+    title: &str,
+    load: usize,
+    contestants: &[Contestant],
+    rounds: usize,
+    measure: &dyn Fn(&Contestant) -> (f64, f64),
+) -> f64 {
+    let figures = || contestants.iter().map(|_| Figures::default()).collect::<Vec<_>>();
+    let (mut speeds, mut threads) = (figures(), figures());
+    for round in 0..rounds {
+        for place in 0..contestants.len() {
+            let index = (place + round) % contestants.len();
+            let (speed, used) = measure(&contestants[index]);
+            speeds[index].push(speed);
+            threads[index].push(used);
+        }
+    }
+    heading(&format!("{title}, tokens/s"));
+    for (one, speeds) in contestants.iter().zip(&speeds) {
+        row(&one.name, speeds);
+    }
+    row("threads of auto", &threads[0]);
+    let best = speeds[1..].iter().max_by(|a, b| a.median().total_cmp(&b.median()));
+    let best = best.expect("there are fixed numbers");
+    row("auto / the best fixed number, by round", &speeds[0].over(best));
+    let ratio = speeds[0].median() / best.median();
+    let least = if load == 0 { LEAST_QUIET } else { LEAST };
+    target(&format!("at least {least} of the best fixed number: {ratio:.3}"), ratio >= least);
+    best.median()
+}
+
+/// One reply during which the load changes between the least and each other one.
+fn changes(auto: &Contestant, loads: &[usize], best: &[f64]) {
+    let Some((&first, others)) = loads.split_first() else { return };
+    let sequence: Vec<usize> =
+        others.iter().flat_map(|load| [first, *load]).chain([first]).collect();
+    let length = SETTLE + COUNTED;
+    let mut stamps: Vec<Instant> = Vec::new();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (place, load) in sequence.iter().enumerate() {
+                let _busy = Busy::start(*load);
+                let end = start + Duration::from_secs_f64(length * (place + 1) as f64);
+                std::thread::sleep(end.saturating_duration_since(Instant::now()));
+            }
+        });
+        while start.elapsed().as_secs_f64() < length * sequence.len() as f64 {
+            let left = length * sequence.len() as f64 - start.elapsed().as_secs_f64();
+            auto.chat.stream(&request(left.max(0.01), 3500, true), &mut stamps);
+        }
+    });
+    heading("one reply while the load changes, tokens/s of auto from a second after each change");
+    for (place, load) in sequence.iter().enumerate() {
+        let from = start + Duration::from_secs_f64(length * place as f64 + SETTLE);
+        let to = from + Duration::from_secs_f64(COUNTED);
+        let counted = stamps.iter().filter(|stamp| (from..to).contains(stamp)).count();
+        let speed = counted as f64 / COUNTED;
+        let known = loads.iter().position(|other| other == load).expect("one of the loads");
+        let ratio = speed / best[known];
+        target(
+            &format!("{load} busy: {speed:.1}, {ratio:.2} of the best fixed number"),
+            ratio >= LEAST,
+        );
+    }
+}
+
+impl Chat {
+    /// Generates a reply, and notes when each piece comes.
+    fn stream(&self, request: &str, stamps: &mut Vec<Instant>) {
+        unsafe extern "C" fn note(_: *const c_char, stamps: *mut c_void) {
+            // SAFETY: the call below passes a vector that outlives it and is used by no other.
+            unsafe { &mut *stamps.cast::<Vec<Instant>>() }.push(Instant::now());
+        }
+        let stamps = std::ptr::from_mut(stamps).cast::<c_void>();
+        self.call_with(request, |chat, request| {
+            // SAFETY: the request is NUL-terminated, and the vector lives during the call.
+            unsafe { ffi::llb_chat_infer_stream(chat, request, Some(note), stamps) }
+        });
+    }
+}
+
+/// A reply longer than any turn.
+fn request(seconds: f64, max_tokens: usize, cache_prompt: bool) -> String {
+    let mut text = String::from("This is the list of a warehouse.\n");
+    for shelf in 1..=20 {
+        text += &format!("Shelf {shelf}: {} boxes, week {}.\n", shelf * 7 % 41 + 1, shelf % 13 + 1);
+    }
+    text += "Count from one to five thousand in words, with a comma after each number.";
+    json!({
+        "messages": [{ "role": "user", "content": text }],
+        "max_tokens": max_tokens,
+        "cache_prompt": cache_prompt,
+        "temperature": 0,
+        "timeout_ms": (seconds * 1000.0) as u64,
+    })
+    .to_string()
+}
+
+/// Processes that compute without a pause. They end when this is dropped.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start(count: usize) -> Busy {
+        let program = std::env::current_exe().expect("the path of this program");
+        let start = |_| Command::new(&program).env(SPIN, "1").spawn().expect("a process");
+        Busy((0..count).map(start).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Until the program that started it has ended.
+fn spin() -> ! {
+    let parent = std::os::unix::process::parent_id();
+    let mut sum = 0_u64;
+    while std::os::unix::process::parent_id() == parent {
+        for n in 0..10_000_000_u64 {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(n));
+        }
+    }
+    std::process::exit(0)
+}

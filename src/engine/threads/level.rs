@@ -1,0 +1,337 @@
+//! The number of threads for decodes of one kind.
+//!
+//! In goes what each decode took: its time, and how long its threads waited for a processor. That
+//! shows how many other threads compete for the processors, and so how long a decode with fewer
+//! threads would take. If that is less, the number is lowered.
+//!
+//! It is raised by trial: one decode with more threads, which counts if it is faster. Trials that
+//! fail take at most a small share of the time. While the threads have to wait for a processor, there
+//! are hardly any.
+//!
+//! Nothing here reads a clock. Times are in seconds; those of decodes are for one unit of work.
+
+use std::collections::BTreeMap;
+
+/// The time after which the number is reconsidered.
+const WINDOW: f64 = 0.1;
+/// A decode is calm if less than this many threads of others kept its threads from running.
+const CALM: f64 = 0.5;
+/// Below this share the threads have no room beside those of others, above the other one again.
+const HELD: f64 = 0.85;
+const RELEASED: f64 = 0.95;
+/// No smaller share is concluded.
+const LEAST_SHARE: f64 = 0.02;
+/// Decodes vary by this factor. It matters where the time alone has to tell.
+const WALL_SLACK: f64 = 1.1;
+/// The least share that is concluded from the time alone. Threads that wait for each other take
+/// much longer than the share says.
+const LEAST_BY_WALL: f64 = 0.8;
+/// A processor that others use for less than this share counts as free.
+const TOLERANCE: f64 = 0.3;
+/// Fewer threads must be expected to be faster by this factor.
+const LOWER: f64 = 1.05;
+/// A trial must be faster by this factor.
+const RAISE: f64 = 0.97;
+/// A trial is given up after this multiple of the usual time.
+const TRIAL_PATIENCE: f64 = 1.25;
+/// Any other decode is given up after this multiple, and this time.
+const PATIENCE: f64 = 3.0;
+const SLACK: f64 = 0.02;
+/// The share of time that failed trials may take.
+const TRIAL_COST: f64 = 0.06;
+/// The same while the threads have to wait for a processor.
+const HELD_TRIAL_COST: f64 = 0.015;
+/// The shortest pause between trials, and the longest: seconds, or multiples of the usual time.
+const LEAST_WAIT: f64 = 0.25;
+const MOST_WAIT: f64 = 0.9;
+const MOST_WAIT_USUAL: f64 = 20.0;
+/// The shortest pause if the threads need not wait any more.
+const RELEASED_WAIT: f64 = 0.4;
+/// The longest pause after a number that had just been raised was lowered.
+const MOST_PENALTY: f64 = 0.8;
+/// The time in which that is so.
+const RECENTLY: f64 = 2.0;
+
+/// How the next decode is to be computed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepPlan {
+    pub(super) threads: usize,
+    /// When to give it up; `None` for never.
+    pub(super) patience: Option<f64>,
+    is_trial: bool,
+    units: f64,
+}
+
+/// What a decode took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepCost {
+    pub(super) wall: f64,
+    /// How long its threads waited for a processor, summed up; `None` if the system does not tell.
+    pub(super) waited: Option<f64>,
+    /// Whether it was given up.
+    pub(super) given_up: bool,
+}
+
+/// Decodes since the number was last considered.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    decodes: f64,
+    /// In units of work.
+    units: f64,
+    wall: f64,
+    waited: Option<f64>,
+}
+
+/// The number of threads, and what it follows from.
+#[derive(Debug)]
+pub(super) struct Level {
+    most: usize,
+    processors: f64,
+    /// Decodes of this kind are not given up.
+    coarse: bool,
+    threads: usize,
+    /// The time of calm decodes, by number of threads.
+    calm: BTreeMap<usize, f64>,
+    /// The time of decodes with `threads`; `None` before the first.
+    usual: Option<f64>,
+    /// What the first one should take.
+    expected: Option<f64>,
+    window: Window,
+    /// Whether the threads had to wait for processors in the last window, and until when there is no
+    /// trial for that.
+    held: bool,
+    held_until: f64,
+    /// By how much the next trial raises the number.
+    stride: usize,
+    next_trial: f64,
+    /// When the last trial failed.
+    tried: f64,
+    raised: f64,
+    penalty: f64,
+    units: f64,
+}
+
+impl Level {
+    /// Begins with the most threads.
+    pub(super) fn new(most: usize, processors: usize, coarse: bool) -> Level {
+        Level {
+            most,
+            processors: processors.max(most) as f64,
+            coarse,
+            threads: most,
+            calm: BTreeMap::new(),
+            usual: None,
+            expected: None,
+            window: Window::default(),
+            held: false,
+            held_until: 0.0,
+            stride: 1,
+            next_trial: 0.0,
+            tried: f64::NEG_INFINITY,
+            raised: f64::NEG_INFINITY,
+            penalty: LEAST_WAIT,
+            units: 1.0,
+        }
+    }
+
+    /// Begins with the threads of another kind. A decode takes at most `expected`.
+    pub(super) fn begin_like(&mut self, other: &Level, expected: Option<f64>) {
+        self.threads = other.threads;
+        self.expected = expected;
+        self.next_trial = other.next_trial;
+        (self.held, self.held_until) = (other.held, other.held_until);
+    }
+
+    /// The time of the last decodes, for all their units.
+    pub(super) fn expected(&self) -> Option<f64> {
+        self.usual.map(|usual| usual * self.units)
+    }
+
+    /// The plan of the next decode, of this many units and with at most `allowed` threads.
+    pub(super) fn next(&mut self, units: f64, allowed: usize, now: f64) -> StepPlan {
+        let allowed = allowed.clamp(1, self.most);
+        if allowed < self.threads {
+            // Another engine computes. When it has ended, all threads are tried at once.
+            self.stride = self.most;
+            self.next_trial = now;
+            self.set(allowed);
+        }
+        self.units = units;
+        let usual = self.usual.map(|usual| usual * units);
+        let is_due = now >= self.next_trial && (!self.held || now >= self.held_until);
+        let is_trial = usual.is_some() && self.threads < allowed && is_due;
+        let threads =
+            if is_trial { (self.threads + self.stride).min(allowed) } else { self.threads };
+        let expected = usual.or(self.expected.map(|expected| expected * units));
+        let patience = expected.filter(|_| !self.coarse && threads > 1).map(|usual| {
+            if is_trial { usual * TRIAL_PATIENCE + SLACK / 10.0 } else { usual * PATIENCE + SLACK }
+        });
+        StepPlan { threads, patience, is_trial, units }
+    }
+
+    /// Takes what a planned decode took.
+    pub(super) fn record(&mut self, plan: StepPlan, cost: StepCost, now: f64) {
+        let wall = cost.wall / plan.units;
+        if wall <= 0.0 {
+            return;
+        }
+        let waited = cost.waited.map(|waited| waited / plan.units);
+        if plan.is_trial {
+            return self.end_trial(plan.threads, wall, waited, cost.given_up, now);
+        }
+        if plan.threads != self.threads {
+            return;
+        }
+        if cost.given_up {
+            let presence = self.presence(wall, waited);
+            if waited.is_some() && presence >= self.calm_share() {
+                // Nothing kept it waiting: it is longer than those before.
+                self.usual = Some(wall);
+                return;
+            }
+            return self.lower(self.free(presence), now);
+        }
+        self.learn(wall, waited);
+        self.usual = Some(self.usual.map_or(wall, |usual| usual + 0.3 * (wall - usual)));
+        self.window.add(plan.units, cost);
+        if self.window.wall >= WINDOW {
+            let window = std::mem::take(&mut self.window);
+            self.reconsider(window, now);
+        }
+    }
+
+    /// The share of its time for which the threads of a decode had processors.
+    fn presence(&self, wall: f64, waited: Option<f64>) -> f64 {
+        if let Some(waited) = waited {
+            let share = 1.0 - waited / (wall * self.threads as f64);
+            return share.clamp(LEAST_SHARE, 1.0);
+        }
+        let by_wall = self.calm.get(&self.threads).map_or(1.0, |calm| WALL_SLACK * calm / wall);
+        if by_wall < self.calm_share() { by_wall.max(LEAST_BY_WALL) } else { 1.0 }
+    }
+
+    /// The share of its time for which the threads of a calm decode have processors.
+    fn calm_share(&self) -> f64 {
+        1.0 - CALM / (self.threads + 1) as f64
+    }
+
+    fn learn(&mut self, wall: f64, waited: Option<f64>) {
+        let is_calm = self.presence(wall, waited) >= self.calm_share();
+        // A single thread does the same work, however long it waits.
+        let (wall, is_calm) = match waited {
+            Some(waited) if self.threads == 1 => ((wall - waited).max(0.0), true),
+            _ => (wall, is_calm),
+        };
+        match self.calm.get_mut(&self.threads) {
+            Some(calm) if is_calm => *calm += 0.2 * (wall - *calm),
+            // From the time alone, a slow drift cannot be told from waiting.
+            Some(calm) if waited.is_none() => *calm += 0.02 * (wall - *calm),
+            None if is_calm => drop(self.calm.insert(self.threads, wall)),
+            _ => {}
+        }
+    }
+
+    /// The threads that can run beside those of others, which have kept the present threads waiting.
+    fn free(&self, presence: f64) -> usize {
+        let free = self.processors - self.competitors(presence) + TOLERANCE;
+        free.clamp(1.0, self.most as f64) as usize
+    }
+
+    /// The threads of others. The system gives all runnable threads an equal part of the
+    /// processors.
+    fn competitors(&self, presence: f64) -> f64 {
+        let threads = self.threads as f64;
+        let running = threads * presence;
+        threads * (self.processors - running).max(0.0) / running
+    }
+
+    /// The expected time of a calm decode; `None` if none was seen.
+    fn seconds(&self, threads: usize) -> Option<f64> {
+        let below = self.calm.range(..=threads).next_back();
+        let (known, calm) = below.or_else(|| self.calm.range(threads..).next())?;
+        Some(calm * *known as f64 / threads as f64)
+    }
+
+    fn reconsider(&mut self, window: Window, now: f64) {
+        let wall = window.wall / window.units;
+        let waited = window.waited.map(|waited| waited / window.units);
+        let presence = self.presence(wall, waited);
+        if self.held && presence >= RELEASED {
+            self.held = false;
+            self.next_trial = self.next_trial.min(self.tried + RELEASED_WAIT);
+        } else if !self.held && presence < HELD {
+            self.held = true;
+            self.hold(now);
+        }
+        if presence >= self.calm_share() || self.threads == 1 {
+            return;
+        }
+        let fewer = self.free(presence).min(self.threads - 1);
+        let waiting = (fewer as f64 + self.competitors(presence)) / self.processors;
+        match self.seconds(fewer) {
+            Some(seconds) if wall > LOWER * seconds * waiting.max(1.0) => self.lower(fewer, now),
+            None if !self.coarse => {
+                self.lower(fewer, now);
+                self.next_trial = now;
+            }
+            _ => {}
+        }
+    }
+
+    fn lower(&mut self, threads: usize, now: f64) {
+        let again = now - self.raised < RECENTLY;
+        self.penalty = if again { (self.penalty * 2.0).min(MOST_PENALTY) } else { LEAST_WAIT };
+        self.next_trial = now + self.penalty;
+        self.stride = 1;
+        self.set(threads.clamp(1, self.threads.max(2) - 1));
+    }
+
+    fn set(&mut self, threads: usize) {
+        let fewer = self.threads as f64 / threads as f64;
+        self.expected = self.usual.take().or(self.expected).map(|usual| usual * fewer);
+        self.threads = threads;
+        self.window = Window::default();
+        self.held = false;
+    }
+
+    /// No trial for a time that would make a failed one cheap.
+    fn hold(&mut self, now: f64) {
+        let usual = self.usual.unwrap_or_default() * self.units;
+        self.held_until = now + (usual * TRIAL_PATIENCE / HELD_TRIAL_COST).max(LEAST_WAIT);
+    }
+
+    fn end_trial(
+        &mut self,
+        threads: usize,
+        wall: f64,
+        waited: Option<f64>,
+        given_up: bool,
+        now: f64,
+    ) {
+        let usual = self.usual.unwrap_or(wall);
+        if !given_up && wall < RAISE * usual {
+            let stride = self.stride.saturating_mul(2);
+            self.set(threads);
+            self.learn(wall, waited);
+            self.usual = Some(wall);
+            (self.stride, self.next_trial, self.raised) = (stride, now, now);
+            return;
+        }
+        let lost = if given_up { wall } else { (wall - usual).max(0.0) } * self.units;
+        let most = MOST_WAIT.max(MOST_WAIT_USUAL * usual * self.units);
+        self.next_trial = now + (lost / TRIAL_COST).clamp(LEAST_WAIT, most);
+        self.tried = now;
+        self.hold(now);
+        self.stride = 1;
+    }
+}
+
+impl Window {
+    fn add(&mut self, units: f64, cost: StepCost) {
+        let sum = if self.decodes == 0.0 { Some(0.0) } else { self.waited };
+        self.waited = sum.zip(cost.waited).map(|(sum, own)| sum + own);
+        self.decodes += 1.0;
+        self.units += units;
+        self.wall += cost.wall;
+    }
+}

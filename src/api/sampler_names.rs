@@ -29,7 +29,7 @@ pub enum SamplerName {
 }
 
 impl SamplerName {
-    /// llama.cpp's order (build b9371, `common_params_sampling::samplers`).
+    /// llama.cpp's order (b11429, `common_params_sampling::samplers`).
     pub const USUAL: [SamplerName; 9] = [
         SamplerName::Penalties,
         SamplerName::Dry,

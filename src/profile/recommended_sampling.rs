@@ -11,7 +11,7 @@ use crate::diagnostic::Diagnostic;
 use crate::gguf::{GgufValue, ModelHeader};
 
 const PREFIX: &str = "general.sampling.";
-/// The keys of llama.cpp (b9371, `LLM_KV_GENERAL_SAMPLING_*`) and the names of its server for them,
+/// The keys of llama.cpp (b11429, `LLM_KV_GENERAL_SAMPLING_*`) and the names of its server for them,
 /// which are also those of requests.
 const NAMES: [(&str, &str); 12] = [
     ("temp", "temperature"),

@@ -1,4 +1,4 @@
-//! llama.cpp's own samplers, in the order of `common_sampler_init` (build b9371).
+//! llama.cpp's own samplers, in the order of `common_sampler_init` (b11429).
 #![allow(dead_code, reason = "the test and the bench use parts of it")]
 
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! The samplers by their definitions (llama.cpp, build b9371), written without speed in mind. Logits
+//! The samplers by their definitions (llama.cpp, b11429), written without speed in mind. Logits
 //! are single precision, as they are everywhere; every sum, probability and entropy is double
 //! precision. It decides where llama.cpp and llb differ.
 

@@ -1,6 +1,6 @@
 //! The candidates that are left once a sampler has cut the vocabulary, and the samplers on them.
 //!
-//! Each has llama.cpp's meaning (build b9371, `src/llama-sampler.cpp`). A short list has its
+//! Each has llama.cpp's meaning (b11429, `src/llama-sampler.cpp`). A short list has its
 //! precision and order of sums too. Over a long one, single precision loses too much: there sums
 //! are in double precision. Where llama.cpp's order among equals depends on its sort, here the
 //! smaller id comes first.

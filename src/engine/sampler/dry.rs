@@ -1,6 +1,6 @@
 //! DRY: a penalty for tokens that would continue a repetition, growing with its length.
 //!
-//! The rule is that of llama.cpp (build b9371) and of its origin,
+//! The rule is that of llama.cpp (b11429) and of its origin,
 //! <https://github.com/oobabooga/text-generation-webui/pull/5677>. A sequence breaker ends a
 //! repetition: nothing is compared across it.
 

@@ -1,6 +1,6 @@
 //! Draws tokens. In: a row of logits where the backend keeps it, and a token mask. Out: a token.
 //!
-//! The samplers, their order and their meaning are llama.cpp's (build b9371, `common_sampler_init`
+//! The samplers, their order and their meaning are llama.cpp's (b11429, `common_sampler_init`
 //! in `common/sampling.cpp`): bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
 //! temperature, choice. `tests/samplers` compares them with llama.cpp's own.
 //!

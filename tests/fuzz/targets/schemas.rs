@@ -84,9 +84,9 @@ fuzz_target!(|input: Input| {
         content: input.values[2].to_string(),
         ..ParsedReply::default()
     };
-    let found = in_time(|| validate::check_message(&parsed, &tools, Some(&response)));
+    let found = in_time(|| validate::check_message(&parsed, "", &tools, Some(&response)));
     assert_eq!(
-        validate::check_message(&parsed, &tools, Some(&response)),
+        validate::check_message(&parsed, "", &tools, Some(&response)),
         found,
         "the second answer equals the first"
     );

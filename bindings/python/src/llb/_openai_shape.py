@@ -113,13 +113,14 @@ def completion(reply: Reply, model: str, parsed: Any = None, typed: bool = False
     }
     created = int(time.time())
     members = _envelope(f"chatcmpl-{uuid.uuid4().hex}", "chat.completion", created, model)
-    members.update(choices=[choice], usage=_usage(cast(Any, reply["usage"])))
+    members.update(choices=[choice], metadata=None, usage=_usage(cast(Any, reply["usage"])))
     return ChatCompletion(members)
 
 
 def chunks(chunk: Chunk, model: str) -> Iterator[ChatCompletionChunk]:
     """Yields a chunk in the package's shape. Usage comes in a chunk of its own, without choices."""
     members = _envelope(chunk["id"], chunk["object"], chunk["created"], model)
+    members["obfuscation"] = None
     yield ChatCompletionChunk(
         {**members, "choices": [_chunk_choice(each) for each in chunk["choices"]], "usage": None}
     )
@@ -148,6 +149,7 @@ def _envelope(id: str, kind: str, created: int, model: str) -> Dict[str, Any]:
 
 def _chunk_choice(choice: ChunkChoice) -> Dict[str, Any]:
     delta: Dict[str, Any] = {
+        "audio": None,
         "content": None,
         "function_call": None,
         "refusal": None,
@@ -182,11 +184,14 @@ def _usage(usage: Mapping[str, Any]) -> Dict[str, Any]:
             "accepted_prediction_tokens": None,
             "audio_tokens": None,
             "rejected_prediction_tokens": None,
+            "text_tokens": None,
             **completion_details,
         },
         "prompt_tokens_details": {
             "audio_tokens": None,
             "cache_write_tokens": None,
+            "image_tokens": None,
+            "text_tokens": None,
             **usage["prompt_tokens_details"],
         },
     }

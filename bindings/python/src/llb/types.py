@@ -113,8 +113,11 @@ class _Timings(TypedDict):
 
 
 class Timings(_Timings, total=False):
-    """Milliseconds, and tokens per second. `draft_n` exists with speculative decoding."""
+    """Milliseconds, and tokens per second. `threads` is the mean number of threads that computed;
+    a server has none. `draft_n` exists with speculative decoding.
+    """
 
+    threads: float
     draft_n: int
     draft_n_accepted: int
 

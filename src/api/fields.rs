@@ -143,12 +143,19 @@ impl<'a> Fields<'a> {
         key: &'static str,
         range: RangeInclusive<i64>,
     ) -> Result<Option<i64>> {
-        let whole = |value: &Value| {
-            value.as_i64().or_else(|| {
-                value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64)
-            })
-        };
         let number = self.typed(key, "a whole number", whole)?;
+        self.in_range(key, number, range)
+    }
+
+    /// As [`Fields::integer`]; "auto" is None.
+    pub(crate) fn integer_or_auto(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>> {
+        let read =
+            |value: &Value| if value == "auto" { Some(None) } else { whole(value).map(Some) };
+        let number = self.typed(key, "\"auto\" or a whole number", read)?.flatten();
         self.in_range(key, number, range)
     }
 
@@ -234,6 +241,13 @@ impl<'a> Fields<'a> {
             other => Ok(other),
         }
     }
+}
+
+/// A number without a fraction, however it is written.
+fn whole(value: &Value) -> Option<i64> {
+    value
+        .as_i64()
+        .or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64))
 }
 
 /// `expected a string, got 42`. Long values are shortened.

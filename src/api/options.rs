@@ -253,14 +253,10 @@ impl CreateOptions {
             n_ctx: fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
             n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),
-            n_threads: match fields.get("n_threads") {
-                Some(Value::String(text)) if text == "auto" => None,
-                _ => fields.integer("n_threads", 1..=512)?.map(|n| n as u32),
-            },
-            n_gpu_layers: match fields.get("n_gpu_layers") {
-                Some(Value::String(text)) if text == "auto" => None,
-                _ => fields.integer("n_gpu_layers", 0..=i64::from(i32::MAX))?.map(|n| n as u32),
-            },
+            n_threads: fields.integer_or_auto("n_threads", 1..=512)?.map(|n| n as u32),
+            n_gpu_layers: fields
+                .integer_or_auto("n_gpu_layers", 0..=i64::from(i32::MAX))?
+                .map(|n| n as u32),
             flash_attn: fields.one_of("flash_attn", &flash)?.unwrap_or(base.flash_attn),
             cache_type_k: fields.one_of("cache_type_k", &cache_types)?.unwrap_or(base.cache_type_k),
             cache_type_v: fields.one_of("cache_type_v", &cache_types)?.unwrap_or(base.cache_type_v),
@@ -320,6 +316,10 @@ mod tests {
             r#"tool_policy: unknown value "maybe"; expected one of "native", "polyfill", "any""#,
         );
         refused(json!([]), "request: expected an object, got []");
+        refused(
+            json!({"n_threads": "many"}),
+            r#"n_threads: expected "auto" or a whole number, got "many""#,
+        );
         refused(
             json!({"isolation": "thread"}),
             r#"isolation: unknown value "thread"; expected one of "none", "process""#,

@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 
 use super::defaults::RequestDefaults;
 use super::door::Door;
-use super::fields::{Fields, expected};
+use super::fields::Fields;
 use super::message::check_each_message;
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::polyfills::Polyfills;
 use super::prompt_ending::read_ending;
+use super::response_format::{ResponseFormat, read_response_format};
 use super::sampling::{Sampling, SamplingSource, read_stop};
 use super::thinking::{Thinking, read_reasoning_budget, read_thinking};
 use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
@@ -88,15 +89,6 @@ pub enum StreamFormat {
     Text,
     /// `chat.completion.chunk` objects.
     Chunks,
-}
-
-/// `response_format`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ResponseFormat {
-    /// Any JSON object.
-    JsonObject,
-    /// JSON that matches this schema.
-    JsonSchema(Value),
 }
 
 /// A checked request with its defaults filled in.
@@ -306,30 +298,6 @@ pub(crate) fn read_max_tokens(fields: &mut Fields, door: Door, default: usize) -
     let other = fields.integer("max_tokens", range)?;
     let tokens = [preferred, other].into_iter().flatten().find(|tokens| *tokens >= 1);
     Ok(tokens.map_or(default, |tokens| tokens as usize))
-}
-
-/// Reads `response_format`; None is text.
-pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
-    let Some(value) = fields.get("response_format") else { return Ok(None) };
-    let mut format = Fields::new("response_format", value)?;
-    let kinds = [("text", 0), ("json_object", 1), ("json_schema", 2)];
-    match format.one_of("type", &kinds)?.ok_or_else(|| format.invalid("type", "missing"))? {
-        0 => Ok(None),
-        1 => Ok(Some(ResponseFormat::JsonObject)),
-        _ => {
-            let value = format
-                .get("json_schema")
-                .ok_or_else(|| format.invalid("json_schema", "missing"))?;
-            let mut json_schema = Fields::new(format.path("json_schema"), value)?;
-            match json_schema.get("schema") {
-                Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
-                    Ok(Some(ResponseFormat::JsonSchema(schema.clone())))
-                }
-                Some(other) => Err(json_schema.invalid("schema", expected("a JSON Schema", other))),
-                None => Err(json_schema.invalid("schema", "missing")),
-            }
-        }
-    }
 }
 
 /// Reads `logprobs` and `top_logprobs`.

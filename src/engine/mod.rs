@@ -28,7 +28,7 @@ pub use job::{Finish, Job, JobOutcome, JobUpdate};
 pub use logprobs::{Logprob, SampledLogprobs};
 pub use prefix_cache::{CacheLookup, SavedSequence};
 pub use reasoning_budget::{ReasoningBudget, ReasoningOptions};
-pub use sampler::{Candidate, DryBreakers, LogitRow, Sampler};
+pub use sampler::{DryBreakers, LogitRow, Sampler, TokenCandidate};
 pub use special_tokens::{SpecialToken, SpecialTokens, TokenizedPrompt};
 pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "remote")]

@@ -158,14 +158,14 @@ pub(super) mod calls {
     }
 
     /// A function of Rust that makes one of these calls.
-    pub(super) type Call = unsafe extern "C-unwind" fn(data: *mut c_void);
+    pub(super) type GuardedCall = unsafe extern "C-unwind" fn(data: *mut c_void);
 }
 
 unsafe extern "C" {
     fn llb_shim_install();
     fn llb_shim_is_inside() -> bool;
     fn llb_shim_call(
-        call: calls::Call,
+        call: calls::GuardedCall,
         data: *mut c_void,
         message: *mut c_char,
         size: usize,

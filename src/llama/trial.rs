@@ -100,11 +100,11 @@ struct Multiplication {
     operation: sys::ggml_op,
     params: [i32; 16],
     /// Of the weights, the factor and the indices of experts.
-    inputs: [Option<Layout>; 3],
+    inputs: [Option<TensorLayout>; 3],
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Layout {
+struct TensorLayout {
     number: sys::ggml_type,
     extents: [i64; 4],
     row_strides: [usize; 2],
@@ -199,7 +199,7 @@ fn has_weights(tensor: &sys::ggml_tensor) -> bool {
         .is_some_and(|weights| weights.op == sys::GGML_OP_NONE && weights.view_src.is_null())
 }
 
-fn layout(tensor: *mut sys::ggml_tensor) -> Option<Layout> {
+fn layout(tensor: *mut sys::ggml_tensor) -> Option<TensorLayout> {
     // SAFETY: as above.
     let tensor = unsafe { tensor.as_ref() }?;
     let kind = if tensor.buffer.is_null() {
@@ -212,7 +212,7 @@ fn layout(tensor: *mut sys::ggml_tensor) -> Option<Layout> {
         let count = tensor.ne[dimension - 1] as usize;
         tensor.nb[dimension] == tensor.nb[dimension - 1].wrapping_mul(count)
     };
-    Some(Layout {
+    Some(TensorLayout {
         number: tensor.type_,
         extents: tensor.ne,
         row_strides: [tensor.nb[0], tensor.nb[1]],

@@ -3,7 +3,6 @@
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use llb::ffi;
 use serde_json::json;
@@ -79,11 +78,12 @@ fn the_host_gets_no_child_and_loses_no_descriptor() {
     in_child("host");
 }
 
-/// Opens a chat and prints its process.
+/// Opens a chat, prints its process, and waits to be killed.
 fn orphan_case() {
     let chat = open(json!({ "model": scripted_model("text.gguf"), "log": "info" }));
     println!("\nworker {}", worker(&chat.events()));
-    std::thread::sleep(Duration::from_secs(60));
+    // Ends with the test, which holds the other end.
+    let _ = std::io::stdin().read_line(&mut String::new());
 }
 
 #[test]
@@ -92,6 +92,7 @@ fn the_process_ends_with_its_host() {
     let mut host = Command::new(std::env::current_exe().unwrap())
         .args(["isolation_host::cases", "--exact", "--nocapture"])
         .env(CASE, "orphan")
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -6,7 +6,7 @@ use std::ptr::null;
 
 use llama_cpp_sys_2 as sys;
 use llb::api::{SamplerName, Sampling};
-use llb::engine::{Candidate, TokenId};
+use llb::engine::{TokenCandidate, TokenId};
 
 /// A chain of samplers.
 pub struct LlamaChain {
@@ -132,11 +132,15 @@ impl LlamaChain {
     pub fn draw(
         &mut self,
         tokens: impl Iterator<Item = (TokenId, f32)>,
-    ) -> (TokenId, Vec<Candidate>) {
+    ) -> (TokenId, Vec<TokenCandidate>) {
         let mut left = Vec::new();
         let chosen = self.apply(tokens, |candidates| {
             let candidates = candidates.iter();
-            left.extend(candidates.map(|it| Candidate { id: it.id, logit: it.logit, p: it.p }));
+            left.extend(candidates.map(|it| TokenCandidate {
+                id: it.id,
+                logit: it.logit,
+                p: it.p,
+            }));
         });
         (chosen, left)
     }

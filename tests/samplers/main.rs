@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use llb::api::{ChatRequest, CreateOptions, Sampling};
-use llb::engine::{Candidate, DryBreakers, Interrupt, LogitRow, Sampler, TokenId, TokenMask};
+use llb::engine::{DryBreakers, Interrupt, LogitRow, Sampler, TokenCandidate, TokenId, TokenMask};
 use llb::gguf::ModelHeader;
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ impl Case {
         sampler
     }
 
-    fn left(&self) -> (Option<TokenId>, Vec<Candidate>) {
+    fn left(&self) -> (Option<TokenId>, Vec<TokenCandidate>) {
         let mut sampler = self.ours(&self.members);
         let mut maxima = Vec::new();
         let row = LogitRow::read(&self.logits, &mut maxima);
@@ -108,9 +108,9 @@ impl Case {
 
 /// Whether the same tokens are left with the same probabilities. Of equals at a cut, llama.cpp's
 /// sort leaves any; ours leaves the first.
-fn compare(ours: &[Candidate], theirs: &[Candidate]) -> Result<(), String> {
-    let sorted = |left: &[Candidate]| {
-        let mut left: Vec<Candidate> =
+fn compare(ours: &[TokenCandidate], theirs: &[TokenCandidate]) -> Result<(), String> {
+    let sorted = |left: &[TokenCandidate]| {
+        let mut left: Vec<TokenCandidate> =
             left.iter().copied().filter(|each| each.p >= f32::MIN_POSITIVE).collect();
         left.sort_by(|a, b| b.p.total_cmp(&a.p).then(a.id.cmp(&b.id)));
         left
@@ -119,17 +119,18 @@ fn compare(ours: &[Candidate], theirs: &[Candidate]) -> Result<(), String> {
     if ours.len() != theirs.len() {
         return Err(format!("{} left, not {}", ours.len(), theirs.len()));
     }
-    let differs = |(ours, theirs): &(&Candidate, &Candidate)| (ours.p - theirs.p).abs() > TOLERANCE;
+    let differs =
+        |(ours, theirs): &(&TokenCandidate, &TokenCandidate)| (ours.p - theirs.p).abs() > TOLERANCE;
     if let Some((ours, theirs)) = ours.iter().zip(&theirs).find(differs) {
         return Err(format!("{ours:?}, not {theirs:?}"));
     }
-    let ids = |left: &[Candidate]| {
+    let ids = |left: &[TokenCandidate]| {
         let mut ids: Vec<TokenId> = left.iter().map(|each| each.id).collect();
         ids.sort_unstable();
         ids
     };
     let (own, other) = (ids(&ours), ids(&theirs));
-    let only = |left: &[Candidate], others: &[TokenId]| {
+    let only = |left: &[TokenCandidate], others: &[TokenId]| {
         let only = left.iter().filter(|each| others.binary_search(&each.id).is_err());
         let mut logits: Vec<f32> = only.map(|each| each.logit).collect();
         logits.sort_by(f32::total_cmp);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use llb::api::{SamplerName, Sampling};
-use llb::engine::{Candidate, TokenId};
+use llb::engine::{TokenCandidate, TokenId};
 
 /// A token and its logit, which is minus infinity where a sampler took away its probability.
 type Item = (TokenId, f32);
@@ -15,7 +15,7 @@ pub fn left(
     sampling: &Sampling,
     recent: &[TokenId],
     tokens: impl Iterator<Item = Item>,
-) -> Vec<Candidate> {
+) -> Vec<TokenCandidate> {
     let mut list: Vec<Item> = tokens.collect();
     for (id, logit) in &mut list {
         for (_, bias) in sampling.logit_bias.iter().filter(|(token, _)| token == id) {
@@ -92,10 +92,10 @@ fn entropy(odds: &[f64]) -> f64 {
     odds.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum()
 }
 
-fn with_probabilities(list: &[Item]) -> Vec<Candidate> {
+fn with_probabilities(list: &[Item]) -> Vec<TokenCandidate> {
     let odds = softmax(list).into_iter();
     let items = list.iter().zip(odds);
-    items.map(|((id, logit), p)| Candidate { id: *id, logit: *logit, p: p as f32 }).collect()
+    items.map(|((id, logit), p)| TokenCandidate { id: *id, logit: *logit, p: p as f32 }).collect()
 }
 
 fn penalties(list: &mut [Item], s: &Sampling, recent: &[TokenId]) {

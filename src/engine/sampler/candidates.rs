@@ -7,18 +7,18 @@
 
 use std::cmp::Ordering;
 
-use super::row::Candidate;
+use super::row::TokenCandidate;
 
 /// Candidates, each with a logit above minus infinity.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    pub(super) list: Vec<Candidate>,
-    /// Whether the list is in [`Candidate::order`].
+    pub(super) list: Vec<TokenCandidate>,
+    /// Whether the list is in [`TokenCandidate::order`].
     pub(super) sorted: bool,
     /// Candidates without a probability that llama.cpp would still count.
     pub(super) weightless: usize,
     scores: Vec<(f64, u32)>,
-    scratch: Vec<Candidate>,
+    scratch: Vec<TokenCandidate>,
 }
 
 /// A list of at most this many is sorted as a whole, and summed as llama.cpp does.
@@ -33,7 +33,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    fn of(list: &[Candidate], greatest: f32) -> Weights {
+    fn of(list: &[TokenCandidate], greatest: f32) -> Weights {
         let mut weights = Weights { greatest, log_sum: 0.0, entropy: 0.0 };
         let (mut sum, mut offsets) = (0.0, 0.0);
         for candidate in list {
@@ -48,7 +48,7 @@ impl Weights {
     }
 
     /// The logit relative to the greatest. Infinity minus itself is no number.
-    fn offset(&self, candidate: &Candidate) -> f64 {
+    fn offset(&self, candidate: &TokenCandidate) -> f64 {
         if candidate.logit == self.greatest {
             return 0.0;
         }
@@ -56,11 +56,11 @@ impl Weights {
     }
 
     /// The natural logarithm of a probability, negated.
-    fn surprisal(&self, candidate: &Candidate) -> f64 {
+    fn surprisal(&self, candidate: &TokenCandidate) -> f64 {
         self.log_sum - self.offset(candidate)
     }
 
-    pub(super) fn probability(&self, candidate: &Candidate) -> f64 {
+    pub(super) fn probability(&self, candidate: &TokenCandidate) -> f64 {
         (-self.surprisal(candidate)).exp()
     }
 }
@@ -74,7 +74,7 @@ impl Candidates {
 
     fn sort(&mut self) {
         if !self.sorted {
-            self.list.sort_unstable_by(Candidate::order);
+            self.list.sort_unstable_by(TokenCandidate::order);
             self.sorted = true;
         }
     }
@@ -137,7 +137,7 @@ impl Candidates {
     pub(super) fn top_k(&mut self, k: usize) {
         let kept = k.min(self.list.len());
         if !self.sorted && kept > 0 && kept < self.list.len() {
-            self.list.select_nth_unstable_by(kept - 1, Candidate::order);
+            self.list.select_nth_unstable_by(kept - 1, TokenCandidate::order);
         }
         self.list.truncate(kept);
         self.sort();
@@ -166,18 +166,18 @@ impl Candidates {
 
     /// Sorts as much of the list as needed, and cuts it after the first candidate for which
     /// `is_last` holds.
-    pub(super) fn keep_until(&mut self, mut is_last: impl FnMut(&Candidate) -> bool) {
+    pub(super) fn keep_until(&mut self, mut is_last: impl FnMut(&TokenCandidate) -> bool) {
         let mut seen = 0;
         let mut part = if self.sorted { self.list.len() } else { SHORT };
         while seen < self.list.len() {
             let rest = &mut self.list[seen..];
             if !self.sorted && part < rest.len() {
-                rest.select_nth_unstable_by(part - 1, Candidate::order);
+                rest.select_nth_unstable_by(part - 1, TokenCandidate::order);
             }
             let here = part.min(rest.len());
             let here = &mut rest[..here];
             if !self.sorted {
-                here.sort_unstable_by(Candidate::order);
+                here.sort_unstable_by(TokenCandidate::order);
             }
             let last = here.iter().position(&mut is_last);
             let end = seen + here.len();
@@ -216,7 +216,7 @@ impl Candidates {
             self.sort();
             self.softmax();
             let entropy = self.list.iter().fold(0.0_f32, |sum, each| sum - each.p * ln(each.p));
-            let distance = |each: &Candidate| f64::from((-ln(each.p) - entropy).abs());
+            let distance = |each: &TokenCandidate| f64::from((-ln(each.p) - entropy).abs());
             self.scores.extend(self.list.iter().map(distance).zip(0..));
             let mut sum = 0.0_f32;
             self.keep_nearest(|candidate| {
@@ -230,7 +230,7 @@ impl Candidates {
 
     /// Puts candidates with the lowest of `scores` first, and cuts the list after the first one for
     /// which `is_last` holds.
-    fn keep_nearest(&mut self, mut is_last: impl FnMut(&Candidate) -> bool) {
+    fn keep_nearest(&mut self, mut is_last: impl FnMut(&TokenCandidate) -> bool) {
         let list = &self.list;
         let order = |a: &(f64, u32), b: &(f64, u32)| {
             let ids = || list[a.1 as usize].order(&list[b.1 as usize]);
@@ -272,7 +272,7 @@ impl Candidates {
         } else {
             let count = self.list.len() as f32;
             let mean = self.list.iter().fold(0.0_f32, |sum, each| sum + each.logit) / count;
-            let square = |each: &Candidate| f64::from(each.logit - mean).powi(2);
+            let square = |each: &TokenCandidate| f64::from(each.logit - mean).powi(2);
             let add = |sum: f32, each| (f64::from(sum) + square(each)) as f32;
             greatest - n * (self.list.iter().fold(0.0, add) / count).sqrt()
         };
@@ -324,7 +324,7 @@ impl Candidates {
     }
 
     fn likeliest_only(&mut self) {
-        if let Some(likeliest) = self.list.iter().copied().min_by(Candidate::order) {
+        if let Some(likeliest) = self.list.iter().copied().min_by(TokenCandidate::order) {
             self.list.clear();
             self.list.push(likeliest);
             self.sorted = true;
@@ -353,7 +353,7 @@ impl Candidates {
     }
 
     /// The candidate at this share, from 0 to 1, of the sum of all `p`.
-    pub(super) fn at(&self, share: f64) -> Option<Candidate> {
+    pub(super) fn at(&self, share: f64) -> Option<TokenCandidate> {
         let sum: f64 = self.list.iter().map(|candidate| f64::from(candidate.p)).sum();
         let mut passed = 0.0;
         let found = self.list.iter().find(|candidate| {

@@ -1,7 +1,7 @@
 //! How one token is chosen of the candidates that are left.
 
 use super::candidates::Candidates;
-use super::row::Candidate;
+use super::row::TokenCandidate;
 use crate::api::Sampling;
 use crate::engine::backend::TokenId;
 
@@ -67,9 +67,11 @@ impl Choice {
     /// Chooses by `share`, a random number from 0 to 1, and sets the probabilities.
     pub(super) fn choose(&mut self, left: &mut Candidates, share: f64) -> Option<TokenId> {
         match self {
-            Choice::Likeliest => {
-                left.list.iter().min_by(|a, b| Candidate::order(a, b)).map(|likeliest| likeliest.id)
-            }
+            Choice::Likeliest => left
+                .list
+                .iter()
+                .min_by(|a, b| TokenCandidate::order(a, b))
+                .map(|likeliest| likeliest.id),
             Choice::Distribution => {
                 left.softmax_precisely();
                 left.at(share).map(|drawn| drawn.id)

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::history::History;
+use super::history::TokenHistory;
 use crate::engine::backend::{TokenId, Vocab};
 use crate::engine::interrupt::Interrupt;
 use crate::error::Result;
@@ -81,7 +81,7 @@ pub(super) struct DryOptions {
 pub(super) struct Dry {
     options: DryOptions,
     breakers: Arc<DryBreakers>,
-    history: History,
+    history: TokenHistory,
     /// How many tokens before a place equal the last ones.
     repeats: Vec<usize>,
     /// The longest repetition that a token would continue, by token.
@@ -91,7 +91,7 @@ pub(super) struct Dry {
 
 impl Dry {
     pub(super) fn new(options: DryOptions, most: usize, breakers: Arc<DryBreakers>) -> Dry {
-        let history = History::new(most);
+        let history = TokenHistory::new(most);
         Dry {
             options,
             breakers,

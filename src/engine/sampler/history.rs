@@ -6,17 +6,17 @@ use crate::engine::backend::TokenId;
 
 /// The last tokens, up to a number of them, and how often each occurs.
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct TokenHistory {
     most: usize,
     tokens: VecDeque<TokenId>,
     /// Sorted by token.
     counts: Vec<(TokenId, u32)>,
 }
 
-impl History {
+impl TokenHistory {
     /// Keeps the last `most` tokens; at least 1.
-    pub(super) fn new(most: usize) -> History {
-        History { most, tokens: VecDeque::new(), counts: Vec::new() }
+    pub(super) fn new(most: usize) -> TokenHistory {
+        TokenHistory { most, tokens: VecDeque::new(), counts: Vec::new() }
     }
 
     pub(super) fn push(&mut self, token: TokenId) {

@@ -28,16 +28,16 @@ use candidates::Candidates;
 use choice::Choice;
 pub use dry::DryBreakers;
 use row::CandidateRow;
-pub use row::{Candidate, LogitRow};
+pub use row::{LogitRow, TokenCandidate};
 pub(crate) use row::{likeliest_n, log_weight};
-use step::{Changes, Step};
+use step::{Changes, SamplerStep};
 
 /// The samplers of one sequence, with their state and their buffers.
 #[derive(Debug)]
 pub struct Sampler {
     /// Added to logits, sorted by token; minus infinity for suppressed tokens.
     biases: Vec<(TokenId, f32)>,
-    steps: Vec<Step>,
+    steps: Vec<SamplerStep>,
     choice: Choice,
     random: Pcg64,
     changes: Changes,
@@ -78,7 +78,7 @@ impl Sampler {
         });
         Ok(Sampler {
             biases,
-            steps: Step::all(sampling, breakers),
+            steps: SamplerStep::all(sampling, breakers),
             choice: Choice::new(sampling),
             random: Pcg64::seed_from_u64(seed),
             changes: Changes::default(),
@@ -128,7 +128,7 @@ impl Sampler {
 
     /// The candidates of the last draw with their probabilities, in no particular order. None at
     /// temperature 0.
-    pub fn candidates(&self) -> &[Candidate] {
+    pub fn candidates(&self) -> &[TokenCandidate] {
         &self.left.list
     }
 }

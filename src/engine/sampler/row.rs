@@ -88,7 +88,7 @@ fn all_greatest(maxima: &[f32]) -> f32 {
 
 /// A token that may be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Candidate {
+pub struct TokenCandidate {
     /// The token.
     pub id: TokenId,
     /// Its logit after the samplers so far.
@@ -97,13 +97,13 @@ pub struct Candidate {
     pub p: f32,
 }
 
-impl Candidate {
-    pub(super) fn new(id: TokenId, logit: f32) -> Candidate {
-        Candidate { id, logit, p: 0.0 }
+impl TokenCandidate {
+    pub(super) fn new(id: TokenId, logit: f32) -> TokenCandidate {
+        TokenCandidate { id, logit, p: 0.0 }
     }
 
     /// The likeliest first; of equals, the one with the smaller id.
-    pub(super) fn order(&self, other: &Candidate) -> std::cmp::Ordering {
+    pub(super) fn order(&self, other: &TokenCandidate) -> std::cmp::Ordering {
         let logits = other.logit.partial_cmp(&self.logit);
         logits.unwrap_or(std::cmp::Ordering::Equal).then(self.id.cmp(&other.id))
     }
@@ -225,17 +225,22 @@ impl<'a> CandidateRow<'a> {
     }
 
     /// All candidates whose logit is at least `least`, by id.
-    pub(super) fn at_least(&self, least: f32, found: &mut Vec<Candidate>) {
+    pub(super) fn at_least(&self, least: f32, found: &mut Vec<TokenCandidate>) {
         found.clear();
         self.visit(least, |id, logit| {
-            found.push(Candidate::new(id, logit));
+            found.push(TokenCandidate::new(id, logit));
             least
         });
     }
 
-    /// The `k` likeliest candidates in [`Candidate::order`]; all of them if there are fewer.
+    /// The `k` likeliest candidates in [`TokenCandidate::order`]; all of them if there are fewer.
     /// `scratch` is a buffer.
-    pub(super) fn likeliest_k(&self, k: usize, found: &mut Vec<Candidate>, scratch: &mut Vec<f32>) {
+    pub(super) fn likeliest_k(
+        &self,
+        k: usize,
+        found: &mut Vec<TokenCandidate>,
+        scratch: &mut Vec<f32>,
+    ) {
         found.clear();
         if k == 0 {
             return;
@@ -250,9 +255,9 @@ impl<'a> CandidateRow<'a> {
         // More than this are cut to the k likeliest, which matters if many are equal.
         let many = k.saturating_mul(2).saturating_add(4096);
         self.visit(least, |id, logit| {
-            found.push(Candidate::new(id, logit));
+            found.push(TokenCandidate::new(id, logit));
             if found.len() >= many {
-                let (_, last, _) = found.select_nth_unstable_by(k - 1, Candidate::order);
+                let (_, last, _) = found.select_nth_unstable_by(k - 1, TokenCandidate::order);
                 // A later one has a greater id, so it loses against its equal.
                 least = last.logit.next_up();
                 found.truncate(k);
@@ -260,10 +265,10 @@ impl<'a> CandidateRow<'a> {
             least
         });
         if found.len() > k {
-            found.select_nth_unstable_by(k - 1, Candidate::order);
+            found.select_nth_unstable_by(k - 1, TokenCandidate::order);
             found.truncate(k);
         }
-        found.sort_unstable_by(Candidate::order);
+        found.sort_unstable_by(TokenCandidate::order);
     }
 
     /// The sum of e to the power of (logit - `greatest`) over all candidates, in double precision:

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::candidates::{Candidates, SHORT, round_up};
 use super::dry::{Dry, DryBreakers, DryOptions};
-use super::history::History;
-use super::row::{Candidate, CandidateRow};
+use super::history::TokenHistory;
+use super::row::{CandidateRow, TokenCandidate};
 use crate::api::{SamplerName, Sampling};
 use crate::engine::backend::TokenId;
 
 /// A sampler with its options and state.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum SamplerStep {
     Penalties(Penalties),
     Dry(Box<Dry>),
     TopNSigma(f32),
@@ -30,7 +30,7 @@ pub(super) struct Penalties {
     repeat: f32,
     frequency: f32,
     presence: f32,
-    history: History,
+    history: TokenHistory,
 }
 
 impl Penalties {
@@ -40,29 +40,35 @@ impl Penalties {
     }
 }
 
-impl Step {
+impl SamplerStep {
     /// The samplers of a request in order, without those that are off. At temperature 0, and with
     /// mirostat, most have no effect.
-    pub(super) fn all(sampling: &Sampling, breakers: &Arc<DryBreakers>) -> Vec<Step> {
+    pub(super) fn all(sampling: &Sampling, breakers: &Arc<DryBreakers>) -> Vec<SamplerStep> {
         let temperature = sampling.temperature;
         if sampling.mirostat {
-            let steps = (temperature > 0.0).then_some(Step::Temperature(temperature));
+            let steps = (temperature > 0.0).then_some(SamplerStep::Temperature(temperature));
             return steps.into_iter().collect();
         }
         let names = sampling.samplers.iter();
-        let steps = names.filter_map(|name| Step::of(*name, sampling, breakers));
+        let steps = names.filter_map(|name| SamplerStep::of(*name, sampling, breakers));
         steps.filter(|step| temperature > 0.0 || step.is_adjustment()).collect()
     }
 
     /// None if it is off.
-    fn of(name: SamplerName, sampling: &Sampling, breakers: &Arc<DryBreakers>) -> Option<Step> {
+    fn of(
+        name: SamplerName,
+        sampling: &Sampling,
+        breakers: &Arc<DryBreakers>,
+    ) -> Option<SamplerStep> {
         let step = match name {
-            SamplerName::Penalties if sampling.has_penalties() => Step::Penalties(Penalties {
-                repeat: sampling.repeat_penalty,
-                frequency: sampling.frequency_penalty,
-                presence: sampling.presence_penalty,
-                history: History::new(window(sampling.repeat_last_n)),
-            }),
+            SamplerName::Penalties if sampling.has_penalties() => {
+                SamplerStep::Penalties(Penalties {
+                    repeat: sampling.repeat_penalty,
+                    frequency: sampling.frequency_penalty,
+                    presence: sampling.presence_penalty,
+                    history: TokenHistory::new(window(sampling.repeat_last_n)),
+                })
+            }
             SamplerName::Dry if sampling.has_dry() => {
                 let options = DryOptions {
                     multiplier: sampling.dry_multiplier,
@@ -70,28 +76,32 @@ impl Step {
                     allowed_length: usize::try_from(sampling.dry_allowed_length).unwrap_or(0),
                 };
                 let most = window(sampling.dry_penalty_last_n);
-                Step::Dry(Box::new(Dry::new(options, most, Arc::clone(breakers))))
+                SamplerStep::Dry(Box::new(Dry::new(options, most, Arc::clone(breakers))))
             }
             SamplerName::TopNSigma if sampling.top_n_sigma > 0.0 => {
-                Step::TopNSigma(sampling.top_n_sigma)
+                SamplerStep::TopNSigma(sampling.top_n_sigma)
             }
-            SamplerName::TopK if sampling.top_k > 0 => Step::TopK(sampling.top_k as usize),
-            SamplerName::TypicalP if sampling.typical_p < 1.0 => Step::TypicalP(sampling.typical_p),
-            SamplerName::TopP if sampling.top_p < 1.0 => Step::TopP(sampling.top_p),
-            SamplerName::MinP if sampling.min_p > 0.0 => Step::MinP(sampling.min_p),
+            SamplerName::TopK if sampling.top_k > 0 => SamplerStep::TopK(sampling.top_k as usize),
+            SamplerName::TypicalP if sampling.typical_p < 1.0 => {
+                SamplerStep::TypicalP(sampling.typical_p)
+            }
+            SamplerName::TopP if sampling.top_p < 1.0 => SamplerStep::TopP(sampling.top_p),
+            SamplerName::MinP if sampling.min_p > 0.0 => SamplerStep::MinP(sampling.min_p),
             SamplerName::Xtc if sampling.xtc_probability > 0.0 && sampling.xtc_threshold <= 0.5 => {
-                Step::Xtc {
+                SamplerStep::Xtc {
                     probability: sampling.xtc_probability,
                     threshold: sampling.xtc_threshold,
                 }
             }
-            SamplerName::Temperature if sampling.dynatemp_range > 0.0 => Step::DynamicTemperature {
-                temperature: sampling.temperature,
-                range: sampling.dynatemp_range,
-                exponent: sampling.dynatemp_exponent,
-            },
+            SamplerName::Temperature if sampling.dynatemp_range > 0.0 => {
+                SamplerStep::DynamicTemperature {
+                    temperature: sampling.temperature,
+                    range: sampling.dynatemp_range,
+                    exponent: sampling.dynatemp_exponent,
+                }
+            }
             SamplerName::Temperature if sampling.temperature != 1.0 => {
-                Step::Temperature(sampling.temperature)
+                SamplerStep::Temperature(sampling.temperature)
             }
             _ => return None,
         };
@@ -100,14 +110,14 @@ impl Step {
 
     /// Whether it changes the logits of a few tokens and keeps all.
     pub(super) fn is_adjustment(&self) -> bool {
-        matches!(self, Step::Penalties(_) | Step::Dry(_))
+        matches!(self, SamplerStep::Penalties(_) | SamplerStep::Dry(_))
     }
 
     /// Counts a token of the sequence.
     pub(super) fn accept(&mut self, token: TokenId) {
         match self {
-            Step::Penalties(penalties) => penalties.history.push(token),
-            Step::Dry(dry) => dry.push(token),
+            SamplerStep::Penalties(penalties) => penalties.history.push(token),
+            SamplerStep::Dry(dry) => dry.push(token),
             _ => {}
         }
     }
@@ -115,11 +125,11 @@ impl Step {
     /// Changes logits of a row, if it is an adjustment.
     pub(super) fn adjust(&mut self, row: &[f32], changes: &mut Changes) {
         match self {
-            Step::Penalties(penalties) => {
+            SamplerStep::Penalties(penalties) => {
                 let counts = penalties.history.counts().iter().copied();
                 changes.merge(row, counts, |logit, count| penalties.apply(logit, count));
             }
-            Step::Dry(dry) => {
+            SamplerStep::Dry(dry) => {
                 let penalties = dry.penalties().iter().copied();
                 changes.merge(row, penalties, |logit, less| logit - less);
             }
@@ -130,26 +140,26 @@ impl Step {
     /// Applies it to the candidates. `chance` is a random number from 0 to 1.
     pub(super) fn apply(&mut self, left: &mut Candidates, chance: &mut dyn FnMut() -> f64) {
         match self {
-            Step::Penalties(penalties) => {
+            SamplerStep::Penalties(penalties) => {
                 adjust_list(left, penalties.history.counts(), |logit, count| {
                     penalties.apply(logit, count)
                 });
             }
-            Step::Dry(dry) => {
+            SamplerStep::Dry(dry) => {
                 adjust_list(left, dry.penalties(), |logit, less| logit - less);
             }
-            Step::TopNSigma(n) => left.top_n_sigma(*n),
-            Step::TopK(k) => left.top_k(*k),
-            Step::TypicalP(p) => left.typical_p(*p),
-            Step::TopP(p) => left.top_p(*p),
-            Step::MinP(p) => left.min_p(*p),
-            Step::Xtc { probability, threshold } => {
+            SamplerStep::TopNSigma(n) => left.top_n_sigma(*n),
+            SamplerStep::TopK(k) => left.top_k(*k),
+            SamplerStep::TypicalP(p) => left.typical_p(*p),
+            SamplerStep::TopP(p) => left.top_p(*p),
+            SamplerStep::MinP(p) => left.min_p(*p),
+            SamplerStep::Xtc { probability, threshold } => {
                 if left.list.len() > 1 && chance() <= f64::from(*probability) {
                     left.xtc(*threshold);
                 }
             }
-            Step::Temperature(temperature) => left.temperature(*temperature),
-            Step::DynamicTemperature { temperature, range, exponent } => {
+            SamplerStep::Temperature(temperature) => left.temperature(*temperature),
+            SamplerStep::DynamicTemperature { temperature, range, exponent } => {
                 left.dynamic_temperature(*temperature, *range, *exponent);
             }
         }
@@ -167,19 +177,19 @@ impl Step {
             return false;
         }
         match *self {
-            Step::TopK(k) => {
+            SamplerStep::TopK(k) => {
                 row.likeliest_k(k, &mut left.list, scratch);
                 left.sorted = true;
             }
-            Step::MinP(p) => row.at_least((greatest + p.ln()).min(greatest), &mut left.list),
-            Step::TopNSigma(n) => {
+            SamplerStep::MinP(p) => row.at_least((greatest + p.ln()).min(greatest), &mut left.list),
+            SamplerStep::TopNSigma(n) => {
                 let (count, deviation) = row.spread();
                 let least = f64::from(greatest) - f64::from(n) * deviation;
                 row.at_least(round_up(least).min(greatest), &mut left.list);
                 left.weightless = count - left.list.len();
             }
             // A short row is summed as llama.cpp does, float by float.
-            Step::TopP(p) if row.len() > SHORT => {
+            SamplerStep::TopP(p) if row.len() > SHORT => {
                 let weight = row.weight(greatest);
                 let mut k = 256;
                 loop {
@@ -198,7 +208,7 @@ impl Step {
 }
 
 /// Cuts the list, the likeliest first, where the probabilities reach `p`. False if they do not.
-fn reaches(p: f32, list: &mut Vec<Candidate>, greatest: f32, weight: f64) -> bool {
+fn reaches(p: f32, list: &mut Vec<TokenCandidate>, greatest: f32, weight: f64) -> bool {
     let (mut sum, greatest) = (0.0, f64::from(greatest));
     let last = list.iter().position(|candidate| {
         sum += (f64::from(candidate.logit) - greatest).exp() / weight;

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::test_support::replies::{PLAIN, Setting, family, parse};
 
 /// The name of a tool and the arguments of a call.
-type Call = (&'static str, &'static str);
+type NamedCall = (&'static str, &'static str);
 
-const W: Call = ("get_weather", "{\"city\": \"Paris\"}");
-const A: Call = ("add", "{\"a\": 1, \"b\": 2}");
-const N: Call = ("now", "{}");
+const W: NamedCall = ("get_weather", "{\"city\": \"Paris\"}");
+const A: NamedCall = ("add", "{\"a\": 1, \"b\": 2}");
+const N: NamedCall = ("now", "{}");
 
 fn tools() -> Vec<Value> {
     let tool = |name: &str, parameters: Value| json!({ "type": "function", "function": { "name": name, "parameters": parameters } });
@@ -25,7 +25,7 @@ fn tools() -> Vec<Value> {
 
 /// Checks the content and the calls of a reply.
 #[track_caller]
-fn check(format: &str, text: &str, content: &str, expected: &[Call]) -> Vec<&'static str> {
+fn check(format: &str, text: &str, content: &str, expected: &[NamedCall]) -> Vec<&'static str> {
     let parsed = parse(&family(format), &tools(), PLAIN, text);
     let calls: Vec<(&str, &str)> =
         parsed.tool_calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();

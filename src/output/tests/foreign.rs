@@ -8,13 +8,13 @@ use crate::test_support::random::Random;
 use crate::test_support::replies::{PLAIN, Setting, drive, family, feed, parse, reply_parser};
 
 /// The name of a tool and the arguments of a call.
-type Call = (&'static str, &'static str);
+type NamedCall = (&'static str, &'static str);
 
-const W: Call = ("get_weather", "{\"city\": \"Paris\"}");
-const N: Call = ("now", "{}");
+const W: NamedCall = ("get_weather", "{\"city\": \"Paris\"}");
+const N: NamedCall = ("now", "{}");
 
 /// Forms of calls with the calls in them: `get_weather` with a city, and `now` without arguments.
-const FORMS: &[(&str, &str, &[Call])] = &[
+const FORMS: &[(&str, &str, &[NamedCall])] = &[
     (
         "hermes",
         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
@@ -417,7 +417,7 @@ fn a_reply_that_is_an_object_with_calls_counts_in_any_format() {
     let openai = "{\"id\": \"x\", \"type\": \"function\", \"function\": {\"name\": \"get_weather\", \
                   \"arguments\": \"{\\\"city\\\": \\\"Paris\\\"}\"}}";
     let now = "{\"name\": \"now\", \"arguments\": {}}";
-    let cases: [(String, &[Call], &str); 5] = [
+    let cases: [(String, &[NamedCall], &str); 5] = [
         (format!("{{\"tool_calls\": [{weather}, {now}]}}"), &[W, N], ""),
         (format!("{{\"tool_calls\": [{openai}]}}"), &[W], ""),
         (format!("{{\"tool_call\": {weather}}}"), &[W], ""),

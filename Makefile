@@ -191,13 +191,16 @@ test-python-frameworks: lib ## LangChain's standard tests on a small real model 
 		-c bindings/python/frameworks/pytest.ini --benchmark-disable -rfsx \
 		bindings/python/frameworks
 
-# find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails.
-test-java: lib scripted-models ## test the Java module
+# find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails. A second
+# JDK, of 17 to 21, has JNI only.
+test-java: lib scripted-models ## test the Java modules
 	@if ! command -v mvn >/dev/null; then scripts/skip.sh "Java tests" "no Maven"; \
 	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then \
 		scripts/skip.sh "Java tests" "no JDK 22 or later"; \
-	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" \
-		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
+	else old=$$($(JAVA_BINDING)/find-jdk.sh 17 21) || \
+		scripts/skip.sh "Java tests on Java 17" "no JDK 17 to 21" || exit 1; \
+	$(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" \
+		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify $${old:+-Dllb.jdk17="$$old"}; fi
 
 fuzz: ## fuzz what needs no engine, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
@@ -254,5 +257,5 @@ native: ## build the library for exactly this machine, in target-native
 	@$(MAKE) lib CPU=native
 
 clean: ## remove everything that was built here; keep the models
-	rm -rf target target-baseline target-native $(JAVA_BINDING)/target \
+	rm -rf target target-baseline target-native $(JAVA_BINDING)/*/target \
 		bindings/python/build bindings/python/src/*.egg-info

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Prints the home of the newest JDK that is version 22 or later. Exits with 1 if there is none.
-# Searches JAVA_HOME, /usr/lib/jvm/* and the java on PATH. The first of equal versions wins.
+# find-jdk.sh [OLDEST [NEWEST]]: prints the home of the newest JDK from version OLDEST (22) to NEWEST
+# (any). Exits with 1 if there is none. Searches JAVA_HOME, /usr/lib/jvm/* and the java on PATH. The
+# first of equal versions wins.
 
-oldest=22
+oldest=${1:-22}
+newest=${2:-999}
 best=
 best_version=0
 
@@ -19,7 +21,8 @@ major_version() {
 consider() {
     [ -n "$1" ] || return 0
     version=$(major_version "$1")
-    if [ "${version:-0}" -ge "$oldest" ] && [ "$version" -gt "$best_version" ]; then
+    if [ "${version:-0}" -ge "$oldest" ] && [ "$version" -le "$newest" ] &&
+        [ "$version" -gt "$best_version" ]; then
         best=$1
         best_version=$version
     fi

@@ -1,16 +1,26 @@
 package dev.llb;
 
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /**
  * A consumer that the library calls. An exception of the consumer never crosses a C frame: it is
  * stored here, and the call that caused it rethrows it in Java with {@link #rethrow}.
+ *
+ * <p>The library knows a callback by the id of its registration, which it passes back as
+ * {@code user_data}. An id without a callback is ignored.
  */
 final class Callback {
 
     /** The number of nested callbacks on this thread. */
     private static final ThreadLocal<Integer> DEPTH = ThreadLocal.withInitial(() -> 0);
+
+    private static final Map<Long, Callback> REGISTERED = new ConcurrentHashMap<>();
+    private static final AtomicLong LAST_ID = new AtomicLong();
 
     private final Consumer<String> consumer;
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -22,6 +32,47 @@ final class Callback {
         this.onFailure = onFailure;
     }
 
+    /** Returns an id for the library, valid until {@link #remove}. */
+    long register() {
+        long id = LAST_ID.incrementAndGet();
+        REGISTERED.put(id, this);
+        return id;
+    }
+
+    static void remove(long id) {
+        REGISTERED.remove(id);
+    }
+
+    /** The number of callbacks that the library may call. */
+    static int registered() {
+        return REGISTERED.size();
+    }
+
+    /** Called by the library, through the {@link Access}. Throws nothing. */
+    static void receive(long id, byte[] text) {
+        Callback callback = REGISTERED.get(id);
+        if (callback == null) {
+            return;
+        }
+        try {
+            callback.accept(new String(text, StandardCharsets.UTF_8));
+        } catch (Throwable thrown) {
+            fail(id, thrown);
+        }
+    }
+
+    /** Stores a failure of the callback, or of the way to it, and cancels the native call. */
+    static void fail(long id, Throwable thrown) {
+        Callback callback = REGISTERED.get(id);
+        if (callback != null) {
+            try {
+                callback.fail(thrown);
+            } catch (Throwable cancelFailed) {
+                // The first failure is stored, and the native call runs to its end.
+            }
+        }
+    }
+
     /** Whether this thread is inside a callback, where waiting for the library would deadlock. */
     static boolean isRunningHere() {
         return DEPTH.get() > 0;
@@ -31,8 +82,8 @@ final class Callback {
         onFailure = cancel;
     }
 
-    /** Called by the library. After a failure the consumer is not called until {@link #rethrow}. */
-    void accept(String text) {
+    /** After a failure the consumer is not called until {@link #rethrow}. */
+    private void accept(String text) {
         if (failure.get() != null) {
             return;
         }
@@ -46,7 +97,7 @@ final class Callback {
     }
 
     /** Stores the first failure and cancels the native call. */
-    void fail(Throwable thrown) {
+    private void fail(Throwable thrown) {
         if (failure.compareAndSet(null, thrown)) {
             onFailure.run();
         }

@@ -1,7 +1,7 @@
 package dev.llb;
 
-import java.lang.foreign.Arena;
-import java.lang.foreign.MemorySegment;
+import java.lang.ref.Cleaner;
+import java.lang.ref.Reference;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -9,7 +9,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
@@ -32,23 +31,19 @@ import java.util.function.UnaryOperator;
  */
 public final class LlbChat implements AutoCloseable {
 
+    private static final Cleaner CLEANER = Cleaner.create();
+
     private final Native library;
-    private final MemorySegment handle;
+    private final long handle;
     private final Callback events;
-    private final Arena eventArena;
-    private final AtomicBoolean closed = new AtomicBoolean();
+    private final Destruction destruction;
 
-    /**
-     * The number of running calls, plus one until the chat is destroyed. At 0 the event stub is
-     * freed.
-     */
-    private final AtomicInteger references = new AtomicInteger(1);
-
-    private LlbChat(Native library, MemorySegment handle, Callback events, Arena eventArena) {
+    private LlbChat(Native library, long handle, Callback events, long eventId) {
         this.library = library;
         this.handle = handle;
         this.events = events;
-        this.eventArena = eventArena;
+        this.destruction = new Destruction(library, handle, eventId);
+        CLEANER.register(this, destruction::afterCollection);
     }
 
     /**
@@ -70,7 +65,7 @@ public final class LlbChat implements AutoCloseable {
     public static LlbChat open(ChatOptions options) {
         Native library = Native.get();
         String json = Json.write(options.values());
-        return open(library, options.onEvent(), stub -> library.chatCreate(json, stub));
+        return open(library, json, options.onEvent());
     }
 
     /**
@@ -95,20 +90,16 @@ public final class LlbChat implements AutoCloseable {
         return open(options.apply(ChatOptions.builder(model)).build());
     }
 
-    private interface Create {
-        Native.Created call(MemorySegment eventStub);
-    }
-
-    private static LlbChat open(Native library, Consumer<String> onEvent, Create create) {
+    private static LlbChat open(Native library, String optionsJson, Consumer<String> onEvent) {
         EventLog log = new EventLog(onEvent);
         Callback events = new Callback(log, () -> {});
-        Arena arena = Arena.ofShared();
+        long eventId = events.register();
         boolean opened = false;
         try {
-            Native.Created created = create.call(Native.stub(events, arena));
+            Native.Created created = library.chatCreate(optionsJson, eventId);
             Throwable thrown = events.takeFailure();
             List<String> seen = log.stop();
-            if (created.handle() == null) {
+            if (created.handle() == 0) {
                 LlbException failure = createFailure(created.error(), seen);
                 if (thrown != null) {
                     thrown.addSuppressed(failure);
@@ -122,10 +113,10 @@ public final class LlbChat implements AutoCloseable {
             }
             events.onFailure(() -> library.chatCancel(created.handle()));
             opened = true;
-            return new LlbChat(library, created.handle(), events, arena);
+            return new LlbChat(library, created.handle(), events, eventId);
         } finally {
             if (!opened) {
-                arena.close();
+                Callback.remove(eventId);
             }
         }
     }
@@ -194,23 +185,54 @@ public final class LlbChat implements AutoCloseable {
      */
     @Override
     public void close() {
-        if (!closed.compareAndSet(false, true)) {
+        if (!destruction.begin()) {
             return;
         }
         if (Callback.isRunningHere()) {
             cancel();
-            Thread.ofPlatform().daemon().name("llb-close").start(this::destroy);
+            Thread destroyer = new Thread(destruction::run, "llb-close");
+            destroyer.setDaemon(true);
+            destroyer.start();
         } else {
-            destroy();
+            destruction.run();
             events.rethrow();
         }
     }
 
-    private void destroy() {
-        try {
-            library.chatDestroy(handle);
-        } finally {
-            release();
+    /** Frees a chat once. Has no reference to the chat, which could never be collected otherwise. */
+    private static final class Destruction {
+
+        private final Native library;
+        private final long handle;
+        private final long eventId;
+        private final AtomicBoolean begun = new AtomicBoolean();
+
+        Destruction(Native library, long handle, long eventId) {
+            this.library = library;
+            this.handle = handle;
+            this.eventId = eventId;
+        }
+
+        boolean begin() {
+            return begun.compareAndSet(false, true);
+        }
+
+        void run() {
+            try {
+                library.chatDestroy(handle);
+            } finally {
+                Callback.remove(eventId);
+            }
+        }
+
+        /** Runs on the thread of the cleaner. */
+        void afterCollection() {
+            if (begin()) {
+                System.getLogger("dev.llb").log(
+                        System.Logger.Level.WARNING,
+                        "a chat was collected without close; its memory is freed only now");
+                run();
+            }
         }
     }
 
@@ -223,7 +245,6 @@ public final class LlbChat implements AutoCloseable {
      * listener.
      */
     private String call(Callback pieces, Call call) {
-        boolean acquired = acquire();
         try {
             // After a close the handle is stale, and the library returns ENGINE_CLOSED.
             String reply = call.run();
@@ -236,20 +257,8 @@ public final class LlbChat implements AutoCloseable {
             }
             return reply;
         } finally {
-            if (acquired) {
-                release();
-            }
-        }
-    }
-
-    /** Keeps the event stub alive until {@link #release}. Returns false if it is already freed. */
-    private boolean acquire() {
-        return references.getAndUpdate(n -> n == 0 ? 0 : n + 1) != 0;
-    }
-
-    private void release() {
-        if (references.decrementAndGet() == 0) {
-            eventArena.close();
+            // Not collected, and destroyed, while the call runs.
+            Reference.reachabilityFence(this);
         }
     }
 

@@ -73,7 +73,7 @@ class ChatTest {
             assertEquals("tool_call", reply.type());
             assertEquals("tool_calls", reply.finishReason());
             assertEquals(1, reply.toolCalls().size());
-            ToolCall call = reply.toolCalls().getFirst();
+            ToolCall call = reply.toolCalls().get(0);
             assertFalse(call.id().isEmpty());
             assertEquals("get_weather", call.name());
             assertEquals(Map.of("city", "Paris"), call.argumentsAsMap());
@@ -120,7 +120,7 @@ class ChatTest {
                 }
             }
             assertEquals("tool_calls", finish);
-            assertEquals(reply.toolCalls().getFirst().arguments(), arguments.toString());
+            assertEquals(reply.toolCalls().get(0).arguments(), arguments.toString());
         }
     }
 

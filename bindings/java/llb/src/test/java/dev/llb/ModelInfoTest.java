@@ -65,7 +65,7 @@ class ModelInfoTest {
     @Test
     void aTruncatedModel() {
         ModelInfo info = Llb.modelInfo(TestFiles.scripted("truncated.gguf"));
-        assertEquals("file_truncated", Json.object(info.findings().getFirst()).get("code"));
+        assertEquals("file_truncated", Json.object(info.findings().get(0)).get("code"));
     }
 
     @Test

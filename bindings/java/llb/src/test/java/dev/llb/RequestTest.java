@@ -108,8 +108,8 @@ class RequestTest {
                  "logprobs":null,"polyfills_applied":["tools"],"diagnostics":[],"ignored_keys":["k"],"new_key":1}"""));
         assertEquals("hm", reply.reasoningContent());
         assertEquals(
-                Map.of("n", 9007199254740993L, "x", 0.5), reply.toolCalls().getFirst().argumentsAsMap());
-        assertEquals(new ToolCall("call_1", "f", "{}"), reply.message().toolCalls().getFirst());
+                Map.of("n", 9007199254740993L, "x", 0.5), reply.toolCalls().get(0).argumentsAsMap());
+        assertEquals(new ToolCall("call_1", "f", "{}"), reply.message().toolCalls().get(0));
         assertEquals(new Usage(42, 17, 59, 30), reply.usage());
         assertEquals(new Timings(1.5, 2, 3, 4, 1.5), reply.timings());
         assertEquals(List.of("tools"), reply.polyfillsApplied());

@@ -8,8 +8,6 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
@@ -23,7 +21,7 @@ class ThreadsTest {
     @Test
     void cancelFromAnotherThread() throws Exception {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"));
-                ExecutorService other = Executors.newSingleThreadExecutor()) {
+                Pool other = Pool.of(1)) {
             CountDownLatch running = new CountDownLatch(1);
             CountDownLatch cancelled = new CountDownLatch(1);
             Future<ChatReply> reply = other.submit(() -> chat.stream(LONG, piece -> {
@@ -76,7 +74,7 @@ class ThreadsTest {
     @Test
     void closeWhileAnotherThreadWaitsForAReply() throws Exception {
         LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"));
-        try (ExecutorService other = Executors.newSingleThreadExecutor()) {
+        try (Pool other = Pool.of(1)) {
             CountDownLatch running = new CountDownLatch(1);
             Future<String> end = other.submit(() -> {
                 try {
@@ -121,7 +119,7 @@ class ThreadsTest {
     @Test
     void manyThreadsOnOneChat() throws Exception {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"));
-                ExecutorService threads = Executors.newFixedThreadPool(4)) {
+                Pool threads = Pool.of(4)) {
             List<Future<ChatReply>> replies = new ArrayList<>();
             for (int i = 0; i < 16; i++) {
                 replies.add(threads.submit(() -> chat.stream(ChatRequest.of("hi"), piece -> {})));
@@ -135,7 +133,7 @@ class ThreadsTest {
     @Test
     void manyChatsOfOneFile() throws Exception {
         Path model = TestFiles.scripted("text.gguf");
-        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+        try (Pool threads = Pool.virtual()) {
             List<Future<String>> replies = new ArrayList<>();
             for (int i = 0; i < 8; i++) {
                 replies.add(threads.submit(() -> {
@@ -154,7 +152,7 @@ class ThreadsTest {
     void concurrentRefusalsHaveTheirOwnReasons() throws Exception {
         Path noTools = TestFiles.scripted("no_tools.gguf");
         Path truncated = TestFiles.scripted("truncated.gguf");
-        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+        try (Pool threads = Pool.virtual()) {
             List<Future<String>> codes = new ArrayList<>();
             for (int i = 0; i < 64; i++) {
                 Path model = i % 2 == 0 ? noTools : truncated;
@@ -183,7 +181,7 @@ class ThreadsTest {
     void manyThreadsCloseOneChat() throws Exception {
         for (int round = 0; round < 10; round++) {
             LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"));
-            try (ExecutorService threads = Executors.newFixedThreadPool(4)) {
+            try (Pool threads = Pool.of(4)) {
                 List<Future<?>> done = new ArrayList<>();
                 for (int i = 0; i < 4; i++) {
                     boolean closes = i > 0;

@@ -1,0 +1,117 @@
+package dev.llb;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/**
+ * The way into the library through JNI, for Java 17 and later. The methods are in the shim
+ * {@code llb_jni.c}, a library of its own beside the library of llb.
+ */
+final class JniAccess implements Access {
+
+    private JniAccess() {}
+
+    /**
+     * Loads the shim, and the library through it.
+     *
+     * @throws LlbException with {@code LIBRARY_NOT_FOUND} or {@code LIBRARY_INCOMPATIBLE}
+     */
+    static Access load(NativeLibrary.Found library) {
+        loadShim(NativeLibrary.findShim(library));
+        byte[] problem = open(utf8(library.path().toAbsolutePath().toString()));
+        if (problem != null) {
+            throw NativeLibrary.notLoaded(library, text(problem), null);
+        }
+        byte[] missing = bind();
+        if (missing != null) {
+            throw NativeLibrary.incompatible(library, "has no function " + text(missing));
+        }
+        return new JniAccess();
+    }
+
+    /**
+     * The JVM loads a file for one class loader only, so a second one, such as that of a web
+     * application started again, loads a copy.
+     */
+    private static void loadShim(NativeLibrary.Found shim) {
+        try {
+            System.load(shim.path().toAbsolutePath().toString());
+        } catch (UnsatisfiedLinkError e) {
+            String message = String.valueOf(e.getMessage());
+            if (!message.contains("already loaded in another classloader")) {
+                throw NativeLibrary.notLoaded(shim, message, e);
+            }
+            loadCopy(shim);
+        }
+    }
+
+    private static void loadCopy(NativeLibrary.Found shim) {
+        Path copy = null;
+        try {
+            copy = Files.createTempFile("libllb-jni", ".so");
+            Files.write(copy, Files.readAllBytes(shim.path()));
+            System.load(copy.toString());
+        } catch (IOException | UnsatisfiedLinkError e) {
+            throw NativeLibrary.notLoaded(shim, "cannot load a copy of it for this class loader", e);
+        } finally {
+            if (copy != null) {
+                // The loaded file stays mapped without its name.
+                copy.toFile().delete();
+            }
+        }
+    }
+
+    private static byte[] utf8(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static String text(byte[] utf8) {
+        return new String(utf8, StandardCharsets.UTF_8);
+    }
+
+    @Override
+    public String name() {
+        return "jni";
+    }
+
+    /** Opens the library. Returns null, or the message of the loader. */
+    private static native byte[] open(byte[] path);
+
+    /** Looks up the functions. Returns null, or the name of one that the library lacks. */
+    private static native byte[] bind();
+
+    @Override
+    public native byte[] version();
+
+    @Override
+    public native int abiVersion();
+
+    @Override
+    public native byte[] callWithText(int function, byte[] text);
+
+    @Override
+    public native byte[] chatCreate(byte[] optionsJson, long onEvent, long[] handle);
+
+    @Override
+    public native byte[] chatInfer(long chat, byte[] requestJson);
+
+    @Override
+    public native byte[] chatInferStream(long chat, byte[] requestJson, long onPiece);
+
+    @Override
+    public native byte[] chatExplain(long chat, byte[] requestJson);
+
+    @Override
+    public native void chatCancel(long chat);
+
+    @Override
+    public native void chatDestroy(long chat);
+
+    @Override
+    public native byte[] modelFetch(byte[] requestJson, long onEvent);
+
+    @Override
+    public native void modelFetchCancel(byte[] id);
+}

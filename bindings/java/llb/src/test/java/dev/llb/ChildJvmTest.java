@@ -1,0 +1,183 @@
+package dev.llb;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Future;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** What needs a JVM of its own: its options, its environment, its end. */
+class ChildJvmTest {
+
+    @TempDir
+    Path folder;
+
+    private String model;
+
+    @BeforeEach
+    void model() {
+        model = TestFiles.scripted("text.gguf").toString();
+    }
+
+    @Test
+    void theJniCheckIsSilent() throws Exception {
+        // Without libjsig this check also reports that the library has signal handlers, which pass
+        // the faults of others on.
+        ChildJvm child = new ChildJvm().with("-Xcheck:jni");
+        Path jsig = Path.of(System.getProperty("java.home"), "lib", "libjsig.so");
+        child.environment().put("LD_PRELOAD", jsig.toString());
+        ChildJvm.Result result = child.run("calls", model);
+        assertEquals("", result.output());
+        assertEquals(0, result.status());
+    }
+
+    @Test
+    void callsLeaveNoGrowth() throws Exception {
+        ChildJvm.Result result =
+                new ChildJvm().with("-Xms48m", "-Xmx48m", "-XX:+AlwaysPreTouch").run("growth", model);
+        String[] lines = result.output().strip().split("\n");
+        assertEquals(2, lines.length, result.output());
+        // Each call has a request of 3 KB and a reply of more, so that 10,000 leaked ones are 30 MB.
+        assertTrue(Long.parseLong(lines[0]) < 12_000, result.output());
+        assertEquals("0", lines[1]);
+    }
+
+    @Test
+    void twoClassLoaders() throws Exception {
+        ChildJvm.Result result = new ChildJvm().run("loaders");
+        String version = Llb.version() + "\n";
+        assertEquals(version + version, result.output());
+    }
+
+    @Test
+    void anOutOfMemoryErrorInACallback() throws Exception {
+        ChildJvm.Result result = new ChildJvm().with("-Xmx48m").run("memory", model);
+        assertEquals("length\n", result.output());
+    }
+
+    @Test
+    void aChatThatIsNotClosed() throws Exception {
+        ChildJvm.Result result = new ChildJvm().run("collected", model);
+        assertTrue(result.output().contains("a chat was collected without close"), result.output());
+        assertTrue(result.output().endsWith("destroyed\n"), result.output());
+    }
+
+    // The artifact llb-natives
+
+    /** A child without a path to the library, with this folder as cache. */
+    private ChildJvm withArtifact(Path cache) {
+        ChildJvm child = new ChildJvm();
+        child.environment().remove(NativeLibrary.VARIABLE);
+        child.environment().put("XDG_CACHE_HOME", cache.toString());
+        return child;
+    }
+
+    @Test
+    void processesShareTheUnpackedLibrary() throws Exception {
+        try (Pool pool = Pool.of(3)) {
+            List<Future<ChildJvm.Result>> results = new ArrayList<>();
+            for (int i = 0; i < 3; i++) {
+                results.add(pool.submit(() -> withArtifact(folder).run("version")));
+            }
+            for (Future<ChildJvm.Result> result : results) {
+                assertEquals(Llb.version() + "\n", result.get().output());
+            }
+        }
+        try (var files = Files.walk(folder.resolve("llb"))) {
+            List<String> names = files.filter(Files::isRegularFile)
+                    .map(file -> file.getFileName().toString())
+                    .sorted()
+                    .collect(Collectors.toList());
+            boolean jni = Native.get().accessName().equals("jni");
+            assertEquals(jni ? List.of("libllb-jni.so", "libllb.so") : List.of("libllb.so"), names);
+        }
+    }
+
+    @Test
+    void aCacheThatCannotBeWritten() throws Exception {
+        Path file = Files.writeString(folder.resolve("file"), "not a folder");
+        assertEquals(Llb.version() + "\n", withArtifact(file).run("version").output());
+    }
+
+    @Test
+    void aPlatformWithoutLibraryNamesTheArtifact() throws Exception {
+        ChildJvm.Result result = withArtifact(folder).with("-Dos.arch=sparc").run("version");
+        assertEquals(1, result.status());
+        String expected = "LIBRARY_NOT_FOUND: no llb library for linux-sparc: add the artifact"
+                + " dev.llb:llb-natives with the classifier linux-sparc";
+        assertTrue(result.output().contains(expected), result.output());
+    }
+
+    @Test
+    void anUnknownWayIn() throws Exception {
+        ChildJvm.Result result = new ChildJvm().with("-Ddev.llb.access=magic").run("version");
+        assertTrue(result.output().contains("dev.llb.access: \"magic\" is neither jni nor panama"),
+                result.output());
+    }
+
+    @Test
+    void theWayInOfEachVersion() throws Exception {
+        boolean since22 = Runtime.version().feature() >= 22;
+        ChildJvm.Result result = new ChildJvm().with("-Ddev.llb.access=panama").run("version");
+        String expected = since22
+                ? Llb.version()
+                : "LIBRARY_INCOMPATIBLE: dev.llb.access: panama needs Java 22 or later";
+        assertTrue(result.output().contains(expected), result.output());
+        assertTrue(since22 || Native.get().accessName().equals("jni"));
+    }
+
+    // Libraries that do not fit
+
+    @Test
+    void anOlderLibraryIsRefused() throws Exception {
+        checkIncompatible("has ABI version 0, this binding needs 1 or later", functions());
+        List<String> withoutStream = new ArrayList<>(functions());
+        withoutStream.remove("llb_chat_infer_stream");
+        checkIncompatible("has no function llb_chat_infer_stream", withoutStream);
+    }
+
+    private void checkIncompatible(String problem, List<String> functions) throws Exception {
+        Path library = compile(functions);
+        ChildJvm child = new ChildJvm();
+        child.environment().put(NativeLibrary.VARIABLE, library.toString());
+        ChildJvm.Result result = child.run("version");
+        String expected = "LIBRARY_INCOMPATIBLE: " + library
+                + " (from the environment variable LLB_LIBRARY) " + problem;
+        assertTrue(result.output().contains(expected), result.output());
+    }
+
+    /** The functions that the header declares. */
+    private static List<String> functions() throws IOException {
+        Path header = Path.of(System.getProperty("llb.header"));
+        return java.util.regex.Pattern.compile("\\b(llb_\\w+)\\(")
+                .matcher(Files.readString(header))
+                .results()
+                .map(match -> match.group(1))
+                .distinct()
+                .collect(Collectors.toList());
+    }
+
+    /** A library whose functions return 0. */
+    private Path compile(List<String> functions) throws Exception {
+        Path source = folder.resolve("library.c");
+        Files.writeString(source, functions.stream()
+                .map(name -> "void *" + name + "(void) { return 0; }\n")
+                .collect(Collectors.joining()));
+        Path library = folder.resolve("library" + functions.size() + ".so");
+        String compiler = System.getenv().getOrDefault("CC", "cc");
+        Process running = new ProcessBuilder(
+                        compiler, "-shared", "-fPIC", "-o", library.toString(), source.toString())
+                .inheritIO()
+                .start();
+        assertEquals(0, running.waitFor());
+        return library;
+    }
+}

@@ -1,0 +1,164 @@
+package dev.llb;
+
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/** Programs for {@link ChildJvm}. A program that succeeds prints only what its comment says. */
+final class ChildPrograms {
+
+    private static final ChatRequest SHORT =
+            ChatRequest.builder().user("hi").temperature(0).maxTokens(4).build();
+
+    private ChildPrograms() {}
+
+    public static void main(String[] args) throws Exception {
+        switch (args[0]) {
+            case "version" -> System.out.println(Llb.version());
+            case "calls" -> calls(Path.of(args[1]));
+            case "growth" -> growth(Path.of(args[1]));
+            case "loaders" -> loaders();
+            case "memory" -> memory(Path.of(args[1]));
+            case "collected" -> collected(Path.of(args[1]));
+            default -> throw new IllegalArgumentException(args[0]);
+        }
+    }
+
+    /** Every function, with callbacks, failures and exceptions in callbacks. Prints nothing. */
+    private static void calls(Path model) throws Exception {
+        Llb.abiVersion();
+        Llb.version();
+        Llb.modelInfo(model);
+        Llb.modelInfoJson(Path.of("/nowhere"));
+        Llb.templateRender(TemplateTest.RENDER);
+        Llb.templateInfo("{}");
+        Llb.templateParse("{}");
+        Llb.templateCompose("{}");
+        Llb.modelFetch("{\"id\":\"no/such\",\"offline\":true,\"cache_dir\":\"/nowhere\"}", event -> {});
+        Llb.modelFetchCancel("no/such");
+        for (Path file : List.of(model, Path.of("/nowhere"))) {
+            ChatOptions options = ChatOptions.builder(file).onEvent(event -> {}).build();
+            try (LlbChat chat = LlbChat.open(options)) {
+                chat.infer(SHORT);
+                chat.explain(SHORT);
+                chat.stream(SHORT, piece -> Llb.templateRender(TemplateTest.RENDER));
+                chat.inferJson("{}");
+                try {
+                    chat.stream(SHORT, piece -> {
+                        throw new IllegalStateException("on purpose");
+                    });
+                    throw new AssertionError("the exception of the callback is lost");
+                } catch (IllegalStateException expected) {
+                    chat.cancel();
+                }
+            } catch (LlbException expected) {
+                if (file == model) {
+                    throw expected;
+                }
+            }
+        }
+        LlbException[] fromThread = new LlbException[1];
+        Thread other = new Thread(() -> {
+            try (LlbChat chat = LlbChat.open(model)) {
+                chat.stream(SHORT, piece -> {});
+            } catch (LlbException e) {
+                fromThread[0] = e;
+            }
+        });
+        other.start();
+        other.join();
+        if (fromThread[0] != null) {
+            throw fromThread[0];
+        }
+    }
+
+    /** Prints by how many KB 10,000 calls let the process grow, and the callbacks that are left. */
+    private static void growth(Path model) throws Exception {
+        ChatRequest request = ChatRequest.builder().user("hi ".repeat(1000)).maxTokens(1).build();
+        String json = request.toJson();
+        int before = Callback.registered();
+        try (LlbChat chat = LlbChat.open(model)) {
+            ChatRequest stream = ChatRequest.builder().user("hi").maxTokens(1).build();
+            long first = 0;
+            for (int call = 0; call < 13_000; call++) {
+                if (call == 3_000) {
+                    first = residentKilobytes();
+                }
+                if (call % 4 == 0) {
+                    chat.stream(stream, piece -> {});
+                } else {
+                    chat.explainJson(json);
+                }
+            }
+            System.out.println(residentKilobytes() - first);
+        }
+        System.out.println(Callback.registered() - before);
+    }
+
+    private static long residentKilobytes() throws Exception {
+        System.gc();
+        return Files.readAllLines(Path.of("/proc/self/status")).stream()
+                .filter(line -> line.startsWith("VmRSS:"))
+                .mapToLong(line -> Long.parseLong(line.replaceAll("\\D", "")))
+                .findFirst()
+                .orElseThrow();
+    }
+
+    /** Loads the classes twice, as two web applications do. Prints the version twice. */
+    private static void loaders() throws Exception {
+        List<URL> urls = new ArrayList<>();
+        for (String path : System.getProperty("java.class.path").split(java.io.File.pathSeparator)) {
+            urls.add(Path.of(path).toUri().toURL());
+        }
+        ClassLoader parent = ClassLoader.getPlatformClassLoader();
+        for (int i = 0; i < 2; i++) {
+            URLClassLoader loader = new URLClassLoader(urls.toArray(URL[]::new), parent);
+            Class<?> llb = loader.loadClass("dev.llb.Llb");
+            System.out.println(llb.getMethod("version").invoke(null));
+        }
+    }
+
+    /** An OutOfMemoryError in a callback. Prints the finish reason of the next request. */
+    private static void memory(Path model) {
+        try (LlbChat chat = LlbChat.open(model)) {
+            List<long[]> held = new ArrayList<>();
+            try {
+                chat.stream(ChatRequest.builder().user("hi").maxTokens(100_000).build(), piece -> {
+                    while (true) {
+                        held.add(new long[1 << 20]);
+                    }
+                });
+                throw new AssertionError("the error of the callback is lost");
+            } catch (OutOfMemoryError expected) {
+                held.clear();
+            }
+            System.out.println(chat.infer(SHORT).finishReason());
+        }
+    }
+
+    /** Prints the log line of a chat that was never closed, and that it was destroyed. */
+    private static void collected(Path model) throws Exception {
+        CountDownLatch destroyed = new CountDownLatch(1);
+        forget(model, destroyed);
+        for (int i = 0; i < 600 && !destroyed.await(100, TimeUnit.MILLISECONDS); i++) {
+            System.gc();
+        }
+        System.out.println(destroyed.getCount() == 0 ? "destroyed" : "alive");
+    }
+
+    private static void forget(Path model, CountDownLatch destroyed) {
+        ChatOptions options = ChatOptions.builder(model)
+                .onEvent(event -> {
+                    if (event.equals("destroy")) {
+                        destroyed.countDown();
+                    }
+                })
+                .build();
+        LlbChat.open(options).infer(SHORT);
+    }
+}

@@ -51,6 +51,11 @@ export GGML_SSE42 := OFF
 else ifeq ($(CPU),native)
 TARGET := $(CURDIR)/target-native
 export RUSTFLAGS := $(RUSTFLAGS) -Ctarget-cpu=native
+# llama-cpp-sys-2 then compiles llama.cpp with -march=native, and its CMake has no switch for AMX
+# there. Compiled by GCC 12, those kernels end the process in the first prefill on a processor with
+# AMX (docs/upstream.md). All of them are under this macro.
+export CFLAGS := $(CFLAGS) -U__AMX_INT8__
+export CXXFLAGS := $(CXXFLAGS) -U__AMX_INT8__
 else
 $(error CPU=$(CPU): must be empty, baseline or native)
 endif

@@ -84,9 +84,9 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib wheel models scripted-models demo test test-models test-layers \
-	test-rust test-c test-python test-python-frameworks test-java samplers fuzz harden lint sbom \
-	header header-check bench bench-peers install baseline native clean
+.PHONY: help setup ready lib cli wheel models scripted-models demo test test-models test-layers \
+	test-rust test-c test-cli test-python test-python-frameworks test-java samplers fuzz harden lint \
+	sbom header header-check bench bench-peers install baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, download the models once, and chat with one"
@@ -108,6 +108,10 @@ ready:
 lib: ready ## build the shared and the static library (target/release/libllb.so, libllb.a)
 	@$(ENGINE_STEP) "library" $(CARGO) build --release
 	@ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)"
+
+# The program links the library statically. llama.cpp is that of `make lib`.
+cli: ready ## build the program llb (target/release/llb)
+	@$(ENGINE_STEP) "program" $(CARGO) build --release -p llb-cli
 
 # auditwheel names the wheel by the oldest glibc that the library of this machine runs with.
 wheel: lib scripted-models ## build and check the Python wheel and sdist (target/wheel)
@@ -142,7 +146,8 @@ demo: ## set up, build, download the models and run the demo; HF=org/name uses a
 
 test: ## set up, build and run every test
 	@$(STEP) "set-up" scripts/setup.sh --for test
-	@$(MAKE) test-models test-layers lib scripted-models test-rust test-c test-python test-java
+	@$(MAKE) test-models test-layers lib scripted-models test-rust test-c test-cli test-python \
+		test-java
 	@echo "==> all tests passed"
 
 # Without a network each test with real models is skipped and prints a line.
@@ -160,6 +165,9 @@ test-rust: scripted-models ## run all Rust tests, with the engine
 
 test-c: lib scripted-models ## test the C ABI from C
 	@$(STEP) "C tests and examples" $(TEST_ENV) tests/c/run.sh
+
+test-cli: cli ## test the program llb
+	@$(ENGINE_STEP) "program tests" $(TEST_ENV) $(CARGO) test --release -p llb-cli
 
 test-python: lib scripted-models ## test the Python package
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
@@ -222,8 +230,8 @@ harden: ready ## try HARDEN_FILES broken model files, each in a child process (2
 lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE, licences and features
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
-	@$(STEP) "formatting" $(CARGO) fmt --check
-	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --all-targets -- -D warnings
+	@$(STEP) "formatting" $(CARGO) fmt --all --check
+	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	@$(ENGINE_STEP) "rustdoc" env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --release --no-deps \
 		--document-private-items
 	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins \

@@ -1,17 +1,29 @@
 #!/bin/sh
-# Checks that NOTICE names every crate in a binary: the normal dependencies without procedural
-# macros.
+# Checks that NOTICE names every crate in a binary of the library, and cli/NOTICE the further ones
+# of the program: the normal dependencies without procedural macros.
 set -eu
 
 cd "$(dirname "$0")/.."
 target=$(rustc -vV | sed -n 's/^host: //p')
-crates=$(cargo tree --locked --edges normal,no-proc-macro --target "$target" --prefix none \
-    --format '{p}')
-missing=
-for crate in $(echo "$crates" | awk '{ print $1 }' | sort -u); do
-    grep -q "^\(  \(.*, \)\?\)\?$crate\(,\| \|\$\)" NOTICE || missing="$missing $crate"
-done
-[ -z "$missing" ] || {
-    echo "NOTICE does not name these crates:$missing" >&2
-    exit 1
+status=0
+
+# check PACKAGE NOTICE...
+check() {
+    package=$1
+    shift
+    crates=$(cargo tree --locked --package "$package" --edges normal,no-proc-macro \
+        --target "$target" --prefix none --format '{p}')
+    missing=
+    for crate in $(echo "$crates" | awk '{ print $1 }' | sort -u); do
+        [ "$crate" != "$package" ] || continue
+        cat "$@" | grep -q "^\(  \(.*, \)\?\)\?$crate\(,\| \|\$\)" || missing="$missing $crate"
+    done
+    [ -z "$missing" ] || {
+        echo "$* does not name these crates:$missing" >&2
+        status=1
+    }
 }
+
+check llb NOTICE
+check llb-cli NOTICE cli/NOTICE
+exit $status

@@ -37,4 +37,5 @@ with open(output, "w") as file:
     file.write("\n")
 print(f"    {len(bom['components'])} components in {output}")
 PYTHON
-rm -f llb.cdx.json
+# cargo-cyclonedx writes one for each member of the workspace.
+rm -f llb.cdx.json cli/llb.cdx.json

@@ -1,0 +1,172 @@
+//! The C functions of include/llb.h, with JSON values and closures instead of C strings and
+//! pointers. The only module with unsafe code. The program uses nothing else of the library.
+#![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
+
+use std::ffi::{CStr, CString, c_char, c_void};
+
+use llb::ffi;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Result};
+
+/// Receives events (`load_progress:0.50`) on the thread of the call.
+pub(crate) type OnEvent = Box<dyn Fn(&str) + Send + Sync>;
+
+/// An open chat. Calls on it run one after another; any thread may make them.
+pub(crate) struct Chat {
+    handle: *mut ffi::llb_chat,
+    /// The callback's user data, which must outlive the handle.
+    _on_event: Box<OnEvent>,
+}
+
+// SAFETY: every function of the ABI may be called from any thread, and the callback is Send and
+// Sync.
+unsafe impl Send for Chat {}
+// SAFETY: as above.
+unsafe impl Sync for Chat {}
+
+impl Chat {
+    /// Opens a chat with the options of `llb_chat_create_with`.
+    pub(crate) fn open(options: &Value, on_event: OnEvent) -> Result<Chat> {
+        let options = c_string(&options.to_string())?;
+        let on_event = Box::new(on_event);
+        let user_data = (&raw const *on_event).cast_mut().cast::<c_void>();
+        // SAFETY: the options are NUL-terminated, and `on_event` lives until after the destroy.
+        let handle = unsafe { ffi::llb_chat_create_with(options.as_ptr(), Some(event), user_data) };
+        if handle.is_null() {
+            return Err(take(ffi::llb_last_error())
+                .err()
+                .unwrap_or_else(|| Failure::new("the chat could not be opened")));
+        }
+        Ok(Chat { handle, _on_event: on_event })
+    }
+
+    /// Runs a request. `on_piece` receives text, or chunks with `"stream_format": "chunks"`.
+    pub(crate) fn infer(&self, request: &Value, mut on_piece: impl FnMut(&str)) -> Result<Value> {
+        let request = c_string(&request.to_string())?;
+        let mut on_piece: &mut dyn FnMut(&str) = &mut on_piece;
+        let user_data = (&raw mut on_piece).cast::<c_void>();
+        // SAFETY: the request is NUL-terminated; the closure outlives the call.
+        take(unsafe {
+            ffi::llb_chat_infer_stream(self.handle, request.as_ptr(), Some(piece), user_data)
+        })
+    }
+
+    /// Describes what a request would do.
+    pub(crate) fn explain(&self, request: &Value) -> Result<Value> {
+        let request = c_string(&request.to_string())?;
+        // SAFETY: the request is NUL-terminated.
+        take(unsafe { ffi::llb_chat_explain(self.handle, request.as_ptr()) })
+    }
+
+    /// Cancels the running request.
+    pub(crate) fn cancel(&self) {
+        ffi::llb_chat_cancel(self.handle);
+    }
+}
+
+impl Drop for Chat {
+    fn drop(&mut self) {
+        ffi::llb_chat_destroy(self.handle);
+    }
+}
+
+/// `llb <version> (llama.cpp b<build>)`.
+pub(crate) fn version() -> String {
+    // SAFETY: returns a static string.
+    unsafe { CStr::from_ptr(ffi::llb_version()) }.to_string_lossy().into_owned()
+}
+
+/// Describes a model file. A failure has the message of the reply.
+pub(crate) fn model_info(path: &str) -> Result<Value> {
+    let path = c_string(path)?;
+    // SAFETY: the path is NUL-terminated.
+    let info = take(unsafe { ffi::llb_model_info(path.as_ptr()) })?;
+    match info["error"].as_str() {
+        None => Ok(info),
+        Some(kind) => {
+            let code = match kind {
+                "model_not_found" => "MODEL_NOT_FOUND",
+                "chat_template" => "TEMPLATE_ERROR",
+                _ => "MODEL_INVALID",
+            };
+            let message = info["message"].as_str().unwrap_or(kind);
+            Err(Failure::of_library(&json!({ "code": code, "message": message })))
+        }
+    }
+}
+
+/// Describes a chat template.
+pub(crate) fn template_info(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_template_info(request.as_ptr()) })
+}
+
+/// Renders messages to a prompt.
+pub(crate) fn template_render(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_template_render(request.as_ptr()) })
+}
+
+/// Parses the output of a model.
+pub(crate) fn template_parse(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_template_parse(request.as_ptr()) })
+}
+
+/// Composes or derives a chat template.
+pub(crate) fn template_compose(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_template_compose(request.as_ptr()) })
+}
+
+/// Downloads or describes a model of the hub.
+pub(crate) fn model_fetch(request: &Value, on_event: OnEvent) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    let user_data = (&raw const on_event).cast_mut().cast::<c_void>();
+    // SAFETY: the request is NUL-terminated; the callback outlives the call.
+    take(unsafe { ffi::llb_model_fetch(request.as_ptr(), Some(event), user_data) })
+}
+
+/// Cancels the fetches of an id.
+pub(crate) fn model_fetch_cancel(id: &str) {
+    if let Ok(id) = CString::new(id) {
+        // SAFETY: the id is NUL-terminated.
+        unsafe { ffi::llb_model_fetch_cancel(id.as_ptr()) };
+    }
+}
+
+unsafe extern "C" fn event(event: *const c_char, user_data: *mut c_void) {
+    // SAFETY: the callers of this module pass a pointer to their callback, which outlives the call.
+    let on_event = unsafe { &*user_data.cast_const().cast::<OnEvent>() };
+    // SAFETY: the library passes a string that is valid during the call.
+    let event = unsafe { CStr::from_ptr(event) };
+    on_event(&event.to_string_lossy());
+}
+
+unsafe extern "C" fn piece(piece: *const c_char, user_data: *mut c_void) {
+    // SAFETY: `infer` passes a pointer to its closure, which is valid until the call returns.
+    let on_piece = unsafe { &mut *user_data.cast::<&mut dyn FnMut(&str)>() };
+    // SAFETY: the library passes a string that is valid during the call.
+    let piece = unsafe { CStr::from_ptr(piece) };
+    on_piece(&piece.to_string_lossy());
+}
+
+/// Reads and frees a returned string. An error reply is a failure.
+fn take(reply: *const c_char) -> Result<Value> {
+    // SAFETY: the library returned a NUL-terminated string, never NULL.
+    let text = unsafe { CStr::from_ptr(reply) };
+    let value: std::result::Result<Value, _> = serde_json::from_slice(text.to_bytes());
+    // SAFETY: the string came from the library and is not used after this.
+    unsafe { ffi::llb_string_free(reply) };
+    let value = value.map_err(|error| Failure::new(format!("a reply of the library: {error}")))?;
+    if value["type"] == "error" { Err(Failure::of_library(&value["error"])) } else { Ok(value) }
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Failure::new("a path or a request has a NUL character"))
+}

@@ -1,0 +1,153 @@
+//! The line editor: several lines, completion of commands, and a history in a file that only its
+//! owner can read.
+
+use std::borrow::Cow;
+use std::env;
+use std::path::PathBuf;
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Config, Context, Helper};
+
+use super::slash::NAMES;
+use crate::failure::{Failure, Result};
+use crate::terminal::{Look, Style};
+
+const QUOTES: &str = "\"\"\"";
+
+/// What a person typed.
+pub(super) enum Line {
+    Text(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// Ctrl-D.
+    End,
+}
+
+pub(super) struct Editor {
+    editor: rustyline::Editor<Lines, FileHistory>,
+    history: Option<PathBuf>,
+}
+
+impl Editor {
+    pub(super) fn new(with_history: bool) -> Result<Editor> {
+        let config = Config::builder().max_history_size(1000).map_err(failure)?.build();
+        let mut editor = rustyline::Editor::with_config(config).map_err(failure)?;
+        editor.set_helper(Some(Lines { style: Style::stderr() }));
+        let history = with_history.then(history_file).flatten();
+        if let Some(path) = &history {
+            // There is none before the first chat.
+            let _ = editor.load_history(path);
+        }
+        Ok(Editor { editor, history })
+    }
+
+    pub(super) fn read(&mut self, prompt: &str) -> Result<Line> {
+        match self.editor.readline(prompt) {
+            Ok(text) => {
+                self.remember(&text);
+                Ok(Line::Text(joined(&text)))
+            }
+            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
+            Err(ReadlineError::Eof) => Ok(Line::End),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    fn remember(&mut self, text: &str) {
+        let added = self.editor.add_history_entry(text).unwrap_or_default();
+        if let Some(path) = self.history.as_ref().filter(|_| added) {
+            if let Some(folder) = path.parent() {
+                let _ = std::fs::create_dir_all(folder);
+            }
+            // A history that cannot be written does not stop the chat.
+            let _ = self.editor.append_history(path);
+        }
+    }
+}
+
+/// `$XDG_STATE_HOME/llb/history`, by the specification of the XDG base directories.
+fn history_file() -> Option<PathBuf> {
+    let state = env::var_os("XDG_STATE_HOME").filter(|folder| !folder.is_empty());
+    let state = state.map(PathBuf::from);
+    let home = || env::home_dir().map(|home| home.join(".local/state"));
+    Some(state.or_else(home)?.join("llb/history"))
+}
+
+/// The message of several lines: without the backslashes at their ends, and without the quotes
+/// around them.
+fn joined(text: &str) -> String {
+    if let Some(quoted) = text.trim().strip_prefix(QUOTES) {
+        let quoted = quoted.strip_suffix(QUOTES).unwrap_or(quoted);
+        return quoted.trim_matches('\n').to_owned();
+    }
+    let text = text.replace("\\\n", "\n");
+    if text.starts_with("//") { text[1..].to_owned() } else { text }
+}
+
+fn failure(error: ReadlineError) -> Failure {
+    Failure::new(format!("the terminal: {error}"))
+}
+
+/// rustyline's view of the lines of a chat.
+struct Lines {
+    style: Style,
+}
+
+impl Helper for Lines {}
+impl Hinter for Lines {
+    type Hint = String;
+}
+
+impl Highlighter for Lines {
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
+        Cow::Owned(self.style.paint(Look::Blue, prompt))
+    }
+}
+
+impl Completer for Lines {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let typed = &line[..position];
+        let names = NAMES.iter().filter(|name| typed.starts_with('/') && name.starts_with(typed));
+        Ok((0, names.map(|&name| name.to_owned()).collect()))
+    }
+}
+
+impl Validator for Lines {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let text = context.input();
+        let open = text.trim_start().starts_with(QUOTES)
+            && !(text.trim().len() >= 2 * QUOTES.len() && text.trim().ends_with(QUOTES));
+        let incomplete = open || text.ends_with('\\');
+        Ok(if incomplete { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(typed: &str, message: &str) {
+        assert_eq!(joined(typed), message);
+    }
+
+    #[test]
+    fn several_lines_are_one_message() {
+        check("a\\\nb", "a\nb");
+        check("\"\"\"\na\n\nb\n\"\"\"", "a\n\nb");
+        check("//path", "/path");
+        check("one", "one");
+    }
+}

@@ -1,0 +1,103 @@
+//! `llb chat`: a conversation on the terminal, or one reply in a pipe.
+
+mod editor;
+mod session;
+mod slash;
+
+use std::io::{IsTerminal, stdin};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use self::editor::{Editor, Line};
+use self::session::Session;
+use self::slash::Slash;
+use crate::abi::Chat;
+use crate::arguments::{Loading, Sampling};
+use crate::failure::Result;
+use crate::model_source::{HELP, model_file};
+use crate::terminal::{Look, Style};
+use crate::{input, terminal};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[arg(help = HELP)]
+    model: String,
+    /// One message; without it, messages are read
+    prompt: Option<String>,
+    /// A system message
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// A JSON file of tools; you give the results of calls
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
+    /// Keep no history of what you type
+    #[arg(long)]
+    no_history: bool,
+    #[command(flatten)]
+    sampling: Sampling,
+    #[command(flatten)]
+    loading: Loading,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let prompt = match &arguments.prompt {
+        Some(prompt) => Some(prompt.clone()),
+        None if stdin().is_terminal() => None,
+        None => Some(input::all_of_stdin()?),
+    };
+    let request = arguments.sampling.request()?;
+    let tools = arguments.tools.as_deref().map(input::json).transpose()?;
+    let path = model_file(&arguments.model)?;
+    let options = arguments.loading.options(&path)?;
+    let chat = Chat::open(&options, terminal::progress(&arguments.model))?;
+    let mut session = Session::new(chat, request, arguments.system.clone(), tools);
+    match prompt {
+        Some(prompt) => session.answer_once(&prompt),
+        None => converse(&mut session, Editor::new(!arguments.no_history)?),
+    }
+}
+
+fn converse(session: &mut Session, mut editor: Editor) -> Result<()> {
+    let style = Style::stderr();
+    eprintln!("{}", style.paint(Look::Dim, "/help lists the commands, Ctrl-D ends the chat"));
+    loop {
+        let line = match editor.read("> ")? {
+            Line::End => return Ok(()),
+            Line::Interrupted => continue,
+            Line::Text(text) => text,
+        };
+        let result = match Slash::read(&line) {
+            None if line.trim().is_empty() => Ok(()),
+            None => session.ask(json!({ "role": "user", "content": line })).map(|_| ()),
+            Some(Ok(Slash::Quit)) => return Ok(()),
+            Some(Ok(command)) => session.command(command),
+            Some(Err(failure)) => Err(failure),
+        };
+        // A failure ends the turn, and not the chat.
+        if let Err(failure) = result.and_then(|()| results(session, &mut editor)) {
+            crate::report(&failure);
+        }
+    }
+}
+
+/// Asks for the results of calls until the model has none.
+fn results(session: &mut Session, editor: &mut Editor) -> Result<()> {
+    loop {
+        let calls = session.open_calls();
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let mut messages = Vec::new();
+        for (id, name) in calls {
+            let Line::Text(text) = editor.read(&format!("result of {name}> "))? else {
+                session.forget_turn();
+                return Ok(());
+            };
+            messages
+                .push(json!({ "role": "tool", "tool_call_id": id, "name": name, "content": text }));
+        }
+        session.ask_all(messages)?;
+    }
+}

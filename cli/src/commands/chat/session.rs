@@ -1,0 +1,175 @@
+//! The conversation: its messages, its settings, and what the slash commands do to them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::slash::{HELP, Slash};
+use crate::abi::Chat;
+use crate::failure::{Failure, Result};
+use crate::generation::{print_reply, refuse_cancelled};
+use crate::input;
+use crate::terminal::{Look, Style};
+
+pub(super) struct Session {
+    chat: Arc<Chat>,
+    /// The members of every request, without messages and tools.
+    request: Value,
+    system: Option<String>,
+    tools: Option<Value>,
+    /// Without the system message.
+    messages: Vec<Value>,
+}
+
+impl Session {
+    pub(super) fn new(
+        chat: Chat,
+        request: Value,
+        system: Option<String>,
+        tools: Option<Value>,
+    ) -> Session {
+        Session { chat: Arc::new(chat), request, system, tools, messages: Vec::new() }
+    }
+
+    /// One message and its reply. Ctrl-C is a failure.
+    pub(super) fn answer_once(&mut self, prompt: &str) -> Result<()> {
+        refuse_cancelled(&self.ask(json!({ "role": "user", "content": prompt }))?)
+    }
+
+    /// Adds a message, and prints and adds its reply.
+    pub(super) fn ask(&mut self, message: Value) -> Result<Value> {
+        self.ask_all(vec![message])
+    }
+
+    /// The same for several messages. After a failure none of them is kept.
+    pub(super) fn ask_all(&mut self, messages: Vec<Value>) -> Result<Value> {
+        let before = self.messages.len();
+        self.messages.extend(messages);
+        let mut request = self.request.clone();
+        request["messages"] = self.conversation().into();
+        if let Some(tools) = &self.tools {
+            request["tools"] = tools.clone();
+        }
+        match print_reply(&self.chat, &request) {
+            Ok(reply) => {
+                self.messages.push(reply["message"].clone());
+                Ok(reply)
+            }
+            Err(failure) => {
+                self.messages.truncate(before);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Id and name of the calls that the last message has.
+    pub(super) fn open_calls(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let calls = self.messages.last().map(|message| &message["tool_calls"]);
+        let calls = calls.and_then(Value::as_array).into_iter().flatten();
+        calls.map(|call| (text(&call["id"]), text(&call["function"]["name"]))).collect()
+    }
+
+    /// Removes the last user message and everything after it.
+    pub(super) fn forget_turn(&mut self) {
+        let last = self.messages.iter().rposition(|message| message["role"] == "user");
+        self.messages.truncate(last.unwrap_or_default());
+    }
+
+    pub(super) fn command(&mut self, command: Slash) -> Result<()> {
+        match command {
+            Slash::Help => eprint!("{HELP}"),
+            Slash::System(text) => self.set_system(text),
+            Slash::Tools(path) => self.set_tools(path.as_deref())?,
+            Slash::Save(path) => self.save(&path)?,
+            Slash::Load(path) => self.load(&path)?,
+            Slash::Undo => self.forget_turn(),
+            Slash::Clear => self.messages.clear(),
+            Slash::Retry => return self.retry(),
+            Slash::Usage => self.print_usage()?,
+            Slash::Quit => {}
+        }
+        Ok(())
+    }
+
+    fn conversation(&self) -> Vec<Value> {
+        let system = self.system.as_ref().map(|text| json!({ "role": "system", "content": text }));
+        system.into_iter().chain(self.messages.iter().cloned()).collect()
+    }
+
+    fn set_system(&mut self, text: Option<String>) {
+        match text {
+            Some(text) => self.system = Some(text),
+            None => say(self.system.as_deref().unwrap_or("no system message")),
+        }
+    }
+
+    fn set_tools(&mut self, path: Option<&Path>) -> Result<()> {
+        self.tools = path.map(input::json).transpose()?;
+        match self.tools.as_ref().and_then(Value::as_array) {
+            Some(tools) => say(&format!("{} tools", tools.len())),
+            None => say("no tools"),
+        }
+        Ok(())
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        let mut saved = json!({ "messages": self.conversation() });
+        if let Some(tools) = &self.tools {
+            saved["tools"] = tools.clone();
+        }
+        let text = serde_json::to_string_pretty(&saved).expect("JSON values have string keys");
+        std::fs::write(path, text + "\n")
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        say(&format!("saved {}", path.display()));
+        Ok(())
+    }
+
+    fn load(&mut self, path: &Path) -> Result<()> {
+        let mut saved = input::json(path)?;
+        let Value::Array(mut messages) = saved["messages"].take() else {
+            return Err(Failure::new(format!("{}: has no messages", path.display())));
+        };
+        if messages.first().is_some_and(|first| first["role"] == "system") {
+            self.system = messages.remove(0)["content"].as_str().map(str::to_owned);
+        }
+        say(&format!("{} messages", messages.len()));
+        self.messages = messages;
+        if saved["tools"].is_array() {
+            self.tools = Some(saved["tools"].take());
+        }
+        Ok(())
+    }
+
+    fn retry(&mut self) -> Result<()> {
+        let last = self.messages.iter().rposition(|message| message["role"] == "user");
+        let index = last.ok_or_else(|| Failure::new("there is no message to answer again"))?;
+        let message = self.messages[index].clone();
+        let removed = self.messages.split_off(index);
+        let result = self.ask(message);
+        if result.is_err() {
+            self.messages.extend(removed);
+        }
+        result.map(|_| ())
+    }
+
+    fn print_usage(&self) -> Result<()> {
+        let mut messages = self.conversation();
+        if messages.is_empty() {
+            messages.push(json!({ "role": "user", "content": "" }));
+        }
+        let mut request = json!({ "messages": messages });
+        if let Some(tools) = &self.tools {
+            request["tools"] = tools.clone();
+        }
+        let explanation = self.chat.explain(&request)?;
+        let (tokens, left) = (&explanation["prompt_tokens"], &explanation["tokens_left"]);
+        say(&format!("{tokens} tokens in the conversation, {left} left"));
+        Ok(())
+    }
+}
+
+fn say(text: &str) {
+    eprintln!("{}", Style::stderr().paint(Look::Dim, text));
+}

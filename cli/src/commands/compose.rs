@@ -1,0 +1,71 @@
+//! `llb compose`: building blocks to a chat template, and back.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::abi;
+use crate::failure::Result;
+use crate::input::{self, print, print_json};
+use crate::terminal::columns;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The name of a registered template, or a JSON file of components; - is stdin
+    #[arg(required_unless_present_any = ["list", "derive"])]
+    components: Option<String>,
+    /// List the registered templates
+    #[arg(long)]
+    list: bool,
+    /// Find the components of this Jinja file
+    #[arg(long, value_name = "FILE", conflicts_with = "components")]
+    derive: Option<PathBuf>,
+    /// Refuse components that the template cannot carry
+    #[arg(long)]
+    strict: bool,
+    /// The template, its components and its capabilities as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let reply = abi::template_compose(&request(arguments)?)?;
+    if arguments.json {
+        print_json(&reply);
+    } else if arguments.list {
+        print(&columns(&listed(&reply)));
+    } else if arguments.derive.is_some() {
+        print_json(&reply["spec"]);
+    } else {
+        print(reply["chat_template"].as_str().unwrap_or_default());
+    }
+    Ok(())
+}
+
+fn request(arguments: &Arguments) -> Result<Value> {
+    if arguments.list {
+        return Ok(json!({ "list": true }));
+    }
+    if let Some(path) = &arguments.derive {
+        return Ok(json!({ "derive_from": { "chat_template": input::text(path)? } }));
+    }
+    let components = arguments.components.as_deref().unwrap_or("-");
+    let is_file = components == "-" || components.ends_with(".json");
+    let components = if is_file { input::json(Path::new(components))? } else { json!(components) };
+    Ok(json!({ "components": components, "strict": arguments.strict }))
+}
+
+fn listed(reply: &Value) -> Vec<Vec<String>> {
+    let templates = reply["templates"].as_array().into_iter().flatten();
+    templates
+        .map(|template| {
+            let caps = template["caps"].as_object().into_iter().flatten();
+            let caps: Vec<&str> = caps
+                .filter(|(_, value)| **value == Value::Bool(true))
+                .map(|(name, _)| name.trim_start_matches("supports_"))
+                .collect();
+            vec![template["name"].as_str().unwrap_or_default().to_owned(), caps.join(" ")]
+        })
+        .collect()
+}

@@ -1,0 +1,68 @@
+//! `llb fetch`: a model of the hub to a verified file in the cache.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::failure::{Failure, Result};
+use crate::input::{print, print_json};
+use crate::model_source::{self, ModelSource};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// ORG/NAME, ORG/NAME:QUANT, or the URL of a model of the hub
+    id: String,
+    /// A file of the repository
+    #[arg(long, value_name = "NAME")]
+    filename: Option<String>,
+    /// A branch, a tag or a commit [default: main]
+    #[arg(long)]
+    revision: Option<String>,
+    /// The cache [default: that of huggingface_hub]
+    #[arg(long, value_name = "FOLDER")]
+    cache_dir: Option<PathBuf>,
+    /// Use only the cache
+    #[arg(long)]
+    offline: bool,
+    /// Describe the download as JSON
+    #[arg(long)]
+    dry_run: bool,
+    /// Also a model without tools
+    #[arg(long)]
+    any: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let is_page = arguments.id.contains("://") || arguments.id.starts_with("hf:");
+    let mut request = match ModelSource::read(&arguments.id)? {
+        ModelSource::Hub(request) if is_page => request,
+        _ => json!({ "id": arguments.id }),
+    };
+    if let Some(filename) = &arguments.filename {
+        request["filename"] = json!(filename);
+    }
+    if let Some(revision) = &arguments.revision {
+        request["revision"] = json!(revision);
+    }
+    if let Some(folder) = &arguments.cache_dir {
+        request["cache_dir"] = json!(folder);
+    }
+    request["offline"] = arguments.offline.into();
+    request["dry_run"] = arguments.dry_run.into();
+    request["require_tools"] = (!arguments.any).into();
+    let fetched = model_source::fetch(&request).map_err(|failure| {
+        if failure.is("MODEL_NOT_TOOL_CAPABLE") {
+            return failure.next("add --any to fetch a model without tools");
+        }
+        failure
+    })?;
+    if arguments.dry_run {
+        print_json(&fetched);
+        return Ok(());
+    }
+    let path = fetched["path"].as_str();
+    let path = path.ok_or_else(|| Failure::new("the reply of a fetch has no path"))?;
+    print(&format!("{path}\n"));
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `llb info`: what a model is and can do, from its header.
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::failure::Result;
+use crate::input::{print, print_json};
+use crate::model_source::{HELP, ModelSource};
+use crate::terminal::{Look, Style, columns, grouped, megabytes, printable};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[arg(help = HELP)]
+    model: String,
+    /// All that is known, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let info = ModelSource::read(&arguments.model)?.info()?;
+    if arguments.json {
+        print_json(&info);
+    } else {
+        print(&printable_report(&info, Style::stdout()));
+    }
+    Ok(())
+}
+
+fn printable_report(info: &Value, style: Style) -> String {
+    let heading = |text: &str| format!("\n{}\n", style.paint(Look::Strong, text));
+    let mut report = columns(&description(info));
+    report += &heading("Capabilities");
+    for row in capabilities(info) {
+        let looks = if row[1] == "yes" { Look::Green } else { Look::Dim };
+        let status = style.paint(looks, &format!("{:8}", row[1]));
+        report += &format!("{:36}{status} {}\n", row[0], style.paint(Look::Dim, &row[2]));
+    }
+    if let Some(sampling) = info["sampling"].as_object() {
+        report += &heading("Recommended sampling");
+        let rows: Vec<_> =
+            sampling.iter().map(|(name, value)| vec![name.clone(), text(value)]).collect();
+        report += &columns(&rows);
+    }
+    let findings = info["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !findings.is_empty() {
+        report += &heading("Findings");
+    }
+    for finding in findings {
+        report += &finding_line(finding, style);
+    }
+    report
+}
+
+fn finding_line(finding: &Value, style: Style) -> String {
+    let severity = finding["severity"].as_str().unwrap_or("info");
+    let look = match severity {
+        "error" => Look::Red,
+        "warning" => Look::Yellow,
+        _ => Look::Dim,
+    };
+    let message = printable(&text(&finding["message"]));
+    let code = style.paint(Look::Dim, &format!("[{}]", text(&finding["code"])));
+    format!("{}: {message} {code}\n", style.paint(look, severity))
+}
+
+fn description(info: &Value) -> Vec<Vec<String>> {
+    let mut rows: Vec<(&str, String)> =
+        ["name", "architecture"].into_iter().map(|name| (name, text(&info[name]))).collect();
+    rows.push(("parameters", count(&info["n_params"])));
+    rows.push(("quantization", text(&info["quantization"])));
+    rows.push(("context length", count(&info["context_length"])));
+    let size = info["file_size"].as_u64();
+    rows.push(("file size", size.map_or_else(|| "unknown".to_owned(), megabytes)));
+    rows.push(("license", text(&info["license"])));
+    let support = text(&info["tool_support"]);
+    let reasons: Vec<String> =
+        info["tool_support_reasons"].as_array().into_iter().flatten().map(text).collect();
+    rows.push(("tools", format!("{support}: {}", reasons.join("; "))));
+    let format = &info["output_format"];
+    let family = format["family"].as_str().unwrap_or("inferred");
+    rows.push(("output format", format!("{family}, calls {}", text(&format["tool_calls"]))));
+    let tags: Vec<String> =
+        format["reasoning_tags"].as_array().into_iter().flatten().map(text).collect();
+    let reasoning = text(&format["reasoning"]);
+    rows.push(("reasoning", format!("{reasoning} {}", tags.join(" ")).trim_end().to_owned()));
+    rows.into_iter().map(|(name, value)| vec![name.to_owned(), printable(&value)]).collect()
+}
+
+/// Name, yes or no, and the evidence. llama.cpp's flags first, then those of minja that it lacks.
+fn capabilities(info: &Value) -> Vec<[String; 3]> {
+    let caps = info["caps"].as_object().into_iter().flatten();
+    let more = info["template_caps"].as_object().into_iter().flatten();
+    let more = more.filter(|(name, _)| info["caps"].get(name.as_str()).is_none());
+    let mut rows = Vec::new();
+    for (name, value) in caps.chain(more) {
+        let evidence = &info["evidence"][name];
+        // Four names are in both sets of flags. `caps` is there if they differ.
+        let own =
+            if info["caps"].get(name.as_str()).is_some() { &evidence["caps"] } else { evidence };
+        let because = own["because"].as_str().or(evidence["because"].as_str()).unwrap_or_default();
+        let status = match value {
+            Value::Bool(true) => "yes".to_owned(),
+            Value::Bool(false) if evidence["status"] == "unknown" => "unknown".to_owned(),
+            Value::Bool(false) => "no".to_owned(),
+            other => text(other).to_lowercase(),
+        };
+        rows.push([name.clone(), status, printable(because)]);
+    }
+    rows
+}
+
+fn count(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "unknown".to_owned(), grouped)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,52 @@
+//! `llb completions` and `llb man`: made from the declarations of the arguments.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Result};
+use crate::input::print;
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// The command of the page, for example `chat` or `template check`; without it, the first page
+    command: Vec<String>,
+    /// Write the pages of all commands into this folder
+    #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn completions(arguments: &CompletionsArguments) {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "llb", &mut script);
+    print(&String::from_utf8_lossy(&script));
+}
+
+pub(crate) fn man(arguments: &ManArguments) -> Result<()> {
+    let mut root = Arguments::command();
+    if let Some(folder) = &arguments.out {
+        std::fs::create_dir_all(folder)?;
+        return Ok(clap_mangen::generate_to(root, folder)?);
+    }
+    // Gives subcommands their full names: llb-template-check.
+    root.build();
+    let mut command = &root;
+    for name in &arguments.command {
+        command = command.find_subcommand(name).ok_or_else(|| {
+            Failure::new(format!("{name}: no such command")).next("`llb --help` lists the commands")
+        })?;
+    }
+    let mut page = Vec::new();
+    Man::new(command.clone()).render(&mut page)?;
+    print(&String::from_utf8_lossy(&page));
+    Ok(())
+}

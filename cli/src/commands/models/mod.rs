@@ -1,0 +1,184 @@
+//! `llb models`: the model files of this machine.
+
+mod places;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use self::places::CachedModel;
+pub(crate) use self::places::hub_cache;
+use crate::failure::{FOUND, Failure, OK, Result};
+use crate::input::{print, print_json};
+use crate::terminal::{Look, Style, bytes_bar, columns, megabytes};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// The list as JSON
+    #[arg(long)]
+    json: bool,
+    /// The cache of the hub [default: that of huggingface_hub]
+    #[arg(long, value_name = "FOLDER", global = true)]
+    cache_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the models: those of the hub's cache, of LLB_MODELS, and of llama.cpp and Ollama
+    List,
+    /// Compare files with their hashes
+    Verify {
+        /// Names of the list [default: all whose hash is known]
+        names: Vec<String>,
+    },
+    /// Remove models of the hub's cache
+    Remove {
+        /// Names of the list: ORG/NAME, or ORG/NAME/FILE
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Say what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
+    let models = places::models(arguments.cache_dir.as_deref());
+    match &arguments.action {
+        None | Some(Action::List) => {
+            list(&models, arguments.json);
+            Ok(OK)
+        }
+        Some(Action::Verify { names }) => verify(&models, names),
+        Some(Action::Remove { names, dry_run }) => {
+            remove(&models, names, *dry_run)?;
+            Ok(OK)
+        }
+    }
+}
+
+fn list(models: &[CachedModel], as_json: bool) {
+    if as_json {
+        return print_json(&models.iter().map(entry).collect());
+    }
+    if models.is_empty() {
+        eprintln!("llb: no models; `llb fetch ORG/NAME` downloads one");
+        return;
+    }
+    let rows: Vec<Vec<String>> = models
+        .iter()
+        .map(|model| {
+            let path = model.path.display().to_string();
+            vec![model.name.clone(), megabytes(model.size), model.place.to_owned(), path]
+        })
+        .collect();
+    print(&columns(&rows));
+    // A file that two names share counts once.
+    let mut files = BTreeSet::new();
+    let of_new = |model: &&CachedModel| files.insert(model.content());
+    let total: u64 = models.iter().filter(of_new).map(|model| model.size).sum();
+    eprintln!("{} models, {}", models.len(), megabytes(total));
+}
+
+fn entry(model: &CachedModel) -> Value {
+    json!({
+        "name": model.name, "path": model.path, "size": model.size, "place": model.place,
+        "sha256": model.sha256,
+    })
+}
+
+fn verify(models: &[CachedModel], names: &[String]) -> Result<u8> {
+    let chosen = chosen(models, names)?;
+    let style = Style::stdout();
+    let mut status = OK;
+    for model in chosen {
+        let Some(expected) = &model.sha256 else {
+            if !names.is_empty() {
+                print(&format!("{}: unknown: its place keeps no hash\n", model.name));
+            }
+            continue;
+        };
+        if *expected == hash(model)? {
+            print(&format!("{}: {}\n", model.name, style.paint(Look::Green, "ok")));
+        } else {
+            status = FOUND;
+            print(&format!("{}: {}\n", model.name, style.paint(Look::Red, "damaged")));
+            eprintln!("llb: remove it (`llb models remove {}`) and fetch it again", model.name);
+        }
+    }
+    Ok(status)
+}
+
+fn hash(model: &CachedModel) -> Result<String> {
+    let about = |error| Failure::new(format!("{}: {error}", model.path.display()));
+    let mut file = File::open(&model.path).map_err(about)?;
+    let bar = bytes_bar(model.size, &model.name);
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut buffer).map_err(about)?;
+        if count == 0 {
+            break;
+        }
+        hash.update(&buffer[..count]);
+        bar.inc(count as u64);
+    }
+    bar.finish_and_clear();
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Removes links of snapshots, then the blobs that no other snapshot needs.
+fn remove(models: &[CachedModel], names: &[String], dry_run: bool) -> Result<()> {
+    let chosen = chosen(models, names)?;
+    if let Some(other) = chosen.iter().find(|model| model.repository.is_none()) {
+        let message = format!("{}: not in the cache of the hub", other.name);
+        return Err(Failure::new(message)
+            .next(format!("remove {} with the program that made it", other.path.display())));
+    }
+    let mut freed = 0;
+    for model in &chosen {
+        let blob = model.content();
+        let is_shared = models.iter().any(|other| {
+            other.content() == blob && !chosen.iter().any(|each| each.path == other.path)
+        });
+        print(&format!("{}\n", model.path.display()));
+        if dry_run {
+            continue;
+        }
+        let about = |error| Failure::new(format!("{}: {error}", model.path.display()));
+        fs::remove_file(&model.path).map_err(about)?;
+        if !is_shared && blob.exists() {
+            fs::remove_file(&blob).map_err(about)?;
+            freed += model.size;
+        }
+        model.remove_empty_folders();
+    }
+    eprintln!("{} freed", megabytes(freed));
+    Ok(())
+}
+
+/// The models of the names, or all.
+fn chosen<'a>(models: &'a [CachedModel], names: &[String]) -> Result<Vec<&'a CachedModel>> {
+    let mut chosen: Vec<&CachedModel> = Vec::new();
+    for name in names {
+        let before = chosen.len();
+        let is_named = |model: &&CachedModel| {
+            model.name == *name
+                || model.repository.as_ref() == Some(name)
+                || model.path == Path::new(name)
+        };
+        chosen.extend(models.iter().filter(is_named));
+        if chosen.len() == before {
+            return Err(Failure::new(format!("{name}: no such model on this machine"))
+                .next("`llb models` lists the names"));
+        }
+    }
+    Ok(if names.is_empty() { models.iter().collect() } else { chosen })
+}

@@ -1,0 +1,175 @@
+//! Where model files are: the cache of the hub, the folder of LLB_MODELS, and the caches of
+//! llama.cpp and Ollama. Only reads folders and Ollama's manifests.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use serde_json::Value;
+
+/// A model file.
+#[derive(Debug)]
+pub(super) struct CachedModel {
+    /// `org/name/file.gguf`, `name:tag`, or the name of the file.
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+    /// Whose cache it is.
+    pub(super) place: &'static str,
+    /// The hash that its place knows.
+    pub(super) sha256: Option<String>,
+    /// `org/name`, in the cache of the hub.
+    pub(super) repository: Option<String>,
+}
+
+impl CachedModel {
+    /// The file behind links.
+    pub(super) fn content(&self) -> PathBuf {
+        self.path.canonicalize().unwrap_or_else(|_| self.path.clone())
+    }
+
+    /// Removes the snapshot, and the folder of the model, if nothing is left in them.
+    pub(super) fn remove_empty_folders(&self) {
+        let snapshot = self.path.parent();
+        let snapshots = snapshot.and_then(Path::parent);
+        for folder in [snapshot, snapshots].into_iter().flatten() {
+            // A folder that is not empty stays.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// All models, by place and name.
+pub(super) fn models(hub_cache: Option<&Path>) -> Vec<CachedModel> {
+    let mut models = Vec::new();
+    if let Some(folder) = hub_cache.map(PathBuf::from).or_else(self::hub_cache) {
+        of_hub(&folder, &mut models);
+    }
+    if let Some(folder) = llb_models() {
+        of_folder(&folder, "llb", &mut models);
+    }
+    if let Some(folder) = variable("LLAMA_CACHE").or_else(|| Some(cache()?.join("llama.cpp"))) {
+        of_folder(&folder, "llama.cpp", &mut models);
+    }
+    let ollama =
+        variable("OLLAMA_MODELS").or_else(|| Some(env::home_dir()?.join(".ollama/models")));
+    if let Some(folder) = ollama {
+        of_ollama(&folder, &mut models);
+    }
+    models
+}
+
+/// The cache of huggingface_hub, by its variables.
+pub(crate) fn hub_cache() -> Option<PathBuf> {
+    variable("HF_HUB_CACHE")
+        .or_else(|| Some(variable("HF_HOME")?.join("hub")))
+        .or_else(|| Some(cache()?.join("huggingface/hub")))
+}
+
+fn llb_models() -> Option<PathBuf> {
+    variable("LLB_MODELS").or_else(|| Some(cache()?.join("llb/models")))
+}
+
+fn cache() -> Option<PathBuf> {
+    variable("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")))
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// `models--org--name/snapshots/COMMIT/file.gguf`, a link to `blobs/SHA256`.
+fn of_hub(folder: &Path, models: &mut Vec<CachedModel>) {
+    for repository in entries(folder) {
+        let name = repository.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(name) = name.strip_prefix("models--") else { continue };
+        let name = name.replacen("--", "/", 1);
+        for snapshot in entries(&repository.join("snapshots")) {
+            for path in gguf_files(&snapshot) {
+                let file = path.strip_prefix(&snapshot).unwrap_or(&path).display().to_string();
+                let blob = fs::read_link(&path).ok();
+                let blob = blob.as_deref().and_then(Path::file_name);
+                let hash = blob.map(|name| name.to_string_lossy().into_owned());
+                let is_hash = |text: &String| {
+                    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+                };
+                models.extend(model(
+                    format!("{name}/{file}"),
+                    path,
+                    "hub",
+                    hash.filter(is_hash),
+                    Some(name.clone()),
+                ));
+            }
+        }
+    }
+}
+
+fn of_folder(folder: &Path, place: &'static str, models: &mut Vec<CachedModel>) {
+    for path in gguf_files(folder) {
+        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        models.extend(model(name, path, place, None, None));
+    }
+}
+
+/// `manifests/HOST/NAMESPACE/NAME/TAG` names the blob of the model layer.
+fn of_ollama(folder: &Path, models: &mut Vec<CachedModel>) {
+    let manifests = folder.join("manifests");
+    let mut files = Vec::new();
+    walk(&manifests, 5, &mut files);
+    for manifest in files {
+        let Ok(text) = fs::read_to_string(&manifest) else { continue };
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        let layers = value["layers"].as_array().into_iter().flatten();
+        let digest = layers
+            .filter(|layer| layer["mediaType"] == "application/vnd.ollama.image.model")
+            .find_map(|layer| layer["digest"].as_str()?.strip_prefix("sha256:"));
+        let Some(hash) = digest.filter(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit())) else {
+            continue;
+        };
+        let path = manifest.strip_prefix(&manifests).unwrap_or(&manifest);
+        let parts: Vec<String> =
+            path.iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
+        let Some((tag, name)) = parts.split_last() else { continue };
+        let name = name.join("/");
+        let name = format!("{}:{tag}", name.strip_prefix("library/").unwrap_or(&name));
+        let blob = folder.join("blobs").join(format!("sha256-{hash}"));
+        models.extend(model(name, blob, "ollama", Some(hash.to_owned()), None));
+    }
+}
+
+fn model(
+    name: String,
+    path: PathBuf,
+    place: &'static str,
+    sha256: Option<String>,
+    repository: Option<String>,
+) -> Option<CachedModel> {
+    let size = fs::metadata(&path).ok()?.len();
+    Some(CachedModel { name, path, size, place, sha256, repository })
+}
+
+fn gguf_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    walk(folder, 3, &mut files);
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+    files
+}
+
+/// Files in a folder and those below it, sorted. Links to folders are not followed.
+fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+    for path in entries(folder) {
+        let is_folder = fs::symlink_metadata(&path).is_ok_and(|entry| entry.is_dir());
+        if !is_folder {
+            files.push(path);
+        } else if depth > 0 {
+            walk(&path, depth - 1, files);
+        }
+    }
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}

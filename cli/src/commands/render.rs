@@ -1,0 +1,27 @@
+//! `llb render`: messages to a prompt, without loading a model.
+
+use clap::Args;
+
+use crate::abi;
+use crate::failure::Result;
+use crate::input::{print, print_json};
+use crate::template_source::PromptArguments;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    prompt: PromptArguments,
+    /// Prompt, polyfills and diagnostics as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let rendered = abi::template_render(&arguments.prompt.request()?)?;
+    if arguments.json {
+        print_json(&rendered);
+    } else {
+        print(rendered["prompt"].as_str().unwrap_or_default());
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! `llb template check`: the lints of chat templates, as a linter prints them.
+
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, thread};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use self::report::Finding;
+use crate::failure::{FOUND, Failure, OK, Result};
+use crate::template_source::{add_template, is_model};
+use crate::{abi, terminal};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Jinja files, GGUF files, folders of them, or hf:ORG/NAME[:QUANT]
+    #[arg(required = true)]
+    templates: Vec<String>,
+    /// How findings are printed
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// The least severity that is printed
+    #[arg(long, value_enum, default_value_t = Severity::Info)]
+    level: Severity,
+    /// The least severity that makes the exit status 3
+    #[arg(long, value_enum, default_value_t = Severity::Error)]
+    fail_on: Severity,
+    /// The beginning-of-sequence token of Jinja files
+    #[arg(long, value_name = "TOKEN")]
+    bos: Option<String>,
+    /// The end-of-sequence token of Jinja files
+    #[arg(long, value_name = "TOKEN")]
+    eos: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// A line for each finding: `file:line: severity: message [code]`
+    Text,
+    /// An array of findings
+    Json,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+    /// Annotations of GitHub Actions
+    Github,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Severity {
+    Info,
+    Warning,
+    Error,
+    /// More than any finding has
+    Never,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
+    let files = files(&arguments.templates)?;
+    let mut findings = check_all(&files, arguments);
+    findings.retain(|finding| finding.severity >= arguments.level);
+    match arguments.format {
+        Format::Text => report::text(&findings, files.len()),
+        Format::Json => report::json(&findings),
+        Format::Sarif => report::sarif(&findings),
+        Format::Github => report::github(&findings),
+    }
+    let fails = findings.iter().any(|finding| finding.severity >= arguments.fail_on);
+    Ok(if fails { FOUND } else { OK })
+}
+
+/// Checks files on all cores, and returns the findings in their order.
+fn check_all(files: &[String], arguments: &Arguments) -> Vec<Finding> {
+    let bar = terminal::count_bar(files.len(), "templates");
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(vec![Vec::new(); files.len()]);
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(files.len());
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(file) = files.get(index) else { return };
+                    let found = check(file, arguments);
+                    bar.inc(1);
+                    results.lock().expect("no thread panics with the lock")[index] = found;
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    results.into_inner().expect("no thread panics with the lock").into_iter().flatten().collect()
+}
+
+fn check(file: &str, arguments: &Arguments) -> Vec<Finding> {
+    let info = if is_model(file) {
+        crate::model_source::ModelSource::read(file).and_then(|source| source.info())
+    } else {
+        let mut request = json!({});
+        add_template(&mut request, file, arguments.bos.as_deref(), arguments.eos.as_deref())
+            .and_then(|()| abi::template_info(&request))
+    };
+    match info {
+        Ok(info) => {
+            let findings = info["findings"].as_array().into_iter().flatten();
+            findings.map(|finding| Finding::read(file, finding)).collect()
+        }
+        Err(failure) => vec![Finding::of_failure(file, &failure)],
+    }
+}
+
+/// The files of the arguments. Those of a folder are sorted.
+fn files(arguments: &[String]) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for argument in arguments {
+        let path = Path::new(argument);
+        if !path.is_dir() {
+            files.push(argument.clone());
+            continue;
+        }
+        let before = files.len();
+        let mut entries: Vec<PathBuf> =
+            fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        entries.sort();
+        let is_template = |path: &Path| {
+            path.extension()
+                .is_some_and(|name| ["jinja", "jinja2", "gguf"].iter().any(|&n| name == n))
+        };
+        let entries = entries.iter().filter(|path| is_template(path));
+        files.extend(entries.map(|path| path.to_string_lossy().into_owned()));
+        if files.len() == before {
+            return Err(Failure::new(format!("{argument}: has no files *.jinja or *.gguf")));
+        }
+    }
+    Ok(files)
+}
+
+impl Severity {
+    fn read(finding: &Value) -> Severity {
+        match finding["severity"].as_str() {
+            Some("error") => Severity::Error,
+            Some("warning") => Severity::Warning,
+            _ => Severity::Info,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error | Severity::Never => "error",
+        }
+    }
+}

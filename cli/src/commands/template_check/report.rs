@@ -1,0 +1,167 @@
+//! Findings as text, JSON, SARIF and annotations.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Severity;
+use crate::abi;
+use crate::failure::Failure;
+use crate::input::{print, print_json};
+use crate::terminal::{Look, Style, printable};
+
+/// A remark on a template.
+#[derive(Debug, Clone)]
+pub(super) struct Finding {
+    pub(super) file: String,
+    pub(super) severity: Severity,
+    code: String,
+    message: String,
+    line: Option<u64>,
+    /// "default" or "tool_use" in a model file.
+    template: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn read(file: &str, finding: &Value) -> Finding {
+        let text = |name: &str| finding[name].as_str().map(str::to_owned);
+        Finding {
+            file: file.to_owned(),
+            severity: Severity::read(finding),
+            code: text("code").unwrap_or_default(),
+            message: text("message").unwrap_or_default(),
+            line: finding["line"].as_u64(),
+            template: text("template"),
+        }
+    }
+
+    /// A template that cannot be examined, such as one with a syntax error.
+    pub(super) fn of_failure(file: &str, failure: &Failure) -> Finding {
+        Finding {
+            file: file.to_owned(),
+            severity: Severity::Error,
+            code: failure.code.as_deref().unwrap_or("unreadable").to_lowercase(),
+            message: failure.message.clone(),
+            line: failure.details["line"].as_u64(),
+            template: None,
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "file": self.file, "line": self.line, "severity": self.severity.name(), "code": self.code,
+            "message": self.message, "template": self.template,
+        })
+    }
+}
+
+pub(super) fn text(findings: &[Finding], files: usize) {
+    let style = Style::stdout();
+    for finding in findings {
+        let look = match finding.severity {
+            Severity::Info => Look::Dim,
+            Severity::Warning => Look::Yellow,
+            Severity::Error | Severity::Never => Look::Red,
+        };
+        let place = match finding.line {
+            Some(line) => format!("{}:{line}:", finding.file),
+            None => format!("{}:", finding.file),
+        };
+        // In a model with two templates, the other one is named.
+        let template = finding.template.as_deref().filter(|&name| name != "default");
+        let template = template.map(|name| format!("{name}: ")).unwrap_or_default();
+        print(&format!(
+            "{} {}: {template}{} {}\n",
+            style.paint(Look::Strong, &place),
+            style.paint(look, finding.severity.name()),
+            printable(&finding.message).replace('\n', " "),
+            style.paint(Look::Dim, &format!("[{}]", finding.code)),
+        ));
+    }
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    eprintln!(
+        "{files} templates: {} errors, {} warnings, {} remarks",
+        count(Severity::Error),
+        count(Severity::Warning),
+        count(Severity::Info)
+    );
+}
+
+pub(super) fn json(findings: &[Finding]) {
+    print_json(&findings.iter().map(Finding::json).collect());
+}
+
+/// <https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>
+pub(super) fn sarif(findings: &[Finding]) {
+    let rules: BTreeMap<&str, ()> = findings.iter().map(|finding| (&*finding.code, ())).collect();
+    let rules: Vec<Value> = rules.keys().map(|code| json!({ "id": code })).collect();
+    let results: Vec<Value> = findings.iter().map(sarif_result).collect();
+    let version = abi::version();
+    let version = version.split(' ').nth(1).unwrap_or_default();
+    print_json(&json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "llb", "version": version, "rules": rules } },
+            "results": results,
+        }],
+    }));
+}
+
+fn sarif_result(finding: &Finding) -> Value {
+    let level = match finding.severity {
+        Severity::Info => "note",
+        Severity::Warning => "warning",
+        Severity::Error | Severity::Never => "error",
+    };
+    let mut place = json!({ "artifactLocation": { "uri": uri(&finding.file) } });
+    if let Some(line) = finding.line {
+        place["region"] = json!({ "startLine": line });
+    }
+    json!({
+        "ruleId": finding.code,
+        "level": level,
+        "message": { "text": finding.message },
+        "locations": [{ "physicalLocation": place }],
+    })
+}
+
+/// A path as a relative reference of RFC 3986.
+fn uri(path: &str) -> String {
+    let mut uri = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                uri.push(byte.into());
+            }
+            _ => uri += &format!("%{byte:02X}"),
+        }
+    }
+    uri
+}
+
+/// The workflow commands of GitHub Actions.
+pub(super) fn github(findings: &[Finding]) {
+    for finding in findings {
+        let command = match finding.severity {
+            Severity::Info => "notice",
+            Severity::Warning => "warning",
+            Severity::Error | Severity::Never => "error",
+        };
+        let line = finding.line.map(|line| format!(",line={line}")).unwrap_or_default();
+        print(&format!(
+            "::{command} file={}{line},title={}::{}\n",
+            property(&finding.file),
+            property(&finding.code),
+            data(&finding.message),
+        ));
+    }
+}
+
+fn data(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}

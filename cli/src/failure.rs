@@ -1,0 +1,97 @@
+//! The failures of commands: a message, the library's code, what to do next, an exit status.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// What commands return.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// The exit status of a success.
+pub(crate) const OK: u8 = 0;
+/// The command failed.
+pub(crate) const FAILED: u8 = 1;
+/// A check found something: lints, differences, a damaged file.
+pub(crate) const FOUND: u8 = 3;
+/// Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Why a command failed.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    /// The code of the library, if the library failed.
+    pub(crate) code: Option<String>,
+    /// What is wrong and where.
+    pub(crate) message: String,
+    /// What to do, if there is one thing to do.
+    pub(crate) next: Option<String>,
+    /// Further members of the library's error, or null.
+    pub(crate) details: Box<Value>,
+}
+
+impl Failure {
+    /// A failure of the program itself.
+    pub(crate) fn new(message: impl Into<String>) -> Failure {
+        Failure { code: None, message: message.into(), next: None, details: Box::default() }
+    }
+
+    /// The same failure with a next step.
+    pub(crate) fn next(mut self, next: impl Into<String>) -> Failure {
+        self.next = Some(next.into());
+        self
+    }
+
+    /// An error object of the library: `code`, `message` and `details`.
+    pub(crate) fn of_library(error: &Value) -> Failure {
+        let code = error["code"].as_str().unwrap_or("INTERNAL_BRIDGE_ERROR").to_owned();
+        let message = error["message"].as_str().unwrap_or("unknown").to_owned();
+        let details = error.get("details").cloned().unwrap_or_default();
+        let next = details["next"].as_str().map(str::to_owned);
+        let next = next.or_else(|| next_step(&code).map(str::to_owned));
+        Failure { code: Some(code), message, next, details: Box::new(details) }
+    }
+
+    /// Whether the library reports this code.
+    pub(crate) fn is(&self, code: &str) -> bool {
+        self.code.as_deref() == Some(code)
+    }
+
+    /// The exit status.
+    pub(crate) fn status(&self) -> u8 {
+        if self.is("CANCELLED") { INTERRUPTED } else { FAILED }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "{} ({code})", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+/// What to do about the codes whose message cannot know it.
+fn next_step(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "MODEL_NOT_FOUND" => {
+            "`llb models` lists the models of this machine; `llb fetch ORG/NAME` downloads one"
+        }
+        "MODEL_INVALID" => "`llb models verify` finds damaged downloads",
+        "OUT_OF_MEMORY" => "try a smaller --n-ctx, or a smaller quantisation of the model",
+        "CONTEXT_OVERFLOW" => "shorten the conversation, or raise --n-ctx",
+        "TEMPLATE_ERROR" => "`llb template check` says what the chat template refuses",
+        "HUB_UNAUTHORIZED" => "set HF_TOKEN to a token of the hub",
+        "HUB_GATED" => "accept the licence on the model's page, and set HF_TOKEN",
+        "HUB_AMBIGUOUS" => "add the quantisation (ORG/NAME:Q8_0) or --filename",
+        "HUB_NETWORK" => "check the network; an interrupted download is resumed",
+        "OFFLINE" => "leave out --offline, or unset HF_HUB_OFFLINE",
+        _ => return None,
+    })
+}

@@ -1,0 +1,133 @@
+//! One reply of a model on the terminal: its chunks as they come, and how Ctrl-C ends it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::abi::Chat;
+use crate::failure::{Failure, Result};
+use crate::input::print;
+use crate::interrupt;
+use crate::terminal::{Look, Style, printable};
+
+/// Prints a reply while it is generated, and returns it.
+///
+/// Reasoning is dimmed on a terminal and absent in a pipe. Calls are printed as
+/// `get_weather({"city":"Paris"})`.
+pub(crate) fn print_reply(chat: &Arc<Chat>, request: &Value) -> Result<Value> {
+    let mut printer = Printer::new(Style::stdout(), is_terminal());
+    let cancelled = Arc::clone(chat);
+    let reply = interrupt::cancellable(
+        move || cancelled.cancel(),
+        || {
+            chat.infer(request, |chunk| {
+                let chunk: Value = serde_json::from_str(chunk).unwrap_or_default();
+                printer.show(&chunk["choices"][0]["delta"]);
+            })
+        },
+    );
+    printer.end();
+    let reply = reply?;
+    warn(&reply, request);
+    Ok(reply)
+}
+
+/// A failure if the reply was ended by Ctrl-C.
+pub(crate) fn refuse_cancelled(reply: &Value) -> Result<()> {
+    if reply["finish_reason"] == "cancelled" {
+        let mut failure = Failure::new("the reply was ended by Ctrl-C");
+        failure.code = Some("CANCELLED".to_owned());
+        return Err(failure);
+    }
+    Ok(())
+}
+
+/// Says on stderr what a person should know about the reply.
+fn warn(reply: &Value, request: &Value) {
+    let style = Style::stderr();
+    let say = |text: &str| eprintln!("{} {text}", style.paint(Look::Yellow, "llb:"));
+    if reply["finish_reason"] == "length" {
+        let given = &request["max_tokens"];
+        say(&format!("the reply was cut off after {given} tokens; raise --max-tokens, or --n-ctx"));
+    }
+    for diagnostic in reply["diagnostics"].as_array().into_iter().flatten() {
+        if let Some(message) = diagnostic["message"].as_str() {
+            say(message);
+        }
+    }
+}
+
+fn is_terminal() -> bool {
+    std::io::IsTerminal::is_terminal(&std::io::stdout())
+}
+
+/// What the last piece was. A change begins a new line.
+#[derive(PartialEq, Clone, Copy)]
+enum Part {
+    Nothing,
+    Reasoning,
+    Text,
+    Call,
+}
+
+struct Printer {
+    style: Style,
+    on_terminal: bool,
+    part: Part,
+    at_line_start: bool,
+}
+
+impl Printer {
+    fn new(style: Style, on_terminal: bool) -> Printer {
+        Printer { style, on_terminal, part: Part::Nothing, at_line_start: true }
+    }
+
+    fn show(&mut self, delta: &Value) {
+        if let Some(text) = delta["reasoning_content"].as_str()
+            && self.on_terminal
+        {
+            self.begin(Part::Reasoning);
+            self.write(Some(Look::Dim), text);
+        }
+        if let Some(text) = delta["content"].as_str() {
+            self.begin(Part::Text);
+            self.write(None, text);
+        }
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            if let Some(name) = call["function"]["name"].as_str() {
+                self.end();
+                self.part = Part::Call;
+                self.write(Some(Look::Yellow), &format!("{name}("));
+            }
+            let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+            self.write(Some(Look::Yellow), arguments);
+        }
+    }
+
+    fn begin(&mut self, part: Part) {
+        if self.part != part {
+            self.end();
+            self.part = part;
+        }
+    }
+
+    fn write(&mut self, look: Option<Look>, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.at_line_start = text.ends_with('\n');
+        let text = if self.on_terminal { printable(text) } else { text.to_owned() };
+        print(&look.map_or(text.clone(), |look| self.style.paint(look, &text)));
+    }
+
+    /// Closes a call, and begins a new line.
+    fn end(&mut self) {
+        if self.part == Part::Call {
+            self.write(Some(Look::Yellow), ")");
+        }
+        if !self.at_line_start {
+            self.write(None, "\n");
+        }
+        self.part = Part::Nothing;
+    }
+}

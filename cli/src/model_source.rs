@@ -1,0 +1,147 @@
+//! The argument MODEL: a file, `hf:ORG/NAME[:QUANT]`, or a page of the hub, to a file.
+
+use std::env;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::abi;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::terminal;
+
+/// The help of the argument, the same for all commands.
+pub(crate) const HELP: &str =
+    "A GGUF file, hf:ORG/NAME[:QUANT] for a model of the Hugging Face hub, or the URL of one there";
+
+/// Where a model is.
+#[derive(Debug, PartialEq)]
+pub(crate) enum ModelSource {
+    /// A file of this machine.
+    File(String),
+    /// A model of the hub: the request of `llb_model_fetch`.
+    Hub(Value),
+}
+
+impl ModelSource {
+    /// Reads the argument.
+    pub(crate) fn read(model: &str) -> Result<ModelSource> {
+        if let Some(id) = model.strip_prefix("hf:") {
+            return Ok(ModelSource::Hub(json!({ "id": id })));
+        }
+        let Some((scheme, rest)) = model.split_once("://") else {
+            return Ok(ModelSource::File(model.to_owned()));
+        };
+        let endpoint = env::var("HF_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty());
+        let endpoint = endpoint.as_deref().unwrap_or("https://huggingface.co");
+        let hosts = [endpoint.trim_end_matches('/'), "https://huggingface.co", "https://hf.co"];
+        let page = hosts.iter().find_map(|host| model.strip_prefix(host)?.strip_prefix('/'));
+        match page {
+            Some(page) => of_page(page)
+                .map(ModelSource::Hub)
+                .ok_or_else(|| Failure::new(format!("{model}: not the page of a model"))),
+            None => {
+                let host = rest.split('/').next().unwrap_or(scheme);
+                Err(Failure::new(format!("{model}: {host} is not the Hugging Face hub"))
+                    .next("download the file, or set HF_ENDPOINT if this host mirrors the hub"))
+            }
+        }
+    }
+
+    /// The file, which is fetched if it is a model of the hub.
+    pub(crate) fn file(self) -> Result<String> {
+        match self {
+            ModelSource::File(path) if Path::new(&path).exists() => Ok(path),
+            ModelSource::File(path) => Err(not_found(&path)),
+            ModelSource::Hub(mut request) => {
+                request["require_tools"] = false.into();
+                let fetched = fetch(&request)?;
+                fetched["path"]
+                    .as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| Failure::new("the reply of a fetch has no path"))
+            }
+        }
+    }
+
+    /// The description, for a model of the hub from its first megabytes.
+    pub(crate) fn info(self) -> Result<Value> {
+        match self {
+            ModelSource::File(path) if !Path::new(&path).exists() => Err(not_found(&path)),
+            ModelSource::File(path) => abi::model_info(&path),
+            ModelSource::Hub(mut request) => {
+                request["require_tools"] = false.into();
+                request["dry_run"] = true.into();
+                Ok(fetch(&request)?["model_info"].take())
+            }
+        }
+    }
+}
+
+/// The file of a MODEL argument.
+pub(crate) fn model_file(model: &str) -> Result<String> {
+    ModelSource::read(model)?.file()
+}
+
+/// Runs a fetch with a progress bar. Ctrl-C cancels it.
+pub(crate) fn fetch(request: &Value) -> Result<Value> {
+    let id = request["id"].as_str().unwrap_or_default().to_owned();
+    let progress = terminal::progress(&id);
+    interrupt::cancellable(
+        move || abi::model_fetch_cancel(&id),
+        || abi::model_fetch(request, progress),
+    )
+}
+
+fn not_found(path: &str) -> Failure {
+    let message = format!("{path}: no such file");
+    let error = json!({ "code": "MODEL_NOT_FOUND", "message": message });
+    let looks_like_id = path.split('/').count() == 2 && !path.ends_with(".gguf");
+    if looks_like_id {
+        return Failure::of_library(&error)
+            .next(format!("for a model of the Hugging Face hub, write hf:{path}"));
+    }
+    Failure::of_library(&error)
+}
+
+/// `org/name`, `org/name/tree/REV` and `org/name/resolve/REV/FILE` as a request.
+fn of_page(page: &str) -> Option<Value> {
+    let page = page.split(['?', '#']).next()?.trim_end_matches('/');
+    let mut parts = page.splitn(5, '/');
+    let (org, name) = (parts.next()?, parts.next()?);
+    let mut request = json!({ "id": format!("{org}/{name}") });
+    match (parts.next(), parts.next(), parts.next()) {
+        (None, ..) => {}
+        (Some("tree" | "resolve" | "blob"), Some(revision), file) => {
+            request["revision"] = revision.into();
+            if let Some(file) = file {
+                request["filename"] = file.into();
+            }
+        }
+        _ => return None,
+    }
+    Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(model: &str, expected: ModelSource) {
+        assert_eq!(ModelSource::read(model).unwrap(), expected);
+    }
+
+    #[test]
+    fn arguments_are_files_ids_or_pages() {
+        check("a/b.gguf", ModelSource::File("a/b.gguf".into()));
+        check("hf:a/b:Q8_0", ModelSource::Hub(json!({ "id": "a/b:Q8_0" })));
+        check("https://huggingface.co/a/b", ModelSource::Hub(json!({ "id": "a/b" })));
+        check(
+            "https://huggingface.co/a/b/resolve/main/x/c.gguf?download=true",
+            ModelSource::Hub(json!({ "id": "a/b", "revision": "main", "filename": "x/c.gguf" })),
+        );
+        let other = ModelSource::read("https://example.org/a/b").unwrap_err();
+        assert!(other.next.unwrap().contains("HF_ENDPOINT"));
+    }
+}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import weakref
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,12 +19,12 @@ from typing import (
     overload,
 )
 
-from ._async_stream import AsyncStream, reply_of
+from ._async_stream import AsyncStream, ended, reply_of
+from ._base_chat import BaseChat
 from ._call import Call, stream_call
-from ._library import encode
+from ._closing import AsyncClosing
 from ._parameters import build_request, takes_parameters
 from ._parse import parsed, with_format
-from ._progress import with_load_progress
 from ._run import Conversation, PendingCall, Run
 from ._session import Session
 from .types import Explanation, Messages, Reply, RequestParameters, Tools
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncChat:
+class AsyncChat(BaseChat, AsyncClosing):
     """A chat on one model for asyncio: `async with llb.AsyncChat("model.gguf") as chat`.
 
     Takes the arguments of `Chat`, and works like it, with these differences. The model is loaded by
@@ -50,25 +47,7 @@ class AsyncChat:
     runs its calls one at a time. Works with every event loop of asyncio, and with several.
     """
 
-    def __init__(
-        self,
-        path: Optional[Union[str, bytes, os.PathLike[Any]]] = None,
-        *,
-        on_event: Optional[Callable[[str], object]] = None,
-        progress: bool = False,
-        **options: Any,
-    ) -> None:
-        self._path = None if path is None else os.fsdecode(path)
-        if progress:
-            on_event = with_load_progress(os.path.basename(self._path or ""), on_event)
-        self._on_event = on_event
-        self._options = encode({"model": self._path, **options})
-        self._session: Optional[Session] = None
-
-    @property
-    def path(self) -> Optional[str]:
-        """The path passed to the constructor, as text, or None."""
-        return self._path
+    _session: Optional[Session] = None
 
     @property
     def closed(self) -> bool:
@@ -159,16 +138,10 @@ class AsyncChat:
         **parameters: Unpack[RequestParameters],
     ) -> Run:
         """As `Chat.run`. Coroutine functions run in this event loop, all others on threads."""
-        conversation = Conversation(messages, tools, max_rounds, parameters)
+        method = "AsyncChat.run"
+        conversation = Conversation(method, messages, tools, max_rounds, extra_body, parameters)
         while True:
-            request = build_request(
-                "AsyncChat.run",
-                conversation.messages,
-                conversation.tools,
-                extra_body,
-                conversation.parameters,
-            )
-            reply: Reply = await self._perform("llb_chat_infer", request)
+            reply: Reply = await self._perform("llb_chat_infer", conversation.request())
             calls = conversation.take(reply)
             if not calls:
                 return Run(reply, conversation.messages)
@@ -184,23 +157,21 @@ class AsyncChat:
 
         Raises what `on_event` raises.
         """
-        if self._session is None or self._session.destroyed.done():
+        session = self._session
+        if session is None or session.destroyed.done:
             return
-        self._session.begin_close()
+        session.begin_close()
         try:
-            await asyncio.wrap_future(self._session.destroyed)
+            await ended(session.destroyed)
         finally:
-            if self._session.destroyed.done():
+            if session.destroyed.done:
                 # It has nothing more to do.
-                self._session.thread.join()
+                session.thread.join()
 
     async def _open(self) -> Session:
         if self._session is None:
-            this = weakref.ref(self)
-            self._session = Session.start(self._options, lambda: getattr(this(), "_on_event", None))
-            finalizer = weakref.finalize(self, self._session.abandon)
-            finalizer.atexit = False
-        await asyncio.wrap_future(self._session.opened)
+            self._session = self._start()
+        await ended(self._session.opened)
         return self._session
 
     async def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
@@ -212,17 +183,6 @@ class AsyncChat:
     async def __aenter__(self) -> AsyncChat:
         await self._open()
         return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return f"<llb.AsyncChat {self._path!r}{' closed' if self.closed else ''}>"
 
 
 async def _perform_all(calls: List[PendingCall]) -> List[object]:

@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-import weakref
 from queue import Empty
-from types import TracebackType
-from typing import AsyncIterator, Iterable, Optional, Type, cast
+from typing import Any, AsyncIterator, Iterable, Optional, TypeVar, cast
 
+from ._base_stream import BaseStream
 from ._call import Call
 from ._chunk import Handlers, OnText, OnToolCall, text_of
+from ._closing import AsyncClosing
+from ._library import decode
+from ._outcome import Outcome
 from ._session import Session
 from .types import Chunk, Reply
 
+T = TypeVar("T")
+
 
 class Alarm:
-    """Wakes a task when the chat's thread has something for it. Refers to no stream."""
+    """Wakes a task when another thread has something for it. Refers to no stream."""
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._rung = False
         self._waiter: Optional[asyncio.Future[None]] = None
 
-    def ring(self) -> None:
-        """Called on the thread of the chat. Several rings wake the task once."""
+    def ring(self) -> bool:
+        """Called on the other thread. Several rings wake the task once.
+
+        Returns False if the event loop is closed, so that no task waits any more.
+        """
         if not self._rung:
             self._rung = True
             try:
                 self._loop.call_soon_threadsafe(self._wake)
             except RuntimeError:
-                # The loop is closed: nobody reads the stream any more.
-                self._call.cancelled = True
+                return False
+        return True
 
     def _wake(self) -> None:
         self._rung = False
@@ -46,11 +51,25 @@ class Alarm:
         await self._waiter
 
 
+async def join(outcome: Outcome[Any]) -> None:
+    """Waits for the end of another thread's work. Ignores its result."""
+    alarm = Alarm()
+    outcome.when_done(alarm.ring)
+    while not outcome.done:
+        await alarm.wait()
+
+
+async def ended(outcome: Outcome[T]) -> T:
+    """Waits for another thread's work. Returns its result or raises its exception."""
+    await join(outcome)
+    return outcome.result()
+
+
 async def reply_of(session: Session, call: Call) -> Reply:
     """Waits for the end of a call. Cancels it if the task is cancelled."""
     timer = expiry(session, call)
     try:
-        return cast(Reply, await asyncio.wrap_future(call.future))
+        return cast(Reply, await ended(call.outcome))
     except asyncio.CancelledError:
         session.cancel(call)
         raise
@@ -68,28 +87,17 @@ def expiry(session: Session, call: Call) -> Optional[asyncio.TimerHandle]:
     return asyncio.get_running_loop().call_later(seconds + 0.001, session.expire, call)
 
 
-class AsyncStream(AsyncIterator[Chunk]):
+class AsyncStream(BaseStream, AsyncClosing, AsyncIterator[Chunk]):
     """As `Stream`, for `async for` and `async with`. Returned by `AsyncChat.create`.
 
     If the task that reads it is cancelled, the generation is cancelled too.
     """
 
     def __init__(self, chat: object, session: Session, call: Call) -> None:
-        self._chat = chat
-        self._session = session
-        self._call = call
-        self._ended = False
-        self._alarm = Alarm(call)
+        self._alarm = Alarm()
         call.wake = self._alarm.ring
-        session.submit(call)
+        super().__init__(chat, session, call)
         self._timer = expiry(session, call)
-        finalizer = weakref.finalize(self, setattr, call, "cancelled", True)
-        finalizer.atexit = False
-
-    @property
-    def reply(self) -> Optional[Reply]:
-        """As `Stream.reply`."""
-        return cast(Optional[Reply], self._call.reply())
 
     @property
     async def text(self) -> AsyncIterator[str]:
@@ -121,14 +129,11 @@ class AsyncStream(AsyncIterator[Chunk]):
     async def close(self) -> None:
         """Cancels the generation if it still runs, and waits for its end. Idempotent."""
         self._cancel()
-        await asyncio.wait([asyncio.wrap_future(self._call.future)])
+        await join(self._call.outcome)
 
     def _cancel(self) -> None:
         self._ended = True
         self._session.cancel(self._call)
-
-    def __aiter__(self) -> AsyncStream:
-        return self
 
     async def __anext__(self) -> Chunk:
         try:
@@ -137,12 +142,12 @@ class AsyncStream(AsyncIterator[Chunk]):
             self._cancel()
             raise
         if piece is not None:
-            return cast(Chunk, json.loads(piece))
+            return cast(Chunk, decode(piece))
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
         # Raises the failure of the call, if it has one.
-        self._call.future.result()
+        self._call.outcome.result()
         raise StopAsyncIteration
 
     async def _next_piece(self) -> Optional[bytes]:
@@ -153,17 +158,6 @@ class AsyncStream(AsyncIterator[Chunk]):
             except Empty:
                 await self._alarm.wait()
         raise StopAsyncIteration
-
-    async def __aenter__(self) -> AsyncStream:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        await self.close()
 
 
 async def _each(results: Iterable[object]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from ._errors import LlbError
 from ._library import encode
-from ._waiting import failed_future, started_future
+from ._outcome import Outcome
 
 
 class Call:
@@ -28,10 +27,11 @@ class Call:
         self.deadline: Optional[float] = None
         if isinstance(timeout, (int, float)) and timeout > 0:
             self.deadline = time.monotonic() + min(timeout / 1000, threading.TIMEOUT_MAX / 2)
-        self.future: Future[Dict[str, Any]] = started_future()
-        # The chunks of a stream, as JSON. None marks the end. `wake` is called after each.
+        self.outcome: Outcome[Dict[str, Any]] = Outcome()
+        # The chunks of a stream, as JSON. None marks the end. `wake` is called after each, and
+        # returns False if nobody reads them any more.
         self.pieces: Optional[SimpleQueue[Optional[bytes]]] = SimpleQueue() if stream else None
-        self.wake: Optional[Callable[[], None]] = None
+        self.wake: Optional[Callable[[], bool]] = None
         self.cancelled = False
         self.waited = False
 
@@ -54,30 +54,29 @@ class Call:
         """Passes a chunk to the reader of the stream."""
         if self.pieces is not None:
             self.pieces.put(piece)
-        if self.wake is not None:
-            self.wake()
+        if self.wake is not None and not self.wake():
+            self.cancelled = True
 
     def succeed(self, reply: Dict[str, Any]) -> None:
         """Ends the call with a reply."""
-        self.future.set_result(reply)
+        self.outcome.succeed(reply)
         self.receive(None)
 
     def fail(self, error: BaseException) -> None:
         """Ends the call with an exception."""
-        self.future.set_exception(error)
+        self.outcome.fail(error)
         self.receive(None)
 
     def reply(self) -> Optional[Dict[str, Any]]:
         """The reply, or None before the end and after a failure."""
-        if not self.future.done() or self.future.exception() is not None:
-            return None
-        return self.future.result()
+        return self.outcome.result() if self.outcome.succeeded else None
 
     def invalidate(self, reason: str) -> None:
         """Runs in a forked child: the thread of the call, and perhaps held locks, are gone."""
-        if self.future.done():
+        if self.outcome.done:
             return
-        self.future = failed_future(LlbError("ENGINE_CLOSED", reason))
+        self.outcome = Outcome()
+        self.outcome.fail(LlbError("ENGINE_CLOSED", reason))
         if self.pieces is not None:
             self.pieces = SimpleQueue()
             self.pieces.put(None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,17 +18,16 @@ from typing import (
     overload,
 )
 
+from ._base_chat import BaseChat
 from ._call import Call, stream_call
+from ._closing import Closing
 from ._errors import LlbError
 from ._fetch import OnProgress, fetch
 from ._html import info_table
-from ._library import encode
 from ._model import model_info
 from ._parameters import build_request, takes_parameters
 from ._parse import parsed, with_format
-from ._progress import with_load_progress
 from ._run import Conversation, Run, perform_all
-from ._session import Session
 from ._stream import Stream
 from ._waiting import refuse_in_callback
 from .types import Explanation, Messages, Reply, RequestParameters, Tools
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Chat:
+class Chat(BaseChat, Closing):
     """A chat on one model. Use it as a context manager or call `close`. A dropped chat closes
     itself.
 
@@ -78,17 +75,9 @@ class Chat:
         progress: bool = False,
         **options: Any,
     ) -> None:
-        self._path = None if path is None else os.fsdecode(path)
-        if progress:
-            on_event = with_load_progress(os.path.basename(self._path or ""), on_event)
-        self._on_event = on_event
-        this = weakref.ref(self)
-        self._session = Session.open(
-            encode({"model": self._path, **options}), lambda: getattr(this(), "_on_event", None)
-        )
-        finalizer = weakref.finalize(self, self._session.abandon)
-        # At exit every chat is closed anyway, and waited for.
-        finalizer.atexit = False
+        super().__init__(path, on_event=on_event, progress=progress, **options)
+        self._session = self._start()
+        self._session.wait_until_open()
 
     @classmethod
     def from_pretrained(
@@ -108,8 +97,7 @@ class Chat:
 
         `id` is `"org/name"` or `"org/name:Q8_0"`. `filename`, `revision`, `cache_dir`, `offline`
         and `on_progress` are arguments of `fetch`, `progress` is one of both, the others are those
-        of `Chat`. A model that `Chat` would
-        refuse is not downloaded.
+        of `Chat`. A model that `Chat` would refuse is not downloaded.
 
         Raises what `fetch` and `Chat` raise.
         """
@@ -128,11 +116,6 @@ class Chat:
             progress=progress,
         )
         return cls(fetched["path"], on_event=on_event, progress=progress, **options)
-
-    @property
-    def path(self) -> Optional[str]:
-        """The path passed to the constructor, as text, or None."""
-        return self._path
 
     @property
     def closed(self) -> bool:
@@ -271,16 +254,9 @@ class Chat:
         Raises what `create` raises, TooManyRounds, and TypeError for a function that cannot be a
         tool.
         """
-        conversation = Conversation(messages, tools, max_rounds, parameters)
+        conversation = Conversation("Chat.run", messages, tools, max_rounds, extra_body, parameters)
         while True:
-            request = build_request(
-                "Chat.run",
-                conversation.messages,
-                conversation.tools,
-                extra_body,
-                conversation.parameters,
-            )
-            reply: Reply = self._perform("llb_chat_infer", request)
+            reply: Reply = self._perform("llb_chat_infer", conversation.request())
             calls = conversation.take(reply)
             if not calls:
                 return Run(reply, conversation.messages)
@@ -302,7 +278,7 @@ class Chat:
         what `on_event` raises. KeyboardInterrupt is raised at once; the chat is freed later.
         """
         refuse_in_callback("Chat.close")
-        if not self._session.destroyed.done():
+        if not self._session.destroyed.done:
             self._session.close()
 
     def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
@@ -312,22 +288,8 @@ class Chat:
             self._session.submit(call)
             return self._session.wait(call)
         finally:
-            # As in `_waiting.wait`.
+            # As in `Outcome.result`.
             del call
-
-    def __enter__(self) -> Chat:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<llb.Chat {self._path!r}{' closed' if self.closed else ''}>"
 
     def _repr_html_(self) -> Optional[str]:
         """What notebooks show: the capabilities of the model as a table. None without a file."""

@@ -7,14 +7,9 @@ import os
 from typing import Any, Callable, Dict, Mapping, Optional, Set, cast
 
 from ._library import EVENT_CALLBACK, Library, encode, load, raise_if_error
+from ._outcome import Outcome
 from ._progress import Progress
-from ._waiting import (
-    callback_scope,
-    interruptible,
-    refuse_in_callback,
-    started_future,
-    wait_for_end,
-)
+from ._waiting import CallbackScope, interruptible, refuse_in_callback, wait_for_end
 from .types import FetchedModel
 
 OnProgress = Callable[[int, int], object]
@@ -81,7 +76,7 @@ class _Fetch:
         self.on_event = on_event
         self.bar = bar
         self.failure: Optional[BaseException] = None
-        self.done = started_future()
+        self.ended: Outcome[None] = Outcome()
 
     def perform(self) -> Dict[str, Any]:
         _running.add(self)
@@ -91,7 +86,7 @@ class _Fetch:
             reply = self.library.take(self.library.c.llb_model_fetch(self.encoded, callback, None))
         finally:
             _running.discard(self)
-            self.done.set_result(None)
+            self.ended.succeed(None)
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
@@ -102,7 +97,7 @@ class _Fetch:
             self.library.c.llb_model_fetch_cancel(self.id)
 
     def _receive(self, event: bytes, _user_data: Optional[int]) -> None:
-        with callback_scope():
+        with CallbackScope():
             try:
                 if self.failure is None:
                     self._dispatch(event.decode("utf-8", "replace"))
@@ -126,7 +121,7 @@ _running: Set[_Fetch] = set()
 def _cancel_all() -> None:
     """Runs at exit: the library must not call back into an interpreter that shuts down."""
     for call in list(_running):
-        wait_for_end(call.done, call.cancel)
+        wait_for_end(call.ended, call.cancel)
 
 
 def _after_fork_in_child() -> None:

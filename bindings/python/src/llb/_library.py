@@ -68,6 +68,9 @@ class Library:
                 raise LlbError("LIBRARY_INCOMPATIBLE", f"{path} has no function {name}") from None
             function.restype = result
             function.argtypes = arguments
+        # Frees a string. It keeps the GIL: giving it up and taking it back would cost more.
+        self.free = ctypes.PyDLL(path).llb_string_free
+        self.free.restype, self.free.argtypes = _FUNCTIONS["llb_string_free"]
         found = self.c.llb_abi_version()
         if found < _ABI_VERSION:
             raise LlbError(
@@ -81,8 +84,8 @@ class Library:
             # The library never returns NULL. If it did, this must not read address 0.
             content = ctypes.string_at(string) if string else b"null"
         finally:
-            self.c.llb_string_free(string)
-        reply: Any = json.loads(content.decode("utf-8"))
+            self.free(string)
+        reply = decode(content)
         if not isinstance(reply, dict):
             raise LlbError("INTERNAL_BRIDGE_ERROR", "the library's reply is not a JSON object")
         return cast(Dict[str, Any], reply)
@@ -105,6 +108,11 @@ def raise_if_error(reply: Dict[str, Any]) -> Dict[str, Any]:
     return reply
 
 
+def decode(text: bytes) -> Any:
+    """Returns the value of JSON text of the library, which has no whitespace around it."""
+    return _DECODER.raw_decode(text.decode("utf-8"))[0]
+
+
 def encode(request: Mapping[str, Any]) -> bytes:
     """Returns a request as JSON. Top-level members that are None are omitted. Paths become strings.
 
@@ -122,6 +130,7 @@ def _encode_path(value: Any) -> str:
 
 # ASCII escapes keep NULs and lone surrogates out of the C string.
 _ENCODER = json.JSONEncoder(default=_encode_path, allow_nan=False)
+_DECODER = json.JSONDecoder()
 
 
 _loaded: Optional[Library] = None

@@ -20,6 +20,11 @@ _LEVELS = {
 }
 
 
+def is_log(event: bytes) -> bool:
+    """Whether an event is one of the log."""
+    return event.startswith(b"log:")
+
+
 def log_event(event: str) -> None:
     """Logs an event, if it is one of the log."""
     if event.startswith(_PREFIX):

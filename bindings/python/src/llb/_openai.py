@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import (
     Any,
     Dict,
@@ -13,12 +12,14 @@ from typing import (
     Optional,
     Sequence,
     Type,
+    TypeVar,
     Union,
     cast,
     overload,
 )
 
 from ._chat import Chat
+from ._closing import Closing
 from ._errors import LlbError
 from ._openai_shape import (
     ChatCompletion,
@@ -34,6 +35,8 @@ from ._parse import parsed, with_format
 from ._stream import Stream
 from .types import Reply
 
+T = TypeVar("T", bound=Record)
+
 # Parameters of the package that change nothing here.
 _WITHOUT_EFFECT = {
     "extra_headers",
@@ -48,7 +51,7 @@ _WITHOUT_EFFECT = {
 }
 
 
-class OpenAI:
+class OpenAI(Closing):
     """A client for one model, used like `openai.OpenAI`.
 
     `client.chat.completions.create`, `.parse` and `.stream`, and `client.models.list`, take the
@@ -70,17 +73,6 @@ class OpenAI:
         """Closes the chat that the client opened. Idempotent."""
         if self._owned:
             self._chat.close()
-
-    def __enter__(self) -> OpenAI:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 class ChatResource:
@@ -180,40 +172,36 @@ class Completions:
         return model, given
 
 
-class ChunkStream(Iterator[ChatCompletionChunk]):
-    """An iterator over chunks, and a context manager that ends the reply."""
+class RecordStream(Closing, Iterator[T]):
+    """An iterator over what is made of the chunks of a reply, and a context manager that ends it."""
 
     def __init__(self, stream: Stream, model: str) -> None:
         self._stream = stream
-        self._chunks = (each for chunk in stream for each in chunks(chunk, model))
+        self._model = model
+        self._records = self._all()
 
     def close(self) -> None:
         """Cancels the reply if it still runs."""
         self._stream.close()
 
-    def __next__(self) -> ChatCompletionChunk:
-        return next(self._chunks)
+    def _all(self) -> Iterator[T]:
+        raise NotImplementedError
 
-    def __enter__(self) -> ChunkStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()
+    def __next__(self) -> T:
+        return next(self._records)
 
 
-class EventStream(Iterator[Record]):
+class ChunkStream(RecordStream[ChatCompletionChunk]):
+    """The chunks of a reply."""
+
+    def _all(self) -> Iterator[ChatCompletionChunk]:
+        for chunk in self._stream:
+            yield from chunks(chunk, self._model)
+
+
+class EventStream(RecordStream[Record]):
     """The events of a reply: `chunk`, `content.delta`, `content.done`,
     `tool_calls.function.arguments.delta` and `tool_calls.function.arguments.done`."""
-
-    def __init__(self, stream: Stream, model: str) -> None:
-        self._stream = stream
-        self._model = model
-        self._events = self._all_events()
 
     def get_final_completion(self) -> ChatCompletion:
         """Reads the rest, and returns the whole reply."""
@@ -224,11 +212,7 @@ class EventStream(Iterator[Record]):
         self._stream.until_done()
         return self
 
-    def close(self) -> None:
-        """Cancels the reply if it still runs."""
-        self._stream.close()
-
-    def _all_events(self) -> Iterator[Record]:
+    def _all(self) -> Iterator[Record]:
         text = ""
         calls: List[Dict[str, Any]] = []
         for raw in self._stream:
@@ -255,20 +239,6 @@ class EventStream(Iterator[Record]):
         for index, done in enumerate(reply["tool_calls"] if reply else []):
             place = {"type": "tool_calls.function.arguments.done", "index": index}
             yield Record({**place, "name": done["name"], "arguments": done["arguments"]})
-
-    def __next__(self) -> Record:
-        return next(self._events)
-
-    def __enter__(self) -> EventStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 def _name(chat: Chat) -> str:

@@ -121,6 +121,9 @@ class RequestParameters(TypedDict, total=False):
     ]
 
 
+_NAMES = frozenset(RequestParameters.__annotations__)
+
+
 def build_request(
     method: str,
     messages: Sequence[Mapping[str, Any]],
@@ -132,10 +135,11 @@ def build_request(
 
     Raises TypeError for a parameter that is not in the table.
     """
-    for name in parameters:
-        if name not in RequestParameters.__annotations__:
-            raise TypeError(_unknown(method, name))
-    return {"messages": messages, "tools": tools, **parameters, **(extra_body or {})}
+    if not parameters.keys() <= _NAMES:
+        unknown = next(name for name in parameters if name not in _NAMES)
+        raise TypeError(_unknown(method, unknown))
+    request = {"messages": messages, "tools": tools, **parameters}
+    return {**request, **extra_body} if extra_body else request
 
 
 def _unknown(method: str, name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Coroutine, Dict, List, Mapping, NamedTuple, Optional, Se
 
 from ._errors import TooManyRounds
 from ._function_tool import Function, FunctionTool, content_of, error_content
+from ._parameters import build_request
 from .types import Message, Messages, Reply, Tool, ToolCall
 
 # Calls of one reply that run at the same time.
@@ -52,11 +53,14 @@ class Conversation:
 
     def __init__(
         self,
+        method: str,
         messages: Messages,
         functions: Sequence[Function],
         max_rounds: int,
+        extra_body: Optional[Mapping[str, Any]],
         parameters: Mapping[str, Any],
     ) -> None:
+        self._method = method
         tools = [FunctionTool(function) for function in functions]
         self._tools = {tool.name: tool for tool in tools}
         if len(self._tools) < len(tools):
@@ -64,9 +68,16 @@ class Conversation:
         if max_rounds < 1:
             raise ValueError("max_rounds: must be at least 1")
         self.messages: List[Message] = list(messages)
-        self.tools: List[Tool] = [tool.schema() for tool in tools]
-        self.parameters: Dict[str, Any] = dict(parameters)
+        self._schemas: List[Tool] = [tool.schema() for tool in tools]
+        self._extra_body = extra_body
+        self._parameters: Dict[str, Any] = dict(parameters)
         self._rounds_left = max_rounds
+
+    def request(self) -> Dict[str, Any]:
+        """The next request. Raises TypeError for an unknown parameter."""
+        return build_request(
+            self._method, self.messages, self._schemas, self._extra_body, self._parameters
+        )
 
     def take(self, reply: Reply) -> List[PendingCall]:
         """Adds a reply. Returns its calls; without calls, the run has ended.
@@ -79,8 +90,8 @@ class Conversation:
         if calls and self._rounds_left == 0:
             raise TooManyRounds("the model still calls tools; raise max_rounds", reply)
         # A forced call would be forced again in every round.
-        if self.parameters.get("tool_choice") not in (None, "none"):
-            self.parameters["tool_choice"] = "auto"
+        if self._parameters.get("tool_choice") not in (None, "none"):
+            self._parameters["tool_choice"] = "auto"
         return [PendingCall(call, self._tools.get(call["name"])) for call in calls]
 
     def answer(self, calls: List[PendingCall], results: List[object]) -> None:

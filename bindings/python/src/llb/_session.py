@@ -17,23 +17,15 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from ._call import Call
 from ._errors import LlbError, error_from
 from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, load, raise_if_error
-from ._log import log_event
-from ._waiting import (
-    callback_scope,
-    failed_future,
-    in_callback,
-    refuse_in_callback,
-    started_future,
-    wait,
-    wait_for_end,
-)
+from ._log import is_log, log_event
+from ._outcome import Outcome
+from ._waiting import CallbackScope, in_callback, refuse_in_callback, wait, wait_for_end
 
 OnEvent = Callable[[str], object]
 
@@ -63,8 +55,8 @@ class Session:
         self.closing = False
         # Wakes the thread: a call, or None to look at `closing`.
         self.inbox: SimpleQueue[Optional[Call]] = SimpleQueue()
-        self.opened: Future[None] = started_future()
-        self.destroyed: Future[None] = started_future()
+        self.opened: Outcome[None] = Outcome()
+        self.destroyed: Outcome[None] = Outcome()
         self.thread = threading.Thread(target=self._run, name="llb-chat", daemon=True)
         # Must live as long as the library may call them.
         self.callbacks: Any = (
@@ -85,21 +77,18 @@ class Session:
             raise
         return session
 
-    @staticmethod
-    def open(options: bytes, listener: Callable[[], Optional[OnEvent]]) -> Session:
-        """Creates the chat. An interrupt is raised at once; the chat is freed after the load."""
-        session = Session.start(options, listener)
+    def wait_until_open(self) -> None:
+        """Waits for the creation. An interrupt is raised at once; the chat is freed after it."""
         try:
-            wait(session.opened)
+            wait(self.opened)
         except BaseException:
-            session.abandon()
+            self.abandon()
             raise
-        return session
 
     @property
     def closed(self) -> bool:
         """Whether the chat takes no more calls."""
-        return self.closing or self.destroyed.done()
+        return self.closing or self.destroyed.done
 
     def submit(self, call: Call) -> None:
         """Queues a call. A closed chat fails it with `ENGINE_CLOSED`."""
@@ -114,12 +103,12 @@ class Session:
     def wait(self, call: Call) -> Any:
         """Waits for the end of a call. An interrupt cancels it, and is raised when it has ended."""
         try:
-            return wait(call.future, lambda: self.expire(call))
+            return wait(call.outcome, lambda: self.expire(call))
         except BaseException:
             self.stop(call)
             raise
         finally:
-            # As in `_waiting.wait`.
+            # As in `Outcome.result`.
             del call
 
     def cancel(self, call: Call) -> None:
@@ -157,7 +146,7 @@ class Session:
         if in_callback():
             self.cancel(call)
         else:
-            wait_for_end(call.future, lambda: self.cancel(call))
+            wait_for_end(call.outcome, lambda: self.cancel(call))
 
     def close(self) -> None:
         """Cancels all calls, frees the chat, and returns when it is freed and its thread ended."""
@@ -165,7 +154,7 @@ class Session:
         try:
             wait(self.destroyed, self._cancel_running)
         finally:
-            if self.destroyed.done():
+            if self.destroyed.done:
                 self.thread.join()
 
     def begin_close(self) -> None:
@@ -206,17 +195,18 @@ class Session:
         self.waiting.clear()
         self.closing = True
         self.inbox = SimpleQueue()
-        if not self.opened.done():
-            self.opened = failed_future(closed)
-        self.destroyed = started_future()
-        self.destroyed.set_result(None)
+        if not self.opened.done:
+            self.opened = Outcome()
+            self.opened.fail(closed)
+        self.destroyed = Outcome()
+        self.destroyed.succeed(None)
 
     # The thread of the chat.
 
     def _run(self) -> None:
         error = self._create()
         if error is None:
-            self.opened.set_result(None)
+            self.opened.succeed(None)
             while not self.closing:
                 call = self.inbox.get()
                 if call is not None:
@@ -230,7 +220,7 @@ class Session:
             call.fail(LlbError("ENGINE_CLOSED", self.closed_reason))
         self._destroy()
         if error is not None:
-            self.opened.set_exception(error)
+            self.opened.fail(error)
 
     def _create(self) -> Optional[BaseException]:
         library = self.library
@@ -272,7 +262,7 @@ class Session:
             call.fail(failure or error or LlbError("INTERNAL_BRIDGE_ERROR", "no reply"))
         else:
             call.succeed(reply)
-        # As in `_waiting.wait`.
+        # As in `Outcome.result`.
         del call, error, failure
 
     def _destroy(self) -> None:
@@ -283,23 +273,27 @@ class Session:
         _sessions.discard(self)
         failure, self.failure = self.failure, None
         if failure is not None:
-            self.destroyed.set_exception(failure)
+            self.destroyed.fail(failure)
         else:
-            self.destroyed.set_result(None)
+            self.destroyed.succeed(None)
 
     def _receive_event(self, event: bytes, _user_data: Optional[int]) -> None:
         try:
             on_event = None if self.muted or self.failure is not None else self.listener()
-            text = event.decode("utf-8", "replace")
-            if not self.opened.done():
-                self.events.append(text)
-            with callback_scope():
-                log_event(text)
-                if on_event is not None:
-                    on_event(text)
+            # Every call has events, and most programs want none of them.
+            if on_event is not None or not self.opened.done or is_log(event):
+                self._report(event.decode("utf-8", "replace"), on_event)
         except BaseException as error:
             self.failure = error
         self._cancel_if_due()
+
+    def _report(self, event: str, on_event: Optional[OnEvent]) -> None:
+        if not self.opened.done:
+            self.events.append(event)
+        with CallbackScope():
+            log_event(event)
+            if on_event is not None:
+                on_event(event)
 
     def _receive_piece(self, piece: bytes, _user_data: Optional[int]) -> None:
         # No code of the caller runs here. Any exception comes from the interpreter, such as

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import weakref
 from collections import deque
 from queue import Empty
-from types import TracebackType
-from typing import Iterator, Optional, Type, cast
+from typing import Iterator, Optional, cast
 
-from ._call import Call
+from ._base_stream import BaseStream
 from ._chunk import Handlers, OnText, OnToolCall, text_of
-from ._session import Session
+from ._closing import Closing
+from ._library import decode
 from ._waiting import POLL_SECONDS
 from .types import Chunk, Reply
 
 
-class Stream(Iterator[Chunk]):
+class Stream(BaseStream, Closing, Iterator[Chunk]):
     """An iterator over OpenAI `chat.completion.chunk` dicts, returned by `Chat.create`.
 
     Each chunk comes as soon as the library has it. Its `delta` has `content`, `reasoning_content`,
@@ -28,24 +26,6 @@ class Stream(Iterator[Chunk]):
     ends by itself. A stream keeps its chat alive, but closing the chat ends the stream. Iterate on
     one thread at a time; `close` may be called from any thread.
     """
-
-    def __init__(self, chat: object, session: Session, call: Call) -> None:
-        self._chat = chat
-        self._session = session
-        self._call = call
-        self._ended = False
-        session.submit(call)
-        # The finalizer must not refer to `self`, and must not take a lock.
-        finalizer = weakref.finalize(self, setattr, call, "cancelled", True)
-        finalizer.atexit = False
-
-    @property
-    def reply(self) -> Optional[Reply]:
-        """The whole reply, as `Chat.create` returns it without `stream`.
-
-        None while the reply is generated and after a failure.
-        """
-        return cast(Optional[Reply], self._call.reply())
 
     @property
     def text(self) -> Iterator[str]:
@@ -85,9 +65,6 @@ class Stream(Iterator[Chunk]):
         self._ended = True
         self._session.stop(self._call)
 
-    def __iter__(self) -> Stream:
-        return self
-
     def __next__(self) -> Chunk:
         try:
             piece = self._next_piece()
@@ -96,10 +73,10 @@ class Stream(Iterator[Chunk]):
             self.close()
             raise
         if piece is not None:
-            return cast(Chunk, json.loads(piece))
+            return cast(Chunk, decode(piece))
         self._ended = True
         # Raises the failure of the call, if it has one.
-        self._call.future.result()
+        self._call.outcome.result()
         raise StopIteration
 
     def _next_piece(self) -> Optional[bytes]:
@@ -111,14 +88,3 @@ class Stream(Iterator[Chunk]):
             except Empty:
                 self._session.expire(self._call)
         raise StopIteration
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()

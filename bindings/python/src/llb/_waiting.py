@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYet
-from contextlib import contextmanager
-from typing import Any, Callable, Generator, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar
 
 from ._errors import LlbError
+from ._outcome import Outcome
 
 T = TypeVar("T")
 
@@ -25,13 +23,13 @@ def in_callback() -> bool:
     return getattr(_this_thread, "callbacks", 0) > 0
 
 
-@contextmanager
-def callback_scope() -> Generator[None, None, None]:
-    """Marks this thread as inside a callback of the library."""
-    _this_thread.callbacks = getattr(_this_thread, "callbacks", 0) + 1
-    try:
-        yield
-    finally:
+class CallbackScope:
+    """`with CallbackScope():` marks this thread as inside a callback of the library."""
+
+    def __enter__(self) -> None:
+        _this_thread.callbacks = getattr(_this_thread, "callbacks", 0) + 1
+
+    def __exit__(self, *_: object) -> None:
         _this_thread.callbacks -= 1
 
 
@@ -44,45 +42,23 @@ def refuse_in_callback(name: str) -> None:
         raise LlbError("BUSY", f"{name} cannot be called in a callback; call it after the callback")
 
 
-def started_future() -> Future[Any]:
-    """Returns a future that only its maker ends: `Future.cancel` has no effect."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
-
-
-def failed_future(error: BaseException) -> Future[Any]:
-    """Returns a future that has ended with `error`."""
-    future = started_future()
-    future.set_exception(error)
-    return future
-
-
-def wait(future: Future[T], poll: Optional[Callable[[], object]] = None) -> T:
-    """Returns the result of `future` or raises its exception. `poll` is called now and then."""
+def wait(outcome: Outcome[T], poll: Optional[Callable[[], object]] = None) -> T:
+    """Returns the result of work or raises its exception. `poll` is called now and then."""
     try:
-        # A lock wakes its waiter in half the time of `Future.result`.
-        ended = threading.Lock()
-        ended.acquire()
-        future.add_done_callback(lambda _: ended.release())
-        while not ended.acquire(timeout=POLL_SECONDS):
+        while not outcome.join(POLL_SECONDS):
             if poll is not None:
                 poll()
-        return future.result()
+        return outcome.result()
     finally:
-        # The traceback of the exception refers to this frame, which must not refer back: a cycle
-        # would keep the caller's objects until the garbage collector runs.
-        del future, poll
+        # As in `Outcome.result`.
+        del outcome, poll
 
 
-def wait_for_end(future: Future[Any], cancel: Callable[[], object]) -> None:
-    """Calls `cancel` until `future` has ended. Ignores its result."""
-    while not future.done():
+def wait_for_end(outcome: Outcome[Any], cancel: Callable[[], object]) -> None:
+    """Calls `cancel` until the work has ended. Ignores its result."""
+    while not outcome.done:
         cancel()
-        try:
-            future.exception(_CANCEL_SECONDS)
-        except NotYet:
-            pass
+        outcome.join(_CANCEL_SECONDS)
 
 
 def interruptible(work: Callable[[], T], cancel: Callable[[], None]) -> T:
@@ -93,17 +69,19 @@ def interruptible(work: Callable[[], T], cancel: Callable[[], None]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    future: Future[T] = started_future()
+    outcome: Outcome[T] = Outcome()
 
     def run() -> None:
         try:
-            future.set_result(work())
+            result = work()
         except BaseException as error:
-            future.set_exception(error)
+            outcome.fail(error)
+        else:
+            outcome.succeed(result)
 
     threading.Thread(target=run, name="llb-call", daemon=True).start()
     try:
-        return wait(future)
+        return wait(outcome)
     except BaseException:
-        wait_for_end(future, cancel)
+        wait_for_end(outcome, cancel)
         raise

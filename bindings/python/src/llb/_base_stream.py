@@ -1,0 +1,31 @@
+"""`BaseStream`: what `Stream` and `AsyncStream` share: the call, and its end with the stream."""
+
+from __future__ import annotations
+
+from typing import Optional, cast
+
+from ._call import Call
+from ._closing import when_collected
+from ._session import Session
+from .types import Reply
+
+
+class BaseStream:
+    """A call whose reply comes in chunks. It begins here."""
+
+    def __init__(self, chat: object, session: Session, call: Call) -> None:
+        # Keeps the chat alive.
+        self._chat = chat
+        self._session = session
+        self._call = call
+        self._ended = False
+        session.submit(call)
+        when_collected(self, setattr, call, "cancelled", True)
+
+    @property
+    def reply(self) -> Optional[Reply]:
+        """The whole reply, as `create` returns it without `stream`.
+
+        None while the reply is generated and after a failure.
+        """
+        return cast(Optional[Reply], self._call.reply())

@@ -166,8 +166,16 @@ test-rust: scripted-models ## run all Rust tests, with the engine
 test-c: lib scripted-models ## test the C ABI from C
 	@$(STEP) "C tests and examples" $(TEST_ENV) tests/c/run.sh
 
-test-cli: cli ## test the program llb
+test-cli: cli scripted-models ## test the program llb, its server with the official clients
 	@$(ENGINE_STEP) "program tests" $(TEST_ENV) $(CARGO) test --release -p llb-cli
+	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
+	@"$(VENV)/bin/python" -c "import pytest" 2>/dev/null || \
+		$(STEP) "pytest" $(PIP_INSTALL) pytest
+	@"$(VENV)/bin/python" -c "import openai" 2>/dev/null || \
+		$(STEP) "openai" $(PIP_INSTALL) openai==$(OPENAI_VERSION) || \
+		scripts/skip.sh "the client of OpenAI" "it could not be installed"
+	@$(STEP) "server tests" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
+		"$(VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server
 
 test-python: lib scripted-models ## test the Python package
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"

@@ -11,7 +11,7 @@ use crate::commands::{
     template_check, template_diff,
 };
 use crate::failure::Result;
-use crate::{abi, input};
+use crate::{abi, input, serve};
 
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = abi::version();
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Fetch(fetch::Arguments),
     /// List, verify and remove the models of this machine
     Models(models::Arguments),
+    /// Serve models over HTTP, by the protocols of OpenAI and Anthropic
+    Serve(serve::Arguments),
     /// Measure the speed of a model
     Bench(bench::Arguments),
     /// Say what this machine has, what is wrong, and what to do

@@ -13,6 +13,7 @@ mod generation;
 mod input;
 mod interrupt;
 mod model_source;
+mod serve;
 mod template_source;
 mod terminal;
 
@@ -56,6 +57,7 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Fetch(arguments) => fetch::run(&arguments)?,
         Command::Models(arguments) => return models::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Bench(arguments) => bench::run(&arguments)?,
         Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),

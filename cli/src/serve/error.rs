@@ -1,0 +1,133 @@
+//! Errors of requests: their HTTP status, and their JSON in the shape of each protocol.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+/// Whose shape an error has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    OpenAi,
+    Anthropic,
+}
+
+impl Protocol {
+    /// The protocol of a path.
+    pub(crate) fn of(path: &str) -> Protocol {
+        let is_messages = path == "/v1/messages" || path.starts_with("/v1/messages/");
+        if is_messages { Protocol::Anthropic } else { Protocol::OpenAi }
+    }
+}
+
+/// Why a request fails.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    /// OpenAI's `code`, such as "context_length_exceeded".
+    pub(crate) code: Option<String>,
+    /// The member of the request that is wrong.
+    pub(crate) param: Option<String>,
+    pub(crate) message: String,
+    /// Seconds until another attempt may succeed.
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
+        ApiError { status, code: None, param: None, message: message.into(), retry_after: None }
+    }
+
+    /// A wrong member of a request.
+    pub(crate) fn invalid(param: &str, message: impl std::fmt::Display) -> ApiError {
+        let message = format!("{param}: {message}");
+        ApiError {
+            param: Some(param.to_owned()),
+            ..ApiError::new(StatusCode::BAD_REQUEST, message)
+        }
+    }
+
+    pub(crate) fn with_code(mut self, code: &str) -> ApiError {
+        self.code = Some(code.to_owned());
+        self
+    }
+
+    /// A failure of the library. The message of a wrong request begins with its path.
+    pub(crate) fn of_library(failure: &Failure) -> ApiError {
+        let code = failure.code.as_deref().unwrap_or("INTERNAL_BRIDGE_ERROR");
+        let (status, name) = match code {
+            "INVALID_REQUEST" => (StatusCode::BAD_REQUEST, None),
+            "CONTEXT_OVERFLOW" => (StatusCode::BAD_REQUEST, Some("context_length_exceeded")),
+            "SCHEMA_UNSUPPORTED" | "TEMPLATE_ERROR" | "TEMPLATE_LIMIT" => {
+                (StatusCode::BAD_REQUEST, Some(code))
+            }
+            "OUT_OF_MEMORY" | "ENGINE_CLOSED" | "BUSY" | "CANCELLED" => {
+                (StatusCode::SERVICE_UNAVAILABLE, Some(code))
+            }
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, Some(code)),
+        };
+        let mut error = ApiError::new(status, failure.message.clone());
+        error.code = name.map(str::to_lowercase);
+        if code == "INVALID_REQUEST" || code == "SCHEMA_UNSUPPORTED" {
+            let path = failure.message.split(": ").next().unwrap_or_default();
+            let is_path = !path.is_empty() && path != failure.message && !path.contains(' ');
+            error.param = is_path.then(|| path.to_owned());
+        }
+        error
+    }
+
+    /// The JSON of the error.
+    pub(crate) fn json(&self, protocol: Protocol) -> Value {
+        match protocol {
+            Protocol::OpenAi => json!({ "error": {
+                "message": self.message, "type": self.openai_type(), "param": self.param,
+                "code": self.code,
+            } }),
+            Protocol::Anthropic => json!({ "type": "error", "error": {
+                "type": self.anthropic_type(), "message": self.message,
+            } }),
+        }
+    }
+
+    /// The response.
+    pub(crate) fn response(&self, protocol: Protocol) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.json(protocol).to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+
+    /// <https://platform.openai.com/docs/guides/error-codes>
+    fn openai_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// <https://docs.anthropic.com/en/api/errors>
+    fn anthropic_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+}

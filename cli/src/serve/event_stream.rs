@@ -1,0 +1,122 @@
+//! Server-sent events of a generation, and a comment now and then while nothing comes.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, header};
+use bytes::Bytes;
+use futures_core::Stream;
+use serde_json::Value;
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+
+use super::error::ApiError;
+use super::generation::{Generation, Update};
+
+/// Proxies and clients close connections on which nothing comes.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// An error within this time has a status of its own; a later one is an event.
+const STATUS_WAIT: Duration = Duration::from_secs(5);
+
+/// Turns updates of a generation into events of a protocol, as text.
+pub(crate) trait EventWriter: Send + Unpin + 'static {
+    /// Events before the first chunk.
+    fn start(&mut self) -> String;
+    /// Events of a chunk of the library.
+    fn chunk(&mut self, chunk: &Value) -> String;
+    /// Events after the last chunk.
+    fn end(&mut self, reply: &Value) -> String;
+    /// Events of an error in the middle.
+    fn error(&mut self, error: &ApiError) -> String;
+}
+
+/// The response of a streamed request: an error, or a stream that has begun.
+pub(crate) async fn respond(
+    mut generation: Generation,
+    mut writer: impl EventWriter,
+) -> Result<Response<Body>, ApiError> {
+    let first = match timeout(STATUS_WAIT, generation.next()).await {
+        Ok(Update::End(Err(error))) => return Err(error),
+        Ok(update) => Some(update),
+        Err(_) => None,
+    };
+    let mut text = writer.start();
+    let mut is_over = false;
+    if let Some(update) = first {
+        is_over = append(&mut text, &mut writer, update);
+    }
+    let mut keep_alive = interval(KEEP_ALIVE);
+    keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    keep_alive.reset();
+    let stream = EventStream { generation, writer, ready: Some(text), is_over, keep_alive };
+    let mut response = Response::new(Body::from_stream(stream));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // nginx would collect the events otherwise.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// An event without a name.
+pub(crate) fn event(data: &Value) -> String {
+    format!("data: {data}\n\n")
+}
+
+struct EventStream<W> {
+    generation: Generation,
+    writer: W,
+    ready: Option<String>,
+    is_over: bool,
+    keep_alive: Interval,
+}
+
+impl<W: EventWriter> Stream for EventStream<W> {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let Some(text) = this.ready.take().filter(|text| !text.is_empty()) {
+            return Poll::Ready(Some(Ok(text.into())));
+        }
+        if this.is_over {
+            return Poll::Ready(None);
+        }
+        let mut text = String::new();
+        // Several small chunks go into one write if they are already there.
+        while let Poll::Ready(update) = this.generation.poll_next(context) {
+            this.is_over = append(&mut text, &mut this.writer, update);
+            if this.is_over {
+                break;
+            }
+        }
+        if !text.is_empty() {
+            this.keep_alive.reset();
+            return Poll::Ready(Some(Ok(text.into())));
+        }
+        if this.is_over {
+            return Poll::Ready(None);
+        }
+        this.keep_alive.poll_tick(context).map(|_| Some(Ok(Bytes::from_static(b": wait\n\n"))))
+    }
+}
+
+/// Whether this was the last update.
+fn append(text: &mut String, writer: &mut impl EventWriter, update: Update) -> bool {
+    match update {
+        Update::Chunk(chunk) => {
+            text.push_str(&writer.chunk(&chunk));
+            false
+        }
+        Update::End(Ok(reply)) => {
+            text.push_str(&writer.end(&reply));
+            true
+        }
+        Update::End(Err(error)) => {
+            text.push_str(&writer.error(&error));
+            true
+        }
+    }
+}

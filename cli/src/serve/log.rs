@@ -1,0 +1,154 @@
+//! The access log: one line for each request on stderr, without anything that a client wrote but
+//! the method, the path of a known route and the name of a served model.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+/// What is known of a request. The line is written when the request is over.
+pub(crate) struct RequestLog {
+    is_on: bool,
+    method: String,
+    route: &'static str,
+    started: Instant,
+    facts: Mutex<Facts>,
+}
+
+#[derive(Default)]
+struct Facts {
+    status: Option<u16>,
+    model: Option<String>,
+    code: Option<String>,
+    tokens: Option<[u64; 3]>,
+    finish_reason: Option<String>,
+    first_token: Option<Duration>,
+}
+
+impl RequestLog {
+    pub(crate) fn new(is_on: bool, method: &str, route: &'static str) -> RequestLog {
+        RequestLog {
+            is_on,
+            method: method.to_owned(),
+            route,
+            started: Instant::now(),
+            facts: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn route(&self) -> &'static str {
+        self.route
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).status
+    }
+
+    pub(crate) fn set_status(&self, status: u16) {
+        self.set(|facts| facts.status = Some(status));
+    }
+
+    pub(crate) fn set_model(&self, model: &str) {
+        self.set(|facts| facts.model = Some(model.to_owned()));
+    }
+
+    pub(crate) fn set_code(&self, code: Option<&str>) {
+        self.set(|facts| facts.code = code.map(str::to_owned));
+    }
+
+    pub(crate) fn set_first_token(&self, elapsed: Duration) {
+        self.set(|facts| facts.first_token = Some(elapsed));
+    }
+
+    /// The time from the start of the generation to its first token.
+    pub(crate) fn first_token(&self) -> Option<Duration> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).first_token
+    }
+
+    pub(crate) fn set_reply(&self, reply: &Value) {
+        let usage = &reply["usage"];
+        let count = |value: &Value| value.as_u64().unwrap_or_default();
+        let tokens = [
+            count(&usage["prompt_tokens"]),
+            count(&usage["prompt_tokens_details"]["cached_tokens"]),
+            count(&usage["completion_tokens"]),
+        ];
+        let reason = reply["finish_reason"].as_str().map(str::to_owned);
+        self.set(|facts| {
+            facts.tokens = Some(tokens);
+            facts.finish_reason = reason;
+        });
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Writes the line.
+    pub(crate) fn write(&self) {
+        if !self.is_on {
+            return;
+        }
+        let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let status = facts.status.map_or_else(|| "left".to_owned(), |status| status.to_string());
+        let mut line = format!("{} {} {} {status}", time(now), self.method, self.route);
+        line += &format!(" ms={}", self.started.elapsed().as_millis());
+        if let Some(model) = &facts.model {
+            line += &format!(" model={model}");
+        }
+        if let Some([prompt, cached, completion]) = facts.tokens {
+            line += &format!(" prompt={prompt} cached={cached} completion={completion}");
+        }
+        if let Some(first) = facts.first_token {
+            line += &format!(" first_ms={}", first.as_millis());
+        }
+        for (name, value) in [("finish", &facts.finish_reason), ("code", &facts.code)] {
+            if let Some(value) = value {
+                line += &format!(" {name}={value}");
+            }
+        }
+        eprintln!("{line}");
+    }
+}
+
+/// `2026-11-23T17:49:00.123Z`. The days of the civil calendar are computed as in
+/// <https://howardhinnant.github.io/date_algorithms.html>.
+fn time(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    let days = i64::try_from(seconds / 86400).unwrap_or_default() + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let milliseconds = since_1970.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        // `date -u -d @951827696`, `date -u -d @4107542399`
+        let cases = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_827_696, "2000-02-29T12:34:56.000Z"),
+            (4_107_542_399, "2100-02-28T23:59:59.000Z"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(time(Duration::from_secs(seconds)), text);
+        }
+    }
+}

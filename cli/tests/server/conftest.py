@@ -1,0 +1,134 @@
+"""A running `llb serve` with scripted models, for the tests of this folder.
+
+`LLB_PROGRAM` is the program, `LLB_TEST_MODELS` the folder of `make scripted-models`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import pytest
+
+PROGRAM = os.environ.get("LLB_PROGRAM", "target/release/llb")
+MODELS = pathlib.Path(os.environ.get("LLB_TEST_MODELS", "target/scripted-models"))
+EXPECTED: Dict[str, str] = json.loads((MODELS / "expected.json").read_text("utf-8"))
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+            },
+        },
+    }
+]
+# Keeps the scripted models generating for some seconds.
+ENDLESS = {"grammar": "start: /(ab){14000}/", "max_tokens": 28000}
+
+
+class Server:
+    """A process. `log` has its lines on stderr so far."""
+
+    def __init__(self, *arguments: str, env: Optional[Dict[str, str]] = None) -> None:
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", *arguments, "--port", "0"],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        self.log: List[str] = []
+        self.address = ("", 0)
+        self._listening = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._listening.wait(60), self.log
+        assert self.process.poll() is None, self.log
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r"listening on http://([\d.]+):(\d+)", line)
+            if found:
+                self.address = (found[1], int(found[2]))
+                self._listening.set()
+        self._listening.set()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address[0]}:{self.address[1]}"
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=30) as response:
+            return response.read().decode()
+
+    def post(
+        self, path: str, body: Any, headers: Optional[Dict[str, str]] = None
+    ) -> Tuple[int, Any, Dict[str, str]]:
+        """Returns status, JSON and headers. `body` is sent as it is if it is bytes."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, json.loads(response.read()), dict(response.headers)
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read()), dict(error.headers)
+
+    def raw(self, data: bytes, wait: float = 30) -> bytes:
+        """Sends bytes, and returns all that comes until the server closes."""
+        with socket.create_connection(self.address, timeout=wait) as connection:
+            connection.sendall(data)
+            answer = b""
+            try:
+                while part := connection.recv(65536):
+                    answer += part
+            except (ConnectionResetError, socket.timeout):
+                pass
+            return answer
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        pattern = rf"^{name}(?:{{.*}})? (\S+)$"
+        return sum(float(value) for value in re.findall(pattern, self.get("/metrics"), re.M))
+
+    def wait_for(self, name: str, value: float) -> None:
+        for _ in range(600):
+            if self.metric(name) == value:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{name} is {self.metric(name)}, not {value}")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        status = self.process.wait(60)
+        self._reader.join(10)
+        return status
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    names = ["text", "tool_call", "reasoning", "long", "no_tools"]
+    running = Server(*(str(MODELS / f"{name}.gguf") for name in names))
+    yield running
+    assert running.stop() == 0, running.log
+    log = "".join(running.log)
+    # Neither prompts nor replies.
+    for text in ["secret-prompt", "Counting", "get_weather", "Grüße"]:
+        assert text not in log
+    assert re.search(r"^\S+Z POST /v1/chat/completions 200 ms=\d+ model=text prompt=", log, re.M)

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 
+use super::lanes::{LANES, exponentials};
 use super::row::TokenCandidate;
 
 /// Candidates, each with a logit above minus infinity.
@@ -107,8 +108,21 @@ impl Candidates {
 
     /// As [`Candidates::softmax`], with a sum in double precision.
     pub(super) fn softmax_precisely(&mut self) {
-        self.weigh();
-        let sum: f64 = self.list.iter().map(|candidate| f64::from(candidate.p)).sum();
+        let greatest = self.greatest();
+        if self.is_long() && greatest.is_finite() {
+            for part in self.list.chunks_mut(LANES) {
+                let logits = std::array::from_fn(|lane| match part.get(lane) {
+                    Some(candidate) => candidate.logit - greatest,
+                    None => 0.0,
+                });
+                for (candidate, p) in part.iter_mut().zip(exponentials(logits)) {
+                    candidate.p = p;
+                }
+            }
+        } else {
+            self.weigh();
+        }
+        let sum = sum_of(&self.list);
         for candidate in &mut self.list {
             candidate.p = (f64::from(candidate.p) / sum) as f32;
         }
@@ -309,17 +323,10 @@ impl Candidates {
         }
         let (coldest, hottest) = ((temperature - range).max(0.0), temperature + range);
         self.sort();
-        let temperature = if self.is_long() {
-            let (share, coldest) =
-                (self.weights().entropy / (count as f64).ln(), f64::from(coldest));
-            let share = share.powf(f64::from(exponent));
-            (coldest + (f64::from(hottest) - coldest) * share) as f32
-        } else {
-            let most = -(1.0 / count as f32).ln();
-            self.softmax();
-            let entropy = self.list.iter().fold(0.0_f32, |sum, each| sum - each.p * ln(each.p));
-            coldest + (hottest - coldest) * (entropy / most).powf(exponent)
-        };
+        // Samplers after this one make much of an error, so this is in double precision.
+        let share = (self.weights().entropy / (count as f64).ln()).powf(f64::from(exponent));
+        let (coldest, hottest) = (f64::from(coldest), f64::from(hottest));
+        let temperature = (coldest + (hottest - coldest) * share) as f32;
         self.temperature(temperature);
     }
 
@@ -354,15 +361,30 @@ impl Candidates {
 
     /// The candidate at this share, from 0 to 1, of the sum of all `p`.
     pub(super) fn at(&self, share: f64) -> Option<TokenCandidate> {
-        let sum: f64 = self.list.iter().map(|candidate| f64::from(candidate.p)).sum();
+        let target = sum_of(&self.list) * share;
         let mut passed = 0.0;
-        let found = self.list.iter().find(|candidate| {
-            passed += f64::from(candidate.p);
-            passed > sum * share
+        let found = self.list.chunks(SHORT).find_map(|part| {
+            let sum = sum_of(part);
+            let mut so_far = passed;
+            passed += sum;
+            let reaches = |candidate: &&TokenCandidate| {
+                so_far += f64::from(candidate.p);
+                so_far > target
+            };
+            if passed > target { part.iter().find(reaches) } else { None }
         });
         // Only if rounding has lost a part of the sum.
         found.or_else(|| self.list.iter().rfind(|candidate| candidate.p > 0.0)).copied()
     }
+}
+
+/// The sum of the probabilities.
+fn sum_of(list: &[TokenCandidate]) -> f64 {
+    let mut lanes = [0.0_f64; LANES];
+    for part in list.chunks(LANES) {
+        lanes.iter_mut().zip(part).for_each(|(lane, each)| *lane += f64::from(each.p));
+    }
+    lanes.iter().sum()
 }
 
 /// The least single that is not below `limit`.

@@ -126,7 +126,7 @@ impl AdaptiveP {
             candidate.logit = (PEAK - SHARPNESS * distance * distance / (1.0 + distance)) as f32;
         }
         left.sorted = false;
-        left.softmax();
+        left.softmax_precisely();
         let drawn = left.at(share)?;
         let place = left.list.iter().position(|candidate| candidate.id == drawn.id)?;
         self.drawn = Some((drawn.id, self.before[place]));

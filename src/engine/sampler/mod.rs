@@ -11,6 +11,7 @@ mod candidates;
 mod choice;
 mod dry;
 mod history;
+mod lanes;
 mod row;
 mod step;
 #[cfg(test)]

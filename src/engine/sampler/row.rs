@@ -1,19 +1,12 @@
 //! A row of logits, read once. In: the logits where the backend keeps them. Out: the greatest logit
 //! of each chunk, by which later passes skip all chunks that cannot matter.
 //!
-//! The loops over a chunk have a fixed length and no branches, so that the compiler turns them into
-//! vector instructions on every processor.
 
+use super::lanes::{
+    ALL, CHUNK, Chunk, MaskWords, WORD, greater, greatest, greatest_allowed, greatest_of_each,
+    masked, precise_weight, weight,
+};
 use crate::engine::backend::{TokenId, TokenMask};
-
-/// Tokens of one chunk. With fewer, finding the greatest of the lanes takes longer than the lanes.
-pub(super) const CHUNK: usize = 128;
-
-/// Bits of one word of a token mask.
-const WORD: usize = 32;
-
-/// The words of a token mask for one chunk.
-type MaskWords = [u32; CHUNK / WORD];
 
 /// A chunk whose greatest logit is this much below the row's has less than 1e-15 of its weight.
 const NEGLIGIBLE: f32 = 36.0;
@@ -32,8 +25,7 @@ impl<'a> LogitRow<'a> {
     pub fn read(logits: &'a [f32], maxima: &'a mut Vec<f32>) -> LogitRow<'a> {
         maxima.clear();
         let (chunks, rest) = logits.as_chunks::<CHUNK>();
-        let none = none();
-        maxima.extend(chunks.iter().map(|chunk| greatest(chunk, none)));
+        greatest_of_each(chunks, maxima);
         if !rest.is_empty() {
             maxima.push(rest.iter().fold(f32::NEG_INFINITY, |most, logit| greater(*logit, most)));
         }
@@ -51,39 +43,10 @@ impl<'a> LogitRow<'a> {
     }
 }
 
-/// The greater number; `most` if `logit` is NaN.
-fn greater(logit: f32, most: f32) -> f32 {
-    if logit > most { logit } else { most }
-}
-
-/// Minus infinity. Where the compiler knows the value, it makes a comparison with it a test for NaN
-/// and infinity, one number at a time.
-fn none() -> f32 {
-    std::hint::black_box(f32::NEG_INFINITY)
-}
-
-/// The greatest number of a chunk, or `none`, which is minus infinity.
-fn greatest(chunk: &[f32; CHUNK], none: f32) -> f32 {
-    let mut lanes = [none; 16];
-    for part in chunk.as_chunks::<16>().0 {
-        for (lane, logit) in lanes.iter_mut().zip(part) {
-            *lane = greater(*logit, *lane);
-        }
-    }
-    for width in [8, 4, 2, 1] {
-        let (low, high) = lanes.split_at_mut(width);
-        for (lane, other) in low.iter_mut().zip(high) {
-            *lane = greater(*other, *lane);
-        }
-    }
-    lanes[0]
-}
-
 fn all_greatest(maxima: &[f32]) -> f32 {
     let (chunks, rest) = maxima.as_chunks::<CHUNK>();
     let rest = rest.iter().fold(f32::NEG_INFINITY, |most, logit| greater(*logit, most));
-    let none = none();
-    chunks.iter().map(|chunk| greatest(chunk, none)).fold(rest, greater)
+    chunks.iter().map(greatest).fold(rest, greater)
 }
 
 /// A token that may be drawn.
@@ -139,52 +102,58 @@ impl<'a> CandidateRow<'a> {
             update(&CandidateRow { logits, mask: None, changed, maxima: &[] }, maxima);
             return CandidateRow { logits, mask: None, changed, maxima };
         };
-        let masked = CandidateRow { logits, mask: Some(mask), changed: &[], maxima: &[] };
-        let none = none();
+        let unchanged = CandidateRow { logits, mask: Some(mask), changed: &[], maxima: &[] };
         maxima.clear();
         maxima.extend(row.maxima.iter().enumerate().map(
-            |(chunk, most)| match masked.words(chunk) {
+            |(chunk, most)| match unchanged.words(chunk) {
                 words if words == [0; CHUNK / WORD] => f32::NEG_INFINITY,
-                words if words == [u32::MAX; CHUNK / WORD] => *most,
+                ALL => *most,
                 _ if *most == f32::NEG_INFINITY => f32::NEG_INFINITY,
-                _ => greatest(&masked.chunk(chunk), none),
+                words => unchanged.whole(chunk).map_or_else(
+                    || greatest(&unchanged.chunk(chunk)),
+                    |logits| greatest_allowed(logits, words),
+                ),
             },
         ));
-        let masked = CandidateRow { changed, ..masked };
-        update(&masked, maxima);
-        CandidateRow { maxima, ..masked }
+        let row = CandidateRow { changed, ..unchanged };
+        update(&row, maxima);
+        CandidateRow { maxima, ..row }
     }
 
     /// The words of the mask for a chunk.
     fn words(&self, chunk: usize) -> MaskWords {
-        let Some(mask) = self.mask else { return [u32::MAX; CHUNK / WORD] };
+        let Some(mask) = self.mask else { return ALL };
         std::array::from_fn(|word| mask.get(chunk * CHUNK / WORD + word).copied().unwrap_or(0))
     }
 
+    /// The row's own logits of a chunk; None of the last one, if it is shorter.
+    fn whole(&self, chunk: usize) -> Option<&'a Chunk> {
+        self.logits.get(chunk * CHUNK..)?.first_chunk()
+    }
+
     /// The logits of a chunk; minus infinity for what is no candidate, and beyond the end.
-    fn chunk(&self, chunk: usize) -> [f32; CHUNK] {
+    fn chunk(&self, chunk: usize) -> Chunk {
         let start = chunk * CHUNK;
-        let mut values = [none(); CHUNK];
+        let words = self.words(chunk);
+        let mut logits = match self.whole(chunk) {
+            Some(logits) => masked(logits, words),
+            None => {
+                let mut logits = [f32::NEG_INFINITY; CHUNK];
+                let rest = self.logits.get(start..).unwrap_or_default();
+                logits[..rest.len()].copy_from_slice(rest);
+                masked(&logits, words)
+            }
+        };
         let end = (start + CHUNK).min(self.logits.len());
-        let logits = self.logits.get(start..end).unwrap_or_default();
-        for (value, logit) in values.iter_mut().zip(logits) {
-            // NaN becomes minus infinity.
-            *value = greater(*logit, *value);
-        }
         let first = self.changed.partition_point(|(token, _)| (*token as usize) < start);
         let changed = self.changed.get(first..).unwrap_or_default();
         for (token, logit) in changed.iter().take_while(|(token, _)| (*token as usize) < end) {
-            values[*token as usize - start] = greater(*logit, f32::NEG_INFINITY);
-        }
-        if self.mask.is_some() {
-            for (word, values) in self.words(chunk).iter().zip(values.as_chunks_mut::<WORD>().0) {
-                for (bit, value) in values.iter_mut().enumerate() {
-                    let allowed = word & (1 << bit) != 0;
-                    *value = if allowed { *value } else { f32::NEG_INFINITY };
-                }
+            let place = *token as usize - start;
+            if words[place / WORD] & (1 << (place % WORD)) != 0 {
+                logits[place] = greater(*logit, f32::NEG_INFINITY);
             }
         }
-        values
+        logits
     }
 
     /// Tokens of the row, candidates or not.
@@ -310,61 +279,31 @@ fn update(row: &CandidateRow, maxima: &mut [f32]) {
         if done != Some(chunk)
             && let Some(most) = maxima.get_mut(chunk)
         {
-            *most = greatest(&row.chunk(chunk), none());
+            *most = greatest(&row.chunk(chunk));
             done = Some(chunk);
         }
     }
 }
 
-/// The sum of e to the power of (logit - `greatest`), in double precision.
-fn precise_weight(chunk: &[f32; CHUNK], greatest: f32) -> f64 {
-    let greatest = f64::from(greatest);
-    chunk.iter().map(|logit| (f64::from(*logit) - greatest).exp()).sum()
-}
-
-/// The sum of e to the power of (logit - `greatest`), to about 1e-7 of it.
-fn weight(chunk: &[f32; CHUNK], greatest: f32) -> f32 {
-    let mut lanes = [0.0_f32; 16];
-    for part in chunk.as_chunks::<16>().0 {
-        for (lane, logit) in lanes.iter_mut().zip(part) {
-            *lane += exponential(logit - greatest);
-        }
-    }
-    lanes.iter().sum()
-}
-
-/// e to the power of `x`, at most 0, to about 1e-7 of it; 1.6e-38 below -87 and for NaN.
-///
-/// Vectorisable, unlike `f32::exp`: two to the power of the nearest whole number of `x / ln 2`, made
-/// of its bits, times a Taylor polynomial of the rest.
-fn exponential(x: f32) -> f32 {
-    /// Adding it rounds to a whole number, which is then in the low bits.
-    const ROUND: f32 = 12_582_912.0;
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let x = greater(x, -87.0);
-    let rounded = x * std::f32::consts::LOG2_E + ROUND;
-    let whole = rounded - ROUND;
-    let rest = x - whole * LN_2_HIGH - whole * LN_2_LOW;
-    let polynomial = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0]
-        .into_iter()
-        .fold(0.0_f32, |sum, factor| sum * rest + factor);
-    polynomial * f32::from_bits((rounded.to_bits() << 23).wrapping_add(1.0_f32.to_bits()))
-}
-
 /// The natural logarithm of the sum of e to the power of (logit - greatest logit) over a whole row,
-/// whatever may be drawn of it. NaN without a number.
+/// whatever may be drawn of it. NaN if that logit is infinite.
 pub(crate) fn log_weight(row: &LogitRow) -> f64 {
     /// Chunks that come as near to the greatest logit are summed in double precision.
     const NEAR: f32 = 4.0;
     let greatest = row.greatest();
+    if !greatest.is_finite() {
+        return f64::NAN;
+    }
     let all = CandidateRow { logits: row.logits, mask: None, changed: &[], maxima: row.maxima };
     let mut sum = 0.0;
     for (chunk, most) in row.maxima.iter().enumerate() {
         if *most >= greatest - NEAR {
             sum += precise_weight(&all.chunk(chunk), greatest);
         } else if *most >= greatest - NEGLIGIBLE {
-            sum += f64::from(weight(&all.chunk(chunk), greatest));
+            let of_chunk = all.whole(chunk).map(|logits| weight(logits, greatest));
+            // A NaN may stay one.
+            let of_chunk = of_chunk.filter(|weight| !weight.is_nan());
+            sum += f64::from(of_chunk.unwrap_or_else(|| weight(&all.chunk(chunk), greatest)));
         }
     }
     sum.ln()

@@ -186,3 +186,65 @@ fn a_mask_holds_before_truncation() {
         assert_eq!(draw(&mut sampler, &logits(&ODDS), Some(&mask)), Some(0));
     }
 }
+
+/// A chunk of numbers from -6 to 6.
+fn chunk(seed: u64) -> lanes::Chunk {
+    let mut random = Pcg64::seed_from_u64(seed);
+    std::array::from_fn(|_| (12.0 * chance(&mut random) - 6.0) as f32)
+}
+
+#[test]
+fn the_greatest_of_a_chunk_is_found_at_each_place_beside_any_number() {
+    for place in 0..lanes::CHUNK {
+        for other in [f32::NAN, -f32::NAN, f32::NEG_INFINITY, f32::MIN, 0.0] {
+            let mut chunk = chunk(place as u64);
+            chunk[(place + 1) % lanes::CHUNK] = other;
+            chunk[(place + 9) % lanes::CHUNK] = other;
+            for greatest in [7.0, f32::INFINITY] {
+                chunk[place] = greatest;
+                let mut maxima = vec![1.0];
+                lanes::greatest_of_each(&[chunk; 3], &mut maxima);
+                assert_eq!(maxima, [1.0, greatest, greatest, greatest], "{place} {other}");
+                assert_eq!(lanes::greatest_allowed(&chunk, lanes::ALL), greatest);
+                let mut words = lanes::ALL;
+                words[place / lanes::WORD] &= !(1 << (place % lanes::WORD));
+                assert!(lanes::greatest_allowed(&chunk, words) < 6.0, "{place} {other}");
+                let masked = lanes::masked(&chunk, words);
+                for (at, (logit, before)) in masked.into_iter().zip(chunk).enumerate() {
+                    let is_gone = at == place || before.is_nan();
+                    let expected = if is_gone { f32::NEG_INFINITY } else { before };
+                    assert_eq!(logit, expected, "{place} {other} {at}");
+                }
+            }
+        }
+    }
+    for nothing in [f32::NAN, f32::NEG_INFINITY] {
+        let mut maxima = Vec::new();
+        lanes::greatest_of_each(&[[nothing; lanes::CHUNK]], &mut maxima);
+        assert_eq!(maxima, [f32::NEG_INFINITY]);
+    }
+}
+
+#[test]
+fn weights_are_as_precise_as_promised() {
+    for seed in 0..200 {
+        let greatest = 6.0 + seed as f32 / 4.0;
+        let chunk = chunk(seed);
+        let exact: f64 =
+            chunk.iter().map(|logit| (f64::from(*logit) - f64::from(greatest)).exp()).sum();
+        let error = |weight: f64| (weight / exact - 1.0).abs();
+        let weight = f64::from(lanes::weight(&chunk, greatest));
+        assert!(error(weight) < 3e-6, "{greatest}: {}", error(weight));
+        let weight = lanes::precise_weight(&chunk, greatest);
+        assert!(error(weight) < 3e-15, "{greatest}: {}", error(weight));
+    }
+    for x in [f32::NEG_INFINITY, f32::MIN, -1000.0, -87.4] {
+        assert_eq!(lanes::exponentials([x; lanes::LANES]), [0.0; lanes::LANES]);
+    }
+    for step in 0..1000 {
+        let x = -87.3 * step as f32 / 999.0;
+        let [found, ..] = lanes::exponentials([x; lanes::LANES]);
+        let exact = f64::from(x).exp();
+        assert!((f64::from(found) / exact - 1.0).abs() < 3e-7, "{x}: {found} {exact}");
+    }
+}

@@ -64,6 +64,8 @@ RELEASE := $(TARGET)/release
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.
 OPENAI_VERSION := 3.54.0
+# The client of the server's tests.
+ANTHROPIC_VERSION := 2.12.0
 FRAMEWORKS_VENV := $(CURDIR)/target/frameworks-venv
 WHEEL := $(TARGET)/wheel
 WHEEL_VENV := $(CURDIR)/target/wheel-venv
@@ -174,6 +176,9 @@ test-cli: cli scripted-models ## test the program llb, its server with the offic
 	@"$(VENV)/bin/python" -c "import openai" 2>/dev/null || \
 		$(STEP) "openai" $(PIP_INSTALL) openai==$(OPENAI_VERSION) || \
 		scripts/skip.sh "the client of OpenAI" "it could not be installed"
+	@"$(VENV)/bin/python" -c "import anthropic" 2>/dev/null || \
+		$(STEP) "anthropic" $(PIP_INSTALL) anthropic==$(ANTHROPIC_VERSION) || \
+		scripts/skip.sh "the client of Anthropic" "it could not be installed"
 	@$(STEP) "server tests" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
 		"$(VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server
 

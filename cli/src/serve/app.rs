@@ -18,7 +18,8 @@ use super::error::{ApiError, Protocol};
 use super::log::RequestLog;
 use super::metrics::Metrics;
 use super::model::{ServedModel, Slot};
-use super::{Limits, chat_completions, fields, json_body, status};
+use super::responses::ResponseStore;
+use super::{Limits, chat_completions, fields, json_body, messages, responses, status};
 
 /// A client that left before the response; nginx's number.
 const CLIENT_LEFT: u16 = 499;
@@ -29,6 +30,7 @@ pub(crate) struct App {
     pub(crate) models: Vec<Arc<ServedModel>>,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) responses: ResponseStore,
     access: Access,
     has_access_log: bool,
 }
@@ -42,7 +44,14 @@ impl App {
         has_access_log: bool,
     ) -> App {
         let access = Access::new(key, address);
-        App { models, limits, metrics: Arc::default(), access, has_access_log }
+        App {
+            models,
+            limits,
+            metrics: Arc::default(),
+            responses: ResponseStore::default(),
+            access,
+            has_access_log,
+        }
     }
 
     /// The model of a request. Without a name, the only model is used.
@@ -101,6 +110,10 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/v1/models", get(status::models))
         .route("/v1/models/{*name}", get(status::model))
         .route("/v1/chat/completions", post(chat_completions::respond))
+        .route("/v1/messages", post(messages::respond))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/responses", post(responses::respond))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&app), around))
@@ -109,11 +122,20 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route in the log. Other paths are text of the client.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 5] =
-        ["/health", "/metrics", "/props", "/v1/models", "/v1/chat/completions"];
+    const ROUTES: [&str; 8] = [
+        "/health",
+        "/metrics",
+        "/props",
+        "/v1/models",
+        "/v1/chat/completions",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/responses",
+    ];
     match ROUTES.iter().find(|route| **route == path) {
         Some(route) => route,
         None if path.starts_with("/v1/models/") => "/v1/models/{name}",
+        None if path.starts_with("/v1/responses/") => "/v1/responses/{id}",
         None => "other",
     }
 }
@@ -150,13 +172,13 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
 
 /// Text of the client is not logged.
 fn method(method: &Method) -> &'static str {
-    let known = [&Method::GET, &Method::POST, &Method::HEAD, &Method::OPTIONS, &Method::PUT];
+    let known = [&Method::GET, &Method::POST, &Method::HEAD, &Method::OPTIONS, &Method::DELETE];
     match known.iter().position(|each| *each == method) {
         Some(0) => "GET",
         Some(1) => "POST",
         Some(2) => "HEAD",
         Some(3) => "OPTIONS",
-        Some(4) => "PUT",
+        Some(4) => "DELETE",
         _ => "OTHER",
     }
 }

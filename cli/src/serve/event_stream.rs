@@ -60,6 +60,11 @@ pub(crate) async fn respond(
     Ok(response)
 }
 
+/// An event with a name: `event: NAME`, and its JSON.
+pub(crate) fn named_event(name: &str, data: &Value) -> String {
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
 /// An event without a name.
 pub(crate) fn event(data: &Value) -> String {
     format!("data: {data}\n\n")

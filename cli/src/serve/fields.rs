@@ -19,6 +19,20 @@ pub(crate) fn string<'a>(request: &'a Value, name: &str) -> Result<Option<&'a st
     value.as_str().map(Some).ok_or_else(|| wrong(name, "a string", value))
 }
 
+/// A member at a path, which the message names.
+pub(crate) fn required_string<'a>(
+    object: &'a Value,
+    path: &str,
+    name: &str,
+) -> Result<&'a str, ApiError> {
+    if !object.is_object() {
+        return Err(wrong(path, "an object", object));
+    }
+    let path = join(path, name);
+    let value = get(object, name).ok_or_else(|| ApiError::invalid(&path, "is missing"))?;
+    value.as_str().ok_or_else(|| wrong(&path, "a string", value))
+}
+
 pub(crate) fn array<'a>(request: &'a Value, name: &str) -> Result<&'a [Value], ApiError> {
     let Some(value) = get(request, name) else { return Ok(&[]) };
     value.as_array().map(Vec::as_slice).ok_or_else(|| wrong(name, "an array", value))
@@ -29,6 +43,11 @@ pub(crate) fn positive(request: &Value, name: &str) -> Result<Option<u64>, ApiEr
     let Some(value) = get(request, name) else { return Ok(None) };
     let number = value.as_u64().filter(|number| *number > 0);
     number.map(Some).ok_or_else(|| wrong(name, "a whole number from 1", value))
+}
+
+/// The path of a member.
+pub(crate) fn join(path: &str, name: &str) -> String {
+    format!("{path}.{name}")
 }
 
 /// What was expected, and what kind of value is there.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
@@ -14,14 +14,21 @@ const MAX_VALUES: usize = 1_000_000;
 
 /// Reads a JSON object, which must come within `time`.
 pub(crate) async fn read(body: Body, max_bytes: usize, time: Duration) -> Result<Value, ApiError> {
+    let too_large = || {
+        let message = format!("the body has more than {max_bytes} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    };
+    // By `Content-Length`, before any of it is there.
+    if body.size_hint().lower() > max_bytes as u64 {
+        return Err(too_large());
+    }
     let bytes = tokio::time::timeout(time, Limited::new(body, max_bytes).collect()).await;
     let bytes = match bytes {
         Err(_) => {
             return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body comes too slowly"));
         }
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let message = format!("the body has more than {max_bytes} bytes");
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            return Err(too_large());
         }
         Ok(Err(error)) => return Err(bad(format!("the body cannot be read: {error}"))),
         Ok(Ok(collected)) => collected.to_bytes(),

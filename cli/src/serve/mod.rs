@@ -14,8 +14,10 @@ mod generation;
 mod json_body;
 mod listener;
 mod log;
+mod messages;
 mod metrics;
 mod model;
+mod responses;
 mod status;
 
 use std::net::{IpAddr, SocketAddr};

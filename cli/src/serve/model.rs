@@ -31,6 +31,8 @@ pub(crate) struct ServedModel {
     options: Value,
     /// Chats that no request uses. All share the weights and are decoded together.
     idle: Mutex<Vec<Arc<Chat>>>,
+    /// Also among the idle ones: an explanation does not wait for a running request.
+    first: Arc<Chat>,
     slots: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
@@ -48,7 +50,7 @@ impl ServedModel {
         options["n_parallel"] = limits.parallel.into();
         let n_ctx = loading.n_ctx.map(u64::from);
         let n_ctx = n_ctx.or_else(|| info["context_length"].as_u64().map(|most| most.min(N_CTX)));
-        let first = Chat::open(&options, terminal::progress(&name))?;
+        let first = Arc::new(Chat::open(&options, terminal::progress(&name))?);
         let created =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(ServedModel {
@@ -58,7 +60,8 @@ impl ServedModel {
             created,
             limits,
             options,
-            idle: Mutex::new(vec![Arc::new(first)]),
+            idle: Mutex::new(vec![Arc::clone(&first)]),
+            first,
             slots: Arc::new(Semaphore::new(limits.parallel)),
             waiting: AtomicUsize::new(0),
         })
@@ -79,6 +82,11 @@ impl ServedModel {
             Ok(Ok(permit)) => Ok(Slot { model: Arc::clone(self), _permit: permit }),
             _ => Err(self.overloaded("the request waited too long for the model")),
         }
+    }
+
+    /// What a request would do. Blocks for a moment.
+    pub(crate) fn explain(&self, request: &Value) -> Result<Value> {
+        self.first.explain(request)
     }
 
     /// Requests that wait.

@@ -131,4 +131,4 @@ def server() -> Iterator[Server]:
     # Neither prompts nor replies.
     for text in ["secret-prompt", "Counting", "get_weather", "Grüße"]:
         assert text not in log
-    assert re.search(r"^\S+Z POST /v1/chat/completions 200 ms=\d+ model=text prompt=", log, re.M)
+    assert re.search(r"^\S+Z POST /v1/[a-z/]+ 200 ms=\d+ model=text prompt=", log, re.M)

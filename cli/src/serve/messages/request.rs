@@ -1,0 +1,253 @@
+//! A request of Anthropic's to a request of the library.
+
+use serde_json::{Map, Value, json};
+
+use crate::serve::error::ApiError;
+use crate::serve::fields::{self, join, required_string, wrong};
+
+/// Members that are the same in both.
+const SAME: [&str; 3] = ["temperature", "top_k", "top_p"];
+
+/// The request of the library, without `max_tokens`.
+pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
+    let mut request = Map::new();
+    for name in SAME {
+        if let Some(value) = fields::get(body, name) {
+            request.insert(name.to_owned(), value.clone());
+        }
+    }
+    if let Some(stop) = fields::get(body, "stop_sequences") {
+        request.insert("stop".to_owned(), stop.clone());
+    }
+    for name in ["mcp_servers", "container"] {
+        if fields::get(body, name)
+            .is_some_and(|value| value.as_array().is_none_or(|a| !a.is_empty()))
+        {
+            return Err(ApiError::invalid(name, "is not supported"));
+        }
+    }
+    let messages = messages(body)?;
+    // Anthropic's API continues a last message of the assistant.
+    if messages.last().is_some_and(|last| last["role"] == "assistant") {
+        request.insert("continue_final_message".to_owned(), true.into());
+    }
+    request.insert("messages".to_owned(), messages.into());
+    let tools = tools(body)?;
+    if !tools.is_empty() {
+        request.insert("tools".to_owned(), tools.into());
+        add_tool_choice(body, &mut request)?;
+    }
+    add_thinking(body, &mut request)?;
+    add_format(body, &mut request);
+    Ok(Value::Object(request))
+}
+
+/// Whether blocks of thinking are a part of the reply.
+pub(super) fn asks_for_thinking(body: &Value) -> bool {
+    matches!(body["thinking"]["type"].as_str(), Some("enabled" | "adaptive"))
+}
+
+fn messages(body: &Value) -> Result<Vec<Value>, ApiError> {
+    let mut messages = Vec::new();
+    if let Some(system) = fields::get(body, "system") {
+        messages.push(json!({ "role": "system", "content": text(system, "system")? }));
+    }
+    let given = fields::array(body, "messages")?;
+    if given.is_empty() {
+        return Err(ApiError::invalid("messages", "at least one message is needed"));
+    }
+    for (index, message) in given.iter().enumerate() {
+        let path = format!("messages[{index}]");
+        let role = required_string(message, &path, "role")?;
+        let content = fields::get(message, "content");
+        let path = join(&path, "content");
+        let content = content.ok_or_else(|| ApiError::invalid(&path, "is missing"))?;
+        match (role, content) {
+            ("user" | "assistant" | "system", Value::String(_)) => {
+                messages.push(json!({ "role": role, "content": content }));
+            }
+            ("user", Value::Array(blocks)) => add_user_blocks(blocks, &path, &mut messages)?,
+            ("assistant", Value::Array(blocks)) => {
+                messages.push(assistant_message(blocks, &path)?);
+            }
+            ("system", _) => {
+                messages.push(json!({ "role": role, "content": text(content, &path)? }));
+            }
+            ("user" | "assistant", _) => return Err(wrong(&path, "a string or an array", content)),
+            _ => {
+                let path = format!("messages[{index}].role");
+                return Err(ApiError::invalid(&path, "expected \"user\" or \"assistant\""));
+            }
+        }
+    }
+    Ok(messages)
+}
+
+/// Results of tools become messages of their own, in the order of the blocks.
+fn add_user_blocks(
+    blocks: &[Value],
+    path: &str,
+    messages: &mut Vec<Value>,
+) -> Result<(), ApiError> {
+    let mut parts: Vec<Value> = Vec::new();
+    let flush = |parts: &mut Vec<Value>, messages: &mut Vec<Value>| {
+        if !parts.is_empty() {
+            messages.push(json!({ "role": "user", "content": std::mem::take(parts) }));
+        }
+    };
+    for (index, block) in blocks.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        match required_string(block, &path, "type")? {
+            "text" => {
+                let text = required_string(block, &path, "text")?;
+                parts.push(json!({ "type": "text", "text": text }));
+            }
+            "tool_result" => {
+                flush(&mut parts, messages);
+                let id = required_string(block, &path, "tool_use_id")?;
+                let content = fields::get(block, "content");
+                let content = content.map(|content| text(content, &join(&path, "content")));
+                let mut content = content.transpose()?.unwrap_or_default();
+                if block["is_error"] == true {
+                    content.insert_str(0, "Error: ");
+                }
+                messages.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
+            }
+            other => return Err(unsupported(&path, other)),
+        }
+    }
+    flush(&mut parts, messages);
+    Ok(())
+}
+
+fn assistant_message(blocks: &[Value], path: &str) -> Result<Value, ApiError> {
+    let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+    for (index, block) in blocks.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        match required_string(block, &path, "type")? {
+            "text" => content += required_string(block, &path, "text")?,
+            "thinking" => reasoning += required_string(block, &path, "thinking")?,
+            // Encrypted: only Anthropic can read it.
+            "redacted_thinking" => {}
+            "tool_use" => {
+                let id = required_string(block, &path, "id")?;
+                let name = required_string(block, &path, "name")?;
+                let input = fields::get(block, "input").cloned().unwrap_or_else(|| json!({}));
+                if !input.is_object() {
+                    return Err(wrong(&join(&path, "input"), "an object", &input));
+                }
+                let function = json!({ "name": name, "arguments": input.to_string() });
+                calls.push(json!({ "id": id, "type": "function", "function": function }));
+            }
+            other => return Err(unsupported(&path, other)),
+        }
+    }
+    let mut message = json!({ "role": "assistant", "content": content });
+    if !reasoning.is_empty() {
+        message["reasoning_content"] = reasoning.into();
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    Ok(message)
+}
+
+/// A string, or blocks of text.
+fn text(content: &Value, path: &str) -> Result<String, ApiError> {
+    match content {
+        Value::String(text) => Ok(text.clone()),
+        Value::Array(blocks) => {
+            let mut texts = Vec::new();
+            for (index, block) in blocks.iter().enumerate() {
+                let path = format!("{path}[{index}]");
+                match required_string(block, &path, "type")? {
+                    "text" => texts.push(required_string(block, &path, "text")?),
+                    other => return Err(unsupported(&path, other)),
+                }
+            }
+            Ok(texts.join("\n"))
+        }
+        other => Err(wrong(path, "a string or an array", other)),
+    }
+}
+
+fn unsupported(path: &str, kind: &str) -> ApiError {
+    let kind: String = kind.chars().take(40).collect();
+    ApiError::invalid(&join(path, "type"), format!("{kind:?} is not supported here"))
+}
+
+fn tools(body: &Value) -> Result<Vec<Value>, ApiError> {
+    let mut tools = Vec::new();
+    for (index, tool) in fields::array(body, "tools")?.iter().enumerate() {
+        let path = format!("tools[{index}]");
+        if let Some(kind) = fields::get(tool, "type").filter(|kind| **kind != "custom") {
+            return Err(unsupported(&path, kind.as_str().unwrap_or("this type")));
+        }
+        let mut function = json!({ "name": required_string(tool, &path, "name")? });
+        for (from, to) in
+            [("description", "description"), ("input_schema", "parameters"), ("strict", "strict")]
+        {
+            if let Some(value) = fields::get(tool, from) {
+                function[to] = value.clone();
+            }
+        }
+        tools.push(json!({ "type": "function", "function": function }));
+    }
+    Ok(tools)
+}
+
+fn add_tool_choice(body: &Value, request: &mut Map<String, Value>) -> Result<(), ApiError> {
+    let Some(choice) = fields::get(body, "tool_choice") else { return Ok(()) };
+    let value = match required_string(choice, "tool_choice", "type")? {
+        "auto" => json!("auto"),
+        "any" => json!("required"),
+        "none" => json!("none"),
+        "tool" => {
+            let name = required_string(choice, "tool_choice", "name")?;
+            json!({ "type": "function", "function": { "name": name } })
+        }
+        _ => {
+            let expected = "expected \"auto\", \"any\", \"tool\" or \"none\"";
+            return Err(ApiError::invalid("tool_choice.type", expected));
+        }
+    };
+    request.insert("tool_choice".to_owned(), value);
+    if fields::boolean(choice, "disable_parallel_tool_use")? == Some(true) {
+        request.insert("parallel_tool_calls".to_owned(), false.into());
+    }
+    Ok(())
+}
+
+/// Without `thinking` there is none, as at Anthropic, if the template has a switch for it.
+fn add_thinking(body: &Value, request: &mut Map<String, Value>) -> Result<(), ApiError> {
+    let Some(thinking) = fields::get(body, "thinking") else {
+        request.insert("enable_thinking".to_owned(), false.into());
+        return Ok(());
+    };
+    let kind = required_string(thinking, "thinking", "type")?;
+    if !["enabled", "adaptive", "disabled"].contains(&kind) {
+        let expected = "expected \"enabled\", \"adaptive\" or \"disabled\"";
+        return Err(ApiError::invalid("thinking.type", expected));
+    }
+    request.insert("enable_thinking".to_owned(), (kind != "disabled").into());
+    if kind == "enabled"
+        && let Some(budget) = fields::get(thinking, "budget_tokens")
+    {
+        let is_count = budget.as_u64().is_some_and(|budget| budget > 0);
+        if !is_count {
+            return Err(wrong("thinking.budget_tokens", "a whole number from 1", budget));
+        }
+        request.insert("reasoning_budget".to_owned(), budget.clone());
+    }
+    Ok(())
+}
+
+/// `output_config.format`: a JSON schema of the reply.
+fn add_format(body: &Value, request: &mut Map<String, Value>) {
+    let format = fields::get(&body["output_config"], "format");
+    if let Some(format) = format.or_else(|| fields::get(body, "output_format")) {
+        let schema = json!({ "name": "reply", "schema": format["schema"], "strict": true });
+        let format = json!({ "type": format["type"], "json_schema": schema });
+        request.insert("response_format".to_owned(), format);
+    }
+}

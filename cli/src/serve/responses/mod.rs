@@ -1,0 +1,183 @@
+//! `/v1/responses`: OpenAI's Responses.
+//!
+//! Source: <https://platform.openai.com/docs/api-reference/responses>, and the types of the package
+//! `openai` 3.54.
+
+mod input;
+mod output;
+mod request;
+mod store;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use self::output::Output;
+pub(crate) use self::store::ResponseStore;
+use super::app::{App, Call, Reply, json as json_response, reply};
+use super::chat_completions::{id, now};
+use super::error::ApiError;
+use super::event_stream::{self, EventWriter};
+use super::fields;
+use super::generation::Generation;
+
+pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    reply(answer(app, request).await)
+}
+
+/// A stored response.
+pub(super) async fn retrieve(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+) -> Response<Body> {
+    let found = app.responses.get(&id).map(|stored| json_response(&stored.response));
+    reply(found.ok_or_else(|| unknown(&id)))
+}
+
+pub(super) async fn delete(State(app): State<Arc<App>>, Path(id): Path<String>) -> Response<Body> {
+    if !app.responses.remove(&id) {
+        return reply(Err(unknown(&id)));
+    }
+    json_response(&json!({ "id": id, "object": "response", "deleted": true }))
+}
+
+fn unknown(id: &str) -> ApiError {
+    let id: String = id.chars().take(80).collect();
+    let message = format!("{id}: no such response; it may have been dropped, send the whole input");
+    ApiError::new(StatusCode::NOT_FOUND, message)
+}
+
+async fn answer(app: Arc<App>, request: Request) -> Reply {
+    let call = Call::read(app, request).await?;
+    let model = Arc::clone(call.app.model(&call.body)?);
+    let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or_default();
+    let previous = match fields::string(&call.body, "previous_response_id")? {
+        None => Vec::new(),
+        Some(id) => {
+            let stored = call.app.responses.get(id);
+            let stored = stored.ok_or_else(|| ApiError {
+                param: Some("previous_response_id".to_owned()),
+                ..unknown(id).with_code("previous_response_not_found")
+            });
+            stored?.messages
+        }
+    };
+    let messages = input::messages(&call.body, previous)?;
+    let library = request::library_request(&call.body, &messages, &model)?;
+    let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
+    let slot = call.slot(&model).await?;
+    let metrics = Arc::clone(&call.app.metrics);
+    let generation = Generation::start(slot, library, metrics, Arc::clone(&call.log));
+    let mut writer = ResponseWriter {
+        app: Arc::clone(&call.app),
+        keeps,
+        messages,
+        response: response(&call.body, &model.name, keeps),
+        output: Output::default(),
+    };
+    if is_stream {
+        return event_stream::respond(generation, writer).await;
+    }
+    let reply = generation.reply().await?;
+    writer.output.add_reply(&reply);
+    writer.finish(&reply);
+    Ok(json_response(&writer.response))
+}
+
+/// A response that has just begun, with the settings of its request.
+fn response(body: &Value, model: &str, keeps: bool) -> Value {
+    let given = |name: &str, default: Value| fields::get(body, name).cloned().unwrap_or(default);
+    json!({
+        "id": id("resp_"), "object": "response", "created_at": now(), "status": "in_progress",
+        "error": null, "incomplete_details": null, "instructions": given("instructions", Value::Null),
+        "max_output_tokens": given("max_output_tokens", Value::Null), "model": model, "output": [],
+        "parallel_tool_calls": given("parallel_tool_calls", true.into()),
+        "previous_response_id": given("previous_response_id", Value::Null),
+        "reasoning": given("reasoning", json!({ "effort": null, "summary": null })),
+        "store": keeps, "temperature": given("temperature", Value::Null),
+        "text": given("text", json!({ "format": { "type": "text" } })),
+        "tool_choice": given("tool_choice", "auto".into()), "tools": given("tools", json!([])),
+        "top_p": given("top_p", Value::Null), "truncation": "disabled", "usage": null,
+        "metadata": given("metadata", json!({})), "background": false,
+    })
+}
+
+struct ResponseWriter {
+    app: Arc<App>,
+    keeps: bool,
+    /// The conversation, without `instructions`.
+    messages: Vec<Value>,
+    response: Value,
+    output: Output,
+}
+
+impl ResponseWriter {
+    /// Completes the response, and stores it.
+    fn finish(&mut self, reply: &Value) {
+        let is_cut_off = matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"));
+        self.response["output"] = self.output.items().into();
+        self.response["usage"] = usage(reply);
+        self.response["status"] = if is_cut_off { "incomplete" } else { "completed" }.into();
+        if is_cut_off {
+            self.response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
+        } else {
+            self.response["completed_at"] = now().into();
+        }
+        if self.keeps {
+            let mut messages = std::mem::take(&mut self.messages);
+            messages.push(reply["message"].clone());
+            self.app.responses.put(&self.response, messages);
+        }
+    }
+
+    fn event(&mut self, name: &str) -> String {
+        let response = self.response.clone();
+        self.output.event(name, json!({ "response": response }))
+    }
+}
+
+impl EventWriter for ResponseWriter {
+    fn start(&mut self) -> String {
+        self.event("response.created") + &self.event("response.in_progress")
+    }
+
+    fn chunk(&mut self, chunk: &Value) -> String {
+        self.output.add_delta(&chunk["choices"][0])
+    }
+
+    fn end(&mut self, reply: &Value) -> String {
+        let is_cut_off = matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"));
+        let text = self.output.close(is_cut_off);
+        self.finish(reply);
+        let name = if is_cut_off { "response.incomplete" } else { "response.completed" };
+        text + &self.event(name)
+    }
+
+    fn error(&mut self, error: &ApiError) -> String {
+        let text = self.output.close(true);
+        let code = error.code.as_deref().unwrap_or("server_error");
+        self.response["status"] = "failed".into();
+        self.response["error"] = json!({ "code": code, "message": error.message });
+        text + &self.event("response.failed")
+    }
+}
+
+fn usage(reply: &Value) -> Value {
+    let usage = &reply["usage"];
+    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    json!({
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": {
+            "cached_tokens": count(&usage["prompt_tokens_details"]["cached_tokens"]),
+            "cache_write_tokens": 0,
+        },
+        "output_tokens": usage["completion_tokens"],
+        "output_tokens_details": {
+            "reasoning_tokens": count(&usage["completion_tokens_details"]["reasoning_tokens"]),
+        },
+        "total_tokens": usage["total_tokens"],
+    })
+}

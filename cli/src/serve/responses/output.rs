@@ -1,0 +1,198 @@
+//! The output items of a response, and their events, from the deltas of the library. A new kind of
+//! delta ends the open item and begins the next one.
+
+use serde_json::{Value, json};
+
+use crate::serve::chat_completions::id;
+use crate::serve::event_stream::named_event;
+
+#[derive(Default)]
+pub(super) struct Output {
+    items: Vec<Value>,
+    open: Option<Kind>,
+    /// The text or the arguments of the open item so far.
+    text: String,
+    /// Of the open message.
+    logprobs: Vec<Value>,
+    sequence_number: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Reasoning,
+    Message,
+    Call,
+}
+
+impl Kind {
+    /// The names of its events, without `.delta` and `.done`.
+    fn event(self) -> &'static str {
+        match self {
+            Kind::Reasoning => "response.reasoning_text",
+            Kind::Message => "response.output_text",
+            Kind::Call => "response.function_call_arguments",
+        }
+    }
+}
+
+impl Output {
+    /// An event with the next number.
+    pub(super) fn event(&mut self, name: &str, mut members: Value) -> String {
+        members["type"] = name.into();
+        members["sequence_number"] = self.sequence_number.into();
+        self.sequence_number += 1;
+        named_event(name, &members)
+    }
+
+    /// The events of a choice of a chunk.
+    pub(super) fn add_delta(&mut self, choice: &Value) -> String {
+        let delta = &choice["delta"];
+        let mut events = String::new();
+        if let Some(text) = delta["reasoning_content"].as_str().filter(|text| !text.is_empty()) {
+            events += &self.open(Kind::Reasoning);
+            events += &self.append(text, &[]);
+        }
+        let logprobs = choice["logprobs"]["content"].as_array().cloned().unwrap_or_default();
+        if let Some(text) = delta["content"].as_str().filter(|text| !text.is_empty()) {
+            events += &self.open(Kind::Message);
+            events += &self.append(text, &logprobs);
+        }
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            if let Some(name) = call["function"]["name"].as_str() {
+                events += &self.close(false);
+                events += &self.begin(
+                    Kind::Call,
+                    json!({
+                        "id": id("fc_"), "type": "function_call", "status": "in_progress",
+                        "call_id": call["id"], "name": name, "arguments": "",
+                    }),
+                );
+            }
+            let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+            if !arguments.is_empty() {
+                events += &self.append(arguments, &[]);
+            }
+        }
+        events
+    }
+
+    /// The same from a whole reply.
+    pub(super) fn add_reply(&mut self, reply: &Value) {
+        let reasoning = json!({ "reasoning_content": reply["reasoning_content"] });
+        self.add_delta(&json!({ "delta": reasoning }));
+        let content = json!({ "content": reply["text"] });
+        self.add_delta(&json!({ "delta": content, "logprobs": reply["logprobs"] }));
+        for call in reply["tool_calls"].as_array().into_iter().flatten() {
+            let function = json!({ "name": call["name"], "arguments": call["arguments"] });
+            let calls = json!([{ "id": call["id"], "function": function }]);
+            self.add_delta(&json!({ "delta": { "tool_calls": calls } }));
+        }
+        let is_cut_off = matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"));
+        self.close(is_cut_off);
+    }
+
+    /// The items so far.
+    pub(super) fn items(&self) -> Vec<Value> {
+        self.items.clone()
+    }
+
+    /// Ends the open item.
+    pub(super) fn close(&mut self, is_cut_off: bool) -> String {
+        let Some(kind) = self.open.take() else { return String::new() };
+        let index = self.items.len() - 1;
+        let text = std::mem::take(&mut self.text);
+        let logprobs = std::mem::take(&mut self.logprobs);
+        let status = if is_cut_off { "incomplete" } else { "completed" };
+        self.items[index]["status"] = status.into();
+        let mut events = String::new();
+        let done = format!("{}.done", kind.event());
+        let part = match kind {
+            Kind::Call => {
+                self.items[index]["arguments"] = text.clone().into();
+                let name = self.items[index]["name"].clone();
+                let mut members = self.place();
+                members["arguments"] = text.into();
+                members["name"] = name;
+                events += &self.event(&done, members);
+                None
+            }
+            Kind::Message => Some(json!({
+                "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs,
+            })),
+            Kind::Reasoning => Some(json!({ "type": "reasoning_text", "text": text })),
+        };
+        if let Some(part) = part {
+            self.items[index]["content"] = json!([part]);
+            let mut members = self.place();
+            members["content_index"] = 0.into();
+            members["text"] = part["text"].clone();
+            if kind == Kind::Message {
+                members["logprobs"] = part["logprobs"].clone();
+            }
+            events += &self.event(&done, members);
+            let mut members = self.place();
+            members["content_index"] = 0.into();
+            members["part"] = part;
+            events += &self.event("response.content_part.done", members);
+        }
+        let members = json!({ "output_index": index, "item": self.items[index] });
+        events + &self.event("response.output_item.done", members)
+    }
+
+    /// Goes on with an item of this kind, or begins one.
+    fn open(&mut self, kind: Kind) -> String {
+        if self.open == Some(kind) {
+            return String::new();
+        }
+        let mut events = self.close(false);
+        let (item, part) = match kind {
+            Kind::Reasoning => (
+                json!({
+                    "id": id("rs_"), "type": "reasoning", "status": "in_progress", "summary": [],
+                    "content": [],
+                }),
+                json!({ "type": "reasoning_text", "text": "" }),
+            ),
+            _ => (
+                json!({
+                    "id": id("msg_"), "type": "message", "status": "in_progress",
+                    "role": "assistant", "content": [],
+                }),
+                json!({ "type": "output_text", "text": "", "annotations": [], "logprobs": [] }),
+            ),
+        };
+        events += &self.begin(kind, item);
+        let mut members = self.place();
+        members["content_index"] = 0.into();
+        members["part"] = part;
+        events + &self.event("response.content_part.added", members)
+    }
+
+    fn begin(&mut self, kind: Kind, item: Value) -> String {
+        self.open = Some(kind);
+        let members = json!({ "output_index": self.items.len(), "item": item });
+        self.items.push(item);
+        self.event("response.output_item.added", members)
+    }
+
+    fn append(&mut self, text: &str, logprobs: &[Value]) -> String {
+        let Some(kind) = self.open else { return String::new() };
+        self.text += text;
+        let mut members = self.place();
+        members["delta"] = text.into();
+        if kind != Kind::Call {
+            members["content_index"] = 0.into();
+        }
+        if kind == Kind::Message {
+            members["logprobs"] = logprobs.into();
+            self.logprobs.extend_from_slice(logprobs);
+        }
+        self.event(&format!("{}.delta", kind.event()), members)
+    }
+
+    /// Which item an event is about.
+    fn place(&self) -> Value {
+        let index = self.items.len().saturating_sub(1);
+        json!({ "item_id": self.items[index]["id"], "output_index": index })
+    }
+}

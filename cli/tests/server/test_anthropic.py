@@ -1,0 +1,140 @@
+"""`/v1/messages` through the official client."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import EXPECTED, TOOLS, Server
+
+anthropic = pytest.importorskip("anthropic")
+
+USER = [{"role": "user", "content": "secret-prompt"}]
+FUNCTION = TOOLS[0]["function"]
+TOOL = {"name": FUNCTION["name"], "input_schema": FUNCTION["parameters"]}
+REASONING, ANSWER = "One, two, drei fünf, six.", "The answer."
+
+
+@pytest.fixture
+def client(server: Server):
+    return anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+
+
+def test_text(client) -> None:
+    message = client.messages.create(
+        model="text", max_tokens=100, system="Be brief.", messages=USER
+    )
+    assert [(block.type, block.text) for block in message.content] == [("text", EXPECTED["text"])]
+    assert (message.stop_reason, message.usage.output_tokens) == ("end_turn", 12)
+    message = client.messages.create(model="long", max_tokens=3, messages=USER)
+    assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 3)
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+def test_thinking(client, thinking: bool, stream: bool) -> None:
+    options = {"thinking": {"type": "enabled", "budget_tokens": 1024}} if thinking else {}
+    request = {"model": "reasoning", "max_tokens": 2000, "messages": USER, **options}
+    if stream:
+        with client.messages.stream(**request) as events:
+            message = events.get_final_message()
+    else:
+        message = client.messages.create(**request)
+    blocks = [getattr(block, block.type) for block in message.content]
+    assert blocks == ([REASONING, ANSWER] if thinking else [ANSWER])
+    # The next request has the blocks of this one.
+    messages = [*USER, {"role": "assistant", "content": message.content}, *USER]
+    client.messages.create(**{**request, "messages": messages})
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("choice", ["auto", "any", "tool"])
+def test_tools(client, stream: bool, choice: str) -> None:
+    tool_choice = {"type": choice, "disable_parallel_tool_use": True}
+    if choice == "tool":
+        tool_choice["name"] = "get_weather"
+    request = {
+        "model": "tool_call",
+        "max_tokens": 100,
+        "messages": USER,
+        "tools": [TOOL],
+        "tool_choice": tool_choice,
+    }
+    if stream:
+        with client.messages.stream(**request) as events:
+            kinds = [event.type for event in events]
+            message = events.get_final_message()
+        assert kinds[0] == "message_start" and kinds[-1] == "message_stop"
+        assert message.usage.output_tokens > 0 and message.usage.input_tokens > 0
+    else:
+        message = client.messages.create(**request)
+    [call] = [block for block in message.content if block.type == "tool_use"]
+    assert (call.name, call.input, message.stop_reason) == (
+        "get_weather",
+        {"city": "Paris"},
+        "tool_use",
+    )
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "21 degrees"}
+    messages = [
+        *USER,
+        {"role": "assistant", "content": message.content},
+        {"role": "user", "content": [result, {"type": "text", "text": "So?"}]},
+    ]
+    client.messages.create(**{**request, "messages": messages})
+
+
+def test_streamed_text(client) -> None:
+    with client.messages.stream(model="text", max_tokens=100, messages=USER) as events:
+        assert "".join(events.text_stream) == EXPECTED["text"]
+
+
+def test_a_last_message_of_the_assistant_is_continued(server: Server, client) -> None:
+    messages = [*USER, {"role": "assistant", "content": "Once"}]
+    message = client.messages.create(model="text", max_tokens=100, messages=messages)
+    # What is new, and not the given beginning.
+    assert message.content[0].text == EXPECTED["text"]
+
+
+def test_tokens_are_counted(client) -> None:
+    count = client.messages.count_tokens(model="text", messages=USER).input_tokens
+    message = client.messages.create(model="text", max_tokens=1, messages=USER)
+    usage = message.usage
+    assert count == usage.input_tokens + usage.cache_read_input_tokens
+    tools = client.messages.count_tokens(model="text", messages=USER, tools=[TOOL])
+    assert tools.input_tokens > count
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+
+
+@pytest.mark.parametrize(
+    "change, error, text",
+    [
+        ({"model": "none"}, anthropic.NotFoundError, "not_found_error"),
+        ({"messages": []}, anthropic.BadRequestError, "messages"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, anthropic.BadRequestError, "image"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, anthropic.BadRequestError, "role"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, anthropic.BadRequestError, "web_search"),
+        ({"tool_choice": {"type": "all"}, "tools": [TOOL]}, anthropic.BadRequestError, "tool_choice"),
+        ({"extra_body": {"temperature": "hot"}}, anthropic.BadRequestError, "temperature"),
+        ({"max_tokens": 0}, anthropic.BadRequestError, "max_tokens"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors(client, change, error, text: str, stream: bool) -> None:
+    request = {"model": "text", "max_tokens": 10, "messages": USER, "stream": stream, **change}
+    with pytest.raises(error) as raised:
+        client.messages.create(**request)
+    assert raised.value.body["type"] == "error"
+    assert text in str(raised.value.body)
+
+
+def test_wrong_types_in_every_field(server: Server) -> None:
+    good = {"model": "text", "max_tokens": 1, "messages": USER}
+    fields = (
+        "model messages max_tokens system tools tool_choice thinking stop_sequences temperature "
+        "top_p top_k metadata output_config mcp_servers"
+    ).split()
+    for field in fields:
+        for value in [True, -1, "x", [], [1], {}, {"a": 1}, [{"type": 1}], [{"type": "text"}]]:
+            status, reply, _ = server.post("/v1/messages", {**good, field: value})
+            assert status in (200, 400, 404), (field, value, reply)
+            assert (reply["type"] == "error") == (status != 200)

@@ -1,0 +1,144 @@
+"""`/v1/responses` through the official client."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import EXPECTED, TOOLS, Server
+
+openai = pytest.importorskip("openai")
+
+TOOL = {"type": "function", **TOOLS[0]["function"], "strict": False}
+REASONING, ANSWER = "One, two, drei fünf, six.", "The answer."
+
+
+@pytest.fixture
+def client(server: Server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+
+def test_text(client) -> None:
+    response = client.responses.create(model="text", input="secret-prompt", instructions="Be brief.")
+    assert (response.output_text, response.status) == (EXPECTED["text"], "completed")
+    assert response.usage.output_tokens == 12
+    response = client.responses.create(model="long", input="x", max_output_tokens=3)
+    assert response.status == "incomplete"
+    assert response.incomplete_details.reason == "max_output_tokens"
+
+
+def test_stream(client) -> None:
+    with client.responses.stream(model="text", input="secret-prompt") as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created" and events[-1].type == "response.completed"
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == final.output_text == EXPECTED["text"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_reasoning(client, stream: bool) -> None:
+    if stream:
+        with client.responses.stream(model="reasoning", input="x") as events:
+            response = events.get_final_response()
+    else:
+        response = client.responses.create(model="reasoning", input="x")
+    reasoning, message = response.output
+    assert (reasoning.type, reasoning.content[0].text) == ("reasoning", REASONING)
+    assert (message.type, message.content[0].text) == ("message", ANSWER)
+    # The items are input of the next request.
+    items = [{"role": "user", "content": "x"}, *[item.to_dict() for item in response.output]]
+    client.responses.create(model="reasoning", input=[*items, {"role": "user", "content": "y"}])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "name": "get_weather"}])
+def test_tools(client, stream: bool, choice) -> None:
+    request = {
+        "model": "tool_call",
+        "input": "x",
+        "tools": [TOOL],
+        "tool_choice": choice,
+        "parallel_tool_calls": False,
+    }
+    if stream:
+        with client.responses.stream(**request) as events:
+            kinds = [event.type for event in events]
+            response = events.get_final_response()
+        assert "response.function_call_arguments.done" in kinds
+    else:
+        response = client.responses.create(**request)
+    [call] = [item for item in response.output if item.type == "function_call"]
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
+    # Once by the whole input, once by the id of the response.
+    items = [{"role": "user", "content": "x"}, *[item.to_dict() for item in response.output]]
+    whole = client.responses.create(model="tool_call", input=[*items, output], tools=[TOOL])
+    follow = client.responses.create(
+        model="tool_call", input=[output], tools=[TOOL], previous_response_id=response.id
+    )
+    assert whole.usage.input_tokens == follow.usage.input_tokens > response.usage.input_tokens
+
+
+def test_responses_are_stored_and_deleted(client) -> None:
+    response = client.responses.create(model="text", input="secret-prompt")
+    assert client.responses.retrieve(response.id).output_text == EXPECTED["text"]
+    client.responses.delete(response.id)
+    for call in [
+        lambda: client.responses.retrieve(response.id),
+        lambda: client.responses.create(model="text", input="x", previous_response_id=response.id),
+    ]:
+        with pytest.raises(openai.NotFoundError):
+            call()
+    kept = client.responses.create(model="text", input="x", store=False)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(kept.id)
+
+
+def test_formats(client) -> None:
+    schema = {"enum": [{"colour": "blue"}]}
+    text = {"format": {"type": "json_schema", "name": "c", "schema": schema, "strict": True}}
+    response = client.responses.create(model="text", input="x", text=text)
+    assert json.loads(response.output_text) == {"colour": "blue"}
+
+
+def test_logprobs(client) -> None:
+    response = client.responses.create(
+        model="text", input="x", include=["message.output_text.logprobs"], top_logprobs=2
+    )
+    entries = response.output[0].content[0].logprobs
+    assert len(entries) == 12 and all(len(entry.top_logprobs) == 2 for entry in entries)
+
+
+@pytest.mark.parametrize(
+    "change, param",
+    [
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"temperature": -1}, "temperature"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors(client, change, param: str, stream: bool) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.responses.create(**{"model": "text", "input": "x", "stream": stream, **change})
+    assert raised.value.param == param
+
+
+def test_wrong_types_in_every_field(server: Server) -> None:
+    fields = (
+        "model input instructions tools tool_choice max_output_tokens text reasoning include "
+        "previous_response_id store temperature top_p parallel_tool_calls metadata top_logprobs "
+        "truncation background seed stop"
+    ).split()
+    for field in fields:
+        for value in [True, -1, "x", [], [1], {}, {"a": 1}, [{"type": 1}], [{"role": "user"}]]:
+            request = {"model": "text", "input": "x", "max_output_tokens": 1, field: value}
+            status, reply, _ = server.post("/v1/responses", request)
+            assert status in (200, 400, 404), (field, value, reply)
+            assert ("error" in reply and reply["error"] is not None) == (status != 200)

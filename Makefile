@@ -87,8 +87,8 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib cli wheel models scripted-models demo test test-models test-layers \
-	test-rust test-c test-cli test-python test-python-frameworks test-java samplers fuzz harden lint \
-	sbom header header-check bench bench-peers install baseline native clean
+	test-rust test-c test-cli test-python test-python-frameworks test-java test-java-frameworks \
+	samplers fuzz harden lint sbom header header-check bench bench-peers install baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, download the models once, and chat with one"
@@ -227,6 +227,11 @@ test-java: lib scripted-models ## test the Java modules
 		scripts/skip.sh "Java tests on Java 17" "no JDK 17 to 21" || exit 1; \
 	$(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" \
 		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify $${old:+-Dllb.jdk17="$$old"}; fi
+
+test-java-frameworks: lib ## LangChain4j's suites on a small real model (minutes)
+	@$(STEP) "tests of the Java frameworks" $(TEST_ENV) JAVA_HOME="$$($(JAVA_BINDING)/find-jdk.sh)" \
+		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify -pl llb-langchain4j -am -Dit.test=RealSuites \
+		-Dfailsafe.failIfNoSpecifiedTests=false
 
 fuzz: ## fuzz what needs no engine, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh

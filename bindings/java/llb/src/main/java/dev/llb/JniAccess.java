@@ -54,7 +54,7 @@ final class JniAccess implements Access {
             Files.write(copy, Files.readAllBytes(shim.path()));
             System.load(copy.toString());
         } catch (IOException | UnsatisfiedLinkError e) {
-            throw NativeLibrary.notLoaded(shim, "cannot load a copy of it for this class loader", e);
+            throw NativeLibrary.notLoaded(shim, "cannot load a copy for this class loader", e);
         } finally {
             if (copy != null) {
                 // The loaded file stays mapped without its name.

@@ -5,6 +5,7 @@ import java.lang.ref.Reference;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -82,12 +83,17 @@ public final class LlbChat implements AutoCloseable {
      */
     public static LlbChat fromHub(
             FetchRequest request, UnaryOperator<ChatOptions.Builder> options) {
+        return open(hubOptions(request, options));
+    }
+
+    static ChatOptions hubOptions(
+            FetchRequest request, UnaryOperator<ChatOptions.Builder> options) {
         Path model = Llb.fetch(request).path();
         if (model == null) {
             throw new LlbException(
                     "INVALID_REQUEST", "dry_run: a chat needs the model file; set it to false");
         }
-        return open(options.apply(ChatOptions.builder(model)).build());
+        return options.apply(ChatOptions.builder(model)).build();
     }
 
     private static LlbChat open(Native library, String optionsJson, Consumer<String> onEvent) {
@@ -142,6 +148,18 @@ public final class LlbChat implements AutoCloseable {
      */
     public ChatReply stream(ChatRequest request, Consumer<String> onPiece) {
         return ChatReply.of(requireSuccess(streamJson(request.toJson(), onPiece)));
+    }
+
+    /**
+     * As {@link #stream}, but passes chunks: also pieces of reasoning and of tool calls, as they
+     * are generated.
+     */
+    public ChatReply streamChunks(ChatRequest request, Consumer<ChatChunk> onChunk) {
+        Objects.requireNonNull(onChunk, "onChunk");
+        Map<String, Object> options = new LinkedHashMap<>(request.options());
+        options.put("stream_format", "chunks");
+        ChatRequest chunked = new ChatRequest(request.messages(), request.tools(), options);
+        return stream(chunked, json -> onChunk.accept(ChatChunk.of(parse(json))));
     }
 
     /** Describes what a request would do, without generating a token. */
@@ -199,7 +217,7 @@ public final class LlbChat implements AutoCloseable {
         }
     }
 
-    /** Frees a chat once. Has no reference to the chat, which could never be collected otherwise. */
+    /** Frees a chat once. Has no reference to the chat, so that it can be collected. */
     private static final class Destruction {
 
         private final Native library;

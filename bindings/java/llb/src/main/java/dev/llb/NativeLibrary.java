@@ -116,7 +116,7 @@ final class NativeLibrary {
         try (InputStream in = Files.newInputStream(path)) {
             byte[] header = in.readNBytes(20);
             boolean elf = header.length == 20
-                    && header[0] == 0x7f && header[1] == 'E' && header[2] == 'L' && header[3] == 'F';
+                    && new String(header, 0, 4, StandardCharsets.ISO_8859_1).equals("\u007fELF");
             if (!elf) {
                 return null;
             }

@@ -148,7 +148,8 @@ final class PanamaAccess implements Access {
     public byte[] chatInferStream(long chat, byte[] requestJson, long onPiece) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment request = text(arena, requestJson);
-            return take((MemorySegment) chatInferStream.invokeExact(chat, request, RECEIVE, onPiece));
+            return take((MemorySegment)
+                    chatInferStream.invokeExact(chat, request, RECEIVE, onPiece));
         } catch (Throwable t) {
             throw unexpected(t);
         }

@@ -1,0 +1,85 @@
+package dev.llb.langchain4j;
+
+import dev.langchain4j.agent.tool.ToolExecutionRequest;
+import dev.langchain4j.data.message.AiMessage;
+import dev.langchain4j.exception.AuthenticationException;
+import dev.langchain4j.exception.InternalServerException;
+import dev.langchain4j.exception.InvalidRequestException;
+import dev.langchain4j.exception.LangChain4jException;
+import dev.langchain4j.exception.ModelNotFoundException;
+import dev.langchain4j.model.chat.response.ChatResponse;
+import dev.langchain4j.model.chat.response.ChatResponseMetadata;
+import dev.langchain4j.model.output.FinishReason;
+import dev.llb.ChatReply;
+import dev.llb.LlbException;
+import dev.llb.ToolCall;
+import dev.llb.Usage;
+import java.util.List;
+import java.util.UUID;
+
+/** Replies and failures of llb as LangChain4j has them. */
+final class Replies {
+
+    private Replies() {}
+
+    static ChatResponse convert(ChatReply reply, String modelName) {
+        List<ToolExecutionRequest> calls = reply.toolCalls().stream().map(Replies::call).toList();
+        AiMessage message = AiMessage.builder()
+                .text(reply.text().isEmpty() ? null : reply.text())
+                .thinking(reply.reasoningContent())
+                .toolExecutionRequests(calls)
+                .build();
+        return ChatResponse.builder()
+                .aiMessage(message)
+                .metadata(ChatResponseMetadata.builder()
+                        .id("chatcmpl-" + UUID.randomUUID())
+                        .modelName(modelName)
+                        .tokenUsage(usage(reply.usage()))
+                        .finishReason(finishReason(reply.finishReason()))
+                        .build())
+                .build();
+    }
+
+    static ToolExecutionRequest call(ToolCall call) {
+        return ToolExecutionRequest.builder()
+                .id(call.id())
+                .name(call.name())
+                .arguments(call.arguments())
+                .build();
+    }
+
+    private static LlbTokenUsage usage(Usage usage) {
+        return new LlbTokenUsage(
+                usage.promptTokens(),
+                usage.completionTokens(),
+                usage.totalTokens(),
+                usage.cachedTokens());
+    }
+
+    private static FinishReason finishReason(String reason) {
+        return switch (String.valueOf(reason)) {
+            case "stop" -> FinishReason.STOP;
+            case "length" -> FinishReason.LENGTH;
+            case "tool_calls" -> FinishReason.TOOL_EXECUTION;
+            default -> FinishReason.OTHER;
+        };
+    }
+
+    /** The cause is the {@link LlbException}, with its code and details. */
+    static LangChain4jException failure(LlbException e) {
+        return switch (e.code()) {
+            case "INVALID_REQUEST",
+                    "CONTEXT_OVERFLOW",
+                    "SCHEMA_UNSUPPORTED",
+                    "TEMPLATE_ERROR",
+                    "TEMPLATE_LIMIT" -> new InvalidRequestException(e.getMessage(), e);
+            case "MODEL_NOT_FOUND", "HUB_NOT_FOUND" ->
+                new ModelNotFoundException(e.getMessage(), e);
+            case "HUB_GATED", "HUB_UNAUTHORIZED", "HUB_FORBIDDEN" ->
+                new AuthenticationException(e.getMessage(), e);
+            case "INFERENCE_FAILED", "INTERNAL_BRIDGE_ERROR", "OUT_OF_MEMORY" ->
+                new InternalServerException(e.getMessage(), e);
+            default -> new LangChain4jException(e.getMessage(), e);
+        };
+    }
+}

@@ -1,0 +1,157 @@
+package dev.llb.langchain4j;
+
+import dev.langchain4j.agent.tool.ToolExecutionRequest;
+import dev.langchain4j.agent.tool.ToolSpecification;
+import dev.langchain4j.data.message.AiMessage;
+import dev.langchain4j.data.message.ChatMessage;
+import dev.langchain4j.data.message.Content;
+import dev.langchain4j.data.message.SystemMessage;
+import dev.langchain4j.data.message.TextContent;
+import dev.langchain4j.data.message.ToolExecutionResultMessage;
+import dev.langchain4j.data.message.UserMessage;
+import dev.langchain4j.exception.UnsupportedFeatureException;
+import dev.langchain4j.model.chat.request.ChatRequestParameters;
+import dev.langchain4j.model.chat.request.ResponseFormat;
+import dev.langchain4j.model.chat.request.ResponseFormatType;
+import dev.langchain4j.model.chat.request.ToolChoice;
+import dev.langchain4j.model.chat.request.json.JsonSchema;
+import dev.llb.ChatRequest;
+import dev.llb.Message;
+import dev.llb.Tool;
+import dev.llb.ToolCall;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+
+/** Requests of LangChain4j as requests of llb. */
+final class Requests {
+
+    private Requests() {}
+
+    /** @throws UnsupportedFeatureException if a part of the request has no counterpart */
+    static ChatRequest convert(
+            dev.langchain4j.model.chat.request.ChatRequest request, String modelName) {
+        ChatRequestParameters parameters = request.parameters();
+        requireModelName(parameters, modelName);
+        ChatRequest.Builder builder = ChatRequest.builder();
+        request.messages().forEach(message -> builder.message(message(message)));
+        List<ToolSpecification> tools = parameters.toolSpecifications();
+        if (tools != null) {
+            tools.forEach(tool -> builder.tool(tool(tool)));
+        }
+        set(builder, "temperature", parameters.temperature());
+        set(builder, "top_p", parameters.topP());
+        set(builder, "top_k", parameters.topK());
+        set(builder, "frequency_penalty", parameters.frequencyPenalty());
+        set(builder, "presence_penalty", parameters.presencePenalty());
+        set(builder, "max_tokens", parameters.maxOutputTokens());
+        if (parameters.stopSequences() != null && !parameters.stopSequences().isEmpty()) {
+            builder.set("stop", parameters.stopSequences());
+        }
+        ToolChoice choice = parameters.toolChoice();
+        if (choice != null) {
+            builder.toolChoice(choice.name().toLowerCase(Locale.ROOT));
+        }
+        responseFormat(builder, parameters.responseFormat());
+        if (parameters instanceof LlbChatRequestParameters own) {
+            own.options().forEach(builder::set);
+        }
+        return builder.build();
+    }
+
+    /** A model answers by its own name only. */
+    static void requireModelName(ChatRequestParameters parameters, String modelName) {
+        String asked = parameters.modelName();
+        if (asked != null && !asked.equals(modelName)) {
+            throw new UnsupportedFeatureException("modelName: \"" + asked + "\" is not supported"
+                    + " by the model \"" + modelName + "\"; open a model for each file");
+        }
+    }
+
+    private static void set(ChatRequest.Builder builder, String name, Object value) {
+        if (value != null) {
+            builder.set(name, value);
+        }
+    }
+
+    private static void responseFormat(ChatRequest.Builder builder, ResponseFormat format) {
+        if (format == null || format.type() == ResponseFormatType.TEXT) {
+            return;
+        }
+        JsonSchema schema = format.jsonSchema();
+        if (schema == null) {
+            builder.jsonObject();
+        } else {
+            String name = schema.name() != null ? schema.name() : "response";
+            builder.jsonSchema(name, Schemas.closed(schema.rootElement()));
+        }
+    }
+
+    private static Tool tool(ToolSpecification tool) {
+        Map<String, Object> parameters = new LinkedHashMap<>();
+        if (tool.parameters() != null) {
+            boolean strict = Boolean.TRUE.equals(tool.strict());
+            parameters.putAll(
+                    strict ? Schemas.closed(tool.parameters()) : Schemas.open(tool.parameters()));
+        } else {
+            parameters.put("type", "object");
+            parameters.put("properties", Map.of());
+        }
+        return new Tool(tool.name(), tool.description(), parameters);
+    }
+
+    private static Message message(ChatMessage message) {
+        if (message instanceof SystemMessage system) {
+            return Message.system(system.text());
+        }
+        if (message instanceof UserMessage user) {
+            return new Message("user", content(user.contents()), null, null, null, user.name());
+        }
+        if (message instanceof AiMessage reply) {
+            List<ToolCall> calls =
+                    reply.toolExecutionRequests().stream().map(Requests::call).toList();
+            return new Message("assistant", reply.text(), reply.thinking(), calls, null, null);
+        }
+        if (message instanceof ToolExecutionResultMessage result) {
+            if (!result.contents().stream().allMatch(TextContent.class::isInstance)) {
+                throw new UnsupportedFeatureException(
+                        "non-text content in the result of a tool is not supported");
+            }
+            return new Message(
+                    "tool", content(result.contents()), null, null, result.id(), result.toolName());
+        }
+        throw new UnsupportedFeatureException(
+                "messages of type " + message.type() + " are not supported");
+    }
+
+    private static ToolCall call(ToolExecutionRequest request) {
+        String arguments = request.arguments();
+        boolean none = arguments == null || arguments.isBlank();
+        return new ToolCall(request.id(), request.name(), none ? "{}" : arguments);
+    }
+
+    /** One text is a string, several are parts. */
+    private static Object content(List<Content> contents) {
+        List<String> texts = contents.stream().map(Requests::text).toList();
+        if (texts.size() == 1) {
+            return texts.get(0);
+        }
+        return texts.stream().map(Requests::part).toList();
+    }
+
+    private static Map<String, Object> part(String text) {
+        Map<String, Object> part = new LinkedHashMap<>();
+        part.put("type", "text");
+        part.put("text", text);
+        return part;
+    }
+
+    private static String text(Content content) {
+        if (content instanceof TextContent text) {
+            return text.text();
+        }
+        throw new UnsupportedFeatureException("content of type "
+                + content.type().name().toLowerCase(Locale.ROOT) + " is not supported");
+    }
+}

@@ -1,0 +1,215 @@
+package dev.llb.langchain4j;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import dev.langchain4j.agent.tool.ToolSpecification;
+import dev.langchain4j.data.message.UserMessage;
+import dev.langchain4j.data.message.VideoContent;
+import dev.langchain4j.exception.InvalidRequestException;
+import dev.langchain4j.exception.LangChain4jException;
+import dev.langchain4j.exception.ModelNotFoundException;
+import dev.langchain4j.exception.UnsupportedFeatureException;
+import dev.langchain4j.model.chat.request.ChatRequest;
+import dev.langchain4j.model.chat.request.json.JsonObjectSchema;
+import dev.langchain4j.model.chat.response.ChatResponse;
+import dev.langchain4j.model.chat.response.PartialResponse;
+import dev.langchain4j.model.chat.response.PartialResponseContext;
+import dev.langchain4j.model.chat.response.PartialThinking;
+import dev.langchain4j.model.chat.response.PartialToolCall;
+import dev.langchain4j.model.chat.response.CompleteToolCall;
+import dev.langchain4j.model.chat.response.StreamingChatResponseHandler;
+import dev.langchain4j.model.chat.response.StreamingHandle;
+import dev.langchain4j.model.output.FinishReason;
+import dev.langchain4j.model.output.TokenUsage;
+import dev.llb.ChatOptions;
+import dev.llb.LlbException;
+import dev.llb.LlbModel;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+
+/** The models on scripted files: what LangChain4j's suites do not check. */
+class ModelsTest {
+
+    /** Records what a handler receives. */
+    private static class Recorder implements StreamingChatResponseHandler {
+
+        final List<String> events = Collections.synchronizedList(new ArrayList<>());
+        final StringBuffer thinking = new StringBuffer();
+        final StringBuffer text = new StringBuffer();
+        final CompletableFuture<ChatResponse> response = new CompletableFuture<>();
+
+        @Override
+        public void onPartialResponse(PartialResponse piece, PartialResponseContext context) {
+            text.append(piece.text());
+        }
+
+        @Override
+        public void onPartialThinking(PartialThinking piece) {
+            thinking.append(piece.text());
+        }
+
+        @Override
+        public void onPartialToolCall(PartialToolCall piece) {
+            events.add("partial " + piece.name());
+        }
+
+        @Override
+        public void onCompleteToolCall(CompleteToolCall call) {
+            events.add("complete " + call.toolExecutionRequest().arguments());
+        }
+
+        @Override
+        public void onCompleteResponse(ChatResponse complete) {
+            response.complete(complete);
+        }
+
+        @Override
+        public void onError(Throwable error) {
+            response.completeExceptionally(error);
+        }
+
+        ChatResponse await() throws Exception {
+            return response.get(60, TimeUnit.SECONDS);
+        }
+    }
+
+    private static LlbChatModel open(String file) {
+        return LlbChatModel.builder().modelPath(TestModels.scripted(file)).temperature(0.0).build();
+    }
+
+    private static LlbStreamingChatModel openStreaming(String file) {
+        return LlbStreamingChatModel.builder()
+                .modelPath(TestModels.scripted(file))
+                .temperature(0.0)
+                .build();
+    }
+
+    @Test
+    void usageHasTheCachedTokens() {
+        try (LlbChatModel model = open("text.gguf")) {
+            ChatRequest request =
+                    ChatRequest.builder().messages(UserMessage.from("hi there")).build();
+            TokenUsage first = model.chat(request).tokenUsage();
+            TokenUsage second = model.chat(request).tokenUsage();
+            assertThat(second).isInstanceOf(LlbTokenUsage.class);
+            assertThat(((LlbTokenUsage) second).cachedTokens()).isPositive();
+            LlbTokenUsage sum = (LlbTokenUsage) first.add(second);
+            assertThat(sum.inputTokenCount())
+                    .isEqualTo(first.inputTokenCount() + second.inputTokenCount());
+            assertThat(sum.cachedTokens())
+                    .isEqualTo(((LlbTokenUsage) first).cachedTokens()
+                            + ((LlbTokenUsage) second).cachedTokens());
+            assertThat(new TokenUsage(1, 1).add(second)).isInstanceOf(LlbTokenUsage.class);
+        }
+    }
+
+    @Test
+    void thinking() throws Exception {
+        Path file = TestModels.scripted("reasoning.gguf");
+        ChatOptions options = ChatOptions.builder(file).toolPolicy("any").build();
+        try (LlbModel shared = LlbModel.open(options);
+                LlbChatModel model = LlbChatModel.builder().model(shared).build();
+                LlbStreamingChatModel streaming =
+                        LlbStreamingChatModel.builder().model(shared).build()) {
+            ChatResponse whole = model.chat(UserMessage.from("hi"));
+            assertThat(whole.aiMessage().thinking()).isNotBlank();
+            Recorder recorder = new Recorder();
+            streaming.chat("hi", recorder);
+            ChatResponse streamed = recorder.await();
+            assertThat(recorder.thinking.toString()).isEqualTo(streamed.aiMessage().thinking());
+            assertThat(recorder.text.toString()).isEqualTo(streamed.aiMessage().text());
+            // A reply goes back into the conversation with its thinking.
+            assertThat(model.chat(UserMessage.from("hi"), whole.aiMessage(), UserMessage.from("and?"))
+                            .finishReason())
+                    .isEqualTo(FinishReason.STOP);
+        }
+    }
+
+    @Test
+    void aCallThatIsCutOffIsNotComplete() throws Exception {
+        ToolSpecification tool = ToolSpecification.builder()
+                .name("get_weather")
+                .parameters(JsonObjectSchema.builder().addStringProperty("city").build())
+                .build();
+        ChatRequest.Builder request = ChatRequest.builder()
+                .messages(UserMessage.from("weather in Paris?"))
+                .toolSpecifications(tool);
+        try (LlbStreamingChatModel model = openStreaming("tool_call.gguf")) {
+            Recorder whole = new Recorder();
+            model.chat(request.build(), whole);
+            int tokens = whole.await().tokenUsage().outputTokenCount();
+            assertThat(whole.events).contains("partial get_weather").endsWith("complete {\"city\": \"Paris\"}");
+            int begun = 0;
+            for (int most = 1; most < tokens; most++) {
+                Recorder cut = new Recorder();
+                model.chat(request.maxOutputTokens(most).build(), cut);
+                int calls = cut.await().aiMessage().toolExecutionRequests().size();
+                assertThat(cut.events.stream().filter(event -> event.startsWith("complete")).count())
+                        .isEqualTo(calls);
+                begun += calls == 0 && cut.events.contains("partial get_weather") ? 1 : 0;
+            }
+            assertThat(begun).isPositive();
+        }
+    }
+
+    @Test
+    void cancelEndsTheGeneration() throws Exception {
+        try (LlbStreamingChatModel model = openStreaming("long.gguf")) {
+            CountDownLatch cancelled = new CountDownLatch(1);
+            StreamingHandle[] handle = new StreamingHandle[1];
+            Recorder recorder = new Recorder() {
+                @Override
+                public void onPartialResponse(PartialResponse piece, PartialResponseContext context) {
+                    super.onPartialResponse(piece, context);
+                    handle[0] = context.streamingHandle();
+                    handle[0].cancel();
+                    cancelled.countDown();
+                }
+            };
+            model.chat(ChatRequest.builder()
+                    .messages(UserMessage.from("hi"))
+                    .maxOutputTokens(100_000)
+                    .build(), recorder);
+            assertThat(cancelled.await(60, TimeUnit.SECONDS)).isTrue();
+            assertThat(handle[0].isCancelled()).isTrue();
+            // The next request runs at once, so the cancelled one has ended.
+            Recorder next = new Recorder();
+            model.chat(ChatRequest.builder()
+                    .messages(UserMessage.from("hi"))
+                    .maxOutputTokens(3)
+                    .build(), next);
+            assertThat(next.await().finishReason()).isEqualTo(FinishReason.LENGTH);
+            assertThat(recorder.response).isNotDone();
+            handle[0].cancel();
+        }
+    }
+
+    @Test
+    void failuresAreThoseOfLangChain4j() throws Exception {
+        assertThatThrownBy(() -> LlbChatModel.builder().modelPath(Path.of("/nowhere.gguf")).build())
+                .isExactlyInstanceOf(ModelNotFoundException.class)
+                .hasCauseExactlyInstanceOf(LlbException.class);
+        LlbChatModel model = open("text.gguf");
+        assertThatThrownBy(() -> model.chat("x ".repeat(20_000)))
+                .isExactlyInstanceOf(InvalidRequestException.class)
+                .hasMessageContaining("CONTEXT_OVERFLOW");
+        assertThatThrownBy(() -> model.chat(UserMessage.from(VideoContent.from("http://x/y.mp4"))))
+                .isExactlyInstanceOf(UnsupportedFeatureException.class)
+                .hasMessageContaining("video");
+        model.close();
+        model.close();
+        assertThatThrownBy(() -> model.chat("hi"))
+                .isInstanceOf(LangChain4jException.class)
+                .hasMessageContaining("ENGINE_CLOSED");
+        assertThatThrownBy(() -> LlbChatModel.builder().build())
+                .isInstanceOf(IllegalArgumentException.class)
+                .hasMessageContaining("modelPath");
+    }
+}

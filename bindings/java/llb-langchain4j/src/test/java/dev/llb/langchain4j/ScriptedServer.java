@@ -1,0 +1,127 @@
+package dev.llb.langchain4j;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
+import dev.llb.ChatOptions;
+import dev.llb.LlbModel;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Executors;
+
+/**
+ * A completions server whose text is known. llb renders the prompts and reads the replies as for any
+ * model (docs/remote.md), so everything is real except the model's choice of words.
+ */
+final class ScriptedServer implements AutoCloseable {
+
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private final HttpServer server;
+    private final Deque<String> replies = new ArrayDeque<>();
+    private String lastPrompt = "";
+
+    ScriptedServer() {
+        try {
+            server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        server.createContext("/v1/completions", this::complete);
+        server.setExecutor(Executors.newCachedThreadPool(task -> {
+            Thread thread = new Thread(task);
+            thread.setDaemon(true);
+            return thread;
+        }));
+        server.start();
+    }
+
+    /** Replaces the texts of the next replies. */
+    synchronized void say(List<String> texts) {
+        replies.clear();
+        replies.addAll(texts);
+    }
+
+    synchronized String lastPrompt() {
+        return lastPrompt;
+    }
+
+    /** Opens a model with the template of Qwen 2.5, whose text comes from this server. */
+    LlbModel open() {
+        String url = "http://127.0.0.1:" + server.getAddress().getPort() + "/v1";
+        Map<String, Object> engine = Map.of(
+                "type", "openai_completions", "base_url", url, "server", "openai", "model", "scripted");
+        return LlbModel.open(
+                new ChatOptions(Map.of("components", "qwen2.5", "engine", engine), null));
+    }
+
+    private void complete(HttpExchange exchange) throws IOException {
+        JsonNode request = JSON.readTree(exchange.getRequestBody());
+        String text;
+        synchronized (this) {
+            lastPrompt = request.path("prompt").asText();
+            text = replies.poll();
+        }
+        if (text == null) {
+            byte[] body = "{\"error\":{\"message\":\"the script of this test has no further reply\"}}"
+                    .getBytes(StandardCharsets.UTF_8);
+            exchange.sendResponseHeaders(400, body.length);
+            exchange.getResponseBody().write(body);
+            exchange.close();
+            return;
+        }
+        exchange.getResponseHeaders().set("Content-Type", "text/event-stream");
+        exchange.sendResponseHeaders(200, 0);
+        try (OutputStream out = exchange.getResponseBody()) {
+            int maxTokens = request.path("max_tokens").asInt(Integer.MAX_VALUE);
+            stream(out, untilStop(text, request.path("stop")), maxTokens);
+        } catch (IOException disconnected) {
+            // The client has cancelled.
+        }
+        exchange.close();
+    }
+
+    private static String untilStop(String text, JsonNode stops) {
+        int end = text.length();
+        for (JsonNode stop : stops) {
+            int at = text.indexOf(stop.asText());
+            end = at >= 0 ? Math.min(end, at) : end;
+        }
+        return text.substring(0, end);
+    }
+
+    /** A word is a token. */
+    private static void stream(OutputStream out, String text, int maxTokens) throws IOException {
+        String[] words = text.split("(?= )");
+        int tokens = Math.min(words.length, maxTokens);
+        for (int i = 0; i < tokens; i++) {
+            event(out, Map.of("choices", List.of(Map.of("index", 0, "text", words[i]))));
+        }
+        String reason = tokens < words.length ? "length" : "stop";
+        event(out, Map.of(
+                "choices", List.of(Map.of("index", 0, "text", "", "finish_reason", reason))));
+        event(out, Map.of(
+                "choices", List.of(),
+                "usage", Map.of("prompt_tokens", 7, "completion_tokens", tokens)));
+        out.write("data: [DONE]\n\n".getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static void event(OutputStream out, Object event) throws IOException {
+        out.write(("data: " + JSON.writeValueAsString(event) + "\n\n").getBytes(StandardCharsets.UTF_8));
+        out.flush();
+    }
+
+    @Override
+    public void close() {
+        server.stop(0);
+    }
+}

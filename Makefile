@@ -206,13 +206,13 @@ test-python: lib scripted-models ## test the Python package
 		scripts/skip.sh "shapes of the openai package" "it could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
-# Its plugins of pytest do not go with ours, so it has an environment of its own.
-test-python-frameworks: lib ## LangChain's standard tests on a small real model (minutes)
+# LangChain's plugins of pytest do not go with ours, so this has an environment of its own.
+test-python-frameworks: lib scripted-models ## test LangChain, LlamaIndex and others (minutes)
 	@[ -x "$(FRAMEWORKS_VENV)/bin/python" ] || \
 		$(STEP) "environment of the frameworks" python3 -m venv "$(FRAMEWORKS_VENV)"
 	@$(STEP) "frameworks" env LLB_LIBRARY="$(RELEASE)/libllb.so" "$(FRAMEWORKS_VENV)/bin/python" \
-		-m pip install -q --disable-pip-version-check "./bindings/python[langchain]" langchain-tests mypy \
-		"pyright[nodejs]"
+		-m pip install -q --disable-pip-version-check "./bindings/python[langchain,llama-index]" \
+		langchain-tests haystack-ai pydantic-ai-slim smolagents dspy mypy "pyright[nodejs]"
 	@$(STEP) "tests of the frameworks" $(TEST_ENV) "$(FRAMEWORKS_VENV)/bin/python" -m pytest -q \
 		-c bindings/python/frameworks/pytest.ini --benchmark-disable -rfsx \
 		bindings/python/frameworks

@@ -1,7 +1,6 @@
 """LangChain's own standard tests on `ChatLlb`: `make test-python-frameworks`."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,6 @@ from langchain_tests.unit_tests import ChatModelUnitTests
 from llb.langchain import ChatLlb
 
 MODEL = Path(os.environ.get("LLB_MODELS", "")) / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
-README = Path(__file__).resolve().parents[1] / "README.md"
-
-
-@pytest.mark.skipif(not MODEL.is_file(), reason=f"no {MODEL.name} in LLB_MODELS")
-def test_the_block_of_the_readme_runs(tmp_path, monkeypatch, capsys):
-    (block,) = re.findall(
-        r"^```python\n([^`]*llb\.langchain[^`]*)^```", README.read_text(encoding="utf-8"), re.M
-    )
-    (tmp_path / "model.gguf").symlink_to(MODEL)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block, str(README), "exec"), {})
-    assert capsys.readouterr().out.strip()
 
 
 class Shared:

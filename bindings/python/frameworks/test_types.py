@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
     "checker", [["mypy", "--strict"], ["pyright", "-p", ".", "--pythonpath", sys.executable]]
 )
 def test_the_modules_are_typed(checker):
-    command = [sys.executable, "-m", *checker, "src/llb/langchain.py"]
+    modules = [f"src/llb/{name}.py" for name in ("langchain", "llama_index")]
+    command = [sys.executable, "-m", *checker, *modules]
     process = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True)
     assert process.returncode == 0, process.stdout

@@ -57,8 +57,9 @@ def checked(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     for name in ("examples", "pyproject.toml"):
         (folder / name).symlink_to(PACKAGE / name)
-    # LangChain takes longer than all else: `make test-python-frameworks` checks its module.
-    shutil.copytree(PACKAGE / "src", folder / "src", ignore=shutil.ignore_patterns("langchain.py"))
+    # `make test-python-frameworks` checks the modules that need other packages.
+    frameworks = shutil.ignore_patterns("langchain.py", "llama_index.py")
+    shutil.copytree(PACKAGE / "src", folder / "src", ignore=frameworks)
     (folder / "refused.py").write_text(REFUSED)
     return run([*command, "src", "examples", "refused.py"], folder)
 

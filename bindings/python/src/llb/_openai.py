@@ -173,7 +173,7 @@ class Completions:
 
 
 class RecordStream(Closing, Iterator[T]):
-    """An iterator over what is made of the chunks of a reply, and a context manager that ends it."""
+    """An iterator over what is made of the chunks of a reply. `with` ends the reply."""
 
     def __init__(self, stream: Stream, model: str) -> None:
         self._stream = stream

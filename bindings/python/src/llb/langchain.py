@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from operator import itemgetter
 from typing import (
     Any,
@@ -43,17 +42,13 @@ from langchain_core.output_parsers.openai_tools import (
 )
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
-from langchain_core.runnables.config import run_in_executor
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, Field, PrivateAttr
 
-from ._async_stream import AsyncStream, reply_of
-from ._call import Call, stream_call
-from ._chat import Chat
+from ._framework_chat import FrameworkChat
 from ._parameters import build_request
-from ._stream import Stream
 from .types import Chunk, Message, Reply
 
 Schema = Union[Dict[str, Any], type]
@@ -78,9 +73,12 @@ class ChatLlb(BaseChatModel):
     """Seconds."""
     parameters: Dict[str, Any] = Field(default_factory=dict)
 
-    _chat: Optional[Chat] = PrivateAttr(default=None)
-    # `batch` uses threads, which may all be the first.
-    _opening: Any = PrivateAttr(default_factory=threading.Lock)
+    _chat: FrameworkChat = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Called by pydantic."""
+        super().model_post_init(context)
+        self._chat = FrameworkChat(self.model, self.options)
 
     @property
     def _llm_type(self) -> str:
@@ -97,9 +95,7 @@ class ChatLlb(BaseChatModel):
 
     def close(self) -> None:
         """Frees the chat. The next use opens it again."""
-        chat, self._chat = self._chat, None
-        if chat is not None:
-            chat.close()
+        self._chat.close()
 
     def _defaults(self) -> Dict[str, Any]:
         timeout = None if self.timeout is None else int(self.timeout * 1000)
@@ -115,12 +111,6 @@ class ChatLlb(BaseChatModel):
             **{name: value for name, value in own.items() if value is not None},
             **self.parameters,
         }
-
-    def _open(self) -> Chat:
-        with self._opening:
-            if self._chat is None:
-                self._chat = Chat(self.model, **self.options)
-            return self._chat
 
     def _request(
         self, messages: List[BaseMessage], stop: Optional[List[str]], given: Mapping[str, Any]
@@ -142,10 +132,7 @@ class ChatLlb(BaseChatModel):
         run_manager: Optional[CallbackManagerForLLMRun] = None,
         **kwargs: Any,
     ) -> ChatResult:
-        session = self._open()._session  # pyright: ignore[reportPrivateUsage]
-        call = Call("llb_chat_infer", self._request(messages, stop, kwargs))
-        session.submit(call)
-        return self._result(session.wait(call))
+        return self._result(self._chat.create(self._request(messages, stop, kwargs)))
 
     async def _agenerate(
         self,
@@ -154,11 +141,8 @@ class ChatLlb(BaseChatModel):
         run_manager: Optional[AsyncCallbackManagerForLLMRun] = None,
         **kwargs: Any,
     ) -> ChatResult:
-        chat = await run_in_executor(None, self._open)
-        session = chat._session  # pyright: ignore[reportPrivateUsage]
-        call = Call("llb_chat_infer", self._request(messages, stop, kwargs))
-        session.submit(call)
-        return self._result(await reply_of(session, call))
+        request = self._request(messages, stop, kwargs)
+        return self._result(await self._chat.create_async(request))
 
     def _stream(
         self,
@@ -167,10 +151,7 @@ class ChatLlb(BaseChatModel):
         run_manager: Optional[CallbackManagerForLLMRun] = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        request = self._request(messages, stop, {**kwargs, **_WITH_USAGE})
-        chat = self._open()
-        session = chat._session  # pyright: ignore[reportPrivateUsage]
-        with Stream(chat, session, stream_call(request)) as stream:
+        with self._chat.stream(self._request(messages, stop, kwargs)) as stream:
             for chunk in stream:
                 generation = self._chunk(chunk)
                 if run_manager is not None:
@@ -184,10 +165,8 @@ class ChatLlb(BaseChatModel):
         run_manager: Optional[AsyncCallbackManagerForLLMRun] = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        request = self._request(messages, stop, {**kwargs, **_WITH_USAGE})
-        chat = await run_in_executor(None, self._open)
-        session = chat._session  # pyright: ignore[reportPrivateUsage]
-        async with AsyncStream(chat, session, stream_call(request)) as stream:
+        request = self._request(messages, stop, kwargs)
+        async with await self._chat.stream_async(request) as stream:
             async for chunk in stream:
                 generation = self._chunk(chunk)
                 if run_manager is not None:
@@ -324,9 +303,6 @@ class ChatLlb(BaseChatModel):
             self.bind(response_format=form, ls_structured_output_format=traced),
         )
         return bound, parser
-
-
-_WITH_USAGE = {"stream_options": {"include_usage": True}}
 
 
 def _usage(usage: Mapping[str, Any]) -> UsageMetadata:

@@ -1,7 +1,8 @@
 """Run local GGUF chat models inside your own process.
 
 - `model_info` describes a model file and its capabilities.
-- `Chat` runs requests on a model, `AsyncChat` runs them for asyncio.
+- `Chat` runs requests on a model, `AsyncChat` runs them for asyncio, and `Model` runs several at a
+  time on one copy of the weights.
 - `fetch` downloads a model of the Hugging Face hub.
 - `template_info`, `template_render`, `template_parse` and `template_compose` work on chat templates
   without a model.
@@ -25,7 +26,8 @@ from ._errors import (
     ToolsUnsupported,
 )
 from ._fetch import fetch
-from ._model import abi_version, model_info, version
+from ._model import Model
+from ._model_info import abi_version, model_info, version
 from ._run import Run
 from ._stream import Stream
 from ._template import template_compose, template_info, template_parse, template_render
@@ -40,6 +42,7 @@ __all__ = [
     "AsyncStream",
     "Chat",
     "LlbError",
+    "Model",
     "OpenAI",
     "ReplyError",
     "ReplyInvalid",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, cast
+from typing import Callable, Optional, cast
 
 from ._call import Call
 from ._closing import when_collected
@@ -29,3 +29,8 @@ class BaseStream:
         None while the reply is generated and after a failure.
         """
         return cast(Optional[Reply], self._call.reply())
+
+    def _when_done(self, work: Callable[[Optional[Reply]], object]) -> None:
+        """Calls `work` with `reply` at the end. `work` must not refer to the stream."""
+        call = self._call
+        call.outcome.when_done(lambda: work(cast(Optional[Reply], call.reply())))

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Literal,
-    Mapping,
-    Optional,
-    Sequence,
-    Type,
-    TypeVar,
-    Union,
-    cast,
-    overload,
-)
+from typing import Any, Callable, Mapping, Optional, Union
 
 from ._base_chat import BaseChat
 from ._call import Call, stream_call
 from ._closing import Closing
-from ._errors import LlbError
 from ._fetch import OnProgress, fetch
-from ._html import info_table
-from ._model import model_info
-from ._parameters import build_request, takes_parameters
-from ._parse import parsed, with_format
-from ._run import Conversation, Run, perform_all
+from ._html import model_table
+from ._requests import Requests
 from ._stream import Stream
 from ._waiting import refuse_in_callback
-from .types import Explanation, Messages, Reply, RequestParameters, Tools
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-T = TypeVar("T")
 
 
-class Chat(BaseChat, Closing):
+class Chat(BaseChat, Requests, Closing):
     """A chat on one model. Use it as a context manager or call `close`. A dropped chat closes
     itself.
 
@@ -122,146 +99,6 @@ class Chat(BaseChat, Closing):
         """Whether the chat is closed."""
         return self._session.closed
 
-    @overload
-    def create(
-        self,
-        messages: Messages,
-        tools: Optional[Tools] = None,
-        stream: Literal[False] = False,
-        *,
-        extra_body: Optional[Mapping[str, Any]] = None,
-        **parameters: Unpack[RequestParameters],
-    ) -> Reply: ...
-    @overload
-    def create(
-        self,
-        messages: Messages,
-        tools: Optional[Tools] = None,
-        *,
-        stream: Literal[True],
-        extra_body: Optional[Mapping[str, Any]] = None,
-        **parameters: Unpack[RequestParameters],
-    ) -> Stream: ...
-    @overload
-    def create(
-        self,
-        messages: Messages,
-        tools: Optional[Tools] = None,
-        stream: bool = False,
-        *,
-        extra_body: Optional[Mapping[str, Any]] = None,
-        **parameters: Unpack[RequestParameters],
-    ) -> Union[Reply, Stream]: ...
-    @takes_parameters
-    def create(
-        self,
-        messages: Messages,
-        tools: Optional[Tools] = None,
-        stream: bool = False,
-        *,
-        extra_body: Optional[Mapping[str, Any]] = None,
-        **parameters: Unpack[RequestParameters],
-    ) -> Union[Reply, Stream]:
-        """Generates the reply to `messages`, as OpenAI's chat completions do.
-
-        The parameters have OpenAI's names where OpenAI defines them. None counts as absent. An
-        unknown name raises TypeError. `extra_body` has members that a newer library knows; those
-        that it does not know are listed in `ignored_keys` of the reply.
-
-        Without `stream`, returns `{"type": "assistant_text" or "tool_call", "text",
-        "reasoning_content", "tool_calls": [{"id", "name", "arguments"}], "finish_reason",
-        "message", "usage", "timings", "logprobs", "polyfills_applied", "diagnostics"}`. `arguments`
-        is JSON text. `message` is an OpenAI assistant message and can be appended to `messages`
-        unchanged. `usage` counts tokens; `timings` has milliseconds, tokens per second, and the
-        mean number of threads (`threads`).
-        KeyboardInterrupt cancels the generation and is raised when it has ended.
-
-        With `stream=True`, returns a `Stream` of chunks.
-
-        Raises LlbError with `INVALID_REQUEST` and the JSON path of the field, `CONTEXT_OVERFLOW`,
-        `TEMPLATE_ERROR`, `SCHEMA_UNSUPPORTED`, `CANCELLED`, `ENGINE_CLOSED` after `close`, `BUSY`
-        in a callback, and others. Raises TypeError or ValueError if the request cannot be encoded
-        as JSON.
-        """
-        request = build_request("Chat.create", messages, tools, extra_body, parameters)
-        if stream:
-            refuse_in_callback("Chat.create")
-            return Stream(self, self._session, stream_call(request))
-        return cast(Reply, self._perform("llb_chat_infer", request))
-
-    @takes_parameters
-    def explain(
-        self,
-        messages: Messages,
-        tools: Optional[Tools] = None,
-        *,
-        extra_body: Optional[Mapping[str, Any]] = None,
-        **parameters: Unpack[RequestParameters],
-    ) -> Explanation:
-        """Describes what `create` would do with this request, without generating a token.
-
-        Returns `{"type": "explanation", "prompt", "prompt_tokens", "spans", "special_tokens",
-        "polyfills_applied", "caps_used", "grammar", "output_format", "stop", "tokens_left",
-        "cached_tokens", ...}`. Offsets in `spans` are UTF-8 byte offsets into `prompt`. Takes its
-        turn among the calls on the chat. Raises what `create` raises.
-        """
-        request = build_request("Chat.explain", messages, tools, extra_body, parameters)
-        return cast(Explanation, self._perform("llb_chat_explain", request))
-
-    @takes_parameters
-    def parse(
-        self,
-        messages: Messages,
-        reply_type: Type[T],
-        *,
-        extra_body: Optional[Mapping[str, Any]] = None,
-        **parameters: Unpack[RequestParameters],
-    ) -> T:
-        """Generates a reply as JSON of a type, and returns a value of the type.
-
-        `reply_type` is a dataclass, a TypedDict, a NamedTuple, a pydantic model, a msgspec struct,
-        or any type made of these and of scalars, enums, lists and dicts. Its JSON Schema constrains
-        the reply, and the value is validated.
-
-        Raises what `create` raises, ReplyTruncated for a reply that was cut off, ReplyRefused for
-        text that is not JSON, ReplyInvalid for JSON that does not fit, and TypeError for a type
-        that JSON cannot represent.
-        """
-        typed = with_format(parameters, reply_type)
-        request = build_request("Chat.parse", messages, None, extra_body, typed)
-        return parsed(self._perform("llb_chat_infer", request), reply_type)
-
-    @takes_parameters
-    def run(
-        self,
-        messages: Messages,
-        tools: Sequence[Callable[..., Any]],
-        *,
-        max_rounds: int = 10,
-        extra_body: Optional[Mapping[str, Any]] = None,
-        **parameters: Unpack[RequestParameters],
-    ) -> Run:
-        """Lets the model call functions until it answers with text.
-
-        Each function becomes a tool by its signature and docstring; its parameters need type
-        annotations. The calls of one reply run at the same time, each on a thread; coroutine
-        functions run in an event loop there. The model reads a result as text or JSON. An
-        exception is a result too: `{"error": "ValueError: ..."}`.
-
-        `max_rounds` is the most requests. A forced `tool_choice` holds for the first one. Returns
-        the last reply and the whole conversation: `reply, messages = chat.run(...)`.
-
-        Raises what `create` raises, TooManyRounds, and TypeError for a function that cannot be a
-        tool.
-        """
-        conversation = Conversation("Chat.run", messages, tools, max_rounds, extra_body, parameters)
-        while True:
-            reply: Reply = self._perform("llb_chat_infer", conversation.request())
-            calls = conversation.take(reply)
-            if not calls:
-                return Run(reply, conversation.messages)
-            conversation.answer(calls, perform_all(calls))
-
     def cancel(self) -> None:
         """Cancels all calls on this chat.
 
@@ -291,12 +128,10 @@ class Chat(BaseChat, Closing):
             # As in `Outcome.result`.
             del call
 
+    def _stream(self, request: Mapping[str, Any]) -> Stream:
+        refuse_in_callback("a call on a chat")
+        return Stream(self, self._session, stream_call(request))
+
     def _repr_html_(self) -> Optional[str]:
         """What notebooks show: the capabilities of the model as a table. None without a file."""
-        if self._path is None:
-            return None
-        try:
-            return info_table(repr(self), model_info(self._path))
-        except LlbError:
-            # The file is gone. Notebooks then show `repr`.
-            return None
+        return model_table(repr(self), self._path)

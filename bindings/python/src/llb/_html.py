@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
+from ._errors import LlbError
+from ._model_info import model_info
 from .types import ModelInfo
 
 _ROWS = (
@@ -31,8 +33,16 @@ def info_rows(info: ModelInfo) -> List[Tuple[str, str]]:
     return rows
 
 
-def info_table(title: str, info: ModelInfo) -> str:
-    """The rows as an HTML table."""
+def model_table(title: str, path: Optional[str]) -> Optional[str]:
+    """The rows of a model file as an HTML table, or None without a file."""
+    try:
+        return None if path is None else _table(title, model_info(path))
+    except LlbError:
+        # The file is gone. Notebooks then show `repr`.
+        return None
+
+
+def _table(title: str, info: ModelInfo) -> str:
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(value)}</td></tr>"

@@ -130,7 +130,7 @@ wheel: lib scripted-models ## build and check the Python wheel and sdist (target
 		$(STEP) "wheel: metadata" twine check --strict "$(WHEEL)"/llb-* && \
 		$(STEP) "wheel: contents" check-wheel-contents "$(WHEEL)"/*.whl
 	@$(STEP) "wheel: installed" scripts/wheel-check.sh "$(WHEEL)" \
-		"$(TARGET)/scripted-models/text.gguf"
+		"$(TARGET)/scripted-models/text.gguf" "$(RELEASE)/libllb.so"
 
 models: ## download the three small models of the demo and the tests (840 MB, once)
 	@LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py

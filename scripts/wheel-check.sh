@@ -1,8 +1,12 @@
 #!/bin/sh
-# scripts/wheel-check.sh FOLDER MODEL: install the wheel in FOLDER in a fresh environment, and run it
-# outside of the checkout: the model information, a chat and a stream on MODEL. Does so with each
-# interpreter in PYTHONS, or with those of python3.9 to python3.14 that are there.
+# scripts/wheel-check.sh FOLDER MODEL LIBRARY: install the wheel in FOLDER in a fresh environment, and
+# run it outside of the checkout: the model information, a chat and a stream on MODEL, and every block
+# of the README. Does so with each interpreter in PYTHONS, or with those of python3.9 to python3.14
+# that are there. The sdist must build with LIBRARY, and without one must say what it needs.
 set -eu
+blocks=$(realpath "$(dirname "$0")/../bindings/python/tests/readme_blocks.py")
+sdist=$(realpath "$1"/llb-*.tar.gz)
+library=$(realpath "$3")
 wheel=$(realpath "$1"/llb-*-manylinux*.whl)
 model=$(realpath "$2")
 folder=$(mktemp -d)
@@ -31,6 +35,18 @@ for python in ${PYTHONS:-python3 python3.9 python3.10 python3.11 python3.12 pyth
     venv/bin/python -m pip install -q --disable-pip-version-check --no-index "$wheel"
     env -u LLB_LIBRARY -u PYTHONPATH -u LD_LIBRARY_PATH PATH=/usr/bin:/bin \
         venv/bin/python use.py "$model"
+    env -u LLB_LIBRARY -u PYTHONPATH -u LD_LIBRARY_PATH venv/bin/python "$blocks" "$model"
     checked=1
 done
+if pip_output=$(env -u LLB_LIBRARY venv/bin/python -m pip install --force-reinstall "$sdist" 2>&1); then
+    echo "the sdist installs without a library" >&2
+    exit 1
+fi
+case $pip_output in
+*"this source distribution has no libllb.so"*) ;;
+*) echo "the sdist does not say what it needs: $pip_output" >&2; exit 1 ;;
+esac
+LLB_LIBRARY="$library" venv/bin/python -m pip install -q --disable-pip-version-check \
+    --force-reinstall "$sdist"
+env -u LLB_LIBRARY -u PYTHONPATH venv/bin/python use.py "$model"
 [ "$checked" = 1 ] || { echo "no Python 3.9 or later with venv" >&2; exit 1; }

@@ -1,11 +1,13 @@
 """Copies the shared library into the wheel.
 
 The library named by LLB_LIBRARY, or else ../../target/release/libllb.so of a checkout, becomes
-llb/_lib/libllb.so, in a wheel for this platform and any Python 3. Without a library the wheel is
-pure Python and searches for one on first use. An editable install copies nothing and uses the build
-of the checkout.
+llb/_lib/libllb.so, in a wheel for this platform and any Python 3. In a checkout without a library
+the wheel is pure Python and searches for one on first use. A source distribution has no checkout to
+build the library from, so it needs one, or that of the system. An editable install copies nothing
+and uses the build of the checkout.
 """
 
+import ctypes.util
 import os
 import shutil
 import sys
@@ -18,6 +20,13 @@ from setuptools.command.build_py import build_py
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = {"darwin": "libllb.dylib", "win32": "llb.dll"}.get(sys.platform, "libllb.so")
 LIBRARY = Path(os.environ.get("LLB_LIBRARY") or REPOSITORY / "target" / "release" / NAME)
+# `pip` shows what a build prints only if it fails.
+NEEDS = f"""
+llb: this source distribution has no {NAME}, and the system has none. Do one of these:
+  - install a wheel of llb, which has the library: pip install --only-binary llb llb
+  - build the library in a checkout of the llb repository (make lib), and install with
+    LLB_LIBRARY=/path/to/target/release/{NAME} pip install llb-*.tar.gz
+"""
 
 
 class BuildWithLibrary(build_py):
@@ -29,6 +38,8 @@ class BuildWithLibrary(build_py):
         # Remove the copy of an earlier build.
         shutil.rmtree(bundled, ignore_errors=True)
         if not LIBRARY.is_file():
+            if Path("PKG-INFO").is_file() and not ctypes.util.find_library("llb"):
+                sys.exit(NEEDS)
             self.announce(f"llb: no {LIBRARY}; it will be searched for on first use", level=3)
             return
         bundled.mkdir(parents=True)

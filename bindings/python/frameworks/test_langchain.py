@@ -19,7 +19,9 @@ class Shared:
 
     @property
     def chat_model_params(self):
-        return {"model": str(MODEL), "seed": 1, "options": {"n_ctx": 4096, "n_threads": 1}}
+        # Replies depend on no other test: neither on its KV cache nor on the number of threads.
+        parameters = {"seed": 1, "parameters": {"cache_prompt": False}}
+        return {"model": str(MODEL), **parameters, "options": {"n_ctx": 4096, "n_threads": 1}}
 
 
 class TestUnit(Shared, ChatModelUnitTests):

@@ -9,12 +9,13 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """Serves the model `o/n` with `files`, a dict from name to bytes.
+    """Serves the model `id` with `files`, a dict from name to bytes.
 
     While `hold` is set, downloads stop after half of the bytes and set `holding`.
     """
 
-    def __init__(self, files):
+    def __init__(self, files, id="o/n"):
+        self.id = id
         self.files = files
         self.hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         self.seen = []
@@ -72,13 +73,13 @@ class Handler(BaseHTTPRequestHandler):
 class Api(Handler):
     def answer(self, hub):
         path = self.path.split("?")[0]
-        if path.startswith("/api/models/o/n"):
+        if path.startswith(f"/api/models/{hub.id}"):
             files = []
             for name, content in hub.files.items():
                 lfs = {"sha256": hub.hashes[name], "size": len(content), "pointerSize": 1}
                 files.append({"rfilename": name, "size": len(content), "lfs": lfs})
             listing = {
-                "id": "o/n",
+                "id": hub.id,
                 "sha": COMMIT,
                 "private": False,
                 "gated": False,
@@ -86,7 +87,7 @@ class Api(Handler):
             }
             self.reply(200, json.dumps(listing).encode(), Content_Type="application/json")
             return
-        _, _, name = path.partition("/o/n/resolve/")
+        _, _, name = path.partition(f"/{hub.id}/resolve/")
         name = name.partition("/")[2]
         if name not in hub.files:
             self.reply(404, b"", X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)

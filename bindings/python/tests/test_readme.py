@@ -1,19 +1,27 @@
 """The code in README.md runs as it is copied."""
 
-import re
-from pathlib import Path
+import shutil
 
 import pytest
 
-README = Path(__file__).resolve().parents[1] / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+import readme_blocks
+
 # `make test-python-frameworks` runs those that need other packages.
-BLOCKS = [block for block in BLOCKS if "from llb." not in block]
+PROGRAMS = [program for program, needs in readme_blocks.programs() if needs is None]
 
 
-@pytest.mark.parametrize("at", range(len(BLOCKS)))
+@pytest.mark.parametrize("at", range(len(PROGRAMS)))
 def test_a_block_runs(script, models, tmp_path, at):
-    """Each block runs after the imports of those before it, in a folder with `model.gguf`."""
     (tmp_path / "model.gguf").symlink_to(models("text"))
-    earlier = "".join(re.findall(r"^import .*\n", "".join(BLOCKS[:at]), re.M))
-    script(f"import os\nos.chdir({str(tmp_path)!r})\n{earlier}{BLOCKS[at]}")
+    script(f"import os\nos.chdir({str(tmp_path)!r})\n{PROGRAMS[at]}")
+
+
+def test_the_commands_run(models, tmp_path, expected, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copy(models("text"), tmp_path / "model.gguf")
+    info, path, reply, prompt = readme_blocks.run_commands(tmp_path)
+    assert "architecture" in info
+    assert path.strip().endswith("m-Q8_0.gguf")
+    assert reply == expected["text"] + "\n"
+    assert "Hello!" in prompt

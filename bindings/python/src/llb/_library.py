@@ -168,8 +168,8 @@ def _locate() -> str:
 def _not_found(reason: str) -> LlbError:
     return LlbError(
         "LIBRARY_NOT_FOUND",
-        f"{reason}; run `make lib` in the llb repository and reinstall this package from there, "
-        f"or set LLB_LIBRARY to the full path of {_NAME}",
+        f"{reason}; install a wheel of llb, or run `make lib` in the llb repository and reinstall "
+        f"this package from there, or set LLB_LIBRARY to the full path of {_NAME}",
     )
 
 

@@ -1,0 +1,96 @@
+"""Runs the code of README.md as it is copied, in a folder with `model.gguf`.
+
+As a program, it needs only the installed package: `python readme_blocks.py MODEL [FRAMEWORK...]`
+runs every block of Python, and the commands of `python -m llb`, each in a process of its own. Blocks
+that import `llb.FRAMEWORK` need the name of the framework. The hub of the commands is on loopback.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def blocks(language):
+    """The blocks of a language, in their order."""
+    text = README.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def framework(block):
+    """The module for a framework that a block imports, or None."""
+    found = re.search(r"^from llb\.(\w+) import", block, re.M)
+    return found and found[1]
+
+
+def programs():
+    """Each block of Python, after the imports of those before it, with its framework."""
+    imports = ""
+    for block in blocks("python"):
+        yield imports + block, framework(block)
+        imports += "".join(re.findall(r"^import .*\n", block, re.M))
+
+
+def commands():
+    """The commands of `python -m llb`."""
+    lines = "".join(blocks("sh")).splitlines()
+    return [line for line in lines if line.startswith("python -m llb ")]
+
+
+def run(command, folder, **environment):
+    """Runs a program in a folder and returns its stdout. Raises RuntimeError if it fails."""
+    process = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if process.returncode != 0:
+        raise RuntimeError(f"{command[-1]}\n{process.stdout}{process.stderr}")
+    return process.stdout
+
+
+def run_commands(folder):
+    """Runs the commands, with a hub that has the model of the folder. Returns their outputs."""
+    from hub_server import Hub
+
+    hub = Hub({"m-Q8_0.gguf": (folder / "model.gguf").read_bytes()}, id="org/name")
+    try:
+        return [
+            run(
+                [sys.executable, *shlex.split(line, comments=True)[1:]],
+                folder,
+                HF_ENDPOINT=hub.url,
+                HF_HOME=str(folder / "hub"),
+            )
+            for line in commands()
+        ]
+    finally:
+        hub.close()
+
+
+def main():
+    import llb
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copy(sys.argv[1], folder / "model.gguf")
+        count = 0
+        for block, needs in programs():
+            if needs is None or needs in sys.argv[2:]:
+                run([sys.executable, "-c", block], folder)
+                count += 1
+        count += len(run_commands(folder))
+    print(f"{count} blocks of {README.name} ran with {llb.version()}, {llb.__file__}")
+
+
+if __name__ == "__main__":
+    main()

@@ -86,8 +86,9 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib cli wheel models scripted-models demo test test-models test-layers \
-	test-rust test-c test-cli test-python test-python-frameworks test-java test-java-frameworks \
+.PHONY: help setup ready lib backends backends-test cli wheel models scripted-models demo test \
+	test-models test-layers test-rust test-c test-cli test-python test-python-frameworks test-java \
+	test-java-frameworks \
 	samplers fuzz harden lint sbom header header-check bench bench-peers install baseline native clean
 
 help: ## list the targets
@@ -110,6 +111,14 @@ ready:
 lib: ready ## build the shared and the static library (target/release/libllb.so, libllb.a)
 	@$(ENGINE_STEP) "library" $(CARGO) build --release
 	@ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)"
+
+backends: lib ## compile the kernels for other processors (libllb-cpu-*.so beside the library)
+	@$(STEP) "kernels" nice scripts/kernels.py "$(RELEASE)"
+
+# One that this machine would choose, if the library has none as good, and one that every machine
+# can run.
+backends-test: lib
+	@$(STEP) "kernels of this machine" nice scripts/kernels.py "$(RELEASE)" --best sse42
 
 # The program links the library statically. llama.cpp is that of `make lib`.
 cli: ready ## build the program llb (target/release/llb)
@@ -148,8 +157,8 @@ demo: ## set up, build, download the models and run the demo; HF=org/name uses a
 
 test: ## set up, build and run every test
 	@$(STEP) "set-up" scripts/setup.sh --for test
-	@$(MAKE) test-models test-layers lib scripted-models test-rust test-c test-cli test-python \
-		test-java
+	@$(MAKE) test-models test-layers lib backends-test scripted-models test-rust test-c test-cli \
+		test-python test-java
 	@echo "==> all tests passed"
 
 # Without a network each test with real models is skipped and prints a line.

@@ -31,16 +31,14 @@ fn main() {
         }
     }
 
-    // `make baseline` builds llama.cpp for any x86-64 processor and sets LLB_CPU. create then
-    // checks for no further instructions.
-    println!("cargo:rustc-check-cfg=cfg(llb_cpu_baseline)");
+    // `make baseline` builds llama.cpp for any x86-64 processor and sets LLB_CPU.
     println!("cargo:rerun-if-env-changed=LLB_CPU");
-    if env::var("LLB_CPU").is_ok_and(|cpu| cpu == "baseline") {
-        println!("cargo:rustc-cfg=llb_cpu_baseline");
-    }
 
     #[cfg(feature = "engine")]
-    shim();
+    {
+        kernels();
+        shim();
+    }
     #[cfg(feature = "header")]
     header();
 }
@@ -49,15 +47,17 @@ fn main() {
 /// its threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
 fn shim() {
-    const SOURCES: [&str; 5] = [
+    const SOURCES: [&str; 6] = [
         "src/llama/shim.cpp",
         "src/llama/faults.cpp",
         "src/llama/threads.cpp",
+        "src/llama/kernels/kernels.cpp",
         "src/ffi/host.cpp",
         "src/ffi/helper.cpp",
     ];
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     println!("cargo:rerun-if-changed=src/llama/faults.h");
+    println!("cargo:rerun-if-changed=src/llama/kernels/kernels.h");
     cc::Build::new()
         .cpp(true)
         .std("c++17")
@@ -65,6 +65,48 @@ fn shim() {
         .flag_if_supported("-fvisibility=hidden")
         .files(SOURCES)
         .compile("llb_shim");
+}
+
+/// The identity of this build for files of kernels (docs/backends.md), and what scripts/kernels.py
+/// needs to compile them.
+#[cfg(feature = "engine")]
+fn kernels() {
+    const SOURCES: [&str; 2] = ["src/llama/kernels/kernels.h", "src/llama/kernels/variant.cpp"];
+    let read = |path: &str| {
+        println!("cargo:rerun-if-changed={path}");
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let manifest = read("Cargo.toml");
+    let pinned = manifest.lines().find(|line| line.starts_with("llama-cpp-sys-2 = "));
+    let pinned = pinned.and_then(|line| line.split('"').find_map(|text| text.strip_prefix('=')));
+    let pinned = pinned.expect("the version of llama-cpp-sys-2 is exact");
+    // FNV-1a of what both sides must share.
+    let shared: String = SOURCES.iter().map(|path| read(path)).collect();
+    let hash = shared.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let version = env!("CARGO_PKG_VERSION");
+    let identity = format!("llb {version}, llama-cpp-sys-2 {pinned}, {hash:016x}");
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let built_in = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        _ if flags.contains("target-cpu=native") => "native",
+        Ok("x86_64") if env::var("LLB_CPU").is_err() => "haswell",
+        _ => "baseline",
+    };
+    println!("cargo:rustc-env=LLB_KERNELS_IDENTITY={identity}");
+    println!("cargo:rustc-env=LLB_KERNELS_BUILT_IN={built_in}");
+    // ggml's registry starts with the kernels in the library; `kernels.cpp` decides whether it may.
+    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
+        println!("cargo:rustc-link-arg=-Wl,--wrap=ggml_backend_cpu_reg");
+    }
+    // llama-cpp-sys-2 tells a folder in its build folder, which has a record of the compilation.
+    let engine = env::var("DEP_LLAMA_GGML_CMAKE_DIR").unwrap_or_default();
+    let engine = engine.split('/').find(|part| part.starts_with("llama-cpp-sys-2-")).unwrap_or("");
+    let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let json = format!(
+        "{{\"identity\": \"{identity}\", \"built_in\": \"{built_in}\", \"engine\": \"{engine}\"}}\n"
+    );
+    std::fs::write(format!("{out}/kernels.json"), json).expect("OUT_DIR is writable");
 }
 
 /// Writes the header to `LLB_HEADER`, or to include/llb.h. Only src/ffi is parsed; its files are in
@@ -78,7 +120,9 @@ fn header() {
     let config = cbindgen::Config::from_file(format!("{root}/cbindgen.toml"))
         .expect("cbindgen.toml is valid");
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["callback", "version", "model", "chat", "template", "fetch", "guard", "string"] {
+    for file in
+        ["callback", "version", "model", "chat", "template", "fetch", "backends", "guard", "string"]
+    {
         builder = builder.with_src(format!("{root}/src/ffi/{file}.rs"));
     }
     let mut text = Vec::new();

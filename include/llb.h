@@ -41,7 +41,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns `llb <version> (llama.cpp b<build>)`. The string is static: do not free it.
+ * Returns `llb <version> (llama.cpp b<build>)`. If the kernels of a file compute, or will after
+ * the first create, ` <variant>` follows (docs/backends.md). The string is static: do not free it.
  */
 const char *llb_version(void);
 
@@ -216,6 +217,15 @@ const char *llb_model_fetch(const char *request_json, llb_event_cb on_event, voi
  * `id` must be NULL or NUL-terminated.
  */
 void llb_model_fetch_cancel(const char *id);
+
+/**
+ * Describes the processor, and the kernels and devices that chats of this process compute with:
+ * `{"type":"backends","processor","backend","backends","folders","devices"}` (docs/backends.md).
+ *
+ * Chooses nothing: before the first create, `backend` is what it would choose. Never returns NULL.
+ * Free the result with `llb_string_free`. May be called from any thread.
+ */
+const char *llb_backends(void);
 
 /**
  * Returns the last error of the calling thread as JSON:

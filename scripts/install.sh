@@ -29,6 +29,10 @@ echo "==> install into $destdir$prefix"
 put 755 "$built/libllb.so" "$destdir$libdir/$real"
 ln -sf "$real" "$destdir$libdir/libllb.so.$soversion"
 ln -sf "libllb.so.$soversion" "$destdir$libdir/libllb.so"
+for file in "$built"/libllb-cpu-*.so; do
+    [ -f "$file" ] || continue
+    put 755 "$file" "$destdir$libdir/${file##*/}"
+done
 put 644 "$built/libllb.a" "$destdir$libdir/libllb.a"
 put 644 "$root/include/llb.h" "$destdir$prefix/include/llb.h"
 

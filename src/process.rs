@@ -1,4 +1,4 @@
-//! The exit and the forks of the process, for state that threads share.
+//! The process: its exit and its forks, for state that threads share; its files and rights.
 //!
 //! While the process exits, nothing waits without limit: another thread may be in a callback that
 //! never returns.
@@ -10,6 +10,8 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+#[cfg(feature = "engine")]
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -98,6 +100,43 @@ impl Drop for Use {
         USES_HERE.set(USES_HERE.get() - 1);
         USES.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// The file that is mapped at an address. `None` also if it was deleted.
+#[cfg(feature = "engine")]
+pub(crate) fn mapped_file(address: usize) -> Option<PathBuf> {
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let path = maps.split(|byte| *byte == b'\n').find_map(|line| {
+        let range = str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?;
+        let (start, end) = range.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        if !(number(start)?..number(end)?).contains(&address) {
+            return None;
+        }
+        let path = &line[line.iter().position(|byte| *byte == b'/')?..];
+        (!path.ends_with(b" (deleted)")).then(|| path.to_vec())
+    })?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStringExt;
+        Some(std::ffi::OsString::from_vec(path).into())
+    }
+    #[cfg(not(unix))]
+    {
+        String::from_utf8(path).ok().map(PathBuf::from)
+    }
+}
+
+/// Whether the program has more rights than its caller, as with the set-user-ID bit.
+#[cfg(feature = "engine")]
+pub(crate) fn has_more_rights() -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::process::{getegid, geteuid, getgid, getuid};
+        getuid() != geteuid() || getgid() != getegid()
+    }
+    #[cfg(not(unix))]
+    false
 }
 
 /// A mutex for a static. No thread holds it while the process forks.

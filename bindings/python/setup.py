@@ -44,6 +44,9 @@ class BuildWithLibrary(build_py):
             return
         bundled.mkdir(parents=True)
         shutil.copy2(LIBRARY, bundled / NAME)
+        # Kernels for other processors (docs/backends.md).
+        for file in sorted(LIBRARY.parent.glob("libllb-cpu-*.so")):
+            shutil.copy2(file, bundled / file.name)
 
 
 class PlatformWheel(bdist_wheel):

@@ -143,6 +143,8 @@ pub struct CreateOptions {
     /// Threads, at most one per core. None is up to one per physical core, as the load of the
     /// machine allows.
     pub n_threads: Option<u32>,
+    /// The variant of the kernels. None is the fastest that the processor can run.
+    pub backend: Option<String>,
     /// Layers on a GPU. None is as many as fit.
     pub n_gpu_layers: Option<u32>,
     /// Flash attention.
@@ -192,6 +194,7 @@ impl CreateOptions {
             n_parallel: 4,
             n_batch: 512,
             n_threads: None,
+            backend: None,
             n_gpu_layers: None,
             flash_attn: FlashAttention::Auto,
             cache_type_k: CacheType::F16,
@@ -254,6 +257,7 @@ impl CreateOptions {
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
             n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),
             n_threads: fields.integer_or_auto("n_threads", 1..=512)?.map(|n| n as u32),
+            backend: fields.string("backend")?.filter(|name| *name != "auto").map(str::to_owned),
             n_gpu_layers: fields
                 .integer_or_auto("n_gpu_layers", 0..=i64::from(i32::MAX))?
                 .map(|n| n as u32),

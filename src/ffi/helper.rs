@@ -3,7 +3,7 @@
 //! The library is its own helper. A shared library is run by the dynamic loader of this process
 //! (`ld.so libllb.so`), which needs no other file and works where the host is a JVM or Python. A
 //! program that contains `libllb.a` is run again and becomes a helper before its `main`. The
-//! environment of the helper has no variable of the host but `LD_LIBRARY_PATH`.
+//! environment of the helper has no variable of the host but `LD_LIBRARY_PATH` and `LLB_BACKENDS`.
 
 use std::ffi::{CString, c_char, c_int};
 use std::io;
@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::version;
 use crate::isolation::{self, HelperDescriptors, StartedHelper};
+use crate::process;
 
 /// What helper.cpp is asked for; it declares the same.
 #[repr(C)]
@@ -35,8 +36,10 @@ unsafe extern "C" {
 pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper> {
     let Program { path, arguments, mark } = Program::find()?;
     let mut environment = vec![mark];
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        environment.push(CString::new([b"LD_LIBRARY_PATH=", path.as_bytes()].concat())?);
+    for name in ["LD_LIBRARY_PATH", "LLB_BACKENDS"] {
+        if let Some(value) = std::env::var_os(name) {
+            environment.push(CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())?);
+        }
     }
     let pointers = |texts: &[CString]| {
         let pointers = texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]);
@@ -85,33 +88,18 @@ impl Program {
             });
         }
         // SAFETY: as above.
-        let loader = mapped_file(unsafe { llb_helper_interpreter() });
-        let library = mapped_file(start as *const () as usize);
+        let loader = process::mapped_file(unsafe { llb_helper_interpreter() });
+        let library = process::mapped_file(start as *const () as usize);
         let (Some(loader), Some(library)) = (loader, library) else {
             let problem = "the file of this library cannot be found in /proc/self/maps";
             return Err(io::Error::new(io::ErrorKind::NotFound, problem));
         };
         Ok(Program {
-            path: CString::new(loader)?,
-            arguments: vec![NAME.into(), CString::new(library)?],
+            path: CString::new(loader.as_os_str().as_bytes())?,
+            arguments: vec![NAME.into(), CString::new(library.as_os_str().as_bytes())?],
             mark: c"LLB_HELPER=library".into(),
         })
     }
-}
-
-/// The file that is mapped at an address. `None` also if it was deleted.
-fn mapped_file(address: usize) -> Option<Vec<u8>> {
-    let maps = std::fs::read("/proc/self/maps").ok()?;
-    maps.split(|byte| *byte == b'\n').find_map(|line| {
-        let range = str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?;
-        let (start, end) = range.split_once('-')?;
-        let number = |text| usize::from_str_radix(text, 16).ok();
-        if !(number(start)?..number(end)?).contains(&address) {
-            return None;
-        }
-        let path = &line[line.iter().position(|byte| *byte == b'/')?..];
-        (!path.ends_with(b" (deleted)")).then(|| path.to_vec())
-    })
 }
 
 /// Defines the name by which helper.cpp calls `serve`. `no_mangle` would export it from the shared

@@ -10,6 +10,7 @@
 //! - Any thread may call it.
 #![allow(unsafe_code, reason = "the only module called from C")]
 
+mod backends;
 mod callback;
 mod chat;
 mod fetch;
@@ -25,6 +26,7 @@ mod string;
 mod template;
 mod version;
 
+pub use backends::llb_backends;
 pub use callback::{llb_event_cb, llb_token_cb};
 pub use chat::{
     llb_chat_cancel, llb_chat_create, llb_chat_create_with, llb_chat_destroy, llb_chat_explain,

@@ -1,10 +1,10 @@
 //! The version of the library and of its ABI.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 
-use super::string;
+use super::{guard, string};
 use crate::llama;
-use crate::process::Lazy;
+use crate::process::{Lazy, Shared};
 
 /// Version of the C ABI. It grows when functions are added. An incompatible change would also
 /// change the SONAME.
@@ -14,13 +14,29 @@ static VERSION: Lazy<CString> = Lazy::new(|| {
     string::c_string(format!("llb {} (llama.cpp b{})", env!("CARGO_PKG_VERSION"), llama::BUILD))
 });
 
-/// Returns `llb <version> (llama.cpp b<build>)`. The string is static: do not free it.
+/// The texts that name a file of kernels, by its variant. They live forever.
+static WITH_KERNELS: Shared<Vec<(&str, &CStr)>> = Shared::new(Vec::new());
+
+/// Returns `llb <version> (llama.cpp b<build>)`. If the kernels of a file compute, or will after
+/// the first create, ` <variant>` follows (docs/backends.md). The string is static: do not free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_version() -> *const c_char {
-    VERSION.as_ptr()
+    let variant = guard::catch(|| Ok(llama::file_variant())).ok().flatten();
+    variant.map_or(VERSION.as_ptr(), |variant| with_kernels(variant).as_ptr())
 }
 
-/// The text of `llb_version`.
+fn with_kernels(variant: &'static str) -> &'static CStr {
+    let mut texts = WITH_KERNELS.lock();
+    if let Some((_, text)) = texts.iter().find(|(known, _)| *known == variant) {
+        return text;
+    }
+    let text = string::c_string(format!("{} {variant}", VERSION.to_str().unwrap_or_default()));
+    let text: &'static CStr = Box::leak(text.into_boxed_c_str());
+    texts.push((variant, text));
+    text
+}
+
+/// The text of `llb_version` without kernels.
 #[cfg(llb_isolation)]
 pub(super) fn text() -> &'static str {
     VERSION.to_str().unwrap_or_default()

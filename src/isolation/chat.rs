@@ -241,14 +241,14 @@ impl Session {
             let error = Error::new(Code::InvalidRequest, "model: the path is NULL");
             return Err(CreateFailure::new("null_path", error));
         }
-        let HelperOptions { json, files, state_file } =
+        let HelperOptions { json, key, state_file } =
             HelperOptions::new(options, json).map_err(invalid)?;
         let path = state_file.as_ref().and_then(|path| path.to_str());
         path.map_or(Ok(()), chat::check_state_file).map_err(invalid)?;
-        let helper = Helper::shared(&files, version, start)
+        let helper = Helper::shared(&key, version, start)
             .map_err(|error| CreateFailure::new("init_context", error))?;
         tell_restrictions(&helper, options.log, events);
-        let bytes: u64 = files.iter().map(|file| file.size).sum();
+        let bytes: u64 = key.files.iter().map(|file| file.size).sum();
         let most_work = MOST_WORK + MOST_WORK_PER_GIGABYTE * bytes as f64 / 1e9;
         let state = state_file.map(StatePath);
         let chat = create(&helper, &json, state.as_ref(), options.log, most_work, events)?;

@@ -13,7 +13,7 @@ use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, wai
 use super::connection::{Connection, Kind, Patience, receive_some, send_some, wait};
 use super::helper_end::HelperEnd;
 use super::message::{Call, DoorMessage, Hello, read_error};
-use super::options::AllowedFile;
+use super::options::HelperKey;
 use crate::error::{Code, Error, Result};
 use crate::process::{self, Shared};
 
@@ -94,13 +94,13 @@ pub(super) struct Request<'a> {
 
 type HelperSlot = Arc<Mutex<Weak<Helper>>>;
 
-/// The helpers of this process and of the one that has forked it, by the files that they may read.
-static HELPERS: Shared<Vec<(usize, Vec<AllowedFile>, HelperSlot)>> = Shared::new(Vec::new());
+/// The helpers of this process and of the one that has forked it.
+static HELPERS: Shared<Vec<(usize, HelperKey, HelperSlot)>> = Shared::new(Vec::new());
 
 impl Helper {
-    /// The helper for these files: the one of another chat, or a new one.
+    /// The helper with this key: the one of another chat, or a new one.
     pub(super) fn shared(
-        files: &[AllowedFile],
+        key: &HelperKey,
         version: &str,
         start: StartHelper,
     ) -> Result<Arc<Helper>> {
@@ -112,10 +112,10 @@ impl Helper {
                     || Arc::strong_count(slot) > 1
                     || slot.lock().is_ok_and(|helper| helper.strong_count() > 0)
             });
-            let known = helpers.iter().find(|(of, known, _)| *of == forks && known == files);
+            let known = helpers.iter().find(|(of, known, _)| *of == forks && known == key);
             known.map(|(_, _, slot)| Arc::clone(slot)).unwrap_or_else(|| {
                 let slot = HelperSlot::default();
-                helpers.push((forks, files.to_vec(), Arc::clone(&slot)));
+                helpers.push((forks, key.clone(), Arc::clone(&slot)));
                 slot
             })
         };
@@ -124,12 +124,12 @@ impl Helper {
         if let Some(helper) = slot.upgrade().filter(|helper| helper.is_alive()) {
             return Ok(helper);
         }
-        let helper = Arc::new(Helper::start(files, version, start)?);
+        let helper = Arc::new(Helper::start(key, version, start)?);
         *slot = Arc::downgrade(&helper);
         Ok(helper)
     }
 
-    fn start(files: &[AllowedFile], version: &str, start: StartHelper) -> Result<Helper> {
+    fn start(key: &HelperKey, version: &str, start: StartHelper) -> Result<Helper> {
         let failed = |error: io::Error| {
             let message = format!("cannot start the helper process of the model: {error}");
             Error::new(Code::InferenceFailed, message).caused_by(error)
@@ -158,8 +158,8 @@ impl Helper {
         let deadline = Instant::now() + START_TIMEOUT;
         let mut patience = || still(deadline);
         helper.worker = helper.read_number(&mut patience).ok_or_else(|| helper.ended())?;
-        let files = files.iter().map(|file| file.path.clone()).collect();
-        let call = json_bytes(&Call::Start { files });
+        let files = key.files.iter().map(|file| file.path.clone()).collect();
+        let call = json_bytes(&Call::Start { files, backend: key.backend.clone() });
         let NumberedConnection { number, mut connection } =
             helper.connect().map_err(|_| helper.ended())?;
         let hello = connection

@@ -10,8 +10,9 @@ use crate::error::{Code, Error};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Call {
-    /// The first call of a helper: the files that it may read. Answered by a [`Hello`].
-    Start { files: Vec<String> },
+    /// The first call of a helper: the files that it may read, and the option `backend`. Answered by
+    /// a [`Hello`].
+    Start { files: Vec<String>, backend: Option<String> },
     /// Opens a chat with the options in the text. Answered by its number.
     Create { state: Option<LentStateCall> },
     /// Runs the request in the text.

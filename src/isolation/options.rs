@@ -13,10 +13,18 @@ use crate::gguf;
 pub(super) struct HelperOptions {
     /// JSON with absolute paths, because the helper has its own working directory.
     pub(super) json: String,
-    /// All that it may read.
-    pub(super) files: Vec<AllowedFile>,
+    pub(super) key: HelperKey,
     /// The state file, which only the host opens.
     pub(super) state_file: Option<PathBuf>,
+}
+
+/// Chats with equal ones share a helper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HelperKey {
+    /// All that it may read.
+    pub(super) files: Vec<AllowedFile>,
+    /// The option `backend`.
+    pub(super) backend: Option<String>,
 }
 
 /// A file that a helper may read, as it was when it was named.
@@ -61,7 +69,10 @@ impl HelperOptions {
         paths.dedup();
         Ok(HelperOptions {
             json: json.to_string(),
-            files: paths.iter().filter_map(|path| AllowedFile::new(path)).collect(),
+            key: HelperKey {
+                files: paths.iter().filter_map(|path| AllowedFile::new(path)).collect(),
+                backend: options.backend.clone(),
+            },
             state_file: state_file.map(PathBuf::from),
         })
     }
@@ -113,7 +124,8 @@ mod tests {
         });
         let options = CreateOptions::read(&json).unwrap();
         let helper = HelperOptions::new(&options, &json).unwrap();
-        let mut allowed: Vec<&str> = helper.files.iter().map(|file| file.path.as_str()).collect();
+        let mut allowed: Vec<&str> =
+            helper.key.files.iter().map(|file| file.path.as_str()).collect();
         let mut expected = names.map(path).to_vec();
         expected.sort_unstable();
         allowed.sort_unstable();

@@ -15,12 +15,12 @@ use serde_json::json;
 
 use super::connection::{Connection, Kind, forever, receive_some};
 use super::lent_state::LentState;
-use super::message::{Call, DoorMessage, Hello, error_json};
+use super::message::{Call, DoorMessage, Hello, error_json, read_error};
 use super::sandbox;
 use crate::api::{self, CreateOptions};
 use crate::chat::{Chat, CreateFailure};
 use crate::error::{Code, Error, Result};
-use crate::llama::StateStore;
+use crate::llama::{self, StateStore};
 use crate::panic;
 
 /// The stack of a connection's thread, as that of a large host's thread.
@@ -58,6 +58,8 @@ struct Server {
     version: String,
     chats: Mutex<HashMap<u64, Arc<ServedChat>>>,
     last_chat: AtomicU64,
+    /// Why this process has no kernels.
+    refusal: Mutex<Option<String>>,
     /// By the number of the connection.
     calls: Mutex<HashMap<u64, ConnectionCalls>>,
 }
@@ -108,7 +110,17 @@ impl Server {
     /// Answers the first call: gives up what the process does not need.
     fn start(&self, connection: &mut Connection) -> bool {
         let Ok((Kind::Call, call)) = connection.receive(&mut forever) else { return false };
-        let Ok(Call::Start { files }) = serde_json::from_slice(&call) else { return false };
+        let Ok(Call::Start { files, backend }) = serde_json::from_slice(&call) else {
+            return false;
+        };
+        // Kernels are loaded before files can no longer be opened.
+        if let Err(error) = llama::choose_kernels(backend.as_deref()) {
+            let event = match error.code() {
+                Code::InvalidRequest => "invalid_options",
+                _ => "init_context",
+            };
+            *lock(&self.refusal) = Some(error_json(&error, Some(event)).to_string());
+        }
         let restrictions = sandbox::restrict(&files);
         let hello = Hello {
             version: self.version.clone(),
@@ -226,6 +238,10 @@ impl Server {
         options: &str,
         state: Option<Arc<LentState>>,
     ) -> Result<String, CreateFailure> {
+        let refusal = lock(&self.refusal).as_ref().and_then(|text| read_error(text.as_bytes()));
+        if let Some((error, event)) = refusal {
+            return Err(CreateFailure::new(event.unwrap_or_default(), error));
+        }
         let options =
             api::parse(options, "options_json").and_then(|json| CreateOptions::read(&json));
         let store = state.clone().map(|state| state as Arc<dyn StateStore>);

@@ -1,9 +1,10 @@
 //! Devices such as GPUs that can hold layers, and loading a model onto them.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, PoisonError};
 
 use llama_cpp_sys_2 as sys;
+use serde_json::{Value, json};
 
 use super::fit::{Device, MemoryNeeds};
 use super::log::LogQueue;
@@ -77,6 +78,33 @@ pub(crate) fn load_fitting<T>(
     loaded
 }
 
+/// All devices of ggml, the CPU included: name, description and type.
+pub(super) fn report() -> Vec<Value> {
+    model::start_backend();
+    // SAFETY: a device of the registry, whose texts live as long as the process.
+    let name = |device| unsafe { text(sys::ggml_backend_dev_name(device)) };
+    // SAFETY: as above.
+    let description = |device| unsafe { text(sys::ggml_backend_dev_description(device)) };
+    let describe = |device: sys::ggml_backend_dev_t| {
+        // SAFETY: as above.
+        let kind = match unsafe { sys::ggml_backend_dev_type(device) } {
+            sys::GGML_BACKEND_DEVICE_TYPE_CPU => "cpu",
+            sys::GGML_BACKEND_DEVICE_TYPE_GPU => "gpu",
+            sys::GGML_BACKEND_DEVICE_TYPE_IGPU => "integrated_gpu",
+            _ => "accelerator",
+        };
+        json!({ "name": name(device), "description": description(device), "type": kind })
+    };
+    all().into_iter().map(describe).collect()
+}
+
+/// # Safety
+/// NULL, or a NUL-terminated text.
+unsafe fn text(text: *const c_char) -> Option<String> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
 fn measured() -> Vec<Device> {
     raw().into_iter().map(measure).collect()
 }
@@ -91,14 +119,9 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     if measured.is_err() {
         (free, total) = (0, 0);
     }
-    // SAFETY: as above.
-    let name = unsafe { sys::ggml_backend_dev_name(device) };
-    let name = if name.is_null() {
-        "?".to_owned()
-    } else {
-        // SAFETY: a NUL-terminated text that lives as long as the device.
-        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-    };
+    // SAFETY: as above; the text lives as long as the device.
+    let name = unsafe { text(sys::ggml_backend_dev_name(device)) };
+    let name = name.unwrap_or_else(|| "?".to_owned());
     Device { name, free: free as u64, total: total as u64 }
 }
 
@@ -106,13 +129,7 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
 /// several backends know it; else the GPUs of one backend that share the system's memory
 /// (llama.cpp, `llama_prepare_model_devices`).
 fn raw() -> Vec<sys::ggml_backend_dev_t> {
-    // SAFETY: `start_backend` has filled the registry; the call only reads it.
-    let count = shim::guard(|| unsafe { shim::calls::ggml_backend_dev_count() }).unwrap_or(0);
-    let get = |index| {
-        // SAFETY: as above; the index is below the count.
-        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get(index) }).ok()
-    };
-    let all: Vec<_> = (0..count).filter_map(get).collect();
+    let all = all();
     // SAFETY: the device is from the registry.
     let kind = |device: &sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_type(*device) };
     let of = |wanted| all.iter().copied().filter(move |device| kind(device) == wanted);
@@ -136,6 +153,17 @@ fn raw() -> Vec<sys::ggml_backend_dev_t> {
     let shared: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_IGPU).collect();
     let first = shared.first().map(|device| backend(*device));
     shared.into_iter().filter(|device| Some(backend(*device)) == first).collect()
+}
+
+/// The devices of ggml's registry.
+fn all() -> Vec<sys::ggml_backend_dev_t> {
+    // SAFETY: `start_backend` has filled the registry; the call only reads it.
+    let count = shim::guard(|| unsafe { shim::calls::ggml_backend_dev_count() }).unwrap_or(0);
+    let get = |index| {
+        // SAFETY: as above; the index is below the count.
+        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get(index) }).ok()
+    };
+    (0..count).filter_map(get).collect()
 }
 
 /// The id of a device, the same in every backend.

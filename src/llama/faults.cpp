@@ -9,7 +9,7 @@
 //   mapped there, the range is marked as lost, and the thread continues. The model is not used
 //   again.
 //
-// The first two are handled only where the code of this library faulted: a function of the C
+// The first two are handled only where the code of this library or of its kernels faulted: a function of the C
 // library may hold one of its locks. The handler changes where the thread continues, and returns.
 // The thread then leaves the call on its own stack, outside of any handler: by `siglongjmp`, past
 // the destructors of llama.cpp's frames. What they own is leaked, like the context. A fault at any
@@ -73,9 +73,13 @@ std::atomic<bool> has_key{false};
 struct sigaction previous[3];
 bool is_installed[3];
 uintptr_t page_size = 4096;
-// The code of this image, which llama.cpp is linked into.
-uintptr_t code_start = 0;
-uintptr_t code_end = 0;
+// The code of an image that is never unloaded.
+struct Code {
+    std::atomic<uintptr_t> start{0};
+    std::atomic<uintptr_t> end{0};
+};
+// That of this image, which llama.cpp is linked into, and that of a file of kernels.
+Code codes[2];
 
 std::mutex ranges_mutex;
 std::atomic<llb_range *> ranges{nullptr};
@@ -84,18 +88,33 @@ size_t index_of(int signal) {
     return signal == SIGSEGV ? 0 : signal == SIGFPE ? 1 : 2;
 }
 
-int find_code(dl_phdr_info * image, size_t, void *) {
-    const auto known = reinterpret_cast<uintptr_t>(&find_code);
+struct CodeSearch {
+    uintptr_t known;
+    Code & found;
+};
+
+int find_code(dl_phdr_info * image, size_t, void * data) {
+    auto & search = *static_cast<CodeSearch *>(data);
+    const uintptr_t known = search.known;
     for (int i = 0; i < image->dlpi_phnum; i++) {
         const auto & segment = image->dlpi_phdr[i];
         const uintptr_t start = image->dlpi_addr + segment.p_vaddr;
         if (segment.p_type == PT_LOAD && known >= start && known - start < segment.p_memsz) {
-            code_start = start;
-            code_end = start + segment.p_memsz;
+            search.found.start = start;
+            search.found.end = start + segment.p_memsz;
             return 1;
         }
     }
     return 0;
+}
+
+bool is_own_code(uintptr_t at) {
+    for (const Code & code : codes) {
+        if (at >= code.start && at < code.end) {
+            return true;
+        }
+    }
+    return false;
 }
 
 // Maps zeros over a lost page and the rest of its range.
@@ -157,7 +176,7 @@ void call_instead(ucontext_t & thread, void (*function)()) {
 // What a fault means, or NULL if it may have changed memory or holds a lock.
 const char * explain(int signal, const siginfo_t & info, uintptr_t at) {
     const auto address = reinterpret_cast<uintptr_t>(info.si_addr);
-    const bool is_own = at >= code_start && at < code_end;
+    const bool is_own = is_own_code(at);
     if (signal == SIGFPE && info.si_code == FPE_INTDIV && is_own) {
         return "the model made llama.cpp divide by zero (SIGFPE)";
     }
@@ -258,7 +277,8 @@ void llb_faults_install(void) {
             return;
         }
         page_size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-        dl_iterate_phdr(find_code, nullptr);
+        CodeSearch search{reinterpret_cast<uintptr_t>(&find_code), codes[0]};
+        dl_iterate_phdr(find_code, &search);
         has_key = true;
     }
     for (const int signal : SIGNALS) {
@@ -276,6 +296,12 @@ void llb_faults_install(void) {
         sigaction(signal, nullptr, &previous[i]);
         is_installed[i] = sigaction(signal, &action, &previous[i]) == 0;
     }
+}
+
+// The image that has code at this address computes, too. Once, before any model is loaded.
+void llb_faults_add_code(uintptr_t address) {
+    CodeSearch search{address, codes[1]};
+    dl_iterate_phdr(find_code, &search);
 }
 
 // After the last model was freed.
@@ -330,6 +356,7 @@ llb_landing * llb_faults_landing(void) { return nullptr; }
 void llb_faults_set_landing(llb_landing *) {}
 void llb_faults_install(void) {}
 void llb_faults_remove(void) {}
+void llb_faults_add_code(uintptr_t) {}
 llb_range * llb_range_add(uintptr_t, uintptr_t) { return nullptr; }
 void llb_range_remove(llb_range *) {}
 bool llb_range_is_lost(const llb_range *) { return false; }

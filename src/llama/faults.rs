@@ -5,6 +5,7 @@ use crate::process::Shared;
 unsafe extern "C" {
     fn llb_faults_install();
     fn llb_faults_remove();
+    fn llb_faults_add_code(address: usize);
 }
 
 /// How many [`FaultHandlers`] there are.
@@ -12,6 +13,12 @@ static USERS: Shared<usize> = Shared::new(0);
 
 /// The handlers are installed while one of these lives.
 pub(super) struct FaultHandlers(());
+
+/// Faults of the image that has code at this address are those of llama.cpp, too.
+pub(super) fn add_code(address: usize) {
+    // SAFETY: only reads the list of images.
+    unsafe { llb_faults_add_code(address) };
+}
 
 impl FaultHandlers {
     /// On any thread, before the calls that may fault.

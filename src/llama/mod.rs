@@ -13,6 +13,7 @@ mod exit;
 mod faults;
 mod fingerprint;
 mod fit;
+mod kernels;
 mod log;
 mod lora;
 mod mappings;
@@ -31,6 +32,7 @@ mod vocab;
 
 pub use exit::{BeforeExit, call_before_exit};
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
+pub(crate) use kernels::{choose as choose_kernels, file_variant, report as kernels_report};
 pub use log::LogQueue;
 pub use model_cache::{LoadedModel, open};
 pub use state_file::{StatePath, StateStore};

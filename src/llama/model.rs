@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::faults::FaultHandlers;
 use super::mappings::Mappings;
-use super::{device, exit, log, shim};
+use super::{device, exit, kernels, log, shim};
 use crate::error::{Code, Error, Result};
 use crate::process::{Lazy, Use};
 
@@ -206,6 +206,7 @@ impl Drop for Model {
 pub(crate) fn start_backend() {
     static STARTED: Lazy<()> = Lazy::new(|| {
         log::install();
+        kernels::announce_built_in();
         // SAFETY: once per process, before any other call. A failure shows in the calls that follow.
         let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
     });

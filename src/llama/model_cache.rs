@@ -17,7 +17,7 @@ use super::model::{Model, ModelOptions};
 use super::state_file::{self, StateLimits, StateStore};
 use super::trial::Verdicts;
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, device, draft, exit, fingerprint, memory};
+use super::{cpu, device, draft, exit, fingerprint, kernels, memory};
 use crate::api::{CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
@@ -146,7 +146,7 @@ pub fn open(
     header: &ModelHeader,
     on_progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<LoadedModel>> {
-    cpu::check()?;
+    let kernels = kernels::choose(options.backend.as_deref())?;
     let context = context_options(options, header)?;
     let draft = match &options.speculative {
         Speculative::Draft { model, .. } => {
@@ -205,6 +205,7 @@ pub fn open(
     }
     let most_ctx = header.learned_positions().map(|positions| positions as usize);
     let model = Arc::new(LoadedModel { most_ctx, ..load(&key, needs, on_progress)? });
+    kernels.log(&model.log);
     *slot = Arc::downgrade(&model);
     Ok(model)
 }

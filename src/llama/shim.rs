@@ -36,6 +36,9 @@ pub(super) mod calls {
 
     declare! {
         fn llama_backend_init();
+        fn ggml_backend_reg_by_name(name: *const c_char) -> ggml_backend_reg_t;
+        fn ggml_backend_register(registration: ggml_backend_reg_t);
+        fn ggml_backend_unload(registration: ggml_backend_reg_t);
         fn ggml_backend_dev_count() -> usize;
         fn ggml_backend_dev_get(index: usize) -> ggml_backend_dev_t;
         fn ggml_backend_dev_get_props(device: ggml_backend_dev_t, props: *mut ggml_backend_dev_props);
@@ -99,14 +102,6 @@ pub(super) mod calls {
         ) -> *mut ggml_tensor;
         fn ggml_new_graph(memory: *mut ggml_context) -> *mut ggml_cgraph;
         fn ggml_build_forward_expand(graph: *mut ggml_cgraph, output: *mut ggml_tensor);
-        fn ggml_graph_plan(
-            graph: *const ggml_cgraph,
-            n_threads: c_int,
-            pool: *mut ggml_threadpool
-        ) -> ggml_cplan;
-        fn ggml_graph_compute(graph: *mut ggml_cgraph, plan: *mut ggml_cplan) -> ggml_status;
-        fn ggml_threadpool_new(params: *mut ggml_threadpool_params) -> *mut ggml_threadpool;
-        fn ggml_threadpool_free(pool: *mut ggml_threadpool);
         fn llama_attach_threadpool(
             context: *mut llama_context,
             pool: ggml_threadpool_t,

@@ -10,13 +10,16 @@
 mod scripted;
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use llama_cpp_sys_2 as sys;
+
 use super::context::{ContextOptions, LlamaContext};
 use super::faults::FaultHandlers;
+use super::kernels::{self, Places};
 use super::model::{Model, ModelOptions};
 use super::shim;
 use crate::api::{CacheType, FlashAttention};
@@ -188,6 +191,65 @@ fn tensors_of_types_that_have_no_function_end_the_decode() {
             );
         }
     });
+}
+
+/// The same for the kernels of a file, which has its own code and its own threads.
+#[test]
+fn faults_in_the_kernels_of_a_file_end_the_decode() {
+    in_child("tests::faults_in_the_kernels_of_a_file_end_the_decode", || {
+        let program = std::env::current_exe().expect("a path");
+        let named = program.parent().and_then(Path::parent).map(Path::to_owned);
+        let chosen = kernels::choose_in(&Places { named, library: None }, None).expect("kernels");
+        if chosen.file.is_none() {
+            assert!(std::env::var_os("LLB_REQUIRE_ALL").is_none(), "no files of kernels");
+            return;
+        }
+        assert!(kernels::is_registered(), "llama.cpp takes other kernels");
+        for n_threads in [1, 2, 3] {
+            for (tensor, expected) in [
+                ("blk.1.attn_q.weight", NULL_POINTER),
+                ("blk.1.attn_norm.weight", "llama.cpp could not decode: binary-ops.cpp:"),
+            ] {
+                let mut context =
+                    alone(with_integers(tensor)).with_threads(n_threads).expect("threads");
+                let error = context.decode(&tokens(0..64), &|| false).expect_err(tensor);
+                assert!(error.message().starts_with(expected), "{}", error.message());
+                assert!(context.is_broken());
+            }
+        }
+        let mut context = alone(dense()).with_threads(3).expect("threads");
+        context.decode(&tokens(0..64), &|| false).expect("a good model");
+        drop(context);
+        let _handlers = FaultHandlers::install();
+        let failed = shim::guard(square_nothing).expect_err("a fault in the code of the file");
+        let message = failed.error(Code::InferenceFailed, "").message().to_owned();
+        assert!(message.contains("use a null pointer (SIGSEGV)"), "{message}");
+    });
+}
+
+/// Computes with a tensor that has no memory.
+fn square_nothing() {
+    let memory = sys::ggml_init_params {
+        mem_size: 1 << 20,
+        mem_buffer: std::ptr::null_mut(),
+        no_alloc: true,
+    };
+    // SAFETY: plain data.
+    let memory = unsafe { sys::ggml_init(memory) };
+    // SAFETY: the memory is alive and large enough, here and below.
+    let nothing = unsafe { sys::ggml_new_tensor_1d(memory, sys::GGML_TYPE_F32, 64) };
+    // SAFETY: as above.
+    let square = unsafe { sys::ggml_sqr(memory, nothing) };
+    // SAFETY: as above.
+    let graph = unsafe { sys::ggml_new_graph(memory) };
+    // SAFETY: as above.
+    unsafe { sys::ggml_build_forward_expand(graph, square) };
+    // SAFETY: the graph is alive; one thread needs no pool.
+    let mut plan = unsafe { (kernels::used().graph_plan)(graph, 1, std::ptr::null_mut()) };
+    let mut work = vec![0_u8; plan.work_size];
+    plan.work_data = work.as_mut_ptr();
+    // SAFETY: graph and plan are alive. The kernel faults.
+    unsafe { (kernels::used().graph_compute)(graph, &raw mut plan) };
 }
 
 #[test]

@@ -14,14 +14,16 @@
 #include <cstddef>
 
 #include "faults.h"
+#include "kernels/kernels.h"
 
 struct llb_workers;
 
 extern "C" {
 struct ggml_threadpool;
 struct ggml_tensor;
-void ggml_barrier(ggml_threadpool * pool);
-void ggml_threadpool_free(ggml_threadpool * pool);
+
+// kernels.cpp
+const llb_kernels * llb_kernels_used(void);
 
 bool llb_workers_end(llb_workers * all);
 }
@@ -137,14 +139,18 @@ void note_failure(llb_workers & all, Worker & worker, const char * message) {
     worker.waits = true;
 }
 
+typedef void (*pool_function)(ggml_threadpool * pool);
+
 void wait_forever(ggml_threadpool * pool) {
+    const auto barrier = reinterpret_cast<pool_function>(llb_kernels_used()->ggml_barrier);
     for (;;) {
-        ggml_barrier(pool);
+        barrier(pool);
     }
 }
 
 void * free_pool(void * pool) {
-    ggml_threadpool_free(static_cast<ggml_threadpool *>(pool));
+    const auto free = reinterpret_cast<pool_function>(llb_kernels_used()->ggml_threadpool_free);
+    free(static_cast<ggml_threadpool *>(pool));
     return nullptr;
 }
 

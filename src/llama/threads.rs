@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
+use super::kernels;
 use super::shim::{self, CallFailed, calls};
 use crate::error::{Code, Error, Result};
 
@@ -80,7 +81,7 @@ impl Threads {
         // and takes a processor from the host: docs/performance.md.
         params.poll = 0;
         // SAFETY: the parameters are read during the call only.
-        let pool = shim::guard(|| unsafe { calls::ggml_threadpool_new(&raw mut params) });
+        let pool = shim::guard(|| unsafe { (kernels::used().threadpool_new)(&raw mut params) });
         let pool = pool.map_err(|failed| failed.error(Code::OutOfMemory, what))?;
         let pool = NonNull::new(pool).ok_or_else(refused)?;
         let mut threads = Threads { pool: Some(pool), workers: None, waits: Vec::new() };
@@ -173,7 +174,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         let Some(pool) = self.pool else { return };
         // SAFETY: created by ggml_threadpool_new, freed once, after the context that used it.
-        let freed = shim::guard(|| unsafe { calls::ggml_threadpool_free(pool.as_ptr()) });
+        let freed = shim::guard(|| unsafe { (kernels::used().threadpool_free)(pool.as_ptr()) });
         if let (Ok(()), Some(workers)) = (freed, self.workers) {
             // SAFETY: created by llb_workers_new, freed once; the threads have ended.
             unsafe { llb_workers_free(workers.as_ptr()) };
@@ -265,8 +266,9 @@ impl Graph {
     ) -> Result<sys::ggml_status, CallFailed> {
         let pool = threads.pool.map_or(std::ptr::null_mut(), NonNull::as_ptr);
         // SAFETY: graph and pool are alive.
-        let plan =
-            shim::guard(|| unsafe { calls::ggml_graph_plan(self.raw, n_threads as c_int, pool) });
+        let plan = shim::guard(|| unsafe {
+            (kernels::used().graph_plan)(self.raw, n_threads as c_int, pool)
+        });
         let mut plan = plan?;
         let mut work = vec![0_u8; plan.work_size];
         plan.work_data = work.as_mut_ptr();
@@ -274,7 +276,7 @@ impl Graph {
         plan.abort_callback_data = data;
         threads.help(|| {
             // SAFETY: graph, pool and the memory of the plan are alive during the call.
-            shim::guard(|| unsafe { calls::ggml_graph_compute(self.raw, &raw mut plan) })
+            shim::guard(|| unsafe { (kernels::used().graph_compute)(self.raw, &raw mut plan) })
         })
     }
 }

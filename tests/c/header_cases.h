@@ -4,7 +4,7 @@
 
 typedef const char *(*text_of_text)(const char *);
 
-const char *(*const of_nothing[])(void) = {llb_version, llb_last_error};
+const char *(*const of_nothing[])(void) = {llb_version, llb_last_error, llb_backends};
 uint32_t (*const abi_version)(void) = llb_abi_version;
 const text_of_text of_text[] = {llb_model_info,     llb_template_info,    llb_template_render,
                                 llb_template_parse, llb_template_compose};

@@ -9,11 +9,11 @@
 
 void version(void)
 {
-    /* llb X.Y.Z (llama.cpp bBUILD) */
+    /* llb X.Y.Z (llama.cpp bBUILD), and the variant of the kernels if they are from a file */
     const char *version = llb_version();
     int major = -1, minor = -1, patch = -1, build = -1, length = 0;
     int read = sscanf(version, "llb %d.%d.%d (llama.cpp b%d)%n", &major, &minor, &patch, &build, &length);
-    CHECK(read == 4 && length > 0 && !version[length], version);
+    CHECK(read == 4 && length > 0 && (!version[length] || version[length] == ' '), version);
     CHECK(build > 0, version);
     CHECK(llb_version() == version, version);
     CHECK(llb_abi_version() == LLB_ABI_VERSION, version);
@@ -336,6 +336,7 @@ static const struct wrong options[] = {
     {"\"cache_type_v\":8", "cache_type_v: "},
     {"\"use_mmap\":1", "use_mmap: "},
     {"\"use_mlock\":\"x\"", "use_mlock: "},
+    {"\"backend\":7", "backend: "},
     {"\"chat_template\":1", "chat_template: "},
     {"\"tool_policy\":\"maybe\"", "tool_policy: "},
     {"\"log\":\"loud\"", "log: "},

@@ -1,7 +1,7 @@
 //! The library file: its exports and dependencies. The file is `LLB_LIBRARY` (set by `make test`),
 //! or the one next to the test program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = include_str!("../../include/llb.h");
@@ -16,9 +16,13 @@ fn library() -> PathBuf {
 }
 
 fn run(program: &str, arguments: &[&str]) -> String {
+    run_on(&library(), program, arguments)
+}
+
+fn run_on(file: &Path, program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
-        .arg(library())
+        .arg(file)
         .output()
         .unwrap_or_else(|e| panic!("{program}: {e}"));
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
@@ -46,25 +50,49 @@ fn the_functions_of_the_header_are_exported_and_nothing_else() {
         table.lines().filter_map(|line| line.split_whitespace().last()).collect();
     exported.sort_unstable();
     assert_eq!(exported, declared());
-    assert_eq!(exported.len(), 18);
+    assert_eq!(exported.len(), 19);
+}
+
+/// The names with a tag in the dynamic section of a file.
+fn dynamic_names(file: &Path, tag: &str) -> Vec<String> {
+    let dynamic = run_on(file, "readelf", &["-d", "-W"]);
+    let lines = dynamic.lines().filter(|line| line.contains(tag));
+    lines.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())).collect()
+}
+
+#[track_caller]
+fn check_needed(file: &Path) {
+    for needed in dynamic_names(file, "(NEEDED)") {
+        // The last one is glibc's dynamic loader, which every process has.
+        let allowed = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"];
+        assert!(allowed.contains(&needed.as_str()), "{} needs {needed}", file.display());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_of_kernels_exports_its_entry_and_needs_only_the_c_library() {
+    for file in crate::backends::files().values() {
+        let table = run_on(file, "nm", &["-D", "--defined-only"]);
+        let exported: Vec<&str> =
+            table.lines().filter_map(|line| line.split_whitespace().last()).collect();
+        assert_eq!(exported, ["llb_kernels_open"], "{}", file.display());
+        check_needed(file);
+        for tag in ["(RPATH)", "(RUNPATH)", "(TEXTREL)"] {
+            assert!(!run_on(file, "readelf", &["-d", "-W"]).contains(tag), "{}", file.display());
+        }
+        // What it takes from others is in the C library and the unwinder, not in ggml or C++.
+        let needed = run_on(file, "nm", &["-D", "--undefined-only"]);
+        let strange = needed.lines().find(|line| line.contains("ggml") || line.contains(" _Z"));
+        assert_eq!(strange, None, "{}", file.display());
+    }
 }
 
 #[test]
 fn only_the_c_library_is_needed() {
-    let dynamic = run("readelf", &["-d", "-W"]);
-    let names = |tag: &str| -> Vec<String> {
-        let lines = dynamic.lines().filter(|line| line.contains(tag));
-        lines
-            .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned()))
-            .collect()
-    };
-    for needed in names("(NEEDED)") {
-        // The last one is glibc's dynamic loader, which every process has.
-        let allowed = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"];
-        assert!(allowed.contains(&needed.as_str()), "needs {needed}");
-    }
+    check_needed(&library());
     let soname = format!("libllb.so.{}", llb::ffi::LLB_ABI_VERSION);
-    assert_eq!(names("(SONAME)"), [soname]);
+    assert_eq!(dynamic_names(&library(), "(SONAME)"), [soname]);
     assert_eq!(llb::ffi::llb_abi_version(), llb::ffi::LLB_ABI_VERSION);
 }
 
@@ -75,6 +103,7 @@ fn the_version_names_llb_and_llama_cpp() {
     let rest = version
         .strip_prefix(concat!("llb ", env!("CARGO_PKG_VERSION"), " (llama.cpp b"))
         .expect(version);
-    let build = rest.strip_suffix(')').expect(version);
+    // The kernels of a file are named after it.
+    let (build, _) = rest.split_once(')').expect(version);
     assert!(build.parse::<u32>().is_ok(), "{version}");
 }

@@ -10,6 +10,8 @@ mod scripted;
 
 mod abi;
 mod adaptive_threads;
+#[cfg(target_os = "linux")]
+mod backends;
 mod classic;
 mod compose;
 mod create;

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Compiles ggml's kernels for other processors: libllb-cpu-NAME.so beside libllb.so.
+
+    scripts/kernels.py FOLDER [--best] [NAME...]
+
+FOLDER is cargo's folder of the profile, with libllb.so. Without names all of
+src/llama/kernels/variants.txt are compiled, but the one in libllb.so; with --best the one that this
+processor would choose, and those named. Each source of ggml-cpu is compiled by the command that llama-cpp-sys-2 has
+used for it, with the instructions of the variant in place of its own. Objects are kept in
+FOLDER/kernels, and used again as long as their command is the same.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src/llama/kernels"
+ENTRY = "llb_kernels_open"
+
+
+def variants():
+    """Name to features, from the slowest to the fastest."""
+    lines = (SOURCES / "variants.txt").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return {name: features for name, *features in words}
+
+
+def build_of(folder):
+    """What build.rs has written for the last library in the folder."""
+    found = sorted(folder.glob("build/llb-*/out/kernels.json"), key=os.path.getmtime)
+    if not found or not (folder / "libllb.so").exists():
+        sys.exit(f"{folder}: no library; run: make lib")
+    build = json.loads(found[-1].read_text())
+    build["commands"] = folder / "build" / build["engine"] / "out/build/compile_commands.json"
+    return build
+
+
+def supported():
+    """The features of this processor, without punctuation."""
+    with open("/proc/cpuinfo") as info:
+        flags = next((line for line in info if line.startswith("flags")), "").split()
+    return {flag.replace("_", "") for flag in flags}
+
+
+def best(built_in):
+    here = supported()
+    runs = lambda features: all(feature.replace(".", "") in here for feature in features)
+    names = [name for name, features in variants().items() if runs(features)]
+    return [name for name in names[-1:] if name != built_in]
+
+
+def commands_of(build, features):
+    """Source to command, for all of ggml-cpu, without the output."""
+    entries = json.loads(build["commands"].read_text())
+    commands = {}
+    for entry in entries:
+        words = shlex.split(entry["command"])
+        if "/ggml-cpu.dir/" not in words[words.index("-o") + 1]:
+            continue
+        output = words.index("-o")
+        words = words[:output] + words[output + 2:]
+        kept = [word for word in words if not word.startswith("-m") and word != "-c"]
+        kept.remove(entry["file"])
+        flags = ["-m64", "-march=x86-64"] + [f"-m{feature}" for feature in features]
+        commands[entry["file"]] = kept + flags
+    if not commands:
+        sys.exit(f"{build['commands']}: no sources of ggml-cpu; the layout of llama.cpp has changed")
+    return commands
+
+
+def compile_one(cache, source, command, content=b""):
+    """Compiles a source unless its object is there. Returns the object."""
+    key = hashlib.sha256("\0".join([*command, source]).encode() + content).hexdigest()[:24]
+    target = cache / f"{pathlib.Path(source).name}.{key}.o"
+    if not target.exists():
+        part = target.with_suffix(f".{os.getpid()}.part")
+        subprocess.run([*command, "-c", source, "-o", str(part)], check=True)
+        part.rename(target)
+    return target
+
+
+def link(folder, cache, name, compiler, objects):
+    script = cache / "exports.map"
+    script.write_text("{ global: " + ENTRY + "; local: *; };\n")
+    target = folder / f"libllb-cpu-{name}.so"
+    part = target.with_suffix(".part")
+    options = ["-z,defs", "-z,relro", "-z,now", "-z,nodelete", "-Bsymbolic", "--gc-sections",
+               "--as-needed", "--build-id", f"-soname,{target.name}", f"--version-script={script}"]
+    subprocess.run(
+        [compiler, "-shared", "-static-libstdc++", "-o", str(part), *map(str, objects),
+         *(f"-Wl,{option}" for option in options), "-lm", "-lpthread"], check=True)
+    part.rename(target)
+    return target
+
+
+def build_variant(folder, build, name, features, pool):
+    cache = folder / "kernels"
+    cache.mkdir(exist_ok=True)
+    commands = commands_of(build, features)
+    compiler = next(command[0] for source, command in commands.items() if source.endswith(".cpp"))
+    glue = [compiler, "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-m64", "-march=x86-64",
+            f'-DLLB_KERNELS_IDENTITY="{build["identity"]}"', f'-DLLB_KERNELS_VARIANT="{name}"']
+    content = b"".join((SOURCES / file).read_bytes() for file in ("variant.cpp", "kernels.h"))
+    jobs = [pool.submit(compile_one, cache, *item) for item in commands.items()]
+    jobs.append(pool.submit(compile_one, cache, str(SOURCES / "variant.cpp"), glue, content))
+    return link(folder, cache, name, compiler, [job.result() for job in jobs])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--best", action="store_true", help="what this processor would choose")
+    options = parser.parse_args()
+    known = variants()
+    build = build_of(options.folder)
+    names = options.names or [name for name in known if name != build["built_in"]]
+    if options.best:
+        names = best(build["built_in"]) + options.names
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"unknown: {', '.join(unknown)}; there are: {', '.join(known)}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for name in names:
+            start = time.monotonic()
+            target = build_variant(options.folder, build, name, known[name], pool)
+            size = target.stat().st_size / 1e6
+            print(f"    {target.name}  {size:.1f} MB  {time.monotonic() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

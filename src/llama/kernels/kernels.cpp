@@ -1,0 +1,91 @@
+// The kernels that compute: those in this library, or those of a file (libllb-cpu-*.so).
+//
+// In: the path of a file, which kernel_file.rs has checked. Out: its functions.
+
+#include "kernels.h"
+
+#if defined(__unix__)
+#include <dlfcn.h>
+#endif
+
+extern "C" {
+#define LLB_DECLARE(name) void name();
+LLB_KERNEL_FUNCTIONS(LLB_DECLARE)
+LLB_BASE_FUNCTIONS(LLB_DECLARE)
+#undef LLB_DECLARE
+
+// Where the linker redirects them (build.rs), ggml's registry calls `__wrap_...` when it starts, and
+// `__real_...` is the function itself. A static library cannot be linked so: there, the registry
+// calls the function.
+void * __wrap_ggml_backend_cpu_reg();
+__attribute__((weak)) void * __real_ggml_backend_cpu_reg();
+}
+
+namespace {
+
+const llb_kernels built_in = {
+#define LLB_ADDRESS(name) name,
+    LLB_KERNEL_FUNCTIONS(LLB_ADDRESS)
+#undef LLB_ADDRESS
+};
+
+const llb_function base[] = {
+#define LLB_ADDRESS(name) name,
+    LLB_BASE_FUNCTIONS(LLB_ADDRESS)
+#undef LLB_ADDRESS
+};
+
+const llb_kernels * used = &built_in;
+bool can_run_built_in = true;
+
+} // namespace
+
+extern "C" {
+
+// Before ggml's registry starts: whether the processor can run the built-in kernels.
+void llb_kernels_set_built_in(bool can_run) {
+    can_run_built_in = can_run;
+}
+
+// The registration of the built-in kernels, which runs some of them. NULL, which ggml's registry
+// leaves out, if the processor cannot.
+void * __wrap_ggml_backend_cpu_reg() {
+    return can_run_built_in && __real_ggml_backend_cpu_reg ? __real_ggml_backend_cpu_reg() : nullptr;
+}
+
+const llb_kernels * llb_kernels_built_in(void) {
+    return &built_in;
+}
+
+// Loads a file, for this library alone and for ever. NULL with the reason, which lives until the
+// next failure on this thread.
+const llb_kernels * llb_kernels_load(const char * path, const char ** reason) {
+#if defined(__unix__)
+    *reason = "it refused this library";
+    // The path is absolute, so nothing is searched.
+    void * const file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void * const open = file ? dlsym(file, "llb_kernels_open") : nullptr;
+    if (!open) {
+        const char * const error = dlerror();
+        *reason = error ? error : "it has no entry";
+        return nullptr;
+    }
+    return reinterpret_cast<llb_kernels_open_t>(open)(base, sizeof(base) / sizeof(*base));
+#else
+    (void) path;
+    *reason = "this system has no such files";
+    return nullptr;
+#endif
+}
+
+// Before anything computes: the kernels for `threads.cpp`.
+void llb_kernels_use(const llb_kernels * kernels) {
+    used = kernels;
+}
+
+// The kernels that compute.
+const llb_kernels * llb_kernels_used(void) {
+    return used;
+}
+
+} // extern "C"

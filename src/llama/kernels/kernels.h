@@ -1,0 +1,102 @@
+// What the library and a file of kernels (libllb-cpu-*.so) exchange: addresses of functions.
+//
+// A file contains ggml-cpu alone. ggml-base stays in the library, so that there is one of each of
+// its objects: buffer types, which llama.cpp compares by address, the lock of a fork, and the
+// handlers of aborts and logs. The file's calls into it go through the table that it is opened with.
+
+#ifndef LLB_KERNELS_H
+#define LLB_KERNELS_H
+
+#include <cstddef>
+
+// The functions of ggml-cpu that the library calls. kernels/mod.rs has the same, in this order.
+#define LLB_KERNEL_FUNCTIONS(X) \
+    X(ggml_backend_cpu_reg) \
+    X(ggml_graph_plan) \
+    X(ggml_graph_compute) \
+    X(ggml_threadpool_new) \
+    X(ggml_threadpool_free) \
+    X(ggml_barrier)
+
+// The functions of ggml-base that ggml-cpu calls. A file that needs another one is not linked.
+#define LLB_BASE_FUNCTIONS(X) \
+    X(ggml_abort) \
+    X(ggml_aligned_free) \
+    X(ggml_aligned_malloc) \
+    X(ggml_are_same_shape) \
+    X(ggml_backend_buft_alloc_buffer) \
+    X(ggml_backend_buft_is_host) \
+    X(ggml_backend_cpu_buffer_from_ptr) \
+    X(ggml_backend_cpu_buffer_type) \
+    X(ggml_backend_reg_dev_get) \
+    X(ggml_blck_size) \
+    X(ggml_can_repeat) \
+    X(ggml_critical_section_end) \
+    X(ggml_critical_section_start) \
+    X(ggml_element_size) \
+    X(ggml_fp16_to_fp32) \
+    X(ggml_fp16_to_fp32_row) \
+    X(ggml_free) \
+    X(ggml_get_data_f32) \
+    X(ggml_get_glu_op) \
+    X(ggml_get_no_alloc) \
+    X(ggml_get_type_traits) \
+    X(ggml_get_unary_op) \
+    X(ggml_guid_matches) \
+    X(ggml_init) \
+    X(ggml_is_contiguous) \
+    X(ggml_is_contiguous_1) \
+    X(ggml_is_contiguous_channels) \
+    X(ggml_is_contiguous_rows) \
+    X(ggml_is_empty) \
+    X(ggml_is_quantized) \
+    X(ggml_is_scalar) \
+    X(ggml_log_internal) \
+    X(ggml_n_dims) \
+    X(ggml_nbytes) \
+    X(ggml_nelements) \
+    X(ggml_new_buffer) \
+    X(ggml_new_tensor_1d) \
+    X(ggml_nrows) \
+    X(ggml_op_name) \
+    X(ggml_rope_yarn_corr_dims) \
+    X(ggml_row_size) \
+    X(ggml_threadpool_params_default) \
+    X(ggml_time_us) \
+    X(ggml_type_name) \
+    X(ggml_type_size) \
+    X(ggml_unravel_index) \
+    X(quantize_iq4_xs) \
+    X(quantize_row_iq4_nl_ref) \
+    X(quantize_row_mxfp4_ref) \
+    X(quantize_row_nvfp4_ref) \
+    X(quantize_row_q1_0_ref) \
+    X(quantize_row_q2_0_ref) \
+    X(quantize_row_q2_K_ref) \
+    X(quantize_row_q3_K_ref) \
+    X(quantize_row_q4_0_ref) \
+    X(quantize_row_q4_1_ref) \
+    X(quantize_row_q4_K_ref) \
+    X(quantize_row_q5_0_ref) \
+    X(quantize_row_q5_1_ref) \
+    X(quantize_row_q5_K_ref) \
+    X(quantize_row_q6_K_ref) \
+    X(quantize_row_q8_0_ref) \
+    X(quantize_row_q8_1_ref) \
+    X(quantize_row_q8_K_ref) \
+    X(quantize_row_tq1_0_ref) \
+    X(quantize_row_tq2_0_ref)
+
+typedef void (*llb_function)();
+
+struct llb_kernels {
+#define LLB_MEMBER(name) llb_function name;
+    LLB_KERNEL_FUNCTIONS(LLB_MEMBER)
+#undef LLB_MEMBER
+};
+
+// The one function that a file exports. `base` has the functions of ggml-base, in the order above;
+// they are copied. NULL if it has another number of them.
+extern "C" typedef const llb_kernels * (*llb_kernels_open_t)(const llb_function * base, size_t count);
+
+#endif

@@ -1,0 +1,298 @@
+//! The kernels: ggml's functions that compute, compiled for several sets of instructions (variants).
+//!
+//! This library contains one variant. Files beside it (`libllb-cpu-NAME.so`, scripts/kernels.py)
+//! contain others. The first create of a process chooses the fastest that the processor can run, or
+//! the one that its option `backend` names; all chats of the process compute with it. docs/backends.md
+//! has the rules, `kernels.h` how a file and the library are joined.
+
+mod kernel_file;
+mod report;
+mod survey;
+mod variant;
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use llama_cpp_sys_2 as sys;
+
+pub(super) use self::survey::Places;
+use self::survey::{Found, Problem, Survey};
+use self::variant::BUILT_IN;
+use super::log::LogQueue;
+use super::{faults, model, shim};
+use crate::api::LogLevel;
+use crate::error::{Code, Error, Result};
+use crate::process::Shared;
+
+pub(crate) use report::report;
+
+/// The functions of ggml-cpu that llb calls: `llb_kernels` of kernels.h.
+#[repr(C)]
+pub(super) struct Kernels {
+    registration: unsafe extern "C-unwind" fn() -> sys::ggml_backend_reg_t,
+    pub(super) graph_plan: unsafe extern "C-unwind" fn(
+        *const sys::ggml_cgraph,
+        c_int,
+        *mut sys::ggml_threadpool,
+    ) -> sys::ggml_cplan,
+    pub(super) graph_compute: unsafe extern "C-unwind" fn(
+        *mut sys::ggml_cgraph,
+        *mut sys::ggml_cplan,
+    ) -> sys::ggml_status,
+    pub(super) threadpool_new:
+        unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool,
+    pub(super) threadpool_free: unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool),
+    _barrier: unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool),
+}
+
+// The types are those that llama-cpp-sys-2 declares.
+const _: unsafe extern "C" fn() -> sys::ggml_backend_reg_t = sys::ggml_backend_cpu_reg;
+const _: unsafe extern "C" fn(
+    *const sys::ggml_cgraph,
+    c_int,
+    *mut sys::ggml_threadpool,
+) -> sys::ggml_cplan = sys::ggml_graph_plan;
+const _: unsafe extern "C" fn(*mut sys::ggml_cgraph, *mut sys::ggml_cplan) -> sys::ggml_status =
+    sys::ggml_graph_compute;
+const _: unsafe extern "C" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool =
+    sys::ggml_threadpool_new;
+const _: unsafe extern "C" fn(*mut sys::ggml_threadpool) = sys::ggml_threadpool_free;
+
+unsafe extern "C" {
+    fn llb_kernels_set_built_in(can_run: bool);
+    fn llb_kernels_built_in() -> *const Kernels;
+    fn llb_kernels_use(kernels: *const Kernels);
+    fn llb_kernels_used() -> *const Kernels;
+}
+
+unsafe extern "C-unwind" {
+    fn llb_kernels_load(path: *const c_char, reason: *mut *const c_char) -> *const Kernels;
+}
+
+/// The kernels that this process computes with.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(super) name: &'static str,
+    /// `None` for those in this library.
+    pub(super) file: Option<PathBuf>,
+    /// Whether the option `backend` has named them.
+    pub(super) is_forced: bool,
+    /// Files that are not what they should be, for the log.
+    pub(super) refused: Vec<String>,
+    /// Files that could not be loaded, with the reason.
+    pub(super) unloadable: Vec<(PathBuf, String)>,
+}
+
+impl Chosen {
+    /// Tells what was chosen, and what was refused.
+    pub(super) fn log(&self, log: &LogQueue) {
+        for refused in &self.refused {
+            log.push(LogLevel::Warn, format!("backend: not used: {refused}"));
+        }
+        let from =
+            self.file.as_ref().map_or("this library".to_owned(), |file| file.display().to_string());
+        log.push(LogLevel::Info, format!("backend: {} from {from}", self.name));
+    }
+}
+
+/// Set once, by the first create.
+static CHOSEN: Shared<Option<&'static Chosen>> = Shared::new(None);
+
+/// The kernels that compute. Those in this library until the first create.
+pub(super) fn used() -> &'static Kernels {
+    // SAFETY: takes nothing.
+    let used = unsafe { llb_kernels_used() };
+    // SAFETY: never NULL, and lives forever.
+    unsafe { &*used }
+}
+
+/// Before ggml's registry starts: whether it may run the kernels in this library.
+pub(super) fn announce_built_in() {
+    // SAFETY: takes a plain value; the registry has not started.
+    unsafe { llb_kernels_set_built_in(can_run_built_in()) };
+}
+
+fn can_run_built_in() -> bool {
+    variant::missing(BUILT_IN).is_some_and(|missing| missing.is_empty())
+}
+
+/// Chooses the kernels of this process, unless an earlier create has. `wanted` is the option
+/// `backend`. `INVALID_REQUEST` if there is no such variant, or if the process has chosen another;
+/// `INFERENCE_FAILED` if the processor can run none.
+pub(crate) fn choose(wanted: Option<&str>) -> Result<&'static Chosen> {
+    choose_in(&Places::now(), wanted)
+}
+
+pub(super) fn choose_in(places: &Places, wanted: Option<&str>) -> Result<&'static Chosen> {
+    let mut chosen = CHOSEN.lock();
+    match (*chosen, wanted) {
+        (Some(chosen), None) => return Ok(chosen),
+        (Some(chosen), Some(wanted)) if chosen.name == wanted => return Ok(chosen),
+        _ => {}
+    }
+    let survey = Survey::of(places);
+    if let Some(wanted) = wanted {
+        check_wanted(&survey, wanted)?;
+    }
+    if let (Some(chosen), Some(wanted)) = (*chosen, wanted) {
+        let problem = format!(
+            "{wanted:?} cannot be used: this process computes with {:?} since its first create, \
+             for all chats; name {wanted:?} in the first create, or use isolation",
+            chosen.name
+        );
+        return Err(Error::invalid("backend", problem));
+    }
+    let new: &'static Chosen = Box::leak(Box::new(load_first(&survey, wanted)?));
+    *chosen = Some(new);
+    Ok(new)
+}
+
+/// The variant of a file that computes, or that the first create would choose. `None` for the one in
+/// this library.
+pub(crate) fn file_variant() -> Option<&'static str> {
+    let chosen = *CHOSEN.lock();
+    match chosen {
+        Some(chosen) => chosen.file.is_some().then_some(chosen.name),
+        None => {
+            let survey = Survey::of(&Places::now());
+            let first = survey.usable().next()?;
+            first.file.is_some().then_some(first.name)?
+        }
+    }
+}
+
+/// Fails unless there is a variant that can be used under this name.
+fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
+    if survey.usable().any(|found| found.name == Some(wanted)) {
+        return Ok(());
+    }
+    let there: Vec<&str> = survey.usable().filter_map(|found| found.name).collect();
+    let list = there.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    let problem = survey.found.iter().find(|found| found.name == Some(wanted));
+    let problem = match problem.and_then(|found| found.problem.as_ref()) {
+        Some(problem) => format!("{wanted:?} cannot be used, because {}", problem.text()),
+        None => format!("there is no {wanted:?} here"),
+    };
+    let message = format!("{problem}; there is: {list} (llb_backends has more)");
+    Err(Error::invalid("backend", message).with("backends", there))
+}
+
+/// Loads the fastest variant, or the wanted one. A file that cannot be loaded is passed over.
+fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
+    let mut refused: Vec<String> = survey.found.iter().filter_map(refusal).collect();
+    let mut unloadable = Vec::new();
+    let is_candidate = |found: &&Found| wanted.is_none_or(|wanted| found.name == Some(wanted));
+    for found in survey.usable().filter(is_candidate) {
+        let Some(name) = found.name else { continue };
+        match use_kernels(found.file.as_deref()) {
+            Ok(()) => {
+                let (file, is_forced) = (found.file.clone(), wanted.is_some());
+                return Ok(Chosen { name, file, is_forced, refused, unloadable });
+            }
+            Err(problem) => {
+                let file = found.file.clone().unwrap_or_default();
+                let message = format!("{} {problem}", file.display());
+                if wanted.is_some() {
+                    return Err(Error::invalid("backend", message));
+                }
+                refused.push(message);
+                unloadable.push((file, problem));
+            }
+        }
+    }
+    let missing = variant::missing(BUILT_IN).unwrap_or_default();
+    let mut message = format!(
+        "this processor lacks {}, which the kernels in this library need; put the files that \
+         `make backends` compiles beside the library, or use the baseline build (`make baseline`)",
+        missing.join(", ")
+    );
+    if !refused.is_empty() {
+        message = format!("{message}; not used: {}", refused.join("; "));
+    }
+    Err(Error::new(Code::InferenceFailed, message).with("missing_cpu_features", missing))
+}
+
+/// A line for the log, about a file that is not what it should be.
+fn refusal(found: &Found) -> Option<String> {
+    match (&found.file, found.name, &found.problem) {
+        (Some(file), None, Some(Problem::File(problem))) => {
+            Some(format!("{} {problem}", file.display()))
+        }
+        _ => None,
+    }
+}
+
+/// Makes ggml compute with the kernels of a file, or with those in this library. Before any model is
+/// loaded.
+fn use_kernels(file: Option<&Path>) -> Result<(), String> {
+    let kernels = match file {
+        Some(file) => load(file)?,
+        // SAFETY: takes nothing; never NULL.
+        None => unsafe { NonNull::new_unchecked(llb_kernels_built_in().cast_mut()) },
+    };
+    model::start_backend();
+    // SAFETY: the functions of a file of this build, or of this library, live forever.
+    let registration = unsafe { kernels.as_ref() }.registration;
+    // SAFETY: no model is loaded, so nothing holds a device of the registry.
+    let registered = shim::guard(|| unsafe { register(registration) });
+    if registered.is_err() {
+        return Err("llama.cpp did not accept its kernels".to_owned());
+    }
+    faults::add_code(registration as *const () as usize);
+    // SAFETY: the functions live forever, and nothing computes yet.
+    unsafe { llb_kernels_use(kernels.as_ptr()) };
+    Ok(())
+}
+
+/// Replaces the CPU in ggml's registry.
+///
+/// # Safety
+/// No device of the registry is in use.
+unsafe fn register(registration: unsafe extern "C-unwind" fn() -> sys::ggml_backend_reg_t) {
+    // SAFETY: takes nothing.
+    let new = unsafe { registration() };
+    // SAFETY: a NUL-terminated text.
+    let old = unsafe { shim::calls::ggml_backend_reg_by_name(c"CPU".as_ptr()) };
+    if old == new {
+        return;
+    }
+    if !old.is_null() {
+        // SAFETY: it is registered, and nothing uses its devices.
+        unsafe { shim::calls::ggml_backend_unload(old) };
+    }
+    // SAFETY: a registration lives forever.
+    unsafe { shim::calls::ggml_backend_register(new) };
+}
+
+/// Whether ggml's registry has the kernels of a file, and no others.
+#[cfg(test)]
+pub(super) fn is_registered() -> bool {
+    // SAFETY: takes nothing.
+    let (used, built_in) = unsafe { ((used().registration)(), sys::ggml_backend_cpu_reg()) };
+    // SAFETY: the registry has started.
+    let all = (0..unsafe { sys::ggml_backend_reg_count() })
+        // SAFETY: the index is below the count.
+        .map(|index| unsafe { sys::ggml_backend_reg_get(index) });
+    let all: Vec<_> = all.collect();
+    used != built_in && all.contains(&used) && !all.contains(&built_in)
+}
+
+/// Loads a checked file.
+fn load(file: &Path) -> Result<NonNull<Kernels>, String> {
+    let path = file.to_str().and_then(|path| CString::new(path).ok());
+    let path = path.ok_or("has a path that is not valid UTF-8")?;
+    let mut reason: *const c_char = std::ptr::null();
+    // SAFETY: the path is NUL-terminated, and the reason is written during the call. Constructors of
+    // the file run: it is of this build, and only trusted users can write it.
+    let kernels = shim::guard(|| unsafe { llb_kernels_load(path.as_ptr(), &raw mut reason) });
+    let kernels = kernels.map_err(|_| "cannot be loaded".to_owned())?;
+    NonNull::new(kernels.cast_mut()).ok_or_else(|| {
+        if reason.is_null() {
+            return "cannot be loaded".to_owned();
+        }
+        // SAFETY: a NUL-terminated text that lives until the next call on this thread.
+        let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
+        format!("cannot be loaded: {reason}")
+    })
+}

@@ -1,0 +1,112 @@
+//! The sets of instructions that kernels are compiled for, and which of them the processor has.
+
+/// One entry of variants.txt.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Variant {
+    pub(super) name: &'static str,
+    pub(super) features: Vec<&'static str>,
+}
+
+const TABLE: &str = include_str!("variants.txt");
+
+/// The variant in this library (build.rs). "baseline" and "native" are not in the table.
+pub(super) const BUILT_IN: &str = env!("LLB_KERNELS_BUILT_IN");
+
+/// All variants of files, from the slowest to the fastest.
+pub(super) fn all() -> Vec<Variant> {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.map(str::split_ascii_whitespace);
+    words
+        .filter_map(|mut words| Some(Variant { name: words.next()?, features: words.collect() }))
+        .collect()
+}
+
+/// The place of a variant among those of files: a larger one is faster. Those of this machine are
+/// the fastest of all.
+pub(super) fn rank(name: &str) -> usize {
+    match name {
+        "baseline" => 0,
+        "native" => usize::MAX,
+        _ => all().iter().position(|variant| variant.name == name).map_or(0, |place| place + 1),
+    }
+}
+
+/// The features of a variant that the processor lacks, or that the system does not permit. `None` if
+/// there is no such variant.
+pub(super) fn missing(name: &str) -> Option<Vec<&'static str>> {
+    // What "native" means is known to the machine that compiled it. It has these at least.
+    let name = if name == "native" { "haswell" } else { name };
+    if name == "baseline" || !cfg!(target_arch = "x86_64") {
+        return (name == BUILT_IN).then(Vec::new);
+    }
+    let variant = all().into_iter().find(|variant| variant.name == name)?;
+    Some(variant.features.into_iter().filter(|feature| !has(feature)).collect())
+}
+
+/// The features in the table that the processor has.
+pub(super) fn present() -> Vec<&'static str> {
+    let mut present: Vec<&'static str> = Vec::new();
+    for feature in all().into_iter().flat_map(|variant| variant.features) {
+        if !present.contains(&feature) && has(feature) {
+            present.push(feature);
+        }
+    }
+    present
+}
+
+/// Whether processor and system have a feature of the table.
+#[cfg(target_arch = "x86_64")]
+fn has(feature: &str) -> bool {
+    macro_rules! one_of {
+        ($($name:tt)*) => {
+            match feature {
+                $($name => std::arch::is_x86_feature_detected!($name),)*
+                _ => false,
+            }
+        };
+    }
+    one_of!(
+        "sse4.2" "avx" "f16c" "fma" "avx2" "bmi2" "avxvnni" "avx512f" "avx512cd" "avx512vl"
+        "avx512dq" "avx512bw" "avx512vbmi" "avx512vnni" "avx512bf16"
+    )
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has(_feature: &str) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_read() {
+        let all = all();
+        let find = |name: &str| all.iter().find(|variant| variant.name == name);
+        let haswell = ["sse4.2", "avx", "f16c", "fma", "avx2", "bmi2"];
+        assert_eq!(find("haswell").map(|it| it.features.as_slice()), Some(haswell.as_slice()));
+        let mut names: Vec<&str> = all.iter().map(|variant| variant.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "each name once");
+        assert!(rank("baseline") < rank("sse42") && rank("sse42") < rank("haswell"));
+        assert!(rank("haswell") < rank("zen4") && rank("zen4") < rank("native"));
+        assert_eq!(missing("no-such"), None);
+    }
+
+    /// The kernel lists what it lets programs use, by names of its own.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[test]
+    fn the_features_are_those_that_linux_lists() {
+        let info = std::fs::read_to_string("/proc/cpuinfo").expect("Linux has it");
+        let flags = info.lines().find(|line| line.starts_with("flags")).expect("x86 has flags");
+        let flags: Vec<String> =
+            flags.split_ascii_whitespace().map(|flag| flag.replace('_', "")).collect();
+        for feature in all().into_iter().flat_map(|variant| variant.features) {
+            let listed = flags.contains(&feature.replace('.', ""));
+            assert_eq!(has(feature), listed, "{feature}");
+        }
+    }
+}

@@ -119,7 +119,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--best", action="store_true", help="what this processor would choose")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     known = variants()
     build = build_of(options.folder)
     names = options.names or [name for name in known if name != build["built_in"]]

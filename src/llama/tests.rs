@@ -235,15 +235,15 @@ fn square_nothing() {
         no_alloc: true,
     };
     // SAFETY: plain data.
-    let memory = unsafe { sys::ggml_init(memory) };
+    let memory = unsafe { shim::calls::ggml_init(memory) };
     // SAFETY: the memory is alive and large enough, here and below.
-    let nothing = unsafe { sys::ggml_new_tensor_1d(memory, sys::GGML_TYPE_F32, 64) };
+    let nothing = unsafe { shim::calls::ggml_new_tensor_1d(memory, sys::GGML_TYPE_F32, 64) };
     // SAFETY: as above.
     let square = unsafe { sys::ggml_sqr(memory, nothing) };
     // SAFETY: as above.
-    let graph = unsafe { sys::ggml_new_graph(memory) };
+    let graph = unsafe { shim::calls::ggml_new_graph(memory) };
     // SAFETY: as above.
-    unsafe { sys::ggml_build_forward_expand(graph, square) };
+    unsafe { shim::calls::ggml_build_forward_expand(graph, square) };
     // SAFETY: the graph is alive; one thread needs no pool.
     let mut plan = unsafe { (kernels::used().graph_plan)(graph, 1, std::ptr::null_mut()) };
     let mut work = vec![0_u8; plan.work_size];

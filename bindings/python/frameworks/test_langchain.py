@@ -37,3 +37,7 @@ class TestIntegration(Shared, ChatModelIntegrationTests):
     @pytest.mark.xfail(reason="the model, of 0.5 billion parameters, calls no tool by itself")
     def test_agent_loop(self, model):
         super().test_agent_loop(model)
+
+    @pytest.mark.xfail(reason="the model writes the schema of a tool without parameters as arguments")
+    def test_tool_calling_with_no_arguments(self, model):
+        super().test_tool_calling_with_no_arguments(model)

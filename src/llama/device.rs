@@ -81,21 +81,28 @@ pub(crate) fn load_fitting<T>(
 /// All devices of ggml, the CPU included: name, description and type.
 pub(super) fn report() -> Vec<Value> {
     model::start_backend();
-    // SAFETY: a device of the registry, whose texts live as long as the process.
-    let name = |device| unsafe { text(sys::ggml_backend_dev_name(device)) };
-    // SAFETY: as above.
-    let description = |device| unsafe { text(sys::ggml_backend_dev_description(device)) };
     let describe = |device: sys::ggml_backend_dev_t| {
-        // SAFETY: as above.
+        // SAFETY: a device of the registry.
         let kind = match unsafe { sys::ggml_backend_dev_type(device) } {
             sys::GGML_BACKEND_DEVICE_TYPE_CPU => "cpu",
             sys::GGML_BACKEND_DEVICE_TYPE_GPU => "gpu",
             sys::GGML_BACKEND_DEVICE_TYPE_IGPU => "integrated_gpu",
             _ => "accelerator",
         };
-        json!({ "name": name(device), "description": description(device), "type": kind })
+        // SAFETY: as above.
+        let description = unsafe { sys::ggml_backend_dev_description(device) };
+        // SAFETY: a text of the device, which lives as long as the process.
+        let description = unsafe { text(description) };
+        json!({ "name": name(device), "description": description, "type": kind })
     };
     all().into_iter().map(describe).collect()
+}
+
+fn name(device: sys::ggml_backend_dev_t) -> Option<String> {
+    // SAFETY: a device of the registry, whose entries live as long as the process.
+    let name = unsafe { sys::ggml_backend_dev_name(device) };
+    // SAFETY: a text of the device, which lives as long as it.
+    unsafe { text(name) }
 }
 
 /// # Safety
@@ -119,9 +126,7 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     if measured.is_err() {
         (free, total) = (0, 0);
     }
-    // SAFETY: as above; the text lives as long as the device.
-    let name = unsafe { text(sys::ggml_backend_dev_name(device)) };
-    let name = name.unwrap_or_else(|| "?".to_owned());
+    let name = name(device).unwrap_or_else(|| "?".to_owned());
     Device { name, free: free as u64, total: total as u64 }
 }
 

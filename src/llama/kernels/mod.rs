@@ -228,8 +228,8 @@ fn refusal(found: &Found) -> Option<String> {
 fn use_kernels(file: Option<&Path>) -> Result<(), String> {
     let kernels = match file {
         Some(file) => load(file)?,
-        // SAFETY: takes nothing; never NULL.
-        None => unsafe { NonNull::new_unchecked(llb_kernels_built_in().cast_mut()) },
+        // SAFETY: takes nothing.
+        None => NonNull::new(unsafe { llb_kernels_built_in() }.cast_mut()).ok_or("are missing")?,
     };
     model::start_backend();
     // SAFETY: the functions of a file of this build, or of this library, live forever.
@@ -269,7 +269,9 @@ unsafe fn register(registration: unsafe extern "C-unwind" fn() -> sys::ggml_back
 #[cfg(test)]
 pub(super) fn is_registered() -> bool {
     // SAFETY: takes nothing.
-    let (used, built_in) = unsafe { ((used().registration)(), sys::ggml_backend_cpu_reg()) };
+    let used = unsafe { (used().registration)() };
+    // SAFETY: as above.
+    let built_in = unsafe { sys::ggml_backend_cpu_reg() };
     // SAFETY: the registry has started.
     let all = (0..unsafe { sys::ggml_backend_reg_count() })
         // SAFETY: the index is below the count.

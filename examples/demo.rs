@@ -66,7 +66,12 @@ fn run() -> Result<(), String> {
     println!("3. A chat with a tool call: {}\n", name(&model));
     let chat =
         Chat::open(&model).map_err(|refusal| format!("{}: {}", refusal.code, refusal.message))?;
-    converse(&chat)
+    converse(&chat)?;
+    println!("\n4. The same from a terminal and over HTTP, with the program of `make cli`\n");
+    for command in ["chat", "serve"] {
+        println!("   target/release/llb {command} {}", model.display());
+    }
+    Ok(())
 }
 
 /// Downloads a model of the hub and returns its path.

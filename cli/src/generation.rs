@@ -45,14 +45,16 @@ pub(crate) fn refuse_cancelled(reply: &Value) -> Result<()> {
 /// Says on stderr what a person should know about the reply.
 fn warn(reply: &Value, request: &Value) {
     let style = Style::stderr();
-    let say = |text: &str| eprintln!("{} {text}", style.paint(Look::Yellow, "llb:"));
+    let warning = |text: &str| say!("{} {text}", style.paint(Look::Yellow, "llb:"));
     if reply["finish_reason"] == "length" {
         let given = &request["max_tokens"];
-        say(&format!("the reply was cut off after {given} tokens; raise --max-tokens, or --n-ctx"));
+        warning(&format!(
+            "the reply was cut off after {given} tokens; raise --max-tokens, or --n-ctx"
+        ));
     }
     for diagnostic in reply["diagnostics"].as_array().into_iter().flatten() {
         if let Some(message) = diagnostic["message"].as_str() {
-            say(message);
+            warning(message);
         }
     }
 }

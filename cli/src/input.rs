@@ -26,7 +26,7 @@ pub(crate) fn json(path: &Path) -> Result<Value> {
 /// Everything on stdin. Says on a terminal how to end it.
 pub(crate) fn all_of_stdin() -> Result<String> {
     if stdin().is_terminal() {
-        eprintln!("llb: reading from the terminal; Ctrl-D ends the input");
+        say!("llb: reading from the terminal; Ctrl-D ends the input");
     }
     let mut bytes = Vec::new();
     stdin().read_to_end(&mut bytes)?;

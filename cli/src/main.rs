@@ -5,6 +5,14 @@
 //! docs/server.md describe both.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
+/// Writes a line to stderr. A closed stderr is no reason to end.
+macro_rules! say {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr().lock(), $($argument)*);
+    }};
+}
+
 mod abi;
 mod arguments;
 mod commands;
@@ -68,8 +76,8 @@ fn run(command: Command) -> Result<u8> {
 
 fn report(failure: &Failure) {
     let style = Style::stderr();
-    eprintln!("{} {failure}", style.paint(Look::Red, "llb:"));
+    say!("{} {failure}", style.paint(Look::Red, "llb:"));
     if let Some(next) = &failure.next {
-        eprintln!("{} {next}", style.paint(Look::Dim, "next:"));
+        say!("{} {next}", style.paint(Look::Dim, "next:"));
     }
 }

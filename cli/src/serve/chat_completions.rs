@@ -83,11 +83,10 @@ fn library_request(body: &Value, model: &ServedModel) -> Result<Value, ApiError>
     Ok(with_max_tokens(request, model))
 }
 
-/// OpenAI's default is what the context leaves.
-pub(crate) fn with_max_tokens(mut request: Value, model: &ServedModel) -> Value {
+fn with_max_tokens(mut request: Value, model: &ServedModel) -> Value {
     let names = ["max_tokens", "max_completion_tokens"];
     if names.iter().all(|name| fields::get(&request, name).is_none()) {
-        request["max_tokens"] = model.n_ctx.into();
+        request["max_tokens"] = model.max_tokens().into();
     }
     request
 }

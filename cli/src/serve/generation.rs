@@ -51,6 +51,16 @@ impl State {
     }
 }
 
+/// The end of the worker, also by a panic.
+struct Ended<'a>(&'a State);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.set_chat(None);
+        self.0.has_ended.store(true, Ordering::Release);
+    }
+}
+
 impl Generation {
     /// Starts a request of the library. `request` has `"stream_format": "chunks"`.
     pub(crate) fn start(
@@ -64,8 +74,9 @@ impl Generation {
         let worker = Arc::clone(&state);
         tokio::task::spawn_blocking(move || {
             let started = Instant::now();
+            let ended = Ended(&worker);
             let result = perform(&slot, &request, &worker, &sender, &log, started);
-            worker.has_ended.store(true, Ordering::Release);
+            drop(ended);
             drop(slot);
             match &result {
                 Ok(reply) => {

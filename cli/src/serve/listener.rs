@@ -32,7 +32,7 @@ pub(super) async fn serve(
         Failure::new(format!("{address}: {error}")).next("choose another --port, or 0 for any")
     })?;
     let address = listener.local_addr()?;
-    eprintln!("llb: listening on http://{address}");
+    say!("llb: listening on http://{address}");
     let places = Arc::new(Semaphore::new(app.limits.max_connections));
     let (grace, read_timeout) = (app.limits.grace, app.limits.read_timeout);
     let router = app::router(app);
@@ -64,7 +64,7 @@ pub(super) async fn serve(
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(grace, all).await.is_err() {
-        eprintln!("llb: {} connections were cut off", connections.len());
+        say!("llb: {} connections were cut off", connections.len());
     }
     // Dropping the connections cancels their generations.
     connections.shutdown().await;

@@ -112,7 +112,7 @@ impl RequestLog {
                 line += &format!(" {name}={value}");
             }
         }
-        eprintln!("{line}");
+        say!("{line}");
     }
 }
 

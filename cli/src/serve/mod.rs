@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
     /// Requests that wait for each model; more are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 128)]
     queue: usize,
+    /// Tokens of replies to requests that do not say [default: half of --n-ctx / --parallel]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    max_tokens: Option<u64>,
     /// The most seconds that a request may wait for the model, and then run
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86400))]
     timeout: u64,
@@ -84,6 +87,7 @@ pub(crate) struct Arguments {
 pub(crate) struct Limits {
     parallel: usize,
     queue: usize,
+    max_tokens: Option<u64>,
     timeout: Duration,
     read_timeout: Duration,
     max_body: usize,
@@ -96,6 +100,7 @@ impl Arguments {
         Limits {
             parallel: self.parallel as usize,
             queue: self.queue,
+            max_tokens: self.max_tokens,
             timeout: Duration::from_secs(self.timeout),
             read_timeout: Duration::from_secs(self.read_timeout),
             max_body: self.max_body,
@@ -129,8 +134,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         models.push(Arc::new(model));
     }
     if !arguments.host.is_loopback() && key.is_none() {
-        eprintln!("llb: everyone who reaches {} can use the models", arguments.host);
-        eprintln!("next: set a key with --api-key-file or LLB_API_KEY");
+        say!("llb: everyone who reaches {} can use the models", arguments.host);
+        say!("next: set a key with --api-key-file or LLB_API_KEY");
     }
     let address = SocketAddr::new(arguments.host, arguments.port);
     let app = Arc::new(App::new(models, limits, key, address, !arguments.no_access_log));
@@ -142,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (stop, stopping) = watch::channel(false);
     let result = interrupt::cancellable(
         move || {
-            eprintln!("llb: stopping; running requests may finish, a second signal ends them");
+            say!("llb: stopping; running requests may finish, a second signal ends them");
             let _ = stop.send(true);
         },
         || runtime.block_on(listener::serve(address, Arc::clone(&app), stopping)),

@@ -99,6 +99,14 @@ impl ServedModel {
         self.limits.parallel - self.slots.available_permits()
     }
 
+    /// Tokens of a reply to a request that does not say: half of its share of the context. All
+    /// requests share the context, each reserves room for its prompt and its reply, and one that
+    /// finds no room waits.
+    pub(crate) fn max_tokens(&self) -> u64 {
+        let share = self.n_ctx / self.limits.parallel as u64;
+        self.limits.max_tokens.unwrap_or((share / 2).max(1))
+    }
+
     /// The most milliseconds that a request may run.
     pub(crate) fn timeout_ms(&self) -> u64 {
         u64::try_from(self.limits.timeout.as_millis()).unwrap_or(u64::MAX)

@@ -151,10 +151,23 @@ def test_a_timeout_ends_a_request(narrow: Server) -> None:
     assert (status, reply["choices"][0]["finish_reason"]) == (200, "length")
 
 
+def test_requests_run_at_the_same_time() -> None:
+    """One without max_tokens leaves room for others."""
+    server = Server(str(MODELS / "long.gguf"), "--parallel", "2", "--n-ctx", "32768")
+    body = {"messages": GOOD["messages"]}
+    endless_one = open_request(server, {**body, "grammar": ENDLESS["grammar"], "stream": True})
+    assert b"200 OK" in endless_one.recv(20)
+    reply = server.post(COMPLETIONS, {**body, "max_tokens": 8000})[1]
+    assert reply["choices"][0]["message"]["content"] == EXPECTED["long"]
+    assert server.metric("llb_requests_running") == 1
+    endless_one.close()
+    assert server.stop() == 0
+
+
 def test_stopping_lets_requests_finish() -> None:
     server = Server(str(MODELS / "long.gguf"))
     replies = []
-    body = {**GOOD, "model": "long"}
+    body = {**GOOD, "model": "long", "max_tokens": 400}
     thread = threading.Thread(target=lambda: replies.append(server.post(COMPLETIONS, body)))
     thread.start()
     while server.metric("llb_requests_running") == 0 and not replies:
@@ -180,7 +193,7 @@ def test_many_clients_with_disconnects(server: Server) -> None:
 
     def client(leaves: list) -> None:
         for leave in leaves:
-            request = {**GOOD, "model": "long", "stream": leave}
+            request = {**GOOD, "model": "long", "max_tokens": 400, "stream": leave}
             try:
                 if leave:
                     connection = open_request(server, request)

@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 fn converse(session: &mut Session, mut editor: Editor) -> Result<()> {
     let style = Style::stderr();
-    eprintln!("{}", style.paint(Look::Dim, "/help lists the commands, Ctrl-D ends the chat"));
+    say!("{}", style.paint(Look::Dim, "/help lists the commands, Ctrl-D ends the chat"));
     loop {
         let line = match editor.read("> ")? {
             Line::End => return Ok(()),

@@ -79,7 +79,7 @@ impl Session {
 
     pub(super) fn command(&mut self, command: Slash) -> Result<()> {
         match command {
-            Slash::Help => eprint!("{HELP}"),
+            Slash::Help => say!("{}", HELP.trim_end()),
             Slash::System(text) => self.set_system(text),
             Slash::Tools(path) => self.set_tools(path.as_deref())?,
             Slash::Save(path) => self.save(&path)?,
@@ -101,15 +101,15 @@ impl Session {
     fn set_system(&mut self, text: Option<String>) {
         match text {
             Some(text) => self.system = Some(text),
-            None => say(self.system.as_deref().unwrap_or("no system message")),
+            None => note(self.system.as_deref().unwrap_or("no system message")),
         }
     }
 
     fn set_tools(&mut self, path: Option<&Path>) -> Result<()> {
         self.tools = path.map(input::json).transpose()?;
         match self.tools.as_ref().and_then(Value::as_array) {
-            Some(tools) => say(&format!("{} tools", tools.len())),
-            None => say("no tools"),
+            Some(tools) => note(&format!("{} tools", tools.len())),
+            None => note("no tools"),
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Session {
         let text = serde_json::to_string_pretty(&saved).expect("JSON values have string keys");
         std::fs::write(path, text + "\n")
             .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-        say(&format!("saved {}", path.display()));
+        note(&format!("saved {}", path.display()));
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Session {
         if messages.first().is_some_and(|first| first["role"] == "system") {
             self.system = messages.remove(0)["content"].as_str().map(str::to_owned);
         }
-        say(&format!("{} messages", messages.len()));
+        note(&format!("{} messages", messages.len()));
         self.messages = messages;
         if saved["tools"].is_array() {
             self.tools = Some(saved["tools"].take());
@@ -165,11 +165,11 @@ impl Session {
         }
         let explanation = self.chat.explain(&request)?;
         let (tokens, left) = (&explanation["prompt_tokens"], &explanation["tokens_left"]);
-        say(&format!("{tokens} tokens in the conversation, {left} left"));
+        note(&format!("{tokens} tokens in the conversation, {left} left"));
         Ok(())
     }
 }
 
-fn say(text: &str) {
-    eprintln!("{}", Style::stderr().paint(Look::Dim, text));
+fn note(text: &str) {
+    say!("{}", Style::stderr().paint(Look::Dim, text));
 }

@@ -69,7 +69,7 @@ fn list(models: &[CachedModel], as_json: bool) {
         return print_json(&models.iter().map(entry).collect());
     }
     if models.is_empty() {
-        eprintln!("llb: no models; `llb fetch ORG/NAME` downloads one");
+        say!("llb: no models; `llb fetch ORG/NAME` downloads one");
         return;
     }
     let rows: Vec<Vec<String>> = models
@@ -84,7 +84,7 @@ fn list(models: &[CachedModel], as_json: bool) {
     let mut files = BTreeSet::new();
     let of_new = |model: &&CachedModel| files.insert(model.content());
     let total: u64 = models.iter().filter(of_new).map(|model| model.size).sum();
-    eprintln!("{} models, {}", models.len(), megabytes(total));
+    say!("{} models, {}", models.len(), megabytes(total));
 }
 
 fn entry(model: &CachedModel) -> Value {
@@ -110,7 +110,7 @@ fn verify(models: &[CachedModel], names: &[String]) -> Result<u8> {
         } else {
             status = FOUND;
             print(&format!("{}: {}\n", model.name, style.paint(Look::Red, "damaged")));
-            eprintln!("llb: remove it (`llb models remove {}`) and fetch it again", model.name);
+            say!("llb: remove it (`llb models remove {}`) and fetch it again", model.name);
         }
     }
     Ok(status)
@@ -160,7 +160,7 @@ fn remove(models: &[CachedModel], names: &[String], dry_run: bool) -> Result<()>
         }
         model.remove_empty_folders();
     }
-    eprintln!("{} freed", megabytes(freed));
+    say!("{} freed", megabytes(freed));
     Ok(())
 }
 

@@ -79,7 +79,7 @@ pub(super) fn text(findings: &[Finding], files: usize) {
         ));
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    eprintln!(
+    say!(
         "{files} templates: {} errors, {} warnings, {} remarks",
         count(Severity::Error),
         count(Severity::Warning),

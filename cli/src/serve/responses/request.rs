@@ -39,7 +39,7 @@ pub(super) fn library_request(
         all.push(json!({ "role": "system", "content": text }));
     }
     all.extend(messages.iter().cloned());
-    let max_tokens = fields::positive(body, "max_output_tokens")?.unwrap_or(model.n_ctx);
+    let max_tokens = fields::positive(body, "max_output_tokens")?.unwrap_or(model.max_tokens());
     let mut request = json!({
         "messages": all, "max_tokens": max_tokens, "stream_format": "chunks",
         "timeout_ms": model.timeout_ms(),

@@ -1,0 +1,152 @@
+"""The program on a terminal, and with a hub: what the tests in Rust cannot make."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import EXPECTED, MODELS, PROGRAM, TOOLS
+
+sys.path.append(str(pathlib.Path(__file__).parents[3] / "bindings/python/tests"))
+from hub_server import Hub  # noqa: E402
+
+
+class Terminal:
+    """`llb` on a pseudo-terminal."""
+
+    def __init__(self, *arguments: str, env: dict) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [PROGRAM, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm", **env},
+            start_new_session=True,
+            preexec_fn=lambda: _control(slave),
+        )
+        os.close(slave)
+        self.screen = ""
+
+    def wait_for(self, text: str) -> None:
+        """Reads until a text is there, after the texts that were waited for before."""
+        end = time.monotonic() + 60
+        while text not in self.screen:
+            assert time.monotonic() < end, self.screen
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.screen += os.read(self.master, 65536).decode("utf-8", "replace")
+        self.seen, _, self.screen = self.screen.partition(text)
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def end(self) -> int:
+        status = self.process.wait(30)
+        os.close(self.master)
+        return status
+
+
+def _control(terminal: int) -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+
+def test_a_chat(tmp_path: pathlib.Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    saved = tmp_path / "saved.json"
+    chat = Terminal("chat", str(MODELS / "long.gguf"), env={"XDG_STATE_HOME": str(tmp_path)})
+    chat.wait_for("> ")
+    chat.type("count\r")
+    chat.wait_for("Counting:")
+    # Ends the reply, and not the program.
+    chat.type("\x03")
+    chat.wait_for("> ")
+    chat.type("/undo\r")
+    chat.wait_for("> ")
+    chat.type("/system Be brief.\r")
+    chat.wait_for("> ")
+    chat.type("one \\\r")
+    chat.type("two\r")
+    chat.wait_for("300 done.")
+    chat.type(f"/save {saved}\r")
+    chat.wait_for("saved")
+    chat.type("/nothing\r")
+    chat.wait_for("unknown command")
+    chat.type("\x04")
+    assert chat.end() == 0
+    messages = json.loads(saved.read_text())["messages"]
+    assert [message["content"] for message in messages] == [
+        "Be brief.",
+        "one \ntwo",
+        EXPECTED["long"],
+    ]
+    history = tmp_path / "llb/history"
+    assert "count" in history.read_text() and history.stat().st_mode & 0o077 == 0
+
+
+def test_calls_ask_for_their_results(tmp_path: pathlib.Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    model = str(MODELS / "tool_call.gguf")
+    chat = Terminal("chat", model, "--tools", str(tools), "--no-history", env={"NO_COLOR": "1"})
+    chat.wait_for("> ")
+    chat.type("weather\r")
+    chat.wait_for('get_weather({"city": "Paris"})')
+    chat.wait_for("result of get_weather> ")
+    # Without a result, the turn is forgotten.
+    chat.type("\x03")
+    chat.wait_for("\x1b[K> ")
+    chat.type("\x04")
+    assert chat.end() == 0
+
+
+def test_reasoning_is_dimmed_only_with_colours() -> None:
+    for colours, dim in [({}, "\x1b[2m"), ({"NO_COLOR": "1"}, "")]:
+        chat = Terminal("chat", str(MODELS / "reasoning.gguf"), "x", env=colours)
+        chat.wait_for("One, two,")
+        assert chat.seen.endswith(dim)
+        assert bool(re.search(r"\x1b\[\d+m", chat.seen)) == bool(dim)
+        chat.wait_for("The answer.")
+        assert chat.end() == 0
+
+
+@pytest.fixture
+def hub(tmp_path: pathlib.Path, monkeypatch):
+    running = Hub({"m-Q8_0.gguf": (MODELS / "text.gguf").read_bytes()})
+    monkeypatch.setenv("HF_ENDPOINT", running.url)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    yield running
+    running.close()
+
+
+def llb(*arguments: str, status: int = 0) -> str:
+    process = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True)
+    assert process.returncode == status, process.stderr
+    return process.stdout
+
+
+def test_models_of_a_hub(hub: Hub) -> None:
+    info = json.loads(llb("info", "hf:o/n", "--json"))
+    assert info["name"] == "Scripted text" and hub.downloads() == []
+    by_page = json.loads(llb("info", f"{hub.url}/o/n/resolve/main/m-Q8_0.gguf", "--json"))
+    assert by_page == info and hub.downloads() == []
+    path = llb("fetch", "o/n").strip()
+    assert len(hub.downloads()) == 1
+    assert llb("run", "hf:o/n", "-p", "x") == EXPECTED["text"] + "\n"
+    [model] = [m for m in json.loads(llb("models", "--json")) if m["place"] == "hub"]
+    assert (model["name"], model["path"]) == ("o/n/m-Q8_0.gguf", path)
+    assert llb("models", "verify", "o/n") == "o/n/m-Q8_0.gguf: ok\n"
+    llb("models", "remove", "o/n")
+    assert not os.path.exists(path)
+    llb("fetch", "o/none", status=1)

@@ -11,6 +11,7 @@ import java.util.Objects;
  * @param reasoningContent the reasoning of this piece; may be empty
  * @param toolCalls the pieces of tool calls; may be empty
  * @param finishReason why the reply ended, in the last chunk; otherwise null
+ * @param usage the number of tokens, in the last chunk; otherwise null
  * @param raw the whole chunk
  */
 public record ChatChunk(
@@ -18,6 +19,7 @@ public record ChatChunk(
         String reasoningContent,
         List<ToolCallDelta> toolCalls,
         String finishReason,
+        Usage usage,
         Map<String, Object> raw) {
 
     /**
@@ -49,6 +51,7 @@ public record ChatChunk(
                 Objects.requireNonNullElse(Json.string(delta.get("reasoning_content")), ""),
                 Json.objects(delta.get("tool_calls")).stream().map(ToolCallDelta::of).toList(),
                 Json.string(choice.get("finish_reason")),
+                chunk.get("usage") instanceof Map<?, ?> usage ? Usage.of(Json.object(usage)) : null,
                 chunk);
     }
 }

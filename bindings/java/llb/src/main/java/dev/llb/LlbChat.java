@@ -19,9 +19,10 @@ import java.util.function.UnaryOperator;
  * <p>All methods may be called from any thread. Requests on one chat run one at a time, in order of
  * arrival. Chats opened on the same file with the same options share the model in memory.
  *
- * <p>A request blocks until the reply is complete. {@link #cancel} ends it.
- * {@link Thread#interrupt} does not end it; the interrupt stays pending. A virtual thread pins its
- * carrier thread meanwhile.
+ * <p>A request blocks until the reply is complete. {@link #cancel} ends it, and so does
+ * {@link Thread#interrupt} of its thread: the reply has the output so far and the finish reason
+ * {@code cancelled}, and the interrupt stays pending. A virtual thread pins its carrier thread
+ * meanwhile.
  *
  * <p>Callbacks run on the thread of the request. They may call only {@link #cancel}, {@link #close}
  * and the template methods of {@link Llb}; another request on the same chat fails with
@@ -158,6 +159,7 @@ public final class LlbChat implements AutoCloseable {
         Objects.requireNonNull(onChunk, "onChunk");
         Map<String, Object> options = new LinkedHashMap<>(request.options());
         options.put("stream_format", "chunks");
+        options.putIfAbsent("stream_options", Map.of("include_usage", true));
         ChatRequest chunked = new ChatRequest(request.messages(), request.tools(), options);
         return stream(chunked, json -> onChunk.accept(ChatChunk.of(parse(json))));
     }
@@ -263,6 +265,8 @@ public final class LlbChat implements AutoCloseable {
      * listener.
      */
     private String call(Callback pieces, Call call) {
+        Thread caller = Thread.currentThread();
+        CancelWatch.Watched watched = CancelWatch.watch(caller::isInterrupted, this::cancel);
         try {
             // After a close the handle is stale, and the library returns ENGINE_CLOSED.
             String reply = call.run();
@@ -275,6 +279,7 @@ public final class LlbChat implements AutoCloseable {
             }
             return reply;
         } finally {
+            watched.close();
             // Not collected, and destroyed, while the call runs.
             Reference.reachabilityFence(this);
         }

@@ -8,6 +8,9 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Flow;
 import java.util.concurrent.Semaphore;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -84,6 +87,52 @@ public final class LlbModel implements AutoCloseable {
     /** As {@link LlbChat#streamChunks}, on a free chat of the pool. */
     public ChatReply streamChunks(ChatRequest request, Consumer<ChatChunk> onChunk) {
         return with(chat -> chat.streamChunks(request, onChunk));
+    }
+
+    /** As {@link #inferAsync(ChatRequest, Executor)}, on a new daemon thread. */
+    public CompletableFuture<ChatReply> inferAsync(ChatRequest request) {
+        return inferAsync(request, LlbModel::runOnThread);
+    }
+
+    /**
+     * Runs a request on a thread of {@code executor}, which it blocks. If the future is completed
+     * by another thread, as by {@code cancel} or {@code orTimeout}, the request is cancelled, and no
+     * other one. Do not use virtual threads: a request pins its carrier.
+     */
+    public CompletableFuture<ChatReply> inferAsync(ChatRequest request, Executor executor) {
+        PooledRequest running = new PooledRequest();
+        CompletableFuture<ChatReply> future = new CompletableFuture<>();
+        future.whenComplete((reply, failure) -> running.cancel());
+        executor.execute(() -> {
+            try {
+                ChatReply reply = running.run(this, chat -> chat.infer(request));
+                future.complete(reply);
+            } catch (Throwable e) {
+                future.completeExceptionally(e);
+            }
+        });
+        return future;
+    }
+
+    /** As {@link #publish(ChatRequest, Executor)}, each on a new daemon thread. */
+    public Flow.Publisher<ChatChunk> publish(ChatRequest request) {
+        return publish(request, LlbModel::runOnThread);
+    }
+
+    /**
+     * Returns a publisher of the chunks of this request. Each subscription is a generation of its
+     * own, on a thread of {@code executor}, which it blocks. The generation waits while the
+     * subscriber has no demand. Cancelling the subscription ends it.
+     */
+    public Flow.Publisher<ChatChunk> publish(ChatRequest request, Executor executor) {
+        Objects.requireNonNull(request, "request");
+        return new ChunkPublisher(this, request, Objects.requireNonNull(executor, "executor"));
+    }
+
+    private static void runOnThread(Runnable task) {
+        Thread thread = new Thread(task, "llb-request");
+        thread.setDaemon(true);
+        thread.start();
     }
 
     /**

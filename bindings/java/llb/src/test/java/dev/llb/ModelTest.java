@@ -9,8 +9,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Flow;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
@@ -109,6 +114,124 @@ class ModelTest {
             LlbException e = assertThrows(LlbException.class, () -> model.with(chat -> chat));
             assertEquals("CANCELLED", e.code());
             assertTrue(Thread.interrupted());
+        }
+    }
+
+    private static final ChatRequest LONG =
+            ChatRequest.builder().user("hi").maxTokens(100_000).build();
+
+    @Test
+    void aFutureHasTheReply() throws Exception {
+        try (LlbModel model = open("text.gguf", 2)) {
+            CompletableFuture<ChatReply> reply = model.inferAsync(ChatRequest.of("hi"));
+            assertEquals(TestFiles.expected("text"), reply.get(60, TimeUnit.SECONDS).text());
+            CompletableFuture<ChatReply> failed =
+                    model.inferAsync(ChatRequest.builder().user("hi").temperature(-1).build());
+            ExecutionException e = assertThrows(
+                    ExecutionException.class, () -> failed.get(60, TimeUnit.SECONDS));
+            assertEquals("INVALID_REQUEST", ((LlbException) e.getCause()).code());
+        }
+    }
+
+    /** With one chat the second request can run only after the first has ended. */
+    @Test
+    void cancellingAFutureEndsTheGeneration() throws Exception {
+        try (LlbModel model = open("long.gguf", 1)) {
+            for (int i = 0; i < 3; i++) {
+                CompletableFuture<ChatReply> reply = model.inferAsync(LONG);
+                CompletableFuture<ChatReply> waiting = model.inferAsync(LONG);
+                assertTrue(waiting.cancel(true));
+                assertTrue(i == 0 ? reply.cancel(true) : reply.completeExceptionally(new Exception()));
+                ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
+                assertEquals(
+                        "length", model.inferAsync(two).get(60, TimeUnit.SECONDS).finishReason());
+            }
+        }
+    }
+
+    /** Records signals, without demand of its own. */
+    private static final class Subscriber implements Flow.Subscriber<ChatChunk> {
+
+        final BlockingQueue<Object> signals = new LinkedBlockingQueue<>();
+        Flow.Subscription subscription;
+
+        @Override
+        public void onSubscribe(Flow.Subscription subscription) {
+            this.subscription = subscription;
+        }
+
+        @Override
+        public void onNext(ChatChunk chunk) {
+            signals.add(chunk);
+        }
+
+        @Override
+        public void onError(Throwable error) {
+            signals.add(error);
+        }
+
+        @Override
+        public void onComplete() {
+            signals.add("complete");
+        }
+
+        Object next() throws InterruptedException {
+            Object signal = signals.poll(60, TimeUnit.SECONDS);
+            return signal == null ? "nothing" : signal;
+        }
+    }
+
+    @Test
+    void aPublisherWaitsForDemand() throws Exception {
+        try (LlbModel model = open("text.gguf", 1)) {
+            Subscriber subscriber = new Subscriber();
+            model.publish(ChatRequest.of("hi")).subscribe(subscriber);
+            StringBuilder text = new StringBuilder();
+            Usage usage = null;
+            for (Object signal = null; !"complete".equals(signal); ) {
+                subscriber.subscription.request(1);
+                signal = subscriber.next();
+                if (signal instanceof ChatChunk chunk) {
+                    text.append(chunk.text());
+                    usage = chunk.usage() != null ? chunk.usage() : usage;
+                    // Without demand the generation waits in the callback, so the pool is empty.
+                    assertEquals(0, subscriber.signals.size());
+                } else {
+                    assertEquals("complete", signal);
+                }
+            }
+            assertEquals(TestFiles.expected("text"), text.toString());
+            assertTrue(usage.completionTokens() > 0);
+        }
+    }
+
+    @Test
+    void cancellingASubscriptionEndsTheGeneration() throws Exception {
+        try (LlbModel model = open("long.gguf", 1)) {
+            Subscriber subscriber = new Subscriber();
+            model.publish(LONG).subscribe(subscriber);
+            subscriber.subscription.request(2);
+            assertTrue(subscriber.next() instanceof ChatChunk);
+            assertTrue(subscriber.next() instanceof ChatChunk);
+            subscriber.subscription.cancel();
+            ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
+            assertEquals("length", model.infer(two).finishReason());
+            assertTrue(subscriber.signals.isEmpty(), subscriber.signals.toString());
+        }
+    }
+
+    @Test
+    void failuresOfAPublisher() throws Exception {
+        try (LlbModel model = open("long.gguf", 1)) {
+            Subscriber refused = new Subscriber();
+            model.publish(ChatRequest.builder().user("hi").temperature(-1).build()).subscribe(refused);
+            assertEquals("INVALID_REQUEST", ((LlbException) refused.next()).code());
+            Subscriber invalid = new Subscriber();
+            model.publish(LONG).subscribe(invalid);
+            invalid.subscription.request(0);
+            assertTrue(invalid.next() instanceof IllegalArgumentException);
+            ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
+            assertEquals("length", model.infer(two).finishReason());
         }
     }
 

@@ -201,11 +201,27 @@ class ThreadsTest {
     }
 
     @Test
-    void anInterruptStaysPending() {
-        try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
+    void anInterruptCancelsAndStaysPending() throws Exception {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"));
+                Pool other = Pool.of(1)) {
+            // Without a callback nothing of Java runs between the tokens.
+            CountDownLatch begun = new CountDownLatch(1);
+            Thread[] caller = new Thread[1];
+            Future<Boolean> pending = other.submit(() -> {
+                caller[0] = Thread.currentThread();
+                begun.countDown();
+                assertEquals("cancelled", chat.infer(LONG).finishReason());
+                return Thread.interrupted();
+            });
+            await(begun);
+            caller[0].interrupt();
+            assertTrue(pending.get());
+            // One that was interrupted before is cancelled, too.
             Thread.currentThread().interrupt();
-            assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+            assertEquals("cancelled", chat.infer(LONG).finishReason());
             assertTrue(Thread.interrupted());
+            ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
+            assertEquals("length", chat.infer(two).finishReason());
         }
     }
 }

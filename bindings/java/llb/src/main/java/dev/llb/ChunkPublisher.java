@@ -1,0 +1,111 @@
+package dev.llb;
+
+import java.util.Objects;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Flow;
+
+/**
+ * Publishes the chunks of a request. Each subscription is a generation of its own, on a thread of
+ * the executor. A chunk waits for demand, and the generation with it.
+ */
+final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
+
+    private final LlbModel model;
+    private final ChatRequest request;
+    private final Executor executor;
+
+    ChunkPublisher(LlbModel model, ChatRequest request, Executor executor) {
+        this.model = model;
+        this.request = request;
+        this.executor = executor;
+    }
+
+    @Override
+    public void subscribe(Flow.Subscriber<? super ChatChunk> subscriber) {
+        Objects.requireNonNull(subscriber, "subscriber");
+        Generation generation = new Generation(subscriber);
+        subscriber.onSubscribe(generation);
+        try {
+            executor.execute(generation);
+        } catch (RuntimeException e) {
+            generation.cancel();
+            subscriber.onError(e);
+        }
+    }
+
+    private final class Generation implements Flow.Subscription, Runnable {
+
+        private final Flow.Subscriber<? super ChatChunk> subscriber;
+        private final PooledRequest running = new PooledRequest();
+        private long demand;
+        private RuntimeException invalidDemand;
+
+        Generation(Flow.Subscriber<? super ChatChunk> subscriber) {
+            this.subscriber = subscriber;
+        }
+
+        @Override
+        public synchronized void request(long n) {
+            if (n <= 0) {
+                invalidDemand = new IllegalArgumentException(
+                        "request(" + n + "): the demand must be positive (Reactive Streams 3.9)");
+            } else {
+                demand = demand + n < 0 ? Long.MAX_VALUE : demand + n;
+            }
+            notifyAll();
+        }
+
+        @Override
+        public void cancel() {
+            running.cancel();
+            synchronized (this) {
+                notifyAll();
+            }
+        }
+
+        @Override
+        public void run() {
+            try {
+                running.run(model, chat -> chat.streamChunks(request, this::next));
+            } catch (Throwable e) {
+                if (!running.isCancelled()) {
+                    running.cancel();
+                    subscriber.onError(e);
+                }
+                return;
+            }
+            if (!running.isCancelled()) {
+                subscriber.onComplete();
+            }
+        }
+
+        private void next(ChatChunk chunk) {
+            awaitDemand();
+            if (running.isCancelled()) {
+                return;
+            }
+            try {
+                subscriber.onNext(chunk);
+            } catch (Throwable e) {
+                // A subscriber that throws has cancelled (Reactive Streams 2.13).
+                running.cancel();
+                throw e;
+            }
+        }
+
+        private synchronized void awaitDemand() {
+            while (demand == 0 && invalidDemand == null && !running.isCancelled()) {
+                try {
+                    wait();
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                    throw new LlbException("CANCELLED", "interrupted while waiting for demand", e);
+                }
+            }
+            if (invalidDemand != null) {
+                throw invalidDemand;
+            }
+            demand = demand == Long.MAX_VALUE ? demand : demand - 1;
+        }
+    }
+}

@@ -88,8 +88,8 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 
 .PHONY: help setup ready lib backends backends-test cli wheel models scripted-models demo test \
 	test-models test-layers test-rust test-c test-cli test-python test-python-frameworks test-java \
-	test-java-frameworks \
-	samplers fuzz harden lint sbom header header-check bench bench-peers install baseline native clean
+	test-java-frameworks samplers fuzz harden lint sbom header header-check bench bench-peers \
+	bench-java install baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, download the models once, and chat with one"
@@ -281,6 +281,13 @@ header-check: ## compare include/llb.h with the code
 
 bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
+
+bench-java: lib scripted-models ## measure what a call from Java costs over the C call
+	@home=$$($(JAVA_BINDING)/find-jdk.sh) || { echo "no JDK 22 or later" >&2; exit 1; }; \
+	export JAVA_HOME="$$home"; \
+	$(STEP) "Java benchmark: build" $(TEST_ENV) mvn -B -q -Pbench -DskipITs \
+		-f $(JAVA_BINDING)/pom.xml package && \
+	$(STEP) "Java benchmark" $(TEST_ENV) $(JAVA_BINDING)/llb-bench/run.sh
 
 # Without them the template benchmark measures llb alone and prints a line.
 bench-peers:

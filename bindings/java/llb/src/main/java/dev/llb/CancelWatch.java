@@ -72,11 +72,17 @@ final class CancelWatch {
                     }
                     parked = false;
                 }
-                for (Watched watched : WATCHED) {
-                    if (watched.isCancelled.getAsBoolean()) {
-                        watched.cancel.run();
-                    }
+                try {
+                    WATCHED.forEach(Watcher::look);
+                } catch (Throwable e) {
+                    // No memory, for one. The next round looks again.
                 }
+            }
+        }
+
+        private static void look(Watched watched) {
+            if (watched.isCancelled.getAsBoolean()) {
+                watched.cancel.run();
             }
         }
     }

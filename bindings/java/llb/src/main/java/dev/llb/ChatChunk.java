@@ -3,6 +3,7 @@ package dev.llb;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A piece of a reply, as it is generated: an OpenAI {@code chat.completion.chunk}.
@@ -18,8 +19,8 @@ public record ChatChunk(
         String text,
         String reasoningContent,
         List<ToolCallDelta> toolCalls,
-        String finishReason,
-        Usage usage,
+        @Nullable String finishReason,
+        @Nullable Usage usage,
         Map<String, Object> raw) {
 
     /**
@@ -30,7 +31,8 @@ public record ChatChunk(
      * @param name the name of the tool, or null
      * @param arguments a fragment of the arguments; may be empty
      */
-    public record ToolCallDelta(int index, String id, String name, String arguments) {
+    public record ToolCallDelta(
+            int index, @Nullable String id, @Nullable String name, String arguments) {
 
         static ToolCallDelta of(Map<String, Object> call) {
             Map<String, Object> function = Json.object(call.get("function"));

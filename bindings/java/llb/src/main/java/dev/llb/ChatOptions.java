@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Options of a chat.
@@ -15,7 +16,7 @@ import java.util.function.Consumer;
  *     the thread of the call that caused it; may be null. If it throws, that call is cancelled and
  *     throws the exception.
  */
-public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) {
+public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String> onEvent) {
 
     public ChatOptions {
         values = Collections.unmodifiableMap(new LinkedHashMap<>(values));

@@ -3,6 +3,7 @@ package dev.llb;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The reply to a request.
@@ -23,7 +24,7 @@ import java.util.Objects;
 public record ChatReply(
         String type,
         String text,
-        String reasoningContent,
+        @Nullable String reasoningContent,
         List<ToolCall> toolCalls,
         String finishReason,
         Message message,

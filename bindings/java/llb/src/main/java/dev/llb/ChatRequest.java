@@ -54,6 +54,11 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
         return Json.write(fields);
     }
 
+    static Map<String, Object> format(String name, Map<String, Object> schema) {
+        Fields named = new Fields().with("name", name).with("schema", schema).with("strict", true);
+        return new Fields().with("type", "json_schema").with("json_schema", named);
+    }
+
     /**
      * Builds a {@link ChatRequest}. {@link #set} sets options without a method. Not thread-safe.
      */
@@ -138,10 +143,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
 
         /** Constrains the text to JSON that satisfies the schema. */
         public Builder jsonSchema(String name, Map<String, Object> schema) {
-            Fields named =
-                    new Fields().with("name", name).with("schema", schema).with("strict", true);
-            Fields format = new Fields().with("type", "json_schema").with("json_schema", named);
-            return set("response_format", format);
+            return set("response_format", format(name, schema));
         }
 
         /** The maximum number of tokens to generate. Default: 256. */

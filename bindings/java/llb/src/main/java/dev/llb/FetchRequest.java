@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A request to fetch a model of the Hugging Face hub.
@@ -18,7 +19,9 @@ import java.util.function.Consumer;
  * @param onEvent receives each event of the fetch; may be null
  */
 public record FetchRequest(
-        Map<String, Object> values, ProgressListener onProgress, Consumer<String> onEvent) {
+        Map<String, Object> values,
+        @Nullable ProgressListener onProgress,
+        @Nullable Consumer<String> onEvent) {
 
     private static final String PROGRESS = "fetch_progress:";
 

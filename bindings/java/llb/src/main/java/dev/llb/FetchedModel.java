@@ -3,6 +3,7 @@ package dev.llb;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A verified model of the hub in the cache.
@@ -17,7 +18,7 @@ import java.util.Map;
  * @param raw the whole reply of the library
  */
 public record FetchedModel(
-        Path path,
+        @Nullable Path path,
         List<Path> paths,
         String revision,
         String sha256,

@@ -142,6 +142,42 @@ public final class LlbChat implements AutoCloseable {
     }
 
     /**
+     * Runs one request whose reply is a value: the text is constrained to the JSON of the record.
+     * Its components may be records (also recursive ones), strings, numbers, booleans, enums,
+     * {@link java.util.Optional}, lists, sets, and maps with string keys. {@link Description} tells
+     * the model what they mean.
+     *
+     * @throws LlbException with {@code REPLY_INVALID} if the reply is cut off; {@code details} has
+     *     its text
+     * @throws IllegalArgumentException if a component has another type
+     */
+    public <T extends Record> T infer(ChatRequest request, Class<T> type) {
+        Map<String, Object> options = new LinkedHashMap<>(request.options());
+        String name = type.getSimpleName();
+        options.put("response_format", ChatRequest.format(name, TypeSchema.of(type)));
+        ChatReply reply = infer(new ChatRequest(request.messages(), request.tools(), options));
+        try {
+            Map<String, Object> value = Json.readObject(reply.text());
+            return type.cast(TypeSchema.read(value, type, name));
+        } catch (IllegalArgumentException e) {
+            throw new LlbException(
+                    "REPLY_INVALID",
+                    "the reply is no " + name + " (finish reason "
+                            + reply.finishReason() + "): " + e.getMessage(),
+                    Map.of("text", reply.text()),
+                    List.of());
+        }
+    }
+
+    /**
+     * Runs a request and the tools that the model calls, until a reply has no calls, at most
+     * {@code maxRounds} rounds of calls. Calls of one reply run one after another, on this thread.
+     */
+    public ToolRun run(ChatRequest request, ToolSet tools, int maxRounds) {
+        return ToolRun.run(this, request, tools, maxRounds);
+    }
+
+    /**
      * Runs one request, passes each piece of visible text to {@code onPiece} as it is generated,
      * and returns the reply. The pieces concatenate to its text. With the option
      * {@code "stream_format":"chunks"} a piece is the JSON of an OpenAI chunk instead, also for
@@ -169,7 +205,7 @@ public final class LlbChat implements AutoCloseable {
         return Explanation.of(requireSuccess(explainJson(request.toJson())));
     }
 
-    /** As {@link #infer}, from JSON to JSON. */
+    /** As {@link #infer(ChatRequest)}, from JSON to JSON. */
     public String inferJson(String requestJson) {
         Objects.requireNonNull(requestJson, "requestJson");
         return call(null, () -> library.chatInfer(handle, requestJson));

@@ -8,8 +8,8 @@ import java.util.Map;
  * where.
  *
  * <p>The codes are those of the library, such as {@code INVALID_REQUEST}, {@code ENGINE_CLOSED} or
- * {@code MODEL_NOT_TOOL_CAPABLE}, and two of this binding: {@code LIBRARY_NOT_FOUND} and
- * {@code LIBRARY_INCOMPATIBLE}.
+ * {@code MODEL_NOT_TOOL_CAPABLE}, and three of this binding: {@code LIBRARY_NOT_FOUND},
+ * {@code LIBRARY_INCOMPATIBLE} and {@code REPLY_INVALID}.
  */
 public final class LlbException extends RuntimeException {
 

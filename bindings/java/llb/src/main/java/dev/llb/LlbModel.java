@@ -74,9 +74,19 @@ public final class LlbModel implements AutoCloseable {
         return LlbChat.open(options);
     }
 
-    /** As {@link LlbChat#infer}, on a free chat of the pool. */
+    /** As {@link LlbChat#infer(ChatRequest)}, on a free chat of the pool. */
     public ChatReply infer(ChatRequest request) {
         return with(chat -> chat.infer(request));
+    }
+
+    /** As {@link LlbChat#infer(ChatRequest, Class)}, on a free chat of the pool. */
+    public <T extends Record> T infer(ChatRequest request, Class<T> type) {
+        return with(chat -> chat.infer(request, type));
+    }
+
+    /** As {@link LlbChat#run}, on a free chat of the pool, which it keeps for all rounds. */
+    public ToolRun run(ChatRequest request, ToolSet tools, int maxRounds) {
+        return with(chat -> chat.run(request, tools, maxRounds));
     }
 
     /** As {@link LlbChat#stream}, on a free chat of the pool. */
@@ -96,8 +106,8 @@ public final class LlbModel implements AutoCloseable {
 
     /**
      * Runs a request on a thread of {@code executor}, which it blocks. If the future is completed
-     * by another thread, as by {@code cancel} or {@code orTimeout}, the request is cancelled, and no
-     * other one. Do not use virtual threads: a request pins its carrier.
+     * by another thread, as by {@code cancel} or {@code orTimeout}, the request is cancelled, and
+     * no other one. Do not use virtual threads: a request pins its carrier.
      */
     public CompletableFuture<ChatReply> inferAsync(ChatRequest request, Executor executor) {
         PooledRequest running = new PooledRequest();

@@ -3,6 +3,7 @@ package dev.llb;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * One message of a conversation, in the shape of an OpenAI chat message.
@@ -16,11 +17,11 @@ import java.util.Objects;
  */
 public record Message(
         String role,
-        Object content,
-        String reasoningContent,
+        @Nullable Object content,
+        @Nullable String reasoningContent,
         List<ToolCall> toolCalls,
-        String toolCallId,
-        String name) {
+        @Nullable String toolCallId,
+        @Nullable String name) {
 
     public Message {
         Objects.requireNonNull(role, "role");
@@ -52,7 +53,7 @@ public record Message(
     }
 
     /** Returns an assistant message with tool calls; {@code text} may be null. */
-    public static Message assistant(String text, List<ToolCall> calls) {
+    public static Message assistant(@Nullable String text, List<ToolCall> calls) {
         return new Message("assistant", text, null, calls, null, null);
     }
 

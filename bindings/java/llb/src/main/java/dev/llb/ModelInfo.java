@@ -2,6 +2,7 @@ package dev.llb;
 
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A description of a model file, read from its header. Fields that the file does not have are null
@@ -26,21 +27,21 @@ public record ModelInfo(
         boolean supportsTools,
         boolean supportsToolCalls,
         boolean hasToolUseTemplate,
-        String chatFormat,
-        String toolSupport,
-        String architecture,
-        String name,
-        String license,
-        String quantization,
+        @Nullable String chatFormat,
+        @Nullable String toolSupport,
+        @Nullable String architecture,
+        @Nullable String name,
+        @Nullable String license,
+        @Nullable String quantization,
         long nParams,
         long contextLength,
         long embeddingLength,
         long blockCount,
         long fileSize,
-        String bosToken,
-        String eosToken,
+        @Nullable String bosToken,
+        @Nullable String eosToken,
         List<String> templates,
-        String templateSha256,
+        @Nullable String templateSha256,
         Map<String, Object> caps,
         Map<String, Object> templateCaps,
         List<Object> findings,

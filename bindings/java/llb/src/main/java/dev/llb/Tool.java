@@ -4,6 +4,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A tool that the model may call.
@@ -12,7 +13,7 @@ import java.util.Objects;
  * @param description what the tool does and when to call it; may be null
  * @param parameters the JSON Schema of the arguments; the prompt shows it in the order of this map
  */
-public record Tool(String name, String description, Map<String, Object> parameters) {
+public record Tool(String name, @Nullable String description, Map<String, Object> parameters) {
 
     public Tool {
         Objects.requireNonNull(name, "name");
@@ -24,7 +25,7 @@ public record Tool(String name, String description, Map<String, Object> paramete
      *
      * @throws IllegalArgumentException if {@code parametersJson} is not a JSON object
      */
-    public static Tool of(String name, String description, String parametersJson) {
+    public static Tool of(String name, @Nullable String description, String parametersJson) {
         return new Tool(name, description, Json.readObject(parametersJson));
     }
 

@@ -2,6 +2,7 @@ package dev.llb;
 
 import java.util.Map;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A tool call of the model.
@@ -10,7 +11,7 @@ import java.util.Objects;
  * @param name the name of the tool
  * @param arguments a JSON object as text
  */
-public record ToolCall(String id, String name, String arguments) {
+public record ToolCall(@Nullable String id, String name, String arguments) {
 
     public ToolCall {
         Objects.requireNonNull(name, "name");

@@ -1,0 +1,149 @@
+package dev.llb;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.lang.reflect.Parameter;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.function.Function;
+
+/**
+ * Tools that Java runs: annotated methods, and functions of a record. {@link LlbChat#run} calls
+ * them. Not changed after it was made, and so usable by all threads as far as its tools are.
+ *
+ * <p>Parameters have the types of {@link LlbChat#infer(ChatRequest, Class)}. A result that is a
+ * string goes to the model as it is, another one as JSON; {@code void} is {@code "done"}.
+ */
+public final class ToolSet {
+
+    private record Entry(Tool tool, Function<Map<String, Object>, Object> run) {}
+
+    private final Map<String, Entry> entries;
+
+    private ToolSet(Map<String, Entry> entries) {
+        this.entries = entries;
+    }
+
+    /**
+     * Returns the methods of these objects that have {@link ToolMethod}. Their parameters need
+     * names: compile with {@code -parameters}, or give the method one record.
+     *
+     * @throws IllegalArgumentException if there is no such method, a name occurs twice, or a
+     *     parameter has no name or schema
+     */
+    public static ToolSet of(Object... objects) {
+        ToolSet tools = new ToolSet(Map.of());
+        for (Object object : objects) {
+            int before = tools.entries.size();
+            for (Method method : object.getClass().getDeclaredMethods()) {
+                ToolMethod annotation = method.getAnnotation(ToolMethod.class);
+                if (annotation != null) {
+                    tools = tools.with(entry(object, method, annotation));
+                }
+            }
+            if (tools.entries.size() == before) {
+                throw new IllegalArgumentException(
+                        object.getClass().getName() + " has no method with @ToolMethod");
+            }
+        }
+        return tools;
+    }
+
+    /** Returns these tools and one more: a function whose arguments are those of a record. */
+    public <A extends Record> ToolSet with(
+            String name, String description, Class<A> arguments, Function<A, ?> run) {
+        Tool tool = new Tool(name, description, TypeSchema.of(arguments));
+        return with(new Entry(
+                tool,
+                values -> run.apply(arguments.cast(TypeSchema.read(values, arguments, name)))));
+    }
+
+    /** Returns an empty set, to add functions to. */
+    public static ToolSet empty() {
+        return new ToolSet(Map.of());
+    }
+
+    /** The tools, for a request. */
+    public List<Tool> tools() {
+        return entries.values().stream().map(Entry::tool).toList();
+    }
+
+    /**
+     * Runs a call and returns the message with its result. A failure is a result too, so that the
+     * model can correct itself: {@code error: } and the message of the exception.
+     */
+    public Message call(ToolCall call) {
+        Entry entry = entries.get(call.name());
+        if (entry == null) {
+            return Message.tool(call, "error: no tool is named " + call.name());
+        }
+        try {
+            Object result = entry.run().apply(call.argumentsAsMap());
+            return Message.tool(call, result instanceof String text ? text : json(result));
+        } catch (Exception e) {
+            String message = e.getMessage() != null ? e.getMessage() : e.getClass().getSimpleName();
+            return Message.tool(call, "error: " + message);
+        }
+    }
+
+    private static String json(Object result) {
+        return result == null ? "done" : Json.write(result);
+    }
+
+    private ToolSet with(Entry entry) {
+        Map<String, Entry> all = new LinkedHashMap<>(entries);
+        if (all.put(entry.tool().name(), entry) != null) {
+            throw new IllegalArgumentException("two tools are named " + entry.tool().name());
+        }
+        return new ToolSet(all);
+    }
+
+    private static Entry entry(Object object, Method method, ToolMethod annotation) {
+        String name = annotation.name().isEmpty() ? method.getName() : annotation.name();
+        if (!method.trySetAccessible()) {
+            throw new IllegalArgumentException(
+                    method + " is not accessible: make it public, or open its package to dev.llb");
+        }
+        Object target = Modifier.isStatic(method.getModifiers()) ? null : object;
+        Parameter[] parameters = method.getParameters();
+        if (parameters.length == 1 && parameters[0].getType().isRecord()) {
+            Class<? extends Record> type = parameters[0].getType().asSubclass(Record.class);
+            Tool tool = new Tool(name, annotation.value(), TypeSchema.of(type));
+            return new Entry(
+                    tool, values -> invoke(method, target, TypeSchema.read(values, type, name)));
+        }
+        Map<String, TypeSchema.Member> members = new LinkedHashMap<>();
+        for (Parameter parameter : parameters) {
+            if (!parameter.isNamePresent()) {
+                throw new IllegalArgumentException(
+                        method + ": its parameters have no names; compile with -parameters, or use"
+                                + " one record");
+            }
+            Description description = parameter.getAnnotation(Description.class);
+            members.put(
+                    parameter.getName(),
+                    new TypeSchema.Member(parameter.getParameterizedType(), description));
+        }
+        Tool tool = new Tool(name, annotation.value(), TypeSchema.ofMembers(members, name));
+        return new Entry(tool, values -> {
+            List<Object> arguments = new ArrayList<>();
+            members.forEach((member, of) -> arguments.add(
+                    TypeSchema.read(values.get(member), of.type(), name + "." + member)));
+            return invoke(method, target, arguments.toArray());
+        });
+    }
+
+    private static Object invoke(Method method, Object target, Object... arguments) {
+        try {
+            return method.invoke(target, arguments);
+        } catch (InvocationTargetException e) {
+            throw Callback.<RuntimeException>unchecked(Objects.requireNonNull(e.getCause()));
+        } catch (IllegalAccessException e) {
+            throw new AssertionError("the method was made accessible", e);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+package dev.llb;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import org.junit.jupiter.api.Test;
+
+/** Records as replies and as arguments of tools. */
+class TypesTest {
+
+    enum Color {
+        RED,
+        GREEN
+    }
+
+    record Address(String city) {}
+
+    @Description("A person")
+    record Person(
+            String name,
+            @Description("in years") int age,
+            Optional<Address> home,
+            Set<Color> colors,
+            Map<String, Double> scores) {}
+
+    record Tree(String label, List<Tree> children) {}
+
+    record WithDate(Address address, java.time.LocalDate birth) {}
+
+    private static final String PERSON_JSON =
+            """
+            {"name":"Ada","age":36,"home":{"city":"London"},"colors":["RED"],"scores":{"x":1}}""";
+
+    private static final Person ADA = new Person(
+            "Ada", 36, Optional.of(new Address("London")), Set.of(Color.RED), Map.of("x", 1.0));
+
+    @Test
+    void theSchemaOfARecord() {
+        assertEquals(
+                Json.readObject(
+                        """
+                        {"type":"object","description":"A person","properties":{
+                           "name":{"type":"string"},
+                           "age":{"type":"integer","description":"in years"},
+                           "home":{"anyOf":[{"type":"object","properties":{"city":{"type":"string"}},
+                              "required":["city"],"additionalProperties":false},{"type":"null"}]},
+                           "colors":{"type":"array","items":{"type":"string","enum":["RED","GREEN"]}},
+                           "scores":{"type":"object","additionalProperties":{"type":"number"}}},
+                         "required":["name","age","home","colors","scores"],
+                         "additionalProperties":false}"""),
+                Json.readObject(Json.write(TypeSchema.of(Person.class))));
+    }
+
+    @Test
+    void theSchemaOfARecursiveRecord() {
+        String tree =
+                """
+                {"type":"object","properties":{"label":{"type":"string"},
+                   "children":{"type":"array","items":{"$ref":"#/$defs/Tree"}}},
+                 "required":["label","children"],"additionalProperties":false""";
+        assertEquals(
+                Json.readObject(tree + ",\"$defs\":{\"Tree\":" + tree + "}}}"),
+                Json.readObject(Json.write(TypeSchema.of(Tree.class))));
+    }
+
+    @Test
+    void aTypeWithoutSchemaIsNamed() {
+        IllegalArgumentException e = assertThrows(
+                IllegalArgumentException.class, () -> TypeSchema.of(WithDate.class));
+        assertTrue(
+                e.getMessage().startsWith("WithDate.birth: java.time.LocalDate has no schema"),
+                e.getMessage());
+    }
+
+    @Test
+    void values() {
+        assertEquals(ADA, TypeSchema.read(Json.readObject(PERSON_JSON), Person.class, "p"));
+        checkFails("p.age: 1.5 is no int", "\"age\":36", "\"age\":1.5");
+        checkFails("p.age: 3000000000 is no int", "\"age\":36", "\"age\":3000000000");
+        checkFails("p.name: missing or null", "\"name\":\"Ada\",", "");
+        checkFails("p.colors[0]: expected ", "\"RED\"", "\"BLUE\"");
+        checkFails("p.home.city: expected java.lang.String, not 1", "\"London\"", "1");
+        String homeless = PERSON_JSON.replace("{\"city\":\"London\"}", "null");
+        Person read = (Person) TypeSchema.read(Json.readObject(homeless), Person.class, "p");
+        assertEquals(Optional.empty(), read.home());
+    }
+
+    private static void checkFails(String message, String part, String replacement) {
+        Map<String, Object> json = Json.readObject(PERSON_JSON.replace(part, replacement));
+        IllegalArgumentException e = assertThrows(
+                IllegalArgumentException.class, () -> TypeSchema.read(json, Person.class, "p"));
+        assertTrue(e.getMessage().startsWith(message), e.getMessage());
+    }
+
+    @Test
+    void aReplyIsARecord() {
+        // Not a word of this model's text fits, so it is the constraint that makes the JSON.
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
+            ChatRequest.Builder request = ChatRequest.builder().user("hi").temperature(0);
+            record Answer(boolean yes, Color color) {}
+            Answer answer = chat.infer(request.maxTokens(200).build(), Answer.class);
+            assertTrue(List.of(Color.values()).contains(answer.color()));
+            LlbException cut = assertThrows(
+                    LlbException.class,
+                    () -> chat.infer(request.maxTokens(2).build(), Answer.class));
+            assertEquals("REPLY_INVALID", cut.code());
+            assertTrue(cut.getMessage().contains("length"), cut.getMessage());
+            assertTrue(cut.details().containsKey("text"));
+        }
+    }
+
+    /** Tools as methods. The tests are compiled without names of parameters. */
+    static final class Weather {
+
+        final List<String> asked = new ArrayList<>();
+
+        record Place(@Description("a city") String city) {}
+
+        @ToolMethod(value = "The weather at a place", name = "get_weather")
+        Map<String, Integer> weather(Place place) {
+            asked.add(place.city());
+            return Map.of("celsius", 22);
+        }
+
+        @ToolMethod("Fails")
+        void fail() {
+            throw new IllegalStateException("on purpose");
+        }
+    }
+
+    @Test
+    void toolsOfAnObject() {
+        Weather weather = new Weather();
+        ToolSet tools = ToolSet.of(weather)
+                .with("length", "The length of a city's name", Weather.Place.class,
+                        place -> place.city().length());
+        assertEquals(
+                Set.of("get_weather", "fail", "length"),
+                Set.copyOf(tools.tools().stream().map(Tool::name).toList()));
+        checkCall(tools, "get_weather", "{\"city\":\"Paris\"}", "{\"celsius\":22}");
+        assertEquals(List.of("Paris"), weather.asked);
+        checkCall(tools, "length", "{\"city\":\"Paris\"}", "5");
+        checkCall(tools, "fail", "{}", "error: on purpose");
+        checkCall(tools, "nothing", "{}", "error: no tool is named nothing");
+        checkCall(tools, "get_weather", "{\"city\":1}",
+                "error: get_weather.city: expected java.lang.String, not 1");
+        assertThrows(IllegalArgumentException.class, () -> ToolSet.of("no tools"));
+        assertThrows(IllegalArgumentException.class, () -> ToolSet.of(weather, weather));
+    }
+
+    private static void checkCall(ToolSet tools, String name, String arguments, String result) {
+        assertEquals(result, tools.call(new ToolCall("id", name, arguments)).content());
+    }
+
+    /** The scripted model calls the tool again and again, so the rounds are bounded. */
+    @Test
+    void theRoundsAreBounded() {
+        Weather weather = new Weather();
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("tool_call.gguf"))) {
+            ChatRequest request =
+                    ChatRequest.builder().user("weather in Paris?").temperature(0).build();
+            ToolRun run = chat.run(request, ToolSet.of(weather), 2);
+            assertEquals(List.of("Paris", "Paris"), weather.asked);
+            List<String> roles = run.messages().stream().map(Message::role).toList();
+            assertEquals(
+                    List.of("user", "assistant", "tool", "assistant", "tool", "assistant"), roles);
+            assertEquals("{\"celsius\":22}", run.messages().get(2).content());
+            assertEquals(
+                    run.messages().get(1).toolCalls().get(0).id(),
+                    run.messages().get(2).toolCallId());
+            assertThrows(
+                    IllegalArgumentException.class,
+                    () -> chat.run(request, ToolSet.empty(), 0));
+        }
+    }
+}

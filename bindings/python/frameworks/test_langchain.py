@@ -38,6 +38,6 @@ class TestIntegration(Shared, ChatModelIntegrationTests):
     def test_agent_loop(self, model):
         super().test_agent_loop(model)
 
-    @pytest.mark.xfail(reason="the model writes the schema of a tool without parameters as arguments")
+    @pytest.mark.xfail(reason="the model repeats the schema where a tool has no parameters")
     def test_tool_calling_with_no_arguments(self, model):
         super().test_tool_calling_with_no_arguments(model)

@@ -30,6 +30,12 @@ def open_chat(models, stem, **options):
     return llb.AsyncChat(models(stem), n_threads=1, **options)
 
 
+async def cancel(task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def until(condition):
     while not condition():
         await asyncio.sleep(0.001)
@@ -114,9 +120,7 @@ def test_a_cancelled_task_cancels_its_call(run, models, cancels):
         async with open_chat(models, "long", on_event=on_event) as chat:
             task = asyncio.ensure_future(chat.create(HELLO))
             await until(started.is_set)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            await cancel(task)
             assert cancels
             assert (await chat.create(HELLO, max_tokens=1))["finish_reason"] == "length"
 
@@ -134,9 +138,7 @@ def test_a_cancelled_task_cancels_its_stream(run, models, blocked, cancels):
 
             task = asyncio.ensure_future(read())
             await until(lambda: chat._session.running is not None)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            await cancel(task)
             assert cancels
             assert (await chat.create(HELLO, max_tokens=1))["finish_reason"] == "length"
 
@@ -150,9 +152,7 @@ def test_a_cancelled_waiting_task_leaves_the_running_one(run, models, blocked, c
             await stream.__anext__()
             waiting = asyncio.ensure_future(chat.create(HELLO))
             await asyncio.sleep(0)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
+            await cancel(waiting)
             assert not cancels
             blocked.set()
             assert (await stream.until_done())["usage"]["completion_tokens"] == 5

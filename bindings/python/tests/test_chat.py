@@ -24,6 +24,19 @@ WEATHER = {
         },
     },
 }
+CITY = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "answer",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
 
 
 def test_a_reply_has_the_text_of_the_model(chat, expected):

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import llb
-from test_chat import WEATHER
+from test_chat import CITY, WEATHER
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +50,8 @@ def test_a_required_tool_is_called(real_chat):
 
 
 def test_json_schema_is_obeyed(real_chat):
-    properties = {"city": {"type": "string"}}
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": ["city"],
-        "additionalProperties": False,
-    }
-    reply = real_chat.create(
-        messages=ask("Name the capital of France as JSON."),
-        response_format={
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": schema, "strict": True},
-        },
-        temperature=0,
-    )
+    question = ask("Name the capital of France as JSON.")
+    reply = real_chat.create(messages=question, response_format=CITY, temperature=0)
     assert list(json.loads(reply["text"])) == ["city"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import llb
 from conftest import skip
-from test_chat import WEATHER
+from test_chat import CITY, WEATHER
 
 N_CTX = 2048
 
@@ -120,16 +120,8 @@ def test_a_forced_call_obeys_its_grammar(native, remote):
 
 
 def test_json_schema_is_obeyed(native, remote):
-    properties = {"city": {"type": "string"}}
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": ["city"],
-        "additionalProperties": False,
-    }
-    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     question = "Name the capital of France as JSON."
-    reply = assert_same(native, remote, messages=ask(question), response_format=form)
+    reply = assert_same(native, remote, messages=ask(question), response_format=CITY)
     assert list(json.loads(reply["text"])) == ["city"]
 
 

@@ -155,7 +155,8 @@ except ChildProcessError:
     print("no child")
 os.kill(worker, signal.SIGSEGV)
 try:
-    chat.create(messages=messages)
+    # A thread of the process may still answer before the signal ends them all.
+    while True: chat.create(messages=messages)
 except llb.LlbError as error:
     print(error.code, error)
 chat.close()

@@ -30,6 +30,14 @@ def test_an_exception_is_raised_by_each_wait():
     assert outcome.done and not outcome.succeeded
 
 
+def test_the_end_calls_the_functions():
+    outcome, calls = Outcome(), []
+    outcome.when_done(lambda: calls.append(outcome.done))
+    assert calls == []
+    outcome.succeed(None)
+    assert calls == [True]
+
+
 def test_a_function_is_called_once_however_late_it_comes():
     """Functions are added while another thread ends the work."""
     for _ in range(200):

@@ -77,6 +77,16 @@ def test_a_branch_takes_the_longest_prefix(pool):
     assert use(pool, "system", "a", "c") == 0
 
 
+def test_equal_questions_with_different_replies_are_told_apart(pool):
+    one, other = ({"role": "assistant", "content": text} for text in ("A", "B"))
+    assert use(pool, "a", reply=one) == 0
+    assert use(pool, "a", reply=other) == 1
+    for reply, name in ((other, 1), (one, 0)):
+        taken = pool.take([*conversation("a"), reply, *conversation("more")])
+        assert taken.chat.name == name
+        pool.give_back(taken)
+
+
 def test_a_busy_chat_is_not_waited_for_if_another_one_is_free(pool):
     first = pool.take(conversation("a"))
     second = pool.take(conversation("a", "b"))

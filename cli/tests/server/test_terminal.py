@@ -19,6 +19,10 @@ sys.path.append(str(pathlib.Path(__file__).parents[3] / "bindings/python/tests")
 from hub_server import Hub  # noqa: E402
 
 
+# The editor reads only after it has drawn its prompt; what comes earlier may get lost.
+PROMPT = "\x1b[K> "
+
+
 class Terminal:
     """`llb` on a pseudo-terminal."""
 
@@ -48,6 +52,11 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
+    def answer(self, line: str) -> None:
+        """Types a line at the prompt."""
+        self.wait_for(PROMPT)
+        self.type(line + "\r")
+
     def end(self) -> int:
         status = self.process.wait(30)
         os.close(self.master)
@@ -62,27 +71,23 @@ def _control(terminal: int) -> None:
 
 
 def test_a_chat(tmp_path: pathlib.Path) -> None:
-    tools = tmp_path / "tools.json"
-    tools.write_text(json.dumps(TOOLS))
-    saved = tmp_path / "saved.json"
-    chat = Terminal("chat", str(MODELS / "long.gguf"), env={"XDG_STATE_HOME": str(tmp_path)})
-    chat.wait_for("> ")
-    chat.type("count\r")
+    saved = tmp_path / "chat.json"
+    environment = {"XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"}
+    chat = Terminal("chat", str(MODELS / "long.gguf"), env=environment)
+    chat.answer("count")
     chat.wait_for("Counting:")
     # Ends the reply, and not the program.
     chat.type("\x03")
-    chat.wait_for("> ")
-    chat.type("/undo\r")
-    chat.wait_for("> ")
-    chat.type("/system Be brief.\r")
-    chat.wait_for("> ")
-    chat.type("one \\\r")
+    chat.answer("/undo")
+    chat.answer("/system Be brief.")
+    chat.answer("one \\")
     chat.type("two\r")
     chat.wait_for("300 done.")
-    chat.type(f"/save {saved}\r")
-    chat.wait_for("saved")
-    chat.type("/nothing\r")
+    chat.answer(f"/save {saved}")
+    chat.wait_for("saved ")
+    chat.answer("/nothing")
     chat.wait_for("unknown command")
+    chat.wait_for(PROMPT)
     chat.type("\x04")
     assert chat.end() == 0
     messages = json.loads(saved.read_text())["messages"]
@@ -100,13 +105,12 @@ def test_calls_ask_for_their_results(tmp_path: pathlib.Path) -> None:
     tools.write_text(json.dumps(TOOLS))
     model = str(MODELS / "tool_call.gguf")
     chat = Terminal("chat", model, "--tools", str(tools), "--no-history", env={"NO_COLOR": "1"})
-    chat.wait_for("> ")
-    chat.type("weather\r")
+    chat.answer("weather")
     chat.wait_for('get_weather({"city": "Paris"})')
     chat.wait_for("result of get_weather> ")
     # Without a result, the turn is forgotten.
     chat.type("\x03")
-    chat.wait_for("\x1b[K> ")
+    chat.wait_for(PROMPT)
     chat.type("\x04")
     assert chat.end() == 0
 

@@ -3,7 +3,7 @@
 //! The vectors are explicit: of a plain loop the compiler makes vector instructions in one build and
 //! not in the next.
 
-use wide::{CmpEq, CmpGt, CmpLt, Select, f32x8, f64x4, u32x8};
+use wide::{f32x8, f64x4, u32x8};
 
 /// Tokens of one chunk. With fewer, finding the greatest of the lanes takes longer than the lanes.
 pub(super) const CHUNK: usize = 128;

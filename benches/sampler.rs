@@ -20,7 +20,7 @@ use std::time::Instant;
 use chain::{LlamaChain, NO_VOCAB};
 use llb::api::{ChatRequest, Sampling};
 use llb::engine::{LogitRow, SampledLogprobs, Sampler, TokenId, TokenMask};
-use rows::Numbers;
+use rows::{Numbers, language_row};
 use serde_json::{Value, json};
 
 /// Rows of one vocabulary.
@@ -129,15 +129,6 @@ fn sum(row: &[f32]) -> f32 {
         lanes.iter_mut().zip(part).for_each(|(lane, logit)| *lane += logit);
     }
     lanes.iter().chain(rest).sum()
-}
-
-fn language_row(numbers: &mut Numbers, n: usize) -> Vec<f32> {
-    let mut row: Vec<f32> = (0..n).map(|_| numbers.normal() * 2.2).collect();
-    for _ in 0..60 {
-        let place = numbers.below(n);
-        row[place] += 5.0 + numbers.below(10) as f32;
-    }
-    row
 }
 
 /// What a grammar allows within a string: most tokens, but not all of any word.

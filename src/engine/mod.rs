@@ -14,6 +14,7 @@ mod prefix_cache;
 mod reasoning_budget;
 mod sampler;
 mod scheduler;
+mod side_by_side;
 mod special_tokens;
 mod speculate;
 mod spelling_finder;

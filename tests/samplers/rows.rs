@@ -63,3 +63,14 @@ pub fn row(numbers: &mut Numbers) -> Vec<f32> {
     }
     row
 }
+
+/// A row with the shape of a language model's: most logits near a normal distribution, some tokens
+/// far above it.
+pub fn language_row(numbers: &mut Numbers, n: usize) -> Vec<f32> {
+    let mut row: Vec<f32> = (0..n).map(|_| numbers.normal() * 2.2).collect();
+    for _ in 0..60 {
+        let place = numbers.below(n);
+        row[place] += 5.0 + numbers.below(10) as f32;
+    }
+    row
+}

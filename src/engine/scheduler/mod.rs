@@ -2,8 +2,8 @@
 //!
 //! Each step admits waiting jobs in order of arrival, while a sequence and enough cells are free.
 //! It fills a batch with the next token of every decoding job and its draft (`speculate`), then
-//! with prefill in order of admission. Then it decodes and samples. Nothing here blocks or knows
-//! threads.
+//! with prefill in order of admission. Then it decodes, and samples all rows side by side
+//! (`side_by_side`). Nothing else here blocks or knows threads.
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +18,7 @@ use super::backend::{Backend, BatchEntry, Decoded, TokenId, Vocab};
 use super::job::{Finish, Job, JobOutcome, JobUpdate, is_over};
 use super::prefix_cache::{CacheLookup, CacheRequest, PrefixCache, SavedSequence, common_prefix};
 use super::sampler::Sampler;
+use super::side_by_side;
 use super::speculate::Speculation;
 use super::threads::ThreadController;
 use crate::error::{Code, Error, Result};
@@ -46,6 +47,56 @@ struct BatchShare {
     row: Option<usize>,
     /// The drafted tokens, in the rows after `row`.
     draft: Vec<TokenId>,
+}
+
+/// The rows of a share, for one thread.
+struct SamplingTask<'a> {
+    share: &'a BatchShare,
+    active: &'a mut ActiveJob,
+    /// The row of the job's next token, and those of its draft.
+    rows: Vec<Result<&'a [f32]>>,
+    /// Tokens until the context is full.
+    room: usize,
+}
+
+/// What came of a share.
+struct SampledShare {
+    active: usize,
+    drafted: usize,
+    /// How many drafted tokens were right.
+    right: usize,
+    /// How the job ends, if it does.
+    end: Option<Result<Finish>>,
+}
+
+impl SamplingTask<'_> {
+    /// Samples while each token equals the drafted one. `n_max` is the most tokens of a draft.
+    fn run(self, vocab: &dyn Vocab, n_max: Option<usize>) -> SampledShare {
+        let SamplingTask { share, active, rows, room } = self;
+        let mut right = 0;
+        let mut end = None;
+        for (row, logits) in rows.into_iter().enumerate() {
+            let chosen = match logits.and_then(|logits| active.choose(logits)) {
+                Ok(chosen) => chosen,
+                Err(error) => {
+                    end = Some(Err(error));
+                    break;
+                }
+            };
+            if let Some(finish) = active.take(chosen, vocab, row >= room) {
+                end = Some(Ok(finish));
+                break;
+            }
+            if share.draft.get(row).copied() != active.next {
+                break;
+            }
+            right += 1;
+        }
+        if let Some(n_max) = n_max {
+            active.pace.verified(share.draft.len(), right, n_max);
+        }
+        SampledShare { active: share.active, drafted: share.draft.len(), right, end }
+    }
 }
 
 impl Scheduler {
@@ -352,16 +403,15 @@ impl Scheduler {
             self.cache.push(entry.sequence, &[entry.token]);
         }
         let mut ended = Vec::new();
-        for share in shares {
-            let Some(row) = share.row else { continue };
-            let (right, end) = self.verify(&share, row);
-            if right < share.draft.len() {
+        for sampled in self.sample(&shares) {
+            let wrong = sampled.drafted - sampled.right;
+            if wrong > 0 {
                 // The end of a sequence can always be removed by a model that removes parts at all.
-                let sequence = self.active[share.active].sequence;
-                self.forget_from(sequence, self.cache.len(sequence) - (share.draft.len() - right));
+                let sequence = self.active[sampled.active].sequence;
+                self.forget_from(sequence, self.cache.len(sequence) - wrong);
             }
-            if let Some(end) = end {
-                ended.push((share.active, end));
+            if let Some(end) = sampled.end {
+                ended.push((sampled.active, end));
             }
         }
         ended.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
@@ -373,31 +423,27 @@ impl Scheduler {
         }
     }
 
-    /// Samples from the rows of a share while each token equals the drafted one. Returns how many
-    /// drafted tokens were right, and how the job ends, if it does.
-    fn verify(&mut self, share: &BatchShare, row: usize) -> (usize, Option<Result<Finish>>) {
-        let active = &mut self.active[share.active];
-        let length = self.cache.len(active.sequence) - share.draft.len();
-        let mut right = 0;
-        let end = loop {
-            let chosen =
-                match self.backend.logits(row + right).and_then(|logits| active.choose(logits)) {
-                    Ok(chosen) => chosen,
-                    Err(error) => break Some(Err(error)),
-                };
-            let full = length + right >= self.backend.n_ctx();
-            if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
-                break Some(Ok(finish));
-            }
-            if share.draft.get(right).copied() != active.next {
-                break None;
-            }
-            right += 1;
-        };
-        if let Some(speculation) = &self.speculation {
-            active.pace.verified(share.draft.len(), right, speculation.n_max());
-        }
-        (right, end)
+    /// Samples from the rows of all shares, side by side.
+    fn sample(&mut self, shares: &[BatchShare]) -> Vec<SampledShare> {
+        let n_ctx = self.backend.n_ctx();
+        let n_max = self.speculation.as_ref().map(Speculation::n_max);
+        let mut jobs: Vec<Option<&mut ActiveJob>> = self.active.iter_mut().map(Some).collect();
+        let tasks = shares.iter().filter_map(|share| {
+            let first = share.row?;
+            let active = jobs[share.active].take()?;
+            let rows = first..=first + share.draft.len();
+            let length = self.cache.len(active.sequence) - share.draft.len();
+            Some(SamplingTask {
+                share,
+                active,
+                rows: rows.map(|row| self.backend.logits(row)).collect(),
+                room: n_ctx.saturating_sub(length),
+            })
+        });
+        let vocab = self.vocab.as_ref();
+        side_by_side::map(tasks.collect(), self.backend.threads().most, |task| {
+            task.run(vocab, n_max)
+        })
     }
 
     /// Undoes an aborted batch. The cancelled job leaves at the next step.

@@ -49,8 +49,8 @@ pub(super) trait ReplySource: Send + Sync {
     }
 
     /// Called after a reply: whether it has reasoning. Returns what the source still has to report.
-    fn finish(&self, _has_reasoning: bool) -> Option<Diagnostic> {
-        None
+    fn finish(&self, _has_reasoning: bool) -> Vec<Diagnostic> {
+        Vec::new()
     }
 
     /// Takes the lines of the log that have at least this level.

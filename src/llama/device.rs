@@ -1,6 +1,7 @@
 //! Devices such as GPUs that can hold layers, and loading a model onto them.
 
 use std::ffi::{CStr, c_char};
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use llama_cpp_sys_2 as sys;
@@ -24,58 +25,112 @@ pub(crate) fn exists() -> bool {
 }
 
 /// Loads by `load`. If the options leave the number of layers open, as many are put on devices as
-/// fit. If llama.cpp then fails, half of them are tried, and then none. Without devices, or with a
-/// header that lacks the sizes, llama.cpp decides: all layers.
+/// fit. If llama.cpp then fails, half of them are tried, then none, and then the processor alone: a
+/// device that computes for the layers of the processor needs memory too. Where the memory of
+/// devices is unknown, llama.cpp decides first: all layers.
 pub(crate) fn load_fitting<T>(
     options: &ModelOptions,
     needs: Option<&MemoryNeeds>,
     log: &LogQueue,
     load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
 ) -> Result<T> {
-    let (None, Some(needs), true) = (options.n_gpu_layers, needs, exists()) else {
+    if options.n_gpu_layers.is_some_and(|layers| layers > 0) || !exists() {
         return load(options);
-    };
+    }
     let _one = FITTING.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = measured();
     // A device that does not report its memory makes fitting impossible.
-    if devices.iter().any(|device| device.total == 0) {
-        return load(options);
-    }
-    let all = needs.n_layers();
-    let fitting = needs.fitting(&devices);
-    let mut notes = Vec::new();
-    let mut layers = fitting;
-    let loaded = loop {
-        match load(&ModelOptions { n_gpu_layers: Some(layers as u32), ..options.clone() }) {
-            Err(error)
-                if layers > 0
-                    && matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed) =>
-            {
-                let less = if layers == fitting { layers / 2 } else { 0 };
-                let why = error.message();
-                notes.push((
-                    LogLevel::Warn,
-                    format!("n_gpu_layers: loading {layers} of {all} layers failed, trying {less}: {why}"),
-                ));
-                layers = less;
-            }
-            Err(error) if fitting > 0 => {
-                let message = format!(
-                    "{} (tried with {fitting} layers on devices and with none)",
-                    error.message()
-                );
-                break Err(Error::new(error.code(), message).caused_by(error));
-            }
-            other => break other,
-        }
+    let needs = needs.filter(|_| devices.iter().all(|device| device.total > 0));
+    let fitting = match options.n_gpu_layers {
+        None => needs.map(|needs| needs.fitting(&devices)),
+        Some(layers) => Some(layers as usize),
     };
-    let mib = |bytes: u64| bytes / (1 << 20);
-    let list =
-        devices.iter().map(|device| format!("{} ({} MiB free)", device.name, mib(device.free)));
-    let list = list.collect::<Vec<String>>().join(", ");
-    notes.push((LogLevel::Info, format!("n_gpu_layers: {layers} of {all} layers on {list}")));
+    let mut notes = Vec::new();
+    let loaded = first_that_loads(fitting, &mut notes, &mut |placement| {
+        load(&match placement {
+            Placement::Unlimited => options.clone(),
+            Placement::Layers(layers) => {
+                ModelOptions { n_gpu_layers: Some(layers as u32), ..options.clone() }
+            }
+            Placement::Processor => {
+                ModelOptions { n_gpu_layers: Some(0), use_devices: false, ..options.clone() }
+            }
+        })
+    });
+    if let (Ok((placement, _)), Some(needs), None) = (&loaded, needs, options.n_gpu_layers) {
+        let mib = |bytes: u64| bytes / (1 << 20);
+        let list =
+            devices.iter().map(|device| format!("{} ({} MiB free)", device.name, mib(device.free)));
+        let list = list.collect::<Vec<String>>().join(", ");
+        let layers = if let Placement::Layers(layers) = placement { *layers } else { 0 };
+        let text = format!("n_gpu_layers: {layers} of {} layers on {list}", needs.n_layers());
+        notes.push((LogLevel::Info, text));
+    }
     notes.into_iter().for_each(|(level, text)| log.push(level, text));
-    loaded
+    loaded.map(|(_, loaded)| loaded)
+}
+
+/// Where a model goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    /// llama.cpp decides.
+    Unlimited,
+    /// So many layers on devices.
+    Layers(usize),
+    /// No device is used.
+    Processor,
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Placement::Unlimited => f.write_str("all layers on devices"),
+            Placement::Layers(layers) => write!(f, "{layers} layers on devices"),
+            Placement::Processor => f.write_str("the processor alone"),
+        }
+    }
+}
+
+impl Placement {
+    /// What is tried if it fails. There was memory for `fitting` layers.
+    fn next(self, fitting: usize) -> Option<Placement> {
+        match self {
+            Placement::Layers(0) | Placement::Unlimited => Some(Placement::Processor),
+            Placement::Layers(layers) if layers == fitting => Some(Placement::Layers(layers / 2)),
+            Placement::Layers(_) => Some(Placement::Layers(0)),
+            Placement::Processor => None,
+        }
+    }
+}
+
+/// The first placement that loads, from the one for so many layers on. The error is that of the last
+/// one.
+fn first_that_loads<T>(
+    fitting: Option<usize>,
+    notes: &mut Vec<(LogLevel, String)>,
+    load: &mut dyn FnMut(Placement) -> Result<T>,
+) -> Result<(Placement, T)> {
+    let first = fitting.map_or(Placement::Unlimited, Placement::Layers);
+    let mut placement = first;
+    loop {
+        let error = match load(placement) {
+            Ok(loaded) => return Ok((placement, loaded)),
+            Err(error) => error,
+        };
+        let may_pass = matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed);
+        let next = placement.next(fitting.unwrap_or(0)).filter(|_| may_pass);
+        let why = error.message();
+        let Some(next) = next else {
+            if placement == first {
+                return Err(error);
+            }
+            let message = format!("{why} (tried first with {first}, at last with {placement})");
+            return Err(Error::new(error.code(), message).caused_by(error));
+        };
+        let text = format!("n_gpu_layers: loading with {placement} failed, trying {next}: {why}");
+        notes.push((LogLevel::Warn, text));
+        placement = next;
+    }
 }
 
 /// All devices of ggml, the CPU included: name, description and type.
@@ -183,4 +238,53 @@ fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
     }
     // SAFETY: a NUL-terminated text that lives as long as the device.
     Some(unsafe { CStr::from_ptr(props.device_id) }.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is tried for so many fitting layers, if this one loads.
+    fn tried(fitting: Option<usize>, loads: Option<Placement>) -> (Vec<Placement>, Result<()>) {
+        let (mut tried, mut notes) = (Vec::new(), Vec::new());
+        let loaded = first_that_loads(fitting, &mut notes, &mut |placement| {
+            tried.push(placement);
+            let full = || Error::new(Code::InferenceFailed, "failed to allocate compute buffers");
+            if Some(placement) == loads { Ok(()) } else { Err(full()) }
+        });
+        assert_eq!(notes.len() + 1, tried.len(), "each failure is in the log");
+        (tried, loaded.map(|_| ()))
+    }
+
+    #[test]
+    fn a_full_device_leaves_the_processor() {
+        use Placement::{Layers, Processor, Unlimited};
+        for (fitting, expected) in [
+            (Some(28), vec![Layers(28), Layers(14), Layers(0), Processor]),
+            (Some(1), vec![Layers(1), Layers(0), Processor]),
+            (Some(0), vec![Layers(0), Processor]),
+            (None, vec![Unlimited, Processor]),
+        ] {
+            let (all, loaded) = tried(fitting, Some(Processor));
+            assert!(loaded.is_ok());
+            assert_eq!(all, expected);
+            let (all, loaded) = tried(fitting, Some(expected[0]));
+            assert!(loaded.is_ok());
+            assert_eq!(all, expected[..1]);
+            let (all, loaded) = tried(fitting, None);
+            assert_eq!(all, expected);
+            let error = loaded.expect_err("nothing loads");
+            assert!(error.message().ends_with("at last with the processor alone)"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn other_errors_end_the_search() {
+        let mut tried = 0;
+        let refused = first_that_loads(Some(4), &mut Vec::new(), &mut |_| {
+            tried += 1;
+            Err::<(), Error>(Error::new(Code::OutOfMemory, "no memory"))
+        });
+        assert_eq!((refused.expect_err("refused").message(), tried), ("no memory", 1));
+    }
 }

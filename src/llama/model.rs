@@ -18,6 +18,9 @@ use crate::process::{Lazy, Use};
 pub(crate) struct ModelOptions {
     pub(crate) path: String,
     pub(crate) n_gpu_layers: Option<u32>,
+    /// Whether devices are used at all. With no layers on them, they still compute parts of a
+    /// prefill, and need memory for that.
+    pub(crate) use_devices: bool,
     pub(crate) use_mmap: bool,
     pub(crate) use_mlock: bool,
 }
@@ -62,6 +65,10 @@ impl Model {
         let mut params = unsafe { sys::llama_model_default_params() };
         params.n_gpu_layers =
             options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
+        let mut no_devices = [std::ptr::null_mut()];
+        if !options.use_devices {
+            params.devices = no_devices.as_mut_ptr();
+        }
         params.load_mode = match (options.use_mmap, options.use_mlock) {
             (true, true) => sys::LLAMA_LOAD_MODE_MMAP_MLOCK,
             (true, false) => sys::LLAMA_LOAD_MODE_MMAP,
@@ -75,8 +82,8 @@ impl Model {
         static TABLES_ARE_MADE: AtomicBool = AtomicBool::new(false);
         let first = !TABLES_ARE_MADE.load(Ordering::Relaxed);
         let during = first.then(Use::begin);
-        // SAFETY: the path is NUL-terminated; the closure outlives the call, and only the call uses
-        // it.
+        // SAFETY: the path is NUL-terminated; the closure and the list of devices outlive the call,
+        // and only the call uses them.
         let raw = shim::guard(|| unsafe {
             shim::calls::llama_model_load_from_file(path.as_ptr(), params)
         });
@@ -93,7 +100,8 @@ impl Model {
             mappings.refresh();
         }
         let mappings = Some(mappings);
-        let uses_device = options.n_gpu_layers != Some(0) && device::exists();
+        let uses_device =
+            options.use_devices && options.n_gpu_layers != Some(0) && device::exists();
         let path = options.path.clone();
         let model = Model { raw, path, uses_device, mappings, _handlers: handlers };
         if is_lost { Err(Error::new(Code::ModelInvalid, model.lost())) } else { Ok(model) }

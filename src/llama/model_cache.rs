@@ -47,6 +47,8 @@ pub struct LoadedModel {
     pub n_ctx: usize,
     /// The most tokens of context that the model can have, if there is a limit.
     pub most_ctx: Option<usize>,
+    /// The tokens of context that the model was made for, where its file tells.
+    pub trained_ctx: Option<usize>,
     key: LoadKey,
     /// Bytes of a state file's data.
     most_state_bytes: u64,
@@ -178,6 +180,7 @@ pub fn open(
     let model = ModelOptions {
         path: path.to_owned(),
         n_gpu_layers: options.n_gpu_layers,
+        use_devices: true,
         use_mmap,
         use_mlock: options.use_mlock,
     };
@@ -204,7 +207,9 @@ pub fn open(
         return Ok(model);
     }
     let most_ctx = header.learned_positions().map(|positions| positions as usize);
-    let model = Arc::new(LoadedModel { most_ctx, ..load(&key, needs, on_progress)? });
+    let trained_ctx = header.extended_context_length().map(|tokens| tokens as usize);
+    let loaded = load(&key, needs, on_progress)?;
+    let model = Arc::new(LoadedModel { most_ctx, trained_ctx, ..loaded });
     kernels.log(&model.log);
     *slot = Arc::downgrade(&model);
     Ok(model)
@@ -293,6 +298,7 @@ fn load(
         log: queue,
         n_ctx: key.context.n_ctx as usize,
         most_ctx: None,
+        trained_ctx: None,
         key: key.clone(),
         most_state_bytes,
         description: OnceCell::new(),

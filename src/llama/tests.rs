@@ -69,8 +69,13 @@ impl TestFile {
 
     fn load(&self, on_progress: &mut dyn FnMut(f32)) -> Result<Model> {
         let path = self.path.to_str().expect("UTF-8").to_owned();
-        let options =
-            ModelOptions { path, n_gpu_layers: Some(0), use_mmap: true, use_mlock: false };
+        let options = ModelOptions {
+            path,
+            n_gpu_layers: Some(0),
+            use_devices: true,
+            use_mmap: true,
+            use_mlock: false,
+        };
         Model::load(&options, on_progress)
     }
 

@@ -4,7 +4,8 @@ use std::ffi::CString;
 
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, last_error, scripted_model};
+use crate::abi::{Chat, ask, last_error, scripted_model};
+use crate::scripted::N_CTX;
 
 #[track_caller]
 fn check(options: Value, event: &str, code: &str, says: &str) {
@@ -172,4 +173,23 @@ fn logs_go_to_the_event_callback_on_request() {
     );
     let quiet = Chat::open(&scripted_model("text.gguf"));
     assert!(!quiet.events().iter().any(|line| line.starts_with("log:")));
+}
+
+/// The scripted models are made for `N_CTX` tokens.
+#[test]
+fn a_context_beyond_training_is_said_once_in_log_and_reply() {
+    let model = scripted_model("text.gguf");
+    for (n_ctx, expected) in [(N_CTX, 0), (N_CTX + 1, 1)] {
+        let options = json!({ "model": model, "n_ctx": n_ctx, "log": "warn" });
+        let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
+        let said = |reply: &Value| {
+            let diagnostics = reply["diagnostics"].as_array().unwrap().iter();
+            diagnostics.filter(|each| each["code"] == "n_ctx_beyond_training").count()
+        };
+        assert_eq!(said(&chat.infer(&ask(json!({})))), expected);
+        assert_eq!(said(&chat.infer(&ask(json!({})))), 0);
+        let lines = chat.events();
+        let lines = lines.iter().filter(|line| line.starts_with("log:warn:n_ctx: "));
+        assert_eq!(lines.count(), expected);
+    }
 }

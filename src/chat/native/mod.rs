@@ -4,6 +4,7 @@
 mod cache_break;
 mod fit;
 mod last_request;
+mod pending_warning;
 mod state_file;
 mod truncation;
 mod updates;
@@ -32,6 +33,7 @@ use crate::llama::{LoadedModel, StateStore};
 use crate::output::{Format, families};
 use crate::template::Prompt;
 use last_request::{LastRequest, LastRequestSlot};
+use pending_warning::PendingWarning;
 use state_file::StateFile;
 pub(crate) use state_file::check_state_file;
 use truncation::RecentCuts;
@@ -55,6 +57,8 @@ pub(super) struct NativeSource {
     last_grammar: Mutex<Option<CachedGrammar>>,
     last_breakers: Mutex<Option<(Vec<String>, Arc<DryBreakers>)>>,
     state_file: Option<Arc<StateFile>>,
+    /// The context is longer than the model was trained for.
+    long_context: Option<PendingWarning>,
 }
 
 /// The grammar of the last reply and everything it depends on. Tools rarely change between the
@@ -109,6 +113,14 @@ impl NativeSource {
             .and_then(Format::reasoning_tags)
             .map(|(open, close)| [open.into(), close.into()]);
         let state_file = state.map(|store| StateFile::restore(store, chat, &model));
+        let long_context = model.trained_ctx.filter(|trained| *trained < model.n_ctx);
+        let long_context = long_context.map(|trained| {
+            let text = format!(
+                "{} is more than the {trained} tokens that the model was trained for, and what it writes beyond them is likely to be wrong; set n_ctx to {trained} or less",
+                model.n_ctx
+            );
+            PendingWarning::new("n_ctx_beyond_training", "n_ctx", text)
+        });
         NativeSource {
             chat,
             model,
@@ -122,7 +134,13 @@ impl NativeSource {
             last_grammar: Mutex::default(),
             last_breakers: Mutex::default(),
             state_file,
+            long_context,
         }
+    }
+
+    fn warnings(&self) -> impl Iterator<Item = &PendingWarning> {
+        let of_state = self.state_file.as_deref().and_then(StateFile::warning);
+        of_state.into_iter().chain(&self.long_context)
     }
 
     /// The tokens of DRY's sequence breakers, those of the last request if it had the same.
@@ -299,17 +317,17 @@ impl ReplySource for NativeSource {
         })
     }
 
-    fn finish(&self, has_reasoning: bool) -> Option<Diagnostic> {
+    fn finish(&self, has_reasoning: bool) -> Vec<Diagnostic> {
         if has_reasoning {
             self.last_request.mark_reasoning();
         }
-        self.state_file.as_deref().and_then(StateFile::take_diagnostic)
+        self.warnings().filter_map(PendingWarning::take_diagnostic).collect()
     }
 
     fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
         let mut lines = self.model.log.take(least);
         if least <= LogLevel::Warn {
-            lines.extend(self.state_file.iter().filter_map(|file| file.take_warning()));
+            lines.extend(self.warnings().filter_map(PendingWarning::take_line));
         }
         lines
     }

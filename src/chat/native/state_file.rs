@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use crate::api::LogLevel;
-use crate::diagnostic::Diagnostic;
+use super::pending_warning::PendingWarning;
 use crate::error::{Error, Result};
 use crate::llama::{self, BeforeExit, LoadedModel, StateStore};
 
@@ -28,10 +27,8 @@ pub(super) struct StateFile {
     store: Arc<dyn StateStore>,
     chat: u64,
     model: Arc<LoadedModel>,
-    /// Why the file was ignored, until a reply reports it.
-    unreported: Mutex<Option<String>>,
-    /// The same, until the log has it.
-    unlogged: Mutex<Option<String>>,
+    /// Why the file was ignored, if it was.
+    warning: Option<PendingWarning>,
     /// Whether a request ran since the last write, so that there may be something new to write.
     used: AtomicBool,
     /// The exit has written the file. Later requests fail.
@@ -54,13 +51,15 @@ impl StateFile {
             }
             None => Ok(()),
         });
-        let problem = restored.err().map(|reason| format!("{}: {reason}", store.name()));
+        let warning = restored.err().map(|reason| {
+            let text = format!("{}: {reason}", store.name());
+            PendingWarning::new("state_ignored", "state_file", text)
+        });
         let file = Arc::new(StateFile {
             store,
             chat,
             model: Arc::clone(model),
-            unreported: Mutex::new(problem.clone()),
-            unlogged: Mutex::new(problem),
+            warning,
             used: AtomicBool::new(false),
             final_write: AtomicBool::new(false),
             cancel: Mutex::default(),
@@ -76,15 +75,9 @@ impl StateFile {
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Why the file was ignored, once for the log.
-    pub(super) fn take_warning(&self) -> Option<(LogLevel, String)> {
-        let problem = take(&self.unlogged)?;
-        Some((LogLevel::Warn, format!("state_file: {problem}")))
-    }
-
-    /// Why the file was ignored, once for a reply.
-    pub(super) fn take_diagnostic(&self) -> Option<Diagnostic> {
-        Some(Diagnostic::new("state_ignored", take(&self.unreported)?))
+    /// Why the file was ignored, if it was.
+    pub(super) fn warning(&self) -> Option<&PendingWarning> {
+        self.warning.as_ref()
     }
 
     /// Writes what the last request left in the KV cache. The file is unchanged if no request ran,
@@ -115,8 +108,4 @@ impl BeforeExit for StateFile {
         self.final_write.store(true, Ordering::Relaxed);
         Instant::now() < deadline
     }
-}
-
-fn take(problem: &Mutex<Option<String>>) -> Option<String> {
-    problem.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -322,6 +322,17 @@ impl ModelHeader {
         self.architecture_value("context_length")?.as_u64()
     }
 
+    /// The context length with what its rope scaling adds, in tokens: files of a model that was
+    /// extended afterwards may have the length before that.
+    pub fn extended_context_length(&self) -> Option<u64> {
+        let trained = self.context_length().filter(|tokens| *tokens > 0)?;
+        let factor = self.architecture_value("rope.scaling.factor").and_then(GgufValue::as_f64);
+        let original = self.architecture_value("rope.scaling.original_context_length");
+        let extended = original.and_then(GgufValue::as_u64).zip(factor);
+        let extended = extended.map(|(tokens, factor)| (tokens as f64 * factor) as u64);
+        Some(trained.max(extended.unwrap_or(0)))
+    }
+
     /// The number of positions that the model has learned, one row each. There are no others. `None`
     /// for models that compute positions.
     pub fn learned_positions(&self) -> Option<u64> {

@@ -132,6 +132,7 @@ impl TestVocab {
         let options = ModelOptions {
             path: file.path().to_str().expect("a path").to_owned(),
             n_gpu_layers: Some(0),
+            use_devices: true,
             use_mmap: true,
             use_mlock: false,
         };

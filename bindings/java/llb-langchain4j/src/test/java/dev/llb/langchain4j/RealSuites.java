@@ -11,6 +11,7 @@ import java.util.List;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.Disabled;
 import org.junit.jupiter.api.Nested;
+import org.junit.jupiter.api.Test;
 
 /**
  * LangChain4j's suites on a real model of 0.5 billion parameters, for {@code make
@@ -87,19 +88,23 @@ class RealSuites {
             return LlbTokenUsage.class;
         }
 
+        @Test
         @Override
         @Disabled(NO_TAGS)
         protected void should_execute_a_tool_then_answer(ChatModel model) {}
 
+        @Test
         @Override
         @Disabled(NO_TAGS)
         protected void should_execute_a_tool_then_answer_respecting_JSON_response_format_with_schema(
                 ChatModel model) {}
 
+        @Test
         @Override
         @Disabled(NO_TAGS)
         protected void should_execute_a_tool_without_arguments_then_answer(ChatModel model) {}
 
+        @Test
         @Override
         @Disabled("the model makes one call of two")
         protected void should_execute_multiple_tools_in_parallel_then_answer(ChatModel model) {}
@@ -118,18 +123,27 @@ class RealSuites {
             return true;
         }
 
+        @Test
         @Override
         @Disabled("the model takes a single man for a married one")
         protected void should_extract_enum(ChatModel model) {}
 
+        @Test
+        @Override
+        @Disabled("the model repeats the values without end")
+        protected void should_extract_list_of_enums(ChatModel model) {}
+
+        @Test
         @Override
         @Disabled("the model invents what is missing")
         protected void should_extract_pojo_with_missing_data(ChatModel model) {}
 
+        @Test
         @Override
         @Disabled("the model leaves the dog out")
         protected void should_extract_pojo_with_nested_polymorphic_field(ChatModel model) {}
 
+        @Test
         @Override
         @Disabled("the model does not build the tree")
         protected void should_extract_recursive_polymorphic_type(ChatModel model) {}

@@ -45,7 +45,7 @@ class ChildJvmTest {
                 new ChildJvm().with("-Xms48m", "-Xmx48m", "-XX:+AlwaysPreTouch").run("growth", model);
         String[] lines = result.output().strip().split("\n");
         assertEquals(2, lines.length, result.output());
-        // Each call has a request of 3 KB and a reply of more, so that 10,000 leaked ones are 30 MB.
+        // 7,500 replies of 4 KB that leak are 30 MB.
         assertTrue(Long.parseLong(lines[0]) < 12_000, result.output());
         assertEquals("0", lines[1]);
     }

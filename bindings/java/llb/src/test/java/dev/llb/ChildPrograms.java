@@ -79,8 +79,8 @@ final class ChildPrograms {
 
     /** Prints by how many KB 10,000 calls let the process grow, and the callbacks that are left. */
     private static void growth(Path model) throws Exception {
-        ChatRequest request = ChatRequest.builder().user("hi ".repeat(1000)).maxTokens(1).build();
-        String json = request.toJson();
+        // A request of 4 KB, and a reply of as much.
+        String json = TemplateTest.RENDER.replace("\"hi\"", "\"" + "hi ".repeat(1300) + "\"");
         int before = Callback.registered();
         try (LlbChat chat = LlbChat.open(model)) {
             ChatRequest stream = ChatRequest.builder().user("hi").maxTokens(1).build();
@@ -92,7 +92,7 @@ final class ChildPrograms {
                 if (call % 4 == 0) {
                     chat.stream(stream, piece -> {});
                 } else {
-                    chat.explainJson(json);
+                    Llb.templateRender(json);
                 }
             }
             System.out.println(residentKilobytes() - first);

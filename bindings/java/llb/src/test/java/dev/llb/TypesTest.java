@@ -171,6 +171,8 @@ class TypesTest {
             assertEquals(
                     List.of("user", "assistant", "tool", "assistant", "tool", "assistant"), roles);
             assertEquals("{\"celsius\":22}", run.messages().get(2).content());
+            // The last request was made without calls.
+            assertEquals(List.of(), run.reply().toolCalls());
             assertEquals(
                     run.messages().get(1).toolCalls().get(0).id(),
                     run.messages().get(2).toolCallId());

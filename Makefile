@@ -66,6 +66,9 @@ VENV := $(CURDIR)/target/venv
 OPENAI_VERSION := 3.54.0
 # The client of the server's tests.
 ANTHROPIC_VERSION := 2.12.0
+PLAYWRIGHT_VERSION := 1.65.2
+# A Chromium of this machine, for the tests of the server's page. It is not a required tool.
+CHROMIUM = $(shell command -v chromium || command -v google-chrome)
 FRAMEWORKS_VENV := $(CURDIR)/target/frameworks-venv
 WHEEL := $(TARGET)/wheel
 WHEEL_VENV := $(CURDIR)/target/wheel-venv
@@ -188,7 +191,13 @@ test-cli: cli scripted-models ## test the program llb, its server with the offic
 	@"$(VENV)/bin/python" -c "import anthropic" 2>/dev/null || \
 		$(STEP) "anthropic" $(PIP_INSTALL) anthropic==$(ANTHROPIC_VERSION) || \
 		scripts/skip.sh "the client of Anthropic" "it could not be installed"
-	@$(STEP) "server tests" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
+	@if [ -z "$(CHROMIUM)" ]; then \
+		echo "SKIPPED: the server's page in a browser: no Chromium on this machine"; \
+	elif ! "$(VENV)/bin/python" -c "import playwright" 2>/dev/null; then \
+		$(STEP) "playwright" $(PIP_INSTALL) playwright==$(PLAYWRIGHT_VERSION) || \
+		echo "SKIPPED: the server's page in a browser: playwright could not be installed"; \
+	fi
+	@$(STEP) "server tests" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" LLB_BROWSER="$(CHROMIUM)" \
 		"$(VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server
 
 test-python: lib scripted-models ## test the Python package

@@ -19,7 +19,9 @@ use super::log::RequestLog;
 use super::metrics::Metrics;
 use super::model::{ServedModel, Slot};
 use super::responses::ResponseStore;
-use super::{Limits, chat_completions, fields, json_body, messages, responses, status};
+use super::{
+    Limits, chat_completions, explain, fields, json_body, messages, page, responses, status,
+};
 
 /// A client that left before the response; nginx's number.
 const CLIENT_LEFT: u16 = 499;
@@ -104,12 +106,14 @@ impl Call {
 
 pub(super) fn router(app: Arc<App>) -> Router {
     Router::new()
+        .route("/", get(page::show))
         .route("/health", get(status::health))
         .route("/metrics", get(status::metrics))
         .route("/props", get(status::props))
         .route("/v1/models", get(status::models))
         .route("/v1/models/{*name}", get(status::model))
         .route("/v1/chat/completions", post(chat_completions::respond))
+        .route("/v1/explain", post(explain::respond))
         .route("/v1/messages", post(messages::respond))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/responses", post(responses::respond))
@@ -122,12 +126,14 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route in the log. Other paths are text of the client.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 8] = [
+    const ROUTES: [&str; 10] = [
+        "/",
         "/health",
         "/metrics",
         "/props",
         "/v1/models",
         "/v1/chat/completions",
+        "/v1/explain",
         "/v1/messages",
         "/v1/messages/count_tokens",
         "/v1/responses",
@@ -144,7 +150,7 @@ fn route(path: &str) -> &'static str {
 async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = request.uri().path();
     let protocol = Protocol::of(path);
-    let is_health = path == "/health";
+    let needs_key = !["/", "/health"].contains(&path);
     let log = RequestLog::new(app.has_access_log, method(request.method()), route(path));
     let log = Arc::new(log);
     let over = Over { log: Arc::clone(&log), metrics: Arc::clone(&app.metrics) };
@@ -153,7 +159,7 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let checked = app
         .access
         .check_origin(headers)
-        .and_then(|()| if is_health { Ok(()) } else { app.access.check_key(headers) });
+        .and_then(|()| if needs_key { app.access.check_key(headers) } else { Ok(()) });
     let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err(error) => error.response(protocol),

@@ -34,8 +34,7 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     let call = Call::read(app, request).await?;
     let model = Arc::clone(call.app.model(&call.body)?);
     let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or_default();
-    check(&call.body, is_stream)?;
-    let request = library_request(&call.body, &model)?;
+    let request = checked_request(&call.body, &model)?;
     let has_usage = call.body["stream_options"]["include_usage"] == true;
     let slot = call.slot(&model).await?;
     let metrics = Arc::clone(&call.app.metrics);
@@ -47,7 +46,12 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     Ok(json_response(&completion(&generation.reply().await?, &model.name)))
 }
 
-/// Checks what the library does not read.
+/// The request of the library, after a check of what the library does not read.
+pub(super) fn checked_request(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
+    check(body, fields::boolean(body, "stream")?.unwrap_or_default())?;
+    library_request(body, model)
+}
+
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
     if let Some(n) = fields::get(body, "n")
         && n.as_f64() != Some(1.0)
@@ -70,7 +74,6 @@ fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The request of the library.
 fn library_request(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
     let timeout = fields::positive(body, "timeout_ms")?.unwrap_or(u64::MAX);
     let members = body.as_object().into_iter().flatten();

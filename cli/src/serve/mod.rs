@@ -9,6 +9,7 @@ mod app;
 mod chat_completions;
 mod error;
 mod event_stream;
+mod explain;
 mod fields;
 mod generation;
 mod json_body;
@@ -17,6 +18,7 @@ mod log;
 mod messages;
 mod metrics;
 mod model;
+mod page;
 mod responses;
 mod status;
 

@@ -18,6 +18,7 @@ use super::app::{App, Call, Reply, json as json_response, reply};
 use super::chat_completions::id;
 use super::error::{ApiError, Protocol};
 use super::event_stream::{self, EventWriter, named_event};
+use super::explain::explain;
 use super::fields;
 use super::generation::Generation;
 
@@ -62,12 +63,7 @@ async fn count(app: Arc<App>, request: Request) -> Reply {
     let model = Arc::clone(call.app.model(&call.body)?);
     call.log.set_model(&model.name);
     let library = request::library_request(&call.body)?;
-    let explained = tokio::task::spawn_blocking(move || model.explain(&library)).await;
-    let explained = explained
-        .map_err(|_| {
-            ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, "a thread ended")
-        })?
-        .map_err(|failure| ApiError::of_library(&failure))?;
+    let explained = explain(model, library).await?;
     Ok(json_response(&json!({ "input_tokens": explained["prompt_tokens"] })))
 }
 

@@ -1,0 +1,39 @@
+//! `/v1/explain`: the prompt that a request of `/v1/chat/completions` would have, with the origin of
+//! its parts.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::app::{App, Call, Reply, json as json_response, reply};
+use super::chat_completions;
+use super::error::ApiError;
+use super::model::ServedModel;
+
+pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    reply(answer(app, request).await)
+}
+
+async fn answer(app: Arc<App>, request: Request) -> Reply {
+    let call = Call::read(app, request).await?;
+    let model = Arc::clone(call.app.model(&call.body)?);
+    call.log.set_model(&model.name);
+    let request = chat_completions::checked_request(&call.body, &model)?;
+    let mut explanation = explain(model, request).await?;
+    // Relative to the last request of the chat, which another client sent.
+    if let Some(members) = explanation.as_object_mut() {
+        members.remove("cache_break");
+    }
+    Ok(json_response(&explanation))
+}
+
+/// What a request of the library would do. It waits for no slot.
+pub(super) async fn explain(model: Arc<ServedModel>, request: Value) -> Result<Value, ApiError> {
+    tokio::task::spawn_blocking(move || model.explain(&request))
+        .await
+        .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
+        .map_err(|failure| ApiError::of_library(&failure))
+}

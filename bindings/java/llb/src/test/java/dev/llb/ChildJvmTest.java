@@ -80,6 +80,11 @@ class ChildJvmTest {
         return child;
     }
 
+    /** The artifact has no files of kernels, which may lie beside the library of these tests. */
+    private static String withoutVariant(String version) {
+        return version.substring(0, version.indexOf(')') + 1);
+    }
+
     @Test
     void processesShareTheUnpackedLibrary() throws Exception {
         try (Pool pool = Pool.of(3)) {
@@ -88,7 +93,7 @@ class ChildJvmTest {
                 results.add(pool.submit(() -> withArtifact(folder).run("version")));
             }
             for (Future<ChildJvm.Result> result : results) {
-                assertEquals(Llb.version() + "\n", result.get().output());
+                assertEquals(withoutVariant(Llb.version()) + "\n", result.get().output());
             }
         }
         try (var files = Files.walk(folder.resolve("llb"))) {
@@ -104,7 +109,8 @@ class ChildJvmTest {
     @Test
     void aCacheThatCannotBeWritten() throws Exception {
         Path file = Files.writeString(folder.resolve("file"), "not a folder");
-        assertEquals(Llb.version() + "\n", withArtifact(file).run("version").output());
+        String version = withoutVariant(Llb.version());
+        assertEquals(version + "\n", withArtifact(file).run("version").output());
     }
 
     @Test

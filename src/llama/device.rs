@@ -48,11 +48,11 @@ pub(crate) fn load_fitting<T>(
     let mut notes = Vec::new();
     let loaded = first_that_loads(fitting, &mut notes, &mut |placement| {
         load(&match placement {
-            Placement::Unlimited => options.clone(),
-            Placement::Layers(layers) => {
+            DevicePlacement::Unlimited => options.clone(),
+            DevicePlacement::Layers(layers) => {
                 ModelOptions { n_gpu_layers: Some(layers as u32), ..options.clone() }
             }
-            Placement::Processor => {
+            DevicePlacement::Processor => {
                 ModelOptions { n_gpu_layers: Some(0), use_devices: false, ..options.clone() }
             }
         })
@@ -62,7 +62,7 @@ pub(crate) fn load_fitting<T>(
         let list =
             devices.iter().map(|device| format!("{} ({} MiB free)", device.name, mib(device.free)));
         let list = list.collect::<Vec<String>>().join(", ");
-        let layers = if let Placement::Layers(layers) = placement { *layers } else { 0 };
+        let layers = if let DevicePlacement::Layers(layers) = placement { *layers } else { 0 };
         let text = format!("n_gpu_layers: {layers} of {} layers on {list}", needs.n_layers());
         notes.push((LogLevel::Info, text));
     }
@@ -72,7 +72,7 @@ pub(crate) fn load_fitting<T>(
 
 /// Where a model goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placement {
+enum DevicePlacement {
     /// llama.cpp decides.
     Unlimited,
     /// So many layers on devices.
@@ -81,24 +81,28 @@ enum Placement {
     Processor,
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for DevicePlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Placement::Unlimited => f.write_str("all layers on devices"),
-            Placement::Layers(layers) => write!(f, "{layers} layers on devices"),
-            Placement::Processor => f.write_str("the processor alone"),
+            DevicePlacement::Unlimited => f.write_str("all layers on devices"),
+            DevicePlacement::Layers(layers) => write!(f, "{layers} layers on devices"),
+            DevicePlacement::Processor => f.write_str("the processor alone"),
         }
     }
 }
 
-impl Placement {
+impl DevicePlacement {
     /// What is tried if it fails. There was memory for `fitting` layers.
-    fn next(self, fitting: usize) -> Option<Placement> {
+    fn next(self, fitting: usize) -> Option<DevicePlacement> {
         match self {
-            Placement::Layers(0) | Placement::Unlimited => Some(Placement::Processor),
-            Placement::Layers(layers) if layers == fitting => Some(Placement::Layers(layers / 2)),
-            Placement::Layers(_) => Some(Placement::Layers(0)),
-            Placement::Processor => None,
+            DevicePlacement::Layers(0) | DevicePlacement::Unlimited => {
+                Some(DevicePlacement::Processor)
+            }
+            DevicePlacement::Layers(layers) if layers == fitting => {
+                Some(DevicePlacement::Layers(layers / 2))
+            }
+            DevicePlacement::Layers(_) => Some(DevicePlacement::Layers(0)),
+            DevicePlacement::Processor => None,
         }
     }
 }
@@ -108,9 +112,9 @@ impl Placement {
 fn first_that_loads<T>(
     fitting: Option<usize>,
     notes: &mut Vec<(LogLevel, String)>,
-    load: &mut dyn FnMut(Placement) -> Result<T>,
-) -> Result<(Placement, T)> {
-    let first = fitting.map_or(Placement::Unlimited, Placement::Layers);
+    load: &mut dyn FnMut(DevicePlacement) -> Result<T>,
+) -> Result<(DevicePlacement, T)> {
+    let first = fitting.map_or(DevicePlacement::Unlimited, DevicePlacement::Layers);
     let mut placement = first;
     loop {
         let error = match load(placement) {
@@ -245,7 +249,10 @@ mod tests {
     use super::*;
 
     /// What is tried for so many fitting layers, if this one loads.
-    fn tried(fitting: Option<usize>, loads: Option<Placement>) -> (Vec<Placement>, Result<()>) {
+    fn tried(
+        fitting: Option<usize>,
+        loads: Option<DevicePlacement>,
+    ) -> (Vec<DevicePlacement>, Result<()>) {
         let (mut tried, mut notes) = (Vec::new(), Vec::new());
         let loaded = first_that_loads(fitting, &mut notes, &mut |placement| {
             tried.push(placement);
@@ -258,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_full_device_leaves_the_processor() {
-        use Placement::{Layers, Processor, Unlimited};
+        use DevicePlacement::{Layers, Processor, Unlimited};
         for (fitting, expected) in [
             (Some(28), vec![Layers(28), Layers(14), Layers(0), Processor]),
             (Some(1), vec![Layers(1), Layers(0), Processor]),

@@ -20,7 +20,7 @@ use super::metrics::Metrics;
 use super::model::{ServedModel, Slot};
 use super::responses::ResponseStore;
 use super::{
-    Limits, chat_completions, explain, fields, json_body, messages, page, responses, status,
+    ServeLimits, chat_completions, explain, fields, json_body, messages, page, responses, status,
 };
 
 /// A client that left before the response; nginx's number.
@@ -30,7 +30,7 @@ pub(crate) type Reply = Result<Response<Body>, ApiError>;
 
 pub(crate) struct App {
     pub(crate) models: Vec<Arc<ServedModel>>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ServeLimits,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) responses: ResponseStore,
     access: Access,
@@ -40,7 +40,7 @@ pub(crate) struct App {
 impl App {
     pub(super) fn new(
         models: Vec<Arc<ServedModel>>,
-        limits: Limits,
+        limits: ServeLimits,
         key: Option<String>,
         address: SocketAddr,
         has_access_log: bool,

@@ -86,7 +86,7 @@ pub(crate) struct Arguments {
 
 /// What requests may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct ServeLimits {
     parallel: usize,
     queue: usize,
     max_tokens: Option<u64>,
@@ -98,8 +98,8 @@ pub(crate) struct Limits {
 }
 
 impl Arguments {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> ServeLimits {
+        ServeLimits {
             parallel: self.parallel as usize,
             queue: self.queue,
             max_tokens: self.max_tokens,

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Limits;
+use super::ServeLimits;
 use super::error::ApiError;
 use crate::abi::{self, Chat};
 use crate::arguments::Loading;
@@ -27,7 +27,7 @@ pub(crate) struct ServedModel {
     pub(crate) n_ctx: u64,
     /// Seconds since 1970 when the model was opened.
     pub(crate) created: u64,
-    limits: Limits,
+    limits: ServeLimits,
     options: Value,
     /// Chats that no request uses. All share the weights and are decoded together.
     idle: Mutex<Vec<Arc<Chat>>>,
@@ -39,7 +39,11 @@ pub(crate) struct ServedModel {
 
 impl ServedModel {
     /// Opens a model of the command line: `MODEL` or `NAME=MODEL`.
-    pub(super) fn open(argument: &str, loading: &Loading, limits: Limits) -> Result<ServedModel> {
+    pub(super) fn open(
+        argument: &str,
+        loading: &Loading,
+        limits: ServeLimits,
+    ) -> Result<ServedModel> {
         let (name, model) = match argument.split_once('=') {
             Some((name, model)) if !name.contains(['/', ':', '.']) => (name.to_owned(), model),
             _ => (short_name(argument), argument),

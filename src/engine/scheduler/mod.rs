@@ -5,6 +5,7 @@
 //! with prefill in order of admission. Then it decodes, and samples all rows side by side
 //! (`side_by_side`). Nothing else here blocks or knows threads.
 
+mod sampling_task;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use super::side_by_side;
 use super::speculate::Speculation;
 use super::threads::ThreadController;
 use crate::error::{Code, Error, Result};
+use sampling_task::{SampledShare, SamplingTask};
 
 /// A job waits for another one that computes the beginning of its prompt if that saves this many
 /// tokens.
@@ -47,56 +49,6 @@ struct BatchShare {
     row: Option<usize>,
     /// The drafted tokens, in the rows after `row`.
     draft: Vec<TokenId>,
-}
-
-/// The rows of a share, for one thread.
-struct SamplingTask<'a> {
-    share: &'a BatchShare,
-    active: &'a mut ActiveJob,
-    /// The row of the job's next token, and those of its draft.
-    rows: Vec<Result<&'a [f32]>>,
-    /// Tokens until the context is full.
-    room: usize,
-}
-
-/// What came of a share.
-struct SampledShare {
-    active: usize,
-    drafted: usize,
-    /// How many drafted tokens were right.
-    right: usize,
-    /// How the job ends, if it does.
-    end: Option<Result<Finish>>,
-}
-
-impl SamplingTask<'_> {
-    /// Samples while each token equals the drafted one. `n_max` is the most tokens of a draft.
-    fn run(self, vocab: &dyn Vocab, n_max: Option<usize>) -> SampledShare {
-        let SamplingTask { share, active, rows, room } = self;
-        let mut right = 0;
-        let mut end = None;
-        for (row, logits) in rows.into_iter().enumerate() {
-            let chosen = match logits.and_then(|logits| active.choose(logits)) {
-                Ok(chosen) => chosen,
-                Err(error) => {
-                    end = Some(Err(error));
-                    break;
-                }
-            };
-            if let Some(finish) = active.take(chosen, vocab, row >= room) {
-                end = Some(Ok(finish));
-                break;
-            }
-            if share.draft.get(row).copied() != active.next {
-                break;
-            }
-            right += 1;
-        }
-        if let Some(n_max) = n_max {
-            active.pace.verified(share.draft.len(), right, n_max);
-        }
-        SampledShare { active: share.active, drafted: share.draft.len(), right, end }
-    }
 }
 
 impl Scheduler {

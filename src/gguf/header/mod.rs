@@ -326,11 +326,10 @@ impl ModelHeader {
     /// extended afterwards may have the length before that.
     pub fn extended_context_length(&self) -> Option<u64> {
         let trained = self.context_length().filter(|tokens| *tokens > 0)?;
-        let factor = self.architecture_value("rope.scaling.factor").and_then(GgufValue::as_f64);
-        let original = self.architecture_value("rope.scaling.original_context_length");
-        let extended = original.and_then(GgufValue::as_u64).zip(factor);
-        let extended = extended.map(|(tokens, factor)| (tokens as f64 * factor) as u64);
-        Some(trained.max(extended.unwrap_or(0)))
+        let scaling = |key| self.architecture_value(key).and_then(GgufValue::as_f64);
+        let original = scaling("rope.scaling.original_context_length").unwrap_or(0.0);
+        let extended = original * scaling("rope.scaling.factor").unwrap_or(1.0);
+        Some(trained.max(extended as u64))
     }
 
     /// The number of positions that the model has learned, one row each. There are no others. `None`

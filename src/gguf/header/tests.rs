@@ -116,6 +116,28 @@ fn quantization_without_a_file_type() {
 }
 
 #[test]
+fn rope_scaling_extends_the_context() {
+    let extended = |trained: u32, scaling: &[(&str, f32)]| {
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", "x")
+            .metadata("x.context_length", trained);
+        for (key, value) in scaling {
+            writer = writer.metadata(format!("x.rope.scaling.{key}"), *value);
+        }
+        read(&writer.to_bytes()).unwrap().extended_context_length()
+    };
+    let (original, factor) = (("original_context_length", 32_768.0), ("factor", 4.0));
+    assert_eq!(extended(32_768, &[]), Some(32_768));
+    assert_eq!(extended(32_768, &[original, factor]), Some(131_072));
+    // A file whose length is that of the extended model.
+    assert_eq!(extended(131_072, &[original, factor]), Some(131_072));
+    assert_eq!(extended(131_072, &[("original_context_length", 4096.0)]), Some(131_072));
+    assert_eq!(extended(4096, &[factor]), Some(4096));
+    assert_eq!(extended(4096, &[original, ("factor", f32::NAN)]), Some(4096));
+    assert_eq!(extended(0, &[original, factor]), None);
+}
+
+#[test]
 fn kv_bytes() {
     let base =
         || GgufWriter::new().metadata("general.architecture", "x").metadata("x.block_count", 3_u32);

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use llama_cpp_sys_2 as sys;
 
 pub(super) use self::survey::Places;
-use self::survey::{Found, Problem, Survey};
+use self::survey::{FoundKernels, Problem, Survey};
 use self::variant::BUILT_IN;
 use super::log::LogQueue;
 use super::{faults, model, shim};
@@ -182,7 +182,8 @@ fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
 fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
     let mut refused: Vec<String> = survey.found.iter().filter_map(refusal).collect();
     let mut unloadable = Vec::new();
-    let is_candidate = |found: &&Found| wanted.is_none_or(|wanted| found.name == Some(wanted));
+    let is_candidate =
+        |found: &&FoundKernels| wanted.is_none_or(|wanted| found.name == Some(wanted));
     for found in survey.usable().filter(is_candidate) {
         let Some(name) = found.name else { continue };
         match use_kernels(found.file.as_deref()) {
@@ -214,7 +215,7 @@ fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
 }
 
 /// A line for the log, about a file that is not what it should be.
-fn refusal(found: &Found) -> Option<String> {
+fn refusal(found: &FoundKernels) -> Option<String> {
     match (&found.file, found.name, &found.problem) {
         (Some(file), None, Some(Problem::File(problem))) => {
             Some(format!("{} {problem}", file.display()))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::survey::{Found, Places, Problem, Survey};
+use super::survey::{FoundKernels, Places, Problem, Survey};
 use super::{CHOSEN, can_run_built_in, variant};
 use crate::llama::device;
 
@@ -65,7 +65,7 @@ pub(crate) fn report() -> Value {
 const FASTEST: &str = "the fastest found that this processor can run";
 
 /// `failed` is why it could not be loaded, `instead` what was chosen and is another one.
-fn entry(found: &Found, failed: Option<String>, instead: Option<&str>) -> Value {
+fn entry(found: &FoundKernels, failed: Option<String>, instead: Option<&str>) -> Value {
     let problem = found.problem.as_ref().map(Problem::text).or(failed);
     let usable = problem.is_none();
     let reason = problem.or_else(|| instead.map(|instead| format!("{instead} is used")));

@@ -30,7 +30,7 @@ pub(super) struct Folder {
 
 /// Kernels that were found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundKernels {
     /// The variant; `None` if the file does not tell.
     pub(super) name: Option<&'static str>,
     /// `None` for those in this library.
@@ -61,7 +61,7 @@ impl Problem {
 pub(super) struct Survey {
     pub(super) folders: Vec<Folder>,
     /// The fastest first; then what cannot be used.
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<FoundKernels>,
 }
 
 impl Places {
@@ -99,15 +99,15 @@ impl Survey {
     }
 
     /// What can be used, the fastest first.
-    pub(super) fn usable(&self) -> impl Iterator<Item = &Found> {
+    pub(super) fn usable(&self) -> impl Iterator<Item = &FoundKernels> {
         self.found.iter().filter(|found| found.problem.is_none())
     }
 }
 
-fn built_in() -> Found {
+fn built_in() -> FoundKernels {
     let missing = variant::missing(BUILT_IN).unwrap_or_default();
     let problem = (!missing.is_empty()).then_some(Problem::Processor(missing));
-    Found { name: Some(BUILT_IN), file: None, problem }
+    FoundKernels { name: Some(BUILT_IN), file: None, problem }
 }
 
 fn check_folder(path: &Path, owners: &[u32]) -> Result<(), String> {
@@ -133,8 +133,8 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// A file, after those that were found before.
-fn entry(file: PathBuf, owners: &[u32], before: &[Found]) -> Found {
-    let refused = |name, problem| Found { name, file: None, problem: Some(problem) };
+fn entry(file: PathBuf, owners: &[u32], before: &[FoundKernels]) -> FoundKernels {
+    let refused = |name, problem| FoundKernels { name, file: None, problem: Some(problem) };
     let checked = kernel_file::check(&file, owners).and_then(|name| {
         let known = variant::all().into_iter().find(|variant| variant.name == name);
         known.map(|variant| variant.name).ok_or_else(|| format!("has unknown kernels, {name:?}"))
@@ -143,13 +143,14 @@ fn entry(file: PathBuf, owners: &[u32], before: &[Found]) -> Found {
         Err(problem) => refused(None, Problem::File(problem)),
         Ok(name) => match variant::missing(name) {
             Some(missing) if missing.is_empty() => {
-                let same = |other: &&Found| other.name == Some(name) && other.problem.is_none();
+                let same =
+                    |other: &&FoundKernels| other.name == Some(name) && other.problem.is_none();
                 match before.iter().find(same) {
-                    None => Found { name: Some(name), file: None, problem: None },
-                    Some(Found { file: None, .. }) => {
+                    None => FoundKernels { name: Some(name), file: None, problem: None },
+                    Some(FoundKernels { file: None, .. }) => {
                         refused(Some(name), Problem::File("is in this library too".to_owned()))
                     }
-                    Some(Found { file: Some(first), .. }) => {
+                    Some(FoundKernels { file: Some(first), .. }) => {
                         let problem = format!("is the same as {}", first.display());
                         refused(Some(name), Problem::File(problem))
                     }
@@ -158,7 +159,7 @@ fn entry(file: PathBuf, owners: &[u32], before: &[Found]) -> Found {
             missing => refused(Some(name), Problem::Processor(missing.unwrap_or_default())),
         },
     };
-    Found { file: Some(file), ..found }
+    FoundKernels { file: Some(file), ..found }
 }
 
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]

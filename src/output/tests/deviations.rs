@@ -3,10 +3,8 @@
 
 use serde_json::{Value, json};
 
+use super::NamedCall;
 use crate::test_support::replies::{PLAIN, Setting, family, parse};
-
-/// The name of a tool and the arguments of a call.
-type NamedCall = (&'static str, &'static str);
 
 const W: NamedCall = ("get_weather", "{\"city\": \"Paris\"}");
 const A: NamedCall = ("add", "{\"a\": 1, \"b\": 2}");

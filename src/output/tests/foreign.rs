@@ -3,12 +3,10 @@
 
 use serde_json::{Value, json};
 
+use super::NamedCall;
 use crate::output::*;
 use crate::test_support::random::Random;
 use crate::test_support::replies::{PLAIN, Setting, drive, family, feed, parse, reply_parser};
-
-/// The name of a tool and the arguments of a call.
-type NamedCall = (&'static str, &'static str);
 
 const W: NamedCall = ("get_weather", "{\"city\": \"Paris\"}");
 const N: NamedCall = ("now", "{}");

@@ -17,6 +17,9 @@ use crate::test_support::conformance::thread_time;
 use crate::test_support::random::Random;
 use crate::test_support::replies::{PLAIN, Setting, family, feed, parse, reply_parser};
 
+/// The name of a tool and the arguments of a call.
+type NamedCall = (&'static str, &'static str);
+
 const NO_CALLS: Setting = Setting { calls_allowed: false, ..PLAIN };
 const THINKING: Setting = Setting { prompt: "<think>\n", ..PLAIN };
 

@@ -29,7 +29,7 @@ pub(super) enum Line {
 }
 
 pub(super) struct Editor {
-    editor: rustyline::Editor<Lines, FileHistory>,
+    editor: rustyline::Editor<EditedLines, FileHistory>,
     history: Option<PathBuf>,
 }
 
@@ -37,7 +37,7 @@ impl Editor {
     pub(super) fn new(with_history: bool) -> Result<Editor> {
         let config = Config::builder().max_history_size(1000).map_err(failure)?.build();
         let mut editor = rustyline::Editor::with_config(config).map_err(failure)?;
-        editor.set_helper(Some(Lines { style: Style::stderr() }));
+        editor.set_helper(Some(EditedLines { style: Style::stderr() }));
         let history = with_history.then(history_file).flatten();
         if let Some(path) = &history {
             // There is none before the first chat.
@@ -94,22 +94,22 @@ fn failure(error: ReadlineError) -> Failure {
 }
 
 /// rustyline's view of the lines of a chat.
-struct Lines {
+struct EditedLines {
     style: Style,
 }
 
-impl Helper for Lines {}
-impl Hinter for Lines {
+impl Helper for EditedLines {}
+impl Hinter for EditedLines {
     type Hint = String;
 }
 
-impl Highlighter for Lines {
+impl Highlighter for EditedLines {
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
         Cow::Owned(self.style.paint(Look::Blue, prompt))
     }
 }
 
-impl Completer for Lines {
+impl Completer for EditedLines {
     type Candidate = String;
 
     fn complete(
@@ -124,7 +124,7 @@ impl Completer for Lines {
     }
 }
 
-impl Validator for Lines {
+impl Validator for EditedLines {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let text = context.input();
         let open = text.trim_start().starts_with(QUOTES)

@@ -48,19 +48,17 @@ class Peer:
 
 def compare(title, calls, rounds, unit):
     """Prints the times of two calls and their difference, for each of `unit` parts."""
-    times = {call: ([], []) for call in calls}
-    for at in range(-20, rounds):
-        for call in calls if at % 2 else reversed(calls):
-            wall, processor = time.perf_counter_ns(), time.process_time_ns()
-            call()
-            processor = time.process_time_ns() - processor
-            wall = time.perf_counter_ns() - wall
-            if at >= 0:
-                times[call][0].append(wall / 1000 / unit)
-                times[call][1].append(processor / 1000 / unit)
     print(f"{title}, microseconds, {rounds} rounds")
-    for name, at in (("wall", 0), ("processor", 1)):
-        through_c, package = (times[call][at] for call in calls)
+    for name, clock in (("wall", time.perf_counter_ns), ("processor", time.process_time_ns)):
+        times = {call: [] for call in calls}
+        for at in range(-20, rounds):
+            for call in calls if at % 2 else reversed(calls):
+                begin = clock()
+                call()
+                spent = clock() - begin
+                if at >= 0:
+                    times[call].append(spent / 1000 / unit)
+        through_c, package = (times[call] for call in calls)
         more = sorted(b - a for a, b in zip(through_c, package))
         print(
             f"  {name:9}  library {statistics.median(through_c):6.1f}"

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from langchain_tests.integration_tests import ChatModelIntegrationTests
-from langchain_tests.unit_tests import ChatModelUnitTests
+from langchain_tests.integration_tests import ChatModelIntegrationTests, EmbeddingsIntegrationTests
+from langchain_tests.unit_tests import ChatModelUnitTests, EmbeddingsUnitTests
 
-from llb.langchain import ChatLlb
+from llb.langchain import ChatLlb, LlbEmbeddings
 
 MODEL = Path(os.environ.get("LLB_MODELS", "")) / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 
@@ -41,3 +41,34 @@ class TestIntegration(Shared, ChatModelIntegrationTests):
     @pytest.mark.xfail(reason="the model repeats the schema where a tool has no parameters")
     def test_tool_calling_with_no_arguments(self, model):
         super().test_tool_calling_with_no_arguments(model)
+
+
+EMBEDDING_MODEL = Path(os.environ.get("LLB_TEST_MODELS", "")) / "embedding.gguf"
+
+
+class SharedEmbeddings:
+    @property
+    def embeddings_class(self):
+        return LlbEmbeddings
+
+    @property
+    def embedding_model_params(self):
+        return {"model": str(EMBEDDING_MODEL), "options": {"n_threads": 1}}
+
+
+class TestEmbeddingsUnit(SharedEmbeddings, EmbeddingsUnitTests):
+    pass
+
+
+@pytest.mark.skipif(not EMBEDDING_MODEL.is_file(), reason="no embedding.gguf in LLB_TEST_MODELS")
+class TestEmbeddingsIntegration(SharedEmbeddings, EmbeddingsIntegrationTests):
+    def test_prefixes_and_parameters(self, model):
+        fields = {**self.embedding_model_params, "parameters": {"dimensions": 4}}
+        prefixed = LlbEmbeddings(query_prefix="the ", document_prefix="a ", **fields)
+        plain = LlbEmbeddings(**fields)
+        assert prefixed.embed_query("cat") == pytest.approx(plain.embed_query("the cat"), abs=1e-4)
+        (document,) = prefixed.embed_documents(["cat"])
+        assert document == pytest.approx(plain.embed_query("a cat"), abs=1e-4)
+        assert len(document) == 4 and plain.embed_documents([]) == []
+        for each in (prefixed, plain):
+            each.close()

@@ -16,7 +16,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.tools import FunctionTool
 
 import llb
-from llb.llama_index import Llb, _message
+from llb.llama_index import Llb, LlbEmbedding, _message
 
 HELLO = [ChatMessage(role="user", content="hi")]
 CITIES = []
@@ -147,6 +147,17 @@ def test_wrong_parameters_and_errors(model):
     assert caught.value.code == "MODEL_NOT_FOUND"
 
 
+def test_a_call_in_a_callback_is_refused(model):
+    def on_event(event):
+        if event == "infer_start":
+            busy.complete("hi")
+
+    busy = model("text", options={"n_threads": 1, "on_event": on_event})
+    with pytest.raises(llb.LlbError) as caught:
+        busy.complete("hi")
+    assert caught.value.code == "BUSY"
+
+
 def test_a_value_of_a_type(model):
     """LlamaIndex makes it from a forced call of a function that is named after the type."""
     from llama_index.core.prompts import PromptTemplate
@@ -155,3 +166,25 @@ def test_a_value_of_a_type(model):
     weather = create_model("get_weather", city=(str, ...))
     value = model("tool_call").structured_predict(weather, PromptTemplate("Weather?"))
     assert value == weather(city="Paris")
+
+
+def test_vectors(models):
+    path = models("embedding")
+    model = LlbEmbedding(model=path, options={"n_threads": 1}, query_prefix="the ")
+    with llb.Embedder(path, n_threads=1) as embedder:
+        reply = embedder.embed(["the cat", "a dog"])
+    query, text = (pytest.approx(each["embedding"], abs=1e-4) for each in reply["data"])
+    assert model.model_name == "embedding.gguf"
+    assert model.get_query_embedding("cat") == query
+    assert model.get_text_embedding("a dog") == text
+    assert model.get_text_embedding_batch(["a dog"] * 25) == [text] * 25
+
+    async def use():
+        assert await model.aget_query_embedding("cat") == query
+        assert await model.aget_text_embedding("a dog") == text
+        assert await model.aget_text_embedding_batch(["a dog"] * 25) == [text] * 25
+
+    asyncio.run(use())
+    model.close()
+    assert model.get_text_embedding("a dog") == text
+    model.close()

@@ -5,6 +5,7 @@ LLB_MODELS a folder of real models. A test whose requirement is missing is skipp
 with LLB_REQUIRE_ALL=1 it fails.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -118,6 +119,20 @@ def blocked(monkeypatch):
     method = _session.Session._receive_piece
     monkeypatch.setattr(_session.Session, "_receive_piece", method)
     return block_streams()
+
+
+def _run_with_uvloop(main):
+    try:
+        import uvloop
+    except ImportError:
+        skip("no uvloop (pip install uvloop)")
+    return uvloop.run(main)
+
+
+@pytest.fixture(params=[asyncio.run, _run_with_uvloop], ids=["asyncio", "uvloop"])
+def run(request):
+    """Runs a coroutine function in each event loop."""
+    return lambda main: request.param(main())
 
 
 @pytest.fixture

@@ -8,22 +8,7 @@ import threading
 import pytest
 
 import llb
-from conftest import skip
 from test_chat import HELLO, WEATHER
-
-
-def uvloop_run(main):
-    try:
-        import uvloop
-    except ImportError:
-        skip("no uvloop (pip install uvloop)")
-    return uvloop.run(main)
-
-
-@pytest.fixture(params=[asyncio.run, uvloop_run], ids=["asyncio", "uvloop"])
-def run(request):
-    """Runs a coroutine function in each event loop."""
-    return lambda main: request.param(main())
 
 
 def open_chat(models, stem, **options):
@@ -182,6 +167,20 @@ def test_a_dropped_stream_ends(run, models, blocked):
             await (await chat.create(HELLO, stream=True)).__anext__()
             gc.collect()
             assert (await chat.create(HELLO, max_tokens=1))["usage"]["completion_tokens"] == 1
+
+    run(main)
+
+
+def test_end_reasoning_without_reasoning_changes_nothing(run, models):
+    async def main():
+        chat = open_chat(models, "reasoning")
+        # Not open yet.
+        chat.end_reasoning()
+        async with chat:
+            stream = await chat.create(HELLO, stream=True, temperature=0)
+            reply = await stream.until_done(on_text=lambda _: chat.end_reasoning())
+            assert reply["text"] == "The answer."
+            assert reply["reasoning_content"].startswith("One, two")
 
     run(main)
 

@@ -263,6 +263,8 @@ def test_a_call_in_a_callback_is_busy(models):
                 chat.close,
                 lambda: chat.explain(HELLO),
                 lambda: chat.create(HELLO, stream=True),
+                lambda: llb.memory(models("text")),
+                lambda: llb.unload(models("text")),
             )
             for use in uses:
                 with pytest.raises(llb.LlbError) as caught:
@@ -271,7 +273,7 @@ def test_a_call_in_a_callback_is_busy(models):
 
     with llb.Chat(models("text"), on_event=on_event) as chat:
         chat.create(messages=HELLO)
-    assert codes == ["BUSY"] * 3
+    assert codes == ["BUSY"] * 5
 
 
 def test_an_interrupt_ends_a_generation(models, cancels):
@@ -344,3 +346,23 @@ def test_an_error_can_be_pickled():
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is llb.ToolsUnsupported
     assert vars(copy) == vars(error)
+
+
+def test_end_reasoning_reaches_the_running_call(library, chat, blocked, monkeypatch):
+    handles = []
+    end = library.c.llb_chat_end_reasoning
+    monkeypatch.setattr(
+        library.c, "llb_chat_end_reasoning", lambda handle: (handles.append(handle), end(handle))
+    )
+    running = chat("reasoning")
+    # Without a call there is nothing to end.
+    running.end_reasoning()
+    assert not handles
+    stream = running.create(messages=HELLO, stream=True)
+    next(stream)
+    running.end_reasoning()
+    assert handles
+    blocked.set()
+    assert list(stream)[-1]["choices"][0]["finish_reason"] == "stop"
+    reply = running.create(messages=HELLO, reasoning_budget=1, reasoning_budget_message=" Stop.\n")
+    assert reply["reasoning_content"] == "One, two, Stop."

@@ -29,6 +29,15 @@ def test_chat_prints_the_reply(models, capsys, expected):
     assert capsys.readouterr() == (expected["text"] + "\n", "")
 
 
+def test_chat_passes_on_its_options(models, capsys):
+    options = ["--n-ctx", "512", "--n-threads", "1", "--top-k", "5", "--seed", "1"]
+    assert main(["chat", str(models("text")), "hi", "--max-tokens", "1", *options]) == 0
+    assert "cut off" in capsys.readouterr().err
+    for wrong in (["--n-ctx", "-1"], ["--top-p", "-1"]):
+        assert main(["chat", str(models("text")), "hi", *wrong]) == 1
+        assert wrong[0].strip("-").replace("-", "_") in capsys.readouterr().err
+
+
 def test_chat_reads_messages_until_the_end_of_input(models, expected):
     process = subprocess.run(
         [sys.executable, "-m", "llb", "chat", str(models("text")), "--temperature", "0"],
@@ -45,7 +54,8 @@ def test_render_prints_the_prompt(models, capsys, tmp_path):
     messages = tmp_path / "messages.json"
     messages.write_text(json.dumps(HELLO))
     prompt = llb.template_render(gguf=models("text"), messages=HELLO)["prompt"]
-    for arguments in ([str(messages)], ["--message", HELLO[0]["content"]]):
+    text = HELLO[0]["content"]
+    for arguments in ([str(messages)], ["--message", text], ["-m", text]):
         assert main(["render", str(models("text")), *arguments]) == 0
         assert capsys.readouterr().out == prompt
     template = tmp_path / "chat.jinja"
@@ -55,9 +65,10 @@ def test_render_prints_the_prompt(models, capsys, tmp_path):
 
 
 def test_fetch_prints_the_path(hub, capsys):  # noqa: F811
-    assert main(["fetch", "o/n"]) == 0
-    out, err = capsys.readouterr()
-    assert out.strip() == llb.fetch("o/n")["path"]
+    for id in ("o/n", "hf:o/n"):
+        assert main(["fetch", id]) == 0
+        out, err = capsys.readouterr()
+        assert out.strip() == llb.fetch("o/n")["path"]
     # stderr is no terminal.
     assert err == ""
     assert main(["info", "hf:o/n"]) == 0
@@ -161,8 +172,9 @@ def test_the_log_is_silent_without_configuration(script, models):
     assert script(code, models("text")) == ""
 
 
-def test_notebooks_show_the_capabilities(chat):
+def test_notebooks_show_the_capabilities(chat, models):
     shown = chat("text")
+    assert "<caption>&lt;llb.AsyncChat " in llb.AsyncChat(models("text"))._repr_html_()
     html = shown._repr_html_()
     assert html.startswith("<table><caption>&lt;llb.Chat ")
     assert (

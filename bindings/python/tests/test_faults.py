@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import llb
+from llb import _session
 from test_chat import HELLO
 
 START = """
@@ -278,7 +279,7 @@ print("end", flush=True)
 
 
 def test_a_callback_that_raises_at_the_end_of_a_dropped_chat(script, models):
-    """Nobody waits for the exception. It is neither printed nor fatal."""
+    """An exception without a waiting caller is neither printed nor fatal."""
     code = """
 def on_event(event): raise RuntimeError(event)
 try: llb.Chat(path, on_event=on_event)
@@ -295,3 +296,12 @@ thread.join()
 print("end")
 """
     assert script(START + code, models("text")) == "create_start\nend\n"
+
+
+def test_an_unexpected_failure_of_the_creation_is_raised(models, monkeypatch):
+    def fail(session):
+        raise MemoryError("in _create")
+
+    monkeypatch.setattr(_session.Session, "_create", fail)
+    with pytest.raises(MemoryError, match="in _create"):
+        llb.Chat(models("text"))

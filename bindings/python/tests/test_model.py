@@ -1,11 +1,15 @@
 """Model information and versions."""
 
+import asyncio
 import os
 import re
+from pathlib import Path
 
 import pytest
 
 import llb
+from llb import types
+from test_types import assert_shape
 
 
 def test_the_library_has_a_version(library):
@@ -63,3 +67,102 @@ def test_a_missing_file_is_not_found(library, tmp_path):
 def test_a_null_byte_in_a_path_is_refused(library):
     with pytest.raises(ValueError, match="null byte"):
         llb.model_info("model.gguf\0.txt")
+
+
+def test_memory_of_a_chat(models):
+    small = llb.memory(models("text"), n_ctx=512, n_parallel=1)
+    large = llb.memory(Path(models("text")), n_ctx=1024, n_parallel=1)
+    assert (small["n_ctx"], large["n_ctx"], small["fits"]) == (512, 1024, True)
+    assert (large["cache"], large["weights"]) == (2 * small["cache"], small["weights"])
+    for size in ("weights", "cache", "compute", "total"):
+        assert small[size] == sum(device[size] for device in small["devices"])
+    assert llb.memory(models("text"), n_ctx="fit")["n_ctx"] == small["largest_n_ctx"]
+    with pytest.raises(llb.LlbError, match="^INVALID_REQUEST: n_ctx"):
+        llb.memory(models("text"), n_ctx=-1)
+    with pytest.raises(llb.LlbError, match="^MODEL_NOT_FOUND"):
+        llb.memory("none.gguf")
+    with pytest.raises(TypeError, match="n_ctxx"):
+        llb.memory(models("text"), n_ctxx=1)
+
+
+def test_memory_of_a_draft_model(models):
+    alone = llb.memory(models("text"), n_ctx=512)
+    both = llb.memory(models("text"), n_ctx=512, draft_model=models("text"))
+    assert_shape(both, types.Memory)
+    assert_shape(both["draft"], types.PartMemory)
+    assert both["draft"]["total"] == alone["total"] == both["total"] / 2
+
+
+def test_prefixes_on_disk(models, tmp_path):
+    messages = [
+        {"role": "system", "content": "x" * 100},
+        {"role": "user", "content": "Hello"},
+    ]
+    read = []
+    for _ in range(2):
+        folder = tmp_path / "cache"
+        with llb.Chat(models("text"), n_ctx=904, cache_dir=folder, cache_bytes=1 << 20) as chat:
+            timings = chat.create(messages, temperature=0)["timings"]
+        assert_shape(timings, types.Timings)
+        read.append(timings["disk_tokens"])
+    assert read[0] == 0 and read[1] > 100
+    assert [file.suffix for file in folder.iterdir()] == [".llbprefix"]
+
+
+def test_memory_of_several_contexts(models):
+    changes = [
+        {},
+        {"n_ctx": 1024, "n_parallel": 1},
+        {"n_ctx": 1024, "n_batch": 64, "cache_type_k": "f32", "cache_type_v": "f32"},
+        # llama.cpp needs flash attention for such values.
+        {"flash_attn": "off", "cache_type_v": "q8_0"},
+    ]
+    options = {"n_ctx": 512, "n_parallel": 2}
+    result = llb.memory(models("text"), **options, contexts=changes)
+    *made, refused = result["contexts"]
+    sizes = ("n_ctx", "n_parallel", "weights", "cache", "compute")
+    for change, found in zip(changes, made):
+        assert_shape(found, types.ContextMemory)
+        alone = llb.memory(models("text"), **{**options, **change})
+        assert [found[size] for size in sizes] == [alone[size] for size in sizes]
+        for device in found["devices"]:
+            assert_shape(device, types.DeviceMemory)
+    assert len(made) == 3
+    assert_shape(refused, types.ContextError)
+    assert refused["error"]["code"] == "INFERENCE_FAILED"
+    assert_shape(result, types.Memory)
+    assert llb.memory(models("text"))["contexts"] == []
+    with llb.Model(models("text"), **options) as model:
+        assert len(model.memory(contexts=({}, {}))["contexts"]) == 2
+    with pytest.raises(llb.LlbError, match=r"^INVALID_REQUEST: contexts\[0\].n_ctx"):
+        llb.memory(models("text"), contexts=[{"n_ctx": -1}])
+
+
+def test_a_model_is_unloaded_and_loaded_again(models):
+    path = models("text")
+    with llb.Chat(path, n_ctx=900, n_threads=1, keep_alive=600) as chat:
+        messages = [{"role": "user", "content": "Hello"}]
+        text = chat.create(messages, temperature=0)["text"]
+        assert llb.unload(path) >= 1
+        assert llb.unload(Path(path)) == 0
+        assert chat.create(messages, temperature=0)["text"] == text
+    with pytest.raises(llb.LlbError, match="^MODEL_NOT_FOUND: none.gguf"):
+        llb.unload("none.gguf")
+
+
+def test_memory_of_an_open_model(models):
+    """With the options of the model."""
+    options = {"n_ctx": 512, "n_parallel": 2, "cache_type_k": "q8_0"}
+    own = {"on_event": lambda event: None, "log": "warn", "n_threads": 1}
+    sizes = ("n_ctx", "n_parallel", "weights", "cache", "compute")
+    expected = llb.memory(models("text"), **options)
+    assert expected["cache"] != llb.memory(models("text"), n_ctx=512, n_parallel=2)["cache"]
+
+    async def measure():
+        async with llb.AsyncModel(models("text"), **options, **own) as model:
+            return await model.memory()
+
+    with llb.Model(models("text"), **options, **own) as model:
+        for found in (model.memory(), asyncio.run(measure())):
+            assert [found[size] for size in sizes] == [expected[size] for size in sizes]
+            assert "ignored_keys" not in found

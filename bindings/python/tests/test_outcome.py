@@ -21,6 +21,20 @@ def test_all_waiters_get_the_result():
     assert outcome.join(0) and outcome.succeeded
 
 
+def test_an_announced_end_is_waited_for():
+    outcome, results = Outcome(), []
+    threads = [threading.Thread(target=lambda: results.append(wait(outcome))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    outcome.announce()
+    assert not outcome.join(0) and not outcome.join(0.001)
+    assert results == []
+    outcome.succeed(7)
+    for thread in threads:
+        thread.join()
+    assert results == [7] * 5 and outcome.join(0)
+
+
 def test_an_exception_is_raised_by_each_wait():
     outcome = Outcome()
     outcome.fail(KeyError("gone"))

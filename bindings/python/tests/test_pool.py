@@ -16,10 +16,6 @@ from test_faults import START
 class FakeChat:
     def __init__(self, name):
         self.name = name
-        self.closed = False
-
-    def close(self):
-        self.closed = True
 
 
 def conversation(*texts):
@@ -105,9 +101,8 @@ def test_the_fewest_calls_get_the_next_one_if_all_are_busy(pool):
 
 def test_a_closed_pool(pool):
     chats = [pool.take(conversation(text)).chat for text in "ab"]
-    pool.close()
-    pool.close()
-    assert all(chat.closed for chat in chats)
+    assert pool.close() == chats
+    assert pool.close() == []
     with pytest.raises(llb.LlbError) as caught:
         pool.take([])
     assert caught.value.code == "ENGINE_CLOSED"
@@ -174,6 +169,21 @@ def test_a_chat_of_a_model_outlives_it(models, expected):
     assert caught.value.code == "ENGINE_CLOSED"
     with chat:
         assert chat.create(HELLO, temperature=0)["text"] == expected["text"]
+
+
+def test_all_chats_are_closed_although_a_callback_raises(models):
+    def on_event(event):
+        if event == "destroy":
+            raise RuntimeError("from on_event")
+
+    model = llb.Model(models("text"), n_threads=1, on_event=on_event)
+    for text in "ab":
+        model.create(conversation(text), max_tokens=1)
+    chats = [each.chat for each in model._pool._chats]
+    with pytest.raises(RuntimeError, match="from on_event"):
+        model.close()
+    assert [chat.closed for chat in chats] == [True, True]
+    assert not any(chat._session.thread.is_alive() for chat in chats)
 
 
 def test_a_dropped_model_is_freed(models):

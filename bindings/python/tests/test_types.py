@@ -16,11 +16,12 @@ from test_chat import HELLO, WEATHER
 PACKAGE = Path(__file__).resolve().parents[1]
 # A type checker must refuse the marked lines, and no others.
 REFUSED = """
+from typing import Literal, Union
 from typing_extensions import assert_type
 import llb
 from llb.types import Chunk, Reply
 
-def use(chat: llb.Chat, stream: bool) -> None:
+def use(chat: Union[llb.Chat, llb.Model], stream: bool) -> None:
     assert_type(chat.create([]), Reply)
     assert_type(chat.create([], stream=True), llb.Stream)
     for chunk in chat.create([], stream=True):
@@ -30,6 +31,26 @@ def use(chat: llb.Chat, stream: bool) -> None:
     chat.create([], temperature="hot")  # refused
     chat.create([], tool_choice="always")  # refused
     chat.create([], stream=True)["text"]  # refused
+
+def measure() -> None:
+    llb.memory("a", contexts=[{"n_ctx": "fit", "cache_type_k": "q8_0"}, {}])
+    llb.memory("a", contexts=[{"n_ctxx": 1}])  # refused
+    llb.memory("a", flash_attn=True)  # refused
+    for found in llb.memory("a")["contexts"]:
+        assert_type(found["type"], Literal["memory", "error"])
+        if found["type"] == "error":
+            assert_type(found["error"]["code"], str)
+        else:
+            assert_type(found["total"], int)
+
+async def use_async(chat: Union[llb.AsyncChat, llb.AsyncModel]) -> None:
+    assert_type(await chat.create([]), Reply)
+    assert_type(await chat.create([], stream=True), llb.AsyncStream)
+    await chat.create([], temprature=1)  # refused
+
+def use_chats(model: llb.Model, async_model: llb.AsyncModel) -> None:
+    assert_type(model.chat(), llb.Chat)
+    assert_type(async_model.chat(), llb.AsyncChat)
 """
 
 

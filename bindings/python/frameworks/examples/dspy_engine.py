@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
 """DSPy: an engine for `dspy.LM`.
 
-    pip install llb dspy && python dspy_engine.py MODEL.gguf
+pip install llb dspy && python dspy_engine.py MODEL.gguf
 """
 
 import sys
+from typing import Any, List
 
-import dspy
-from dspy.lm15 import Message, Request, Response, TextPart, ThinkingPart, Usage, response_to_events
+import dspy  # type: ignore[import-untyped]
+from dspy.lm15 import (  # type: ignore[import-untyped]
+    Message,
+    Request,
+    Response,
+    TextPart,
+    ThinkingPart,
+    Usage,
+    response_to_events,
+)
 
 import llb
 
@@ -19,11 +28,13 @@ class LlbEngine:
         self.chat = chat
 
     def complete(self, request: Request) -> Response:
-        messages = [{"role": each.role, "content": each.text or ""} for each in request.messages]
+        messages: List[Any] = [
+            {"role": each.role, "content": each.text or ""} for each in request.messages
+        ]
         if request.system is not None:
             system = request.system
             if not isinstance(system, str):
-                system = "".join(part.text for part in system)
+                system = "".join(part.text for part in system if isinstance(part, TextPart))
             messages.insert(0, {"role": "system", "content": system})
         config = request.config
         reply = self.chat.create(
@@ -36,7 +47,7 @@ class LlbEngine:
             stop=list(config.stop) or None,
             response_format=config.response_format,
         )
-        parts = [TextPart(reply["text"])]
+        parts: List[Any] = [TextPart(reply["text"])]
         if reply["reasoning_content"]:
             parts.insert(0, ThinkingPart(reply["reasoning_content"]))
         usage = reply["usage"]
@@ -52,7 +63,7 @@ class LlbEngine:
             ),
         )
 
-    def stream(self, request: Request):
+    def stream(self, request: Request) -> Any:
         return response_to_events(self.complete(request))
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Haystack: a chat generator with tools and streams.
 
-    pip install llb haystack-ai && python haystack_generator.py MODEL.gguf
+pip install llb haystack-ai && python haystack_generator.py MODEL.gguf
 """
 
 import json
@@ -10,7 +10,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 from haystack import Pipeline, component, default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage, StreamingChunk, ToolCall
-from haystack.tools import Tool, flatten_tools_or_toolsets
+from haystack.tools import flatten_tools_or_toolsets
+from haystack.tools.tool import Tool
 
 import llb
 
@@ -36,8 +37,12 @@ class LlbChatGenerator:
 
     def warm_up(self) -> None:
         """Loads the model."""
+        self._open()
+
+    def _open(self) -> llb.Chat:
         if self._chat is None:
             self._chat = llb.Chat(self.model, **self.options)
+        return self._chat
 
     def to_dict(self) -> Dict[str, Any]:
         return default_to_dict(
@@ -59,18 +64,20 @@ class LlbChatGenerator:
         tools: Optional[List[Tool]] = None,
         streaming_callback: Optional[Callable[[StreamingChunk], None]] = None,
     ) -> Dict[str, Any]:
-        self.warm_up()
         given = flatten_tools_or_toolsets(tools or self.tools)
         request = {**self.generation_kwargs, **(generation_kwargs or {})}
         if given:
             request["tools"] = [{"type": "function", "function": tool.tool_spec} for tool in given]
         on_chunk = streaming_callback or self.streaming_callback
-        stream = self._chat.create(
+        stream = self._open().create(
             [message.to_openai_dict_format() for message in messages], stream=True, **request
         )
-        reply = stream.until_done(
-            on_text=on_chunk and (lambda text: on_chunk(StreamingChunk(content=text)))
-        )
+
+        def show(text: str) -> None:
+            if on_chunk is not None:
+                on_chunk(StreamingChunk(content=text))
+
+        reply = stream.until_done(on_text=show)
         calls = [
             ToolCall(id=call["id"], tool_name=call["name"], arguments=json.loads(call["arguments"]))
             for call in reply["tool_calls"]

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """pydantic-ai: a model for agents, with tools and typed results.
 
-    pip install llb pydantic-ai-slim && python pydantic_ai_model.py MODEL.gguf
+pip install llb pydantic-ai-slim && python pydantic_ai_model.py MODEL.gguf
 """
 
 import sys
+from typing import Any, Dict, Iterator, List, Optional, cast
 
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelRequest,
     ModelResponse,
     RetryPromptPart,
@@ -18,7 +20,8 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 import llb
@@ -27,15 +30,24 @@ import llb
 class LlbModel(Model):
     """Generates replies with an open `llb.AsyncChat`."""
 
-    def __init__(self, chat: llb.AsyncChat, **settings):
-        super().__init__(settings=settings)
+    def __init__(self, chat: llb.AsyncChat, **settings: Any) -> None:
+        super().__init__(settings=cast(ModelSettings, settings))
         self.chat = chat
 
-    model_name = property(lambda self: self.chat.path)
-    system = property(lambda self: "llb")
-    provider = None
+    @property
+    def model_name(self) -> str:
+        return self.chat.path or "llb"
 
-    async def request(self, messages, model_settings, model_request_parameters):
+    @property
+    def system(self) -> str:
+        return "llb"
+
+    async def request(
+        self,
+        messages: List[ModelMessage],
+        model_settings: Optional[ModelSettings],
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         tools = [
             {
@@ -49,13 +61,16 @@ class LlbModel(Model):
             for tool in [*parameters.function_tools, *parameters.output_tools]
         ]
         named = ("max_tokens", "temperature", "top_p", "seed", "parallel_tool_calls")
-        request = {name: settings[name] for name in named if name in (settings or {})}
+        given: Dict[str, Any] = {**(settings or {})}
+        request = {name: given[name] for name in named if name in given}
         if tools and not parameters.allow_text_output:
             request["tool_choice"] = "required"
         reply = await self.chat.create(
             [each for message in messages for each in to_openai(message)], tools or None, **request
         )
-        parts = [ToolCallPart(c["name"], c["arguments"], c["id"]) for c in reply["tool_calls"]]
+        parts: List[Any] = [
+            ToolCallPart(c["name"], c["arguments"], c["id"]) for c in reply["tool_calls"]
+        ]
         if reply["text"] or not parts:
             parts.insert(0, TextPart(reply["text"]))
         if reply["reasoning_content"]:
@@ -70,7 +85,7 @@ class LlbModel(Model):
         )
 
 
-def to_openai(message):
+def to_openai(message: ModelMessage) -> Iterator[Any]:
     """Yields the messages of a request or a response in OpenAI's shape."""
     if isinstance(message, ModelResponse):
         calls = [
@@ -105,7 +120,7 @@ def to_openai(message):
             raise TypeError(f"the model takes text only, not {part!r}")
 
 
-async def main(path):
+async def main(path: str) -> None:
     async with llb.AsyncChat(path) as chat:
         agent = Agent(LlbModel(chat, max_tokens=256), instructions="Answer briefly.")
         print((await agent.run("What is the capital of France?")).output)

@@ -1,31 +1,32 @@
 #!/usr/bin/env python3
 """smolagents: a model for agents.
 
-    pip install llb smolagents && python smolagents_model.py MODEL.gguf
+pip install llb smolagents && python smolagents_model.py MODEL.gguf
 """
 
 import sys
+from typing import Any, Dict, List, Optional
 
-from smolagents import CodeAgent, Model
-from smolagents.models import ChatMessage, TokenUsage
+from smolagents import CodeAgent, Model, Tool  # type: ignore[import-untyped]
+from smolagents.models import ChatMessage, TokenUsage  # type: ignore[import-untyped]
 
 import llb
 
 
-class LlbModel(Model):
+class LlbModel(Model):  # type: ignore[misc]
     """Generates replies with an open chat. `parameters` are those of each request."""
 
-    def __init__(self, chat: llb.Chat, **parameters):
+    def __init__(self, chat: llb.Chat, **parameters: Any) -> None:
         super().__init__(flatten_messages_as_text=True, model_id=chat.path, **parameters)
         self.chat = chat
 
     def generate(
         self,
-        messages,
-        stop_sequences=None,
-        response_format=None,
-        tools_to_call_from=None,
-        **parameters,
+        messages: List[Any],
+        stop_sequences: Optional[List[str]] = None,
+        response_format: Optional[Dict[str, Any]] = None,
+        tools_to_call_from: Optional[List[Tool]] = None,
+        **parameters: Any,
     ) -> ChatMessage:
         request = self._prepare_completion_kwargs(
             messages, stop_sequences, response_format, tools_to_call_from, **parameters

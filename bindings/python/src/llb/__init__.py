@@ -1,9 +1,14 @@
 """Run local GGUF chat models inside your own process.
 
 - `model_info` describes a model file and its capabilities.
-- `Chat` runs requests on a model, `AsyncChat` runs them for asyncio, and `Model` runs several at a
-  time on one copy of the weights.
-- `fetch` downloads a model of the Hugging Face hub.
+- `Chat` runs requests on a model, and `Model` runs several at a time on one copy of the weights.
+  `AsyncChat` and `AsyncModel` do so for asyncio.
+- `Embedder` computes vectors of texts, `AsyncEmbedder` does so for asyncio.
+- `OpenAI` and `AsyncOpenAI` are clients like those of the `openai` package.
+- `backends` reports which processor and which kernels compute.
+- `memory` says what a chat would take, and the largest context that fits. `unload` takes a model out
+  of memory until its chats need it again.
+- `fetch` downloads a model from the Hugging Face hub.
 - `template_info`, `template_render`, `template_parse` and `template_compose` work on chat templates
   without a model.
 
@@ -16,6 +21,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ._chat import Chat
+from ._embedder import Embedder
 from ._errors import (
     LlbError,
     ReplyError,
@@ -27,20 +33,27 @@ from ._errors import (
 )
 from ._fetch import fetch
 from ._model import Model
-from ._model_info import abi_version, model_info, version
+from ._model_info import abi_version, backends, memory, model_info, unload, version
 from ._run import Run
 from ._stream import Stream
 from ._template import template_compose, template_info, template_parse, template_render
 
 if _TYPE_CHECKING:
     from ._async_chat import AsyncChat
+    from ._async_embedder import AsyncEmbedder
+    from ._async_model import AsyncModel
+    from ._async_openai import AsyncOpenAI
     from ._async_stream import AsyncStream
     from ._openai import OpenAI
 
 __all__ = [
     "AsyncChat",
+    "AsyncEmbedder",
+    "AsyncModel",
+    "AsyncOpenAI",
     "AsyncStream",
     "Chat",
+    "Embedder",
     "LlbError",
     "Model",
     "OpenAI",
@@ -53,18 +66,24 @@ __all__ = [
     "TooManyRounds",
     "ToolsUnsupported",
     "abi_version",
+    "backends",
     "fetch",
+    "memory",
     "model_info",
     "template_compose",
     "template_info",
     "template_parse",
     "template_render",
+    "unload",
     "version",
 ]
 
 # Modules that import more than most programs need.
 _LAZY = {
     "AsyncChat": "._async_chat",
+    "AsyncEmbedder": "._async_embedder",
+    "AsyncModel": "._async_model",
+    "AsyncOpenAI": "._async_openai",
     "AsyncStream": "._async_stream",
     "OpenAI": "._openai",
 }

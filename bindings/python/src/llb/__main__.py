@@ -9,13 +9,28 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import llb
 from llb._html import info_rows
 from llb.types import Message
 
 _HUB = "hf:"
+# Names, types and meanings, as in the program `llb`.
+_Option = Tuple[str, Callable[[str], object], str]
+_CHAT_OPTIONS: Tuple[_Option, ...] = (
+    ("n_ctx", int, "tokens of context"),
+    ("n_threads", int, "threads of each decode"),
+    ("n_gpu_layers", int, "layers on GPUs"),
+)
+_SAMPLING: Tuple[_Option, ...] = (
+    ("temperature", float, "what the model recommends, or 0.7"),
+    ("top_p", float, "keeps the likeliest tokens up to this probability"),
+    ("top_k", int, "keeps this number of tokens"),
+    ("min_p", float, "drops tokens below this part of the likeliest one's probability"),
+    ("seed", int, "repeats a reply"),
+    ("reasoning_budget", int, "the most tokens of each block of reasoning"),
+)
 _MODEL = "a GGUF file, or hf:ORG/NAME[:QUANT] for a model of the Hugging Face hub"
 
 
@@ -61,23 +76,24 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("model", help=_MODEL)
     chat.add_argument("prompt", nargs="?", help="one message; without it, messages are read")
     chat.add_argument("--system", help="a system message")
-    chat.add_argument("--n-ctx", type=int, help="tokens of context")
+    for name, kind, meaning in _CHAT_OPTIONS:
+        chat.add_argument(f"--{name.replace('_', '-')}", type=kind, help=meaning)
     chat.add_argument("--max-tokens", type=int, default=1024, help="of a reply; 1024")
-    chat.add_argument("--temperature", type=float, help="what the model recommends, or 0.7")
-    chat.add_argument("--seed", type=int, help="repeats a reply")
+    for name, kind, meaning in _SAMPLING:
+        chat.add_argument(f"--{name.replace('_', '-')}", type=kind, help=meaning)
     chat.set_defaults(run=_chat)
 
     render = commands.add_parser("render", help="print the prompt of messages")
     render.add_argument("model", help="a GGUF file, or a Jinja template (any other name)")
-    render.add_argument("messages", nargs="?", help="a JSON file of messages; stdin")
+    render.add_argument("messages", nargs="?", metavar="FILE", help="JSON messages; stdin")
     render.add_argument("--tools", help="a JSON file of tools")
-    render.add_argument("--message", help="one user message instead of a file")
+    render.add_argument("-m", "--message", help="one user message instead of a file")
     render.set_defaults(run=_render)
     return parser
 
 
 class _Version(argparse.Action):
-    """`--version` asks the library, so only when it is used."""
+    """The library is loaded to print the version, so `--version` asks for it only when used."""
 
     def __init__(self, option_strings: List[str], dest: str, **more: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, **more)
@@ -88,7 +104,7 @@ class _Version(argparse.Action):
 
 
 def _path(model: str, require_tools: bool = True) -> str:
-    """The file of a model, which is fetched if it is one of the hub."""
+    """The path of a model file. A model on the hub is downloaded first."""
     if not model.startswith(_HUB):
         return model
     return llb.fetch(model[len(_HUB) :], require_tools=require_tools, progress=True)["path"]
@@ -109,7 +125,7 @@ def _info(options: argparse.Namespace) -> None:
 
 def _fetch(options: argparse.Namespace) -> None:
     fetched = llb.fetch(
-        options.id,
+        options.id[len(_HUB) :] if options.id.startswith(_HUB) else options.id,
         filename=options.filename,
         revision=options.revision,
         cache_dir=options.cache_dir,
@@ -126,7 +142,8 @@ def _chat(options: argparse.Namespace) -> None:
     if options.system is not None:
         messages.append({"role": "system", "content": options.system})
     path = _path(options.model, require_tools=False)
-    with llb.Chat(path, n_ctx=options.n_ctx, tool_policy="any", progress=True) as chat:
+    given = {name: getattr(options, name) for name, _, _ in _CHAT_OPTIONS}
+    with llb.Chat(path, tool_policy="any", progress=True, **given) as chat:
         if options.prompt is not None:
             _reply(chat, [*messages, _user(options.prompt)], options)
             return
@@ -143,14 +160,13 @@ def _chat(options: argparse.Namespace) -> None:
 
 
 def _reply(chat: llb.Chat, messages: List[Message], options: argparse.Namespace) -> List[Message]:
-    """Prints a reply as it comes. Returns what it adds to the conversation."""
+    """Prints a reply as it arrives. Returns the messages that it adds to the conversation."""
     reasoning = sys.stdout.isatty()
     reply = chat.create(
         messages,
         stream=True,
         max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        seed=options.seed,
+        extra_body={name: getattr(options, name) for name, _, _ in _SAMPLING},
     ).until_done(
         on_text=lambda text: print(text, end="", flush=True),
         on_reasoning=lambda text: reasoning and print(f"\x1b[2m{text}\x1b[0m", end="", flush=True),

@@ -2,93 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from queue import Empty
-from typing import Any, AsyncIterator, Iterable, Optional, TypeVar, cast
+from typing import AsyncIterator, Iterable, Optional, cast
 
+from ._async_waiting import Alarm, expiry, join, reply_of
 from ._base_stream import BaseStream
 from ._call import Call
 from ._chunk import Handlers, OnText, OnToolCall, text_of
 from ._closing import AsyncClosing
 from ._library import decode
-from ._outcome import Outcome
 from ._session import Session
 from .types import Chunk, Reply
 
-T = TypeVar("T")
-
-
-class Alarm:
-    """Wakes a task when another thread has something for it. Refers to no stream."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._rung = False
-        self._waiter: Optional[asyncio.Future[None]] = None
-
-    def ring(self) -> bool:
-        """Called on the other thread. Several rings wake the task once.
-
-        Returns False if the event loop is closed, so that no task waits any more.
-        """
-        if not self._rung:
-            self._rung = True
-            try:
-                self._loop.call_soon_threadsafe(self._wake)
-            except RuntimeError:
-                return False
-        return True
-
-    def _wake(self) -> None:
-        self._rung = False
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Waits for the next ring."""
-        self._waiter = self._loop.create_future()
-        await self._waiter
-
-
-async def join(outcome: Outcome[Any]) -> None:
-    """Waits for the end of another thread's work. Ignores its result."""
-    alarm = Alarm()
-    outcome.when_done(alarm.ring)
-    while not outcome.done:
-        await alarm.wait()
-
-
-async def ended(outcome: Outcome[T]) -> T:
-    """Waits for another thread's work. Returns its result or raises its exception."""
-    await join(outcome)
-    return outcome.result()
-
-
-async def reply_of(session: Session, call: Call) -> Reply:
-    """Waits for the end of a call. Cancels it if the task is cancelled."""
-    timer = expiry(session, call)
-    try:
-        return cast(Reply, await ended(call.outcome))
-    except asyncio.CancelledError:
-        session.cancel(call)
-        raise
-    finally:
-        if timer is not None:
-            timer.cancel()
-
-
-def expiry(session: Session, call: Call) -> Optional[asyncio.TimerHandle]:
-    """Ends a call that still waits for its turn after its `timeout_ms`."""
-    seconds = call.seconds_left()
-    if seconds is None:
-        return None
-    # A timer may run a little early.
-    return asyncio.get_running_loop().call_later(seconds + 0.001, session.expire, call)
-
 
 class AsyncStream(BaseStream, AsyncClosing, AsyncIterator[Chunk]):
-    """As `Stream`, for `async for` and `async with`. Returned by `AsyncChat.create`.
+    """Like `Stream`, for `async for` and `async with`. Returned by `AsyncChat.create`.
 
     If the task that reads it is cancelled, the generation is cancelled too.
     """
@@ -114,7 +43,7 @@ class AsyncStream(BaseStream, AsyncClosing, AsyncIterator[Chunk]):
         on_reasoning: Optional[OnText] = None,
         on_tool_call: Optional[OnToolCall] = None,
     ) -> Reply:
-        """As `Stream.until_done`. The handlers may be coroutine functions."""
+        """See `Stream.until_done`. The handlers may be coroutine functions."""
         handlers = Handlers(on_text, on_reasoning, on_tool_call)
         try:
             async for chunk in self:
@@ -127,7 +56,7 @@ class AsyncStream(BaseStream, AsyncClosing, AsyncIterator[Chunk]):
         return reply
 
     async def close(self) -> None:
-        """Cancels the generation if it still runs, and waits for its end. Idempotent."""
+        """Cancels the generation if it is still running, and waits for its end. Idempotent."""
         self._cancel()
         await join(self._call.outcome)
 

@@ -1,19 +1,20 @@
-"""`BaseChat`: what `Chat` and `AsyncChat` share: their options and their session."""
+"""`BaseChat`: the options that `Chat` and `AsyncChat` share."""
 
 from __future__ import annotations
 
 import os
-import weakref
 from typing import Any, Callable, Optional, Union
 
-from ._closing import when_collected
-from ._library import encode
+from ._handle import BaseHandle
+from ._html import model_table
 from ._progress import with_load_progress
-from ._session import Session
+from ._session import CHAT
 
 
-class BaseChat:
+class BaseChat(BaseHandle):
     """The options of a chat of the library. A subclass opens it."""
+
+    _kind = CHAT
 
     def __init__(
         self,
@@ -23,29 +24,11 @@ class BaseChat:
         progress: bool = False,
         **options: Any,
     ) -> None:
-        self._path = None if path is None else os.fsdecode(path)
         if progress:
-            on_event = with_load_progress(os.path.basename(self._path or ""), on_event)
-        self._on_event = on_event
-        self._options = encode({"model": self._path, **options})
+            name = os.path.basename("" if path is None else os.fsdecode(path))
+            on_event = with_load_progress(name, on_event)
+        super().__init__(path, on_event, options)
 
-    @property
-    def path(self) -> Optional[str]:
-        """The path passed to the constructor, as text, or None."""
-        return self._path
-
-    @property
-    def closed(self) -> bool:
-        """Whether the chat is closed."""
-        raise NotImplementedError
-
-    def _start(self) -> Session:
-        """Begins to create the chat of the library. It is freed when this object is collected."""
-        this = weakref.ref(self)
-        session = Session.start(self._options, lambda: getattr(this(), "_on_event", None))
-        # At exit every chat is closed anyway, and waited for.
-        when_collected(self, session.abandon)
-        return session
-
-    def __repr__(self) -> str:
-        return f"<llb.{type(self).__name__} {self._path!r}{' closed' if self.closed else ''}>"
+    def _repr_html_(self) -> Optional[str]:
+        """For notebooks: the capabilities of the model as a table. None without a file."""
+        return model_table(repr(self), self._path)

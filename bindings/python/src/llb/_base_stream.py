@@ -1,4 +1,4 @@
-"""`BaseStream`: what `Stream` and `AsyncStream` share: the call, and its end with the stream."""
+"""`BaseStream`: what `Stream` and `AsyncStream` share: the call, which ends with the stream."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .types import Reply
 
 
 class BaseStream:
-    """A call whose reply comes in chunks. It begins here."""
+    """A call whose reply arrives in chunks. Creating the stream starts it."""
 
     def __init__(self, chat: object, session: Session, call: Call) -> None:
-        # Keeps the chat alive.
+        # This keeps the chat alive.
         self._chat = chat
         self._session = session
         self._call = call
@@ -30,7 +30,7 @@ class BaseStream:
         """
         return cast(Optional[Reply], self._call.reply())
 
-    def _when_done(self, work: Callable[[Optional[Reply]], object]) -> None:
+    def when_done(self, work: Callable[[Optional[Reply]], object]) -> None:
         """Calls `work` with `reply` at the end. `work` must not refer to the stream."""
         call = self._call
         call.outcome.when_done(lambda: work(cast(Optional[Reply], call.reply())))

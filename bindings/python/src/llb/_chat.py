@@ -6,16 +6,15 @@ import os
 from typing import Any, Callable, Mapping, Optional, Union
 
 from ._base_chat import BaseChat
-from ._call import Call, stream_call
-from ._closing import Closing
+from ._call import stream_call
 from ._fetch import OnProgress, fetch
-from ._html import model_table
+from ._handle import Handle
 from ._requests import Requests
 from ._stream import Stream
 from ._waiting import refuse_in_callback
 
 
-class Chat(BaseChat, Requests, Closing):
+class Chat(BaseChat, Handle, Requests):
     """A chat on one model. Use it as a context manager or call `close`. A dropped chat closes
     itself.
 
@@ -23,14 +22,14 @@ class Chat(BaseChat, Requests, Closing):
     reads any weight; `tool_policy="any"` accepts every model. `options` are those of the library:
     `n_ctx` (tokens), `n_parallel`, `n_batch`, `n_threads`, `n_gpu_layers`, `flash_attn`,
     `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`, `chat_template`, `components`,
-    `tool_policy`, `defaults` (a dict of sampling members and `max_tokens`, for requests that leave
-    them out), `engine`, `log` and others. An unknown option is an error. With `engine` (a server
+    `tool_policy`, `defaults` (a dict of sampling members and `max_tokens`, for requests that omit
+    them), `engine`, `log` and others. An unknown option is an error. With `engine` (a server
     generates the replies) and a template, `path` may be omitted.
 
     `on_event` is called with each event (`create_start`, `load_progress:0.50`, ..., `destroy`) on a
     thread other than the main thread. If it raises, the running call is cancelled and raises that
-    exception. It may call only `cancel`, `version`, `abi_version` and the `template_*` functions;
-    all others raise `BUSY`. `progress` shows the load on stderr, by tqdm if it is installed, on a
+    exception. It may call only `cancel`, `end_reasoning`, `version`, `abi_version` and the
+    `template_*` functions; all others raise `BUSY`. `progress` shows the load on stderr, by tqdm if it is installed, on a
     terminal or in a notebook. With `log="warn"` (or "error", "info", "debug"), the library's log
     also goes to the logger `llb` of `logging`.
 
@@ -53,8 +52,7 @@ class Chat(BaseChat, Requests, Closing):
         **options: Any,
     ) -> None:
         super().__init__(path, on_event=on_event, progress=progress, **options)
-        self._session = self._start()
-        self._session.wait_until_open()
+        self._open()
 
     @classmethod
     def from_pretrained(
@@ -72,8 +70,8 @@ class Chat(BaseChat, Requests, Closing):
     ) -> Chat:
         """Opens a chat on a model of the Hugging Face hub, and downloads it if it is not cached.
 
-        `id` is `"org/name"` or `"org/name:Q8_0"`. `filename`, `revision`, `cache_dir`, `offline`
-        and `on_progress` are arguments of `fetch`, `progress` is one of both, the others are those
+        `id` is `"org/name"` or `"org/name:Q8_0"`. `filename`, `revision`, `cache_dir` (the hub's, not
+        the option of `Chat`), `offline` and `on_progress` are arguments of `fetch`, `progress` is one of both, the others are those
         of `Chat`. A model that `Chat` would refuse is not downloaded.
 
         Raises what `fetch` and `Chat` raise.
@@ -94,44 +92,15 @@ class Chat(BaseChat, Requests, Closing):
         )
         return cls(fetched["path"], on_event=on_event, progress=progress, **options)
 
-    @property
-    def closed(self) -> bool:
-        """Whether the chat is closed."""
-        return self._session.closed
+    def end_reasoning(self) -> None:
+        """Ends the current reasoning of the running reply. Its answer follows.
 
-    def cancel(self) -> None:
-        """Cancels all calls on this chat.
-
-        The running call returns its output so far, with `finish_reason` `cancelled`. Waiting calls
-        raise `CANCELLED`. Does not wait. May be called from any thread, in callbacks, and in signal
-        handlers.
+        The request's `reasoning_budget_message` is appended to the reasoning. Does nothing if no
+        reply is in reasoning. Does not wait. May be called from any thread, in callbacks, and in
+        signal handlers.
         """
-        self._session.cancel_all()
-
-    def close(self) -> None:
-        """Cancels the running call, waits for its end, and frees the chat.
-
-        Idempotent. Afterwards other methods raise `ENGINE_CLOSED`. Raises `BUSY` in a callback, and
-        what `on_event` raises. KeyboardInterrupt is raised at once; the chat is freed later.
-        """
-        refuse_in_callback("Chat.close")
-        if not self._session.destroyed.done:
-            self._session.close()
-
-    def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
-        refuse_in_callback("a call on a chat")
-        call = Call(function, request)
-        try:
-            self._session.submit(call)
-            return self._session.wait(call)
-        finally:
-            # As in `Outcome.result`.
-            del call
+        self._session.end_reasoning()
 
     def _stream(self, request: Mapping[str, Any]) -> Stream:
         refuse_in_callback("a call on a chat")
         return Stream(self, self._session, stream_call(request))
-
-    def _repr_html_(self) -> Optional[str]:
-        """What notebooks show: the capabilities of the model as a table. None without a file."""
-        return model_table(repr(self), self._path)

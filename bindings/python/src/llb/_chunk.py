@@ -1,4 +1,4 @@
-"""What a chunk of a stream adds, and the handlers that are called with it."""
+"""The parts of a chunk, and the handlers that are called with them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Handlers:
         self._on_tool_call = on_tool_call
 
     def chunk(self, chunk: Chunk) -> Iterator[object]:
-        """Calls the handlers of what the chunk has, and yields their results."""
+        """Calls the handlers for the parts of a chunk, and yields their results."""
         for part_of, handler in self._by_part:
             part = part_of(chunk)
             if handler is not None and part:
                 yield handler(part)
 
     def tool_calls(self, calls: List[ToolCall]) -> Iterator[object]:
-        """Calls the handler with each complete call of the reply, and yields the results."""
+        """Calls the handler for each complete tool call of the reply, and yields the results."""
         if self._on_tool_call is not None:
             for call in calls:
                 yield self._on_tool_call(call)

@@ -1,4 +1,4 @@
-"""How objects end: by `with`, by `async with`, and by garbage collection."""
+"""How objects are closed: by `with`, by `async with`, and by garbage collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Closing:
     """Adds `with` to a class that has `close`."""
 
     def close(self) -> None:
-        """Ends the object."""
+        """Closes the object."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -33,7 +33,7 @@ class AsyncClosing:
     """Adds `async with` to a class whose `close` is a coroutine function."""
 
     async def close(self) -> None:
-        """Ends the object."""
+        """Closes the object."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

@@ -62,7 +62,7 @@ class ToolsUnsupported(LlbError):
 
 
 class ReplyError(LlbError):
-    """A reply that is not what the caller needs. `reply` is the whole reply."""
+    """A reply that does not give the caller what was asked for. `reply` is the whole reply."""
 
     def __init__(self, message: str, reply: Reply) -> None:
         super().__init__(self._code, message)
@@ -88,13 +88,13 @@ class ReplyRefused(ReplyError):
 
 
 class ReplyTruncated(ReplyError):
-    """A reply that `max_tokens`, a cancel or a time-out cut off (`REPLY_TRUNCATED`)."""
+    """A reply that was cut off by `max_tokens`, a cancel or a time-out (`REPLY_TRUNCATED`)."""
 
     _code = "REPLY_TRUNCATED"
 
 
 class TooManyRounds(ReplyError):
-    """A `run` whose model still calls tools after `max_rounds` requests (`TOO_MANY_ROUNDS`)."""
+    """The model of a `run` still called tools after `max_rounds` requests (`TOO_MANY_ROUNDS`)."""
 
     _code = "TOO_MANY_ROUNDS"
 

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: from an id to a verified file in the cache."""
+"""Models on the Hugging Face hub: from an id to a verified file in the cache."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Fetch:
     def perform(self) -> Dict[str, Any]:
         _running.add(self)
         try:
-            # Must outlive the call, during which the library may call it.
+            # Must outlive the call, because the library may call it until then.
             callback = EVENT_CALLBACK(self._receive)
             reply = self.library.take(self.library.c.llb_model_fetch(self.encoded, callback, None))
         finally:
@@ -119,7 +119,7 @@ _running: Set[_Fetch] = set()
 
 
 def _cancel_all() -> None:
-    """Runs at exit: the library must not call back into an interpreter that shuts down."""
+    """Runs at exit, because the library must not call back into an interpreter that shuts down."""
     for call in list(_running):
         wait_for_end(call.ended, call.cancel)
 

@@ -1,4 +1,4 @@
-"""Tools from Python functions: signature and docstring to a schema, JSON arguments to a call."""
+"""Tools from Python functions: a schema from signature and docstring, and calls with JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .types import Tool
 
 Function = Callable[..., Any]
 
-# Sections of a docstring in Google's or NumPy's style that begin after the description.
+# Sections of a docstring, in Google's or NumPy's style, that follow the description.
 _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?):?\s*$", re.M
 )
@@ -64,7 +64,7 @@ class FunctionTool:
 
 
 def content_of(result: object) -> str:
-    """A result as the content of a tool message: text as it is, all else as JSON."""
+    """A result as the content of a tool message. Text is used as it is, all else as JSON."""
     return result if isinstance(result, str) else to_json(result)
 
 
@@ -97,7 +97,7 @@ def _parameters(name: str, function: Function, doc: str) -> List[Field]:
 
 
 def _described(doc: str, name: str) -> str:
-    """The description of a parameter in a docstring, on one line."""
+    """The description of a parameter in a docstring, as one line."""
     name = re.escape(name)
     patterns = (
         # Sphinx: `:param str city: The city.`
@@ -105,7 +105,7 @@ def _described(doc: str, name: str) -> str:
         # Google: `    city (str): The city.`
         rf"^(?P<indent>[ \t]+){name}(?:\s*\([^)\n]*\))?:\s*"
         r"(?P<text>.+(?:\n(?P=indent)[ \t]+\S.*)*)",
-        # NumPy: `city : str` with the text in the next lines.
+        # NumPy: `city : str` with the text on the following lines.
         rf"^{name}(?:\s*:[^\n]*)?\n(?P<text>(?:[ \t]+\S.*\n?)+)",
     )
     for pattern in patterns:

@@ -1,4 +1,4 @@
-"""What notebooks show of a model: its description and capabilities as a table."""
+"""For notebooks: a model's description and capabilities as a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROWS = (
 
 
 def info_rows(info: ModelInfo) -> List[Tuple[str, str]]:
-    """The members of a model info that a person wants to see, as text."""
+    """The members of a model info that interest people, as text."""
     rows = [(name, _text(info.get(name))) for name in _ROWS]
     rows.append(("tools", _text(info["supports_tools"]) + f" ({info['tool_support']})"))
     output = info["output_format"]
@@ -34,11 +34,11 @@ def info_rows(info: ModelInfo) -> List[Tuple[str, str]]:
 
 
 def model_table(title: str, path: Optional[str]) -> Optional[str]:
-    """The rows of a model file as an HTML table, or None without a file."""
+    """The rows for a model file as an HTML table. None without a file."""
     try:
         return None if path is None else _table(title, model_info(path))
     except LlbError:
-        # The file is gone. Notebooks then show `repr`.
+        # The file no longer exists. Notebooks then show `repr`.
         return None
 
 

@@ -96,7 +96,7 @@ class _SchemaBuilder:
         }
 
     def _named(self, hint: Any) -> Dict[str, Any]:
-        # A definition, so that a type may contain itself.
+        # Types are defined by name, so that a type may contain itself.
         if hint not in self._names:
             fields = fields_of(hint)
             name = self._names[hint] = self._free_name(hint.__name__)

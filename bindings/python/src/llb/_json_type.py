@@ -1,4 +1,4 @@
-"""What a Python type is made of, for JSON: scalars, lists, dicts, and types with named members.
+"""The structure of Python types, for JSON: scalars, lists, dicts, and types with members.
 
 pydantic and msgspec are never imported here: a program with such a type has imported them.
 """
@@ -35,7 +35,7 @@ class Field:
 
 
 def fields_of(hint: Any) -> List[Field]:
-    """Returns the members of a dataclass, a TypedDict or a NamedTuple. Others raise TypeError."""
+    """Returns the members of a dataclass, TypedDict or NamedTuple. Others raise TypeError."""
     if dataclasses.is_dataclass(hint):
         members: Dict[str, bool] = {
             each.name: each.default is dataclasses.MISSING
@@ -68,7 +68,7 @@ def description_of(hint: Any) -> str:
 
 
 class TypeLibrary:
-    """A library of types with schemas and validation of its own."""
+    """A library whose types have their own schemas and validation."""
 
     def __init__(
         self,

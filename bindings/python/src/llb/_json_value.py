@@ -1,4 +1,4 @@
-"""Values of Python types from JSON, validated, and to JSON. Knows the types of `_json_schema`."""
+"""Validated conversion between JSON and values of the types that `_json_schema` knows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def from_json(text: str, hint: Any) -> Any:
 
 
 def from_value(value: Any, hint: Any, path: str = "") -> Any:
-    """Returns the value of type `hint` for what `json.loads` returned. Raises as `from_json`."""
+    """Converts the result of `json.loads` to type `hint`. Raises what `from_json` raises."""
     hint = bare(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     library = library_of(hint)
@@ -67,7 +67,7 @@ def from_value(value: Any, hint: Any, path: str = "") -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Returns a value of any of these types as JSON text. Other objects become their `str`."""
+    """Returns a value of one of these types as JSON text. Other objects become their `str`."""
     return json.dumps(value, default=_plain, ensure_ascii=False)
 
 
@@ -77,7 +77,7 @@ def _from_alternatives(value: Any, alternatives: Tuple[Any, ...], path: str) -> 
         try:
             return from_value(value, each, path)
         except Exception as error:
-            # pydantic and msgspec have exceptions of their own.
+            # pydantic and msgspec have their own exceptions.
             failures.append(str(error))
     raise ValueError("; or ".join(failures))
 

@@ -21,12 +21,12 @@ _LEVELS = {
 
 
 def is_log(event: bytes) -> bool:
-    """Whether an event is one of the log."""
+    """Whether an event is a log line."""
     return event.startswith(b"log:")
 
 
 def log_event(event: str) -> None:
-    """Logs an event, if it is one of the log."""
+    """Logs an event if it is a log line."""
     if event.startswith(_PREFIX):
         level, _, text = event[len(_PREFIX) :].partition(":")
         _LOGGER.log(_LEVELS.get(level, logging.INFO), "%s", text)

@@ -1,87 +1,101 @@
-"""`Model`: the weights of a model, and a pool of chats on them."""
+"""`Model`: the weights of a model, and a pool of chats that share them."""
 
 from __future__ import annotations
 
-import os
-from typing import Any, Callable, Dict, Mapping, Optional, Union
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence
 
+from ._base_model import BaseModel
 from ._chat import Chat
 from ._closing import Closing
-from ._html import model_table
-from ._model_info import model_info
-from ._pool import ChatPool
+from ._model_info import memory_of, model_info
+from ._parameters import build_request, takes_parameters
 from ._requests import Requests
 from ._stream import Stream
-from .types import ModelInfo
+from .types import ContextOptions, Memory, Messages, ModelInfo, RequestParameters, Tokens, Tools
 
-# The library's default of `n_parallel`.
-_PARALLEL = 4
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-class Model(Requests, Closing):
+class Model(BaseModel[Chat], Requests, Closing):
     """The weights of a model in memory, until `close`. Use it as a context manager.
 
     `path`, `on_event`, `progress` and `options` are those of `Chat`. `create`, `explain`, `parse`
     and `run` work as on a `Chat`, but up to `max_chats` requests are decoded together, and a
-    conversation goes on where its prefix is in the KV cache: each request runs on the chat of a
-    pool whose last conversation it continues, on a new one, or on the least recently used.
+    conversation continues where its prefix is in the KV cache. Each request runs on a chat from a
+    pool: the one whose last conversation it continues, a new one, or the least recently used.
     `max_chats` is `n_parallel` (4).
 
     Raises what `Chat` raises. All methods may be called from any thread. A dropped model closes
     itself. A forked process cannot use the models of its parent (`ENGINE_CLOSED`).
     """
 
-    def __init__(
-        self,
-        path: Union[str, bytes, os.PathLike[Any]],
-        *,
-        max_chats: Optional[int] = None,
-        on_event: Optional[Callable[[str], object]] = None,
-        progress: bool = False,
-        **options: Any,
-    ) -> None:
-        if max_chats is not None and max_chats < 1:
-            raise ValueError("max_chats: must be at least 1")
-        self._path = os.fsdecode(path)
-        self._options: Dict[str, Any] = {"on_event": on_event, **options}
-        self._info: Optional[ModelInfo] = None
-        path, options = self._path, self._options
-        # The first chat loads the weights, which stay as long as there is one.
-        first = Chat(path, progress=progress, **options)
-        most: int = max_chats or options.get("n_parallel") or _PARALLEL
-        self._pool = ChatPool(first, lambda: Chat(path, **options), most)
-
-    @property
-    def path(self) -> str:
-        """The path passed to the constructor, as text."""
-        return self._path
+    _chat_type = Chat
+    _info: Optional[ModelInfo] = None
 
     @property
     def info(self) -> ModelInfo:
-        """What `model_info` returns for the file. Read once."""
+        """The result of `model_info` for the file. Read once."""
         if self._info is None:
             self._info = model_info(self._path)
         return self._info
 
-    @property
-    def closed(self) -> bool:
-        """Whether the model is closed."""
-        return self._pool.closed
+    def memory(self, *, contexts: Sequence[ContextOptions] = ()) -> Memory:
+        """Returns what a chat with the options of this model takes in memory. See `llb.memory`."""
+        return memory_of(self._path, self._options, contexts)
 
-    def chat(self, **options: Any) -> Chat:
-        """Opens a chat on these weights, which the caller closes. It is not in the pool.
+    def tokenize(
+        self, text: str, *, add_special: bool = False, parse_special: bool = False
+    ) -> Tokens:
+        """Returns the tokens of a text: `{"n_tokens", "ids", "tokens": [{"id", "text", ...}]}`.
 
-        `options` are those of `Chat`, and replace those of the model. Raises what `Chat` raises.
+        `add_special` adds the tokens that the vocabulary puts around a text, such as BOS. With
+        `parse_special` the text may spell control tokens, such as `<|im_end|>`. A token that ends
+        inside a character has `bytes`.
+
+        The first call reads the vocabulary, which takes up to some seconds; it is kept for a
+        minute. Raises LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID` or `CONTEXT_OVERFLOW`.
         """
-        return Chat(self._path, **{**self._options, **options})
+        return self._vocabulary.tokenize(text, add_special, parse_special)
+
+    def detokenize(
+        self, ids: Iterable[int], *, remove_special: bool = False, unparse_special: bool = True
+    ) -> str:
+        """Returns the text of tokens. Bytes that are not UTF-8 become U+FFFD.
+
+        `remove_special` omits BOS and EOS at the ends, if the vocabulary adds them. With
+        `unparse_special=False` control tokens are omitted. Raises LlbError with `INVALID_REQUEST`
+        for an id that the vocabulary does not have, and what `tokenize` raises.
+        """
+        return self._vocabulary.detokenize(ids, remove_special, unparse_special)
+
+    @takes_parameters
+    def count_tokens(
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        *,
+        extra_body: Optional[Mapping[str, Any]] = None,
+        **parameters: Unpack[RequestParameters],
+    ) -> int:
+        """Returns the number of tokens of the prompt that `create` would make of this request.
+
+        It is `usage["prompt_tokens"]` of the reply. No chat is used. Raises what `tokenize` raises,
+        and LlbError with `INVALID_REQUEST`, `TEMPLATE_ERROR` or `TEMPLATE_LIMIT`.
+        """
+        request = build_request(self, "count_tokens", messages, tools, extra_body, parameters)
+        return self._vocabulary.count(request)
 
     def close(self) -> None:
-        """Cancels what runs in the pool and frees its chats. Idempotent.
+        """Cancels the running requests of the pool and frees its chats. Idempotent.
 
-        The weights are freed with the last chat, also with those of `chat`. Raises what
-        `Chat.close` raises.
+        The weights are freed with the last chat, including chats opened with `chat`. Raises what
+        `Chat.close` raises, after all are closed.
         """
-        self._pool.close()
+        with ExitStack() as closing:
+            for chat in self._pool.close():
+                closing.callback(chat.close)
 
     def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
         pooled = self._pool.take(request.get("messages"))
@@ -100,14 +114,5 @@ class Model(Requests, Closing):
         except BaseException:
             pool.give_back(pooled)
             raise
-        stream._when_done(  # pyright: ignore[reportPrivateUsage]
-            lambda reply: pool.give_back(pooled, reply["message"] if reply else None)
-        )
+        pool.give_back_after(stream, pooled)
         return stream
-
-    def __repr__(self) -> str:
-        return f"<llb.Model {self._path!r}{' closed' if self.closed else ''}>"
-
-    def _repr_html_(self) -> Optional[str]:
-        """What notebooks show: the capabilities of the model as a table."""
-        return model_table(repr(self), self._path)

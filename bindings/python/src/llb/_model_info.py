@@ -1,21 +1,37 @@
-"""Description of a model file from its header, and the version of the library."""
+"""Descriptions of model files and of the library."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Union, cast
+from typing import Any, Literal, Mapping, Optional, Sequence, Union, cast
 
 from ._errors import LlbError
-from ._library import load
-from .types import ModelInfo
+from ._library import encode, load
+from ._waiting import refuse_in_callback
+from .types import Backends, ContextOptions, Memory, ModelInfo
 
-# `llb_model_info` reports failures by other names than the rest of the library.
+# `llb_model_info` names failures differently from the rest of the library.
 _CODES = {
     "null_path": "INVALID_REQUEST",
     "model_not_found": "MODEL_NOT_FOUND",
     "load_model": "MODEL_INVALID",
     "chat_template": "TEMPLATE_ERROR",
 }
+# The options of a chat that affect its memory use.
+_MEMORY_OPTIONS = (
+    "n_ctx",
+    "n_parallel",
+    "n_batch",
+    "n_gpu_layers",
+    "flash_attn",
+    "cache_type_k",
+    "cache_type_v",
+    "use_mmap",
+    "lora",
+    "draft_model",
+    "speculative",
+    "backend",
+)
 
 
 def version() -> str:
@@ -29,6 +45,16 @@ def version() -> str:
 def abi_version() -> int:
     """Returns the version of the library's C ABI. Raises what `version` raises."""
     return int(load().c.llb_abi_version())
+
+
+def backends() -> Backends:
+    """Describes the processor, the kernels that compute or could, and the devices.
+
+    The option `backend` of a chat or an embedder names one of the kernels. The first one that a
+    process opens decides for all. May be called from any thread. Raises what `version` raises.
+    """
+    library = load()
+    return cast(Backends, library.reply(library.c.llb_backends()))
 
 
 def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> ModelInfo:
@@ -58,3 +84,81 @@ def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> ModelInfo:
         message = info.get("message") or error
         raise LlbError(code, str(message), info.get("details"), info=info)
     return cast(ModelInfo, info)
+
+
+def memory(
+    path: Union[str, "os.PathLike[str]"],
+    *,
+    n_ctx: Union[int, str, None] = None,
+    n_parallel: Optional[int] = None,
+    n_batch: Optional[int] = None,
+    n_gpu_layers: Union[int, str, None] = None,
+    flash_attn: Optional[Literal["auto", "on", "off"]] = None,
+    cache_type_k: Optional[str] = None,
+    cache_type_v: Optional[str] = None,
+    use_mmap: Optional[bool] = None,
+    lora: Optional[Sequence[Union[str, "os.PathLike[str]", Mapping[str, Any]]]] = None,
+    draft_model: Union[str, "os.PathLike[str]", None] = None,
+    speculative: Union[str, Mapping[str, Any], None] = None,
+    backend: Optional[str] = None,
+    contexts: Sequence[ContextOptions] = (),
+) -> Memory:
+    """Returns the memory that a chat with these options takes, and the largest context that fits.
+
+    The options and their defaults are those of `Chat`. Returns a dict with `weights`, `cache`,
+    `compute` and `total` (bytes), `fits`, `largest_n_ctx` (tokens; None if no context fits) and
+    `devices`; with `lora` also `adapters`, and with `draft_model` also `draft`. No weights are
+    read; it takes up to some seconds. `n_ctx="fit"` stands for `largest_n_ctx`, here and in `Chat`.
+
+    `contexts` are up to 64 other contexts of the model, which take hardly longer:
+    `[{"n_ctx": 32768}, {"n_ctx": "fit", "cache_type_k": "q8_0"}]`. What they lack is as in the other
+    options. `contexts` of the result has a dict for each, in the same order. Its `type` is "memory",
+    or "error" if llama.cpp cannot make this context.
+
+    May be called from any thread. Raises LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`,
+    `INVALID_REQUEST` or `OUT_OF_MEMORY` (no context fits).
+    """
+    options = {
+        "n_ctx": n_ctx,
+        "n_parallel": n_parallel,
+        "n_batch": n_batch,
+        "n_gpu_layers": n_gpu_layers,
+        "flash_attn": flash_attn,
+        "cache_type_k": cache_type_k,
+        "cache_type_v": cache_type_v,
+        "use_mmap": use_mmap,
+        "lora": lora,
+        "draft_model": draft_model,
+        "speculative": speculative,
+        "backend": backend,
+    }
+    return memory_of(os.fspath(path), options, contexts)
+
+
+def memory_of(
+    path: str, options: Mapping[str, Any], contexts: Sequence[ContextOptions] = ()
+) -> Memory:
+    """Like `memory`, with the options of a chat. Irrelevant options are ignored."""
+    refuse_in_callback("memory")
+    library = load()
+    request = {name: options.get(name) for name in _MEMORY_OPTIONS}
+    request["contexts"] = list(contexts)
+    string = library.c.llb_memory(encode({"model_path": path, **request}))
+    reply = library.reply(string)
+    reply.setdefault("contexts", [])
+    return cast(Memory, reply)
+
+
+def unload(path: Union[str, "os.PathLike[str]"]) -> int:
+    """Unloads a model from memory and returns the number of chats and embedders that held it.
+
+    They stay open, and the next request of each loads the model again. The option `keep_alive` of
+    `Chat` and `Embedder`, in seconds, unloads the model when one is idle.
+
+    May be called from any thread. Raises LlbError with `BUSY` while a request runs on the model, or
+    `MODEL_NOT_FOUND`.
+    """
+    refuse_in_callback("unload")
+    library = load()
+    request = encode({"model_path": os.fspath(path)})
+    return int(library.reply(library.c.llb_model_unload(request))["chats"])

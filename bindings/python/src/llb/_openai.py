@@ -1,78 +1,83 @@
-"""`OpenAI`: a client in the shape of the `openai` package's, for a model in this process."""
+"""`OpenAI`: a client like the `openai` package's, for a model in this process."""
 
 from __future__ import annotations
 
 import os
-from typing import (
-    Any,
-    Dict,
-    Iterator,
-    List,
-    Literal,
-    Optional,
-    Sequence,
-    Type,
-    TypeVar,
-    Union,
-    cast,
-    overload,
-)
+from contextlib import ExitStack
+from typing import Any, Iterator, Literal, Optional, Sequence, Union, cast, overload
 
 from ._chat import Chat
 from ._closing import Closing
+from ._embedder import Embedder
 from ._errors import LlbError
+from ._openai_errors import PACKAGE_ERRORS
+from ._openai_parse import ReplyTypes
+from ._openai_request import chat_request, embed_request, name_of, require
 from ._openai_shape import (
     ChatCompletion,
-    ChatCompletionChunk,
+    CreateEmbeddingResponse,
     Model,
     Record,
-    chunks,
     completion,
+    embeddings,
     model_entry,
     plain,
 )
-from ._parse import parsed, with_format
-from ._stream import Stream
+from ._openai_stream import ChunkStream, EventStream
 from .types import Reply
-
-T = TypeVar("T", bound=Record)
-
-# Parameters of the package that change nothing here.
-_WITHOUT_EFFECT = {
-    "extra_headers",
-    "extra_query",
-    "metadata",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "user",
-}
 
 
 class OpenAI(Closing):
-    """A client for one model, used like `openai.OpenAI`.
+    """A client for one chat model and one embedding model, used like `openai.OpenAI`.
 
-    `client.chat.completions.create`, `.parse` and `.stream`, and `client.models.list`, take the
-    package's parameters and those of `Chat.create`, and return objects with its attributes and
-    `model_dump`. `model` is a GGUF file or an open `Chat`, which the client then does not close.
-    `options` are those of `Chat`. The `model` of a request is only a name, which is returned.
+    `client.chat.completions.create`, `.parse` and `.stream`, `client.embeddings.create`, and
+    `client.models.list`, take the package's parameters and those of `Chat.create` and
+    `Embedder.embed`, and return objects with its attributes and `model_dump`. `model` is a GGUF
+    file or an open `Chat`, `embedding_model` a file or an open `Embedder`. The client closes what
+    it opened. `options` are those of `Chat`. The `model` of a request is only a name, which is
+    returned.
 
-    `n` must be 1. `timeout` is in seconds. Failures are `LlbError`s. `finish_reason` may be
-    "cancelled".
+    `n` must be 1. `timeout`, of the client or of a request, is in seconds. `finish_reason` may be
+    "cancelled". Failures are `LlbError`s. If the program has imported the `openai` package, they
+    are also its exceptions: `openai.BadRequestError` for a wrong request, and so on.
     """
 
-    def __init__(self, model: Union[str, "os.PathLike[str]", Chat], **options: Any) -> None:
-        self._owned = not isinstance(model, Chat)
-        self._chat = model if isinstance(model, Chat) else Chat(model, **options)
-        self.chat = ChatResource(Completions(self._chat))
-        self.models = Models(self._chat)
+    def __init__(
+        self,
+        model: Union[str, "os.PathLike[str]", Chat, None] = None,
+        *,
+        embedding_model: Union[str, "os.PathLike[str]", Embedder, None] = None,
+        timeout: Any = None,
+        **options: Any,
+    ) -> None:
+        with ExitStack() as opened:
+            chat = embedder = None
+            if isinstance(model, Chat):
+                chat = model
+            elif model is not None:
+                chat = opened.enter_context(Chat(model, **options))
+            if isinstance(embedding_model, Embedder):
+                embedder = embedding_model
+            elif embedding_model is not None:
+                embedder = opened.enter_context(Embedder(embedding_model))
+            self._opened = opened.pop_all()
+        self._models = (chat, embedder)
+        self.chat = ChatResource(Completions(chat, timeout))
+        self.beta = BetaResource(self.chat)
+        self.embeddings = EmbeddingResource(embedder, timeout)
+        self.models = Models([name_of(each) for each in (chat, embedder) if each is not None])
+
+    def with_options(self, *, timeout: Any = None, max_retries: Optional[int] = None) -> OpenAI:
+        """Returns a client for the same models with another `timeout`. Closing it closes nothing.
+
+        `max_retries` has no effect, because there is no connection that fails.
+        """
+        chat, embedder = self._models
+        return OpenAI(chat, embedding_model=embedder, timeout=timeout)
 
     def close(self) -> None:
-        """Closes the chat that the client opened. Idempotent."""
-        if self._owned:
-            self._chat.close()
+        """Closes what the client opened. Idempotent."""
+        self._opened.close()
 
 
 class ChatResource:
@@ -82,21 +87,30 @@ class ChatResource:
         self.completions = completions
 
 
+class BetaResource:
+    """`client.beta`: the former place of `client.chat.completions.parse` and `.stream`."""
+
+    def __init__(self, chat: ChatResource) -> None:
+        self.chat = chat
+
+
 class Models:
     """`client.models`."""
 
-    def __init__(self, chat: Chat) -> None:
-        self._name = _name(chat)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
 
     def list(self) -> ModelPage:
-        """Returns a page with the model of the client."""
-        return ModelPage([model_entry(self._name)])
+        """Returns a page with the client's models."""
+        return ModelPage([model_entry(name) for name in self._names])
 
     def retrieve(self, model: str) -> Model:
-        """Returns the entry of a model. Raises LlbError with `MODEL_NOT_FOUND` for another one."""
-        if model != self._name:
-            raise LlbError("MODEL_NOT_FOUND", f"no model {model}; the client has {self._name}")
-        return model_entry(self._name)
+        """Returns a model's entry. Raises LlbError with `MODEL_NOT_FOUND` for an unknown one."""
+        with PACKAGE_ERRORS:
+            if model not in self._names:
+                names = ", ".join(self._names)
+                raise LlbError("MODEL_NOT_FOUND", f"no model {model}; the client has {names}")
+        return model_entry(model)
 
 
 class ModelPage(Record):
@@ -109,11 +123,33 @@ class ModelPage(Record):
         return iter(self.data)
 
 
+class EmbeddingResource:
+    """`client.embeddings`."""
+
+    def __init__(self, embedder: Optional[Embedder], timeout: Any) -> None:
+        self._embedder = embedder
+        self._timeout = timeout
+
+    def create(
+        self, *, input: Union[str, Sequence[str]], **parameters: Any
+    ) -> CreateEmbeddingResponse:
+        """As in `openai`, but with texts only. Raises what `Embedder.embed` raises."""
+        with PACKAGE_ERRORS:
+            embedder = require(self._embedder, "embedding_model")
+            model, request = embed_request(embedder, parameters, self._timeout)
+            return embeddings(embedder.embed(plain(input), **request), model)
+
+
 class Completions:
     """`client.chat.completions`."""
 
-    def __init__(self, chat: Chat) -> None:
-        self._chat = chat
+    def __init__(self, chat: Optional[Chat], timeout: Any) -> None:
+        self._opened = chat
+        self._timeout = timeout
+
+    @property
+    def _chat(self) -> Chat:
+        return require(self._opened, "model")
 
     @overload
     def create(
@@ -130,116 +166,38 @@ class Completions:
     def create(
         self, *, messages: Sequence[Any], stream: Optional[bool] = None, **parameters: Any
     ) -> Union[ChatCompletion, ChunkStream]:
-        """As `openai`'s: a `ChatCompletion`, or with `stream=True` an iterator over chunks."""
-        model, request = self._request(parameters)
-        if stream:
-            return ChunkStream(self._chat.create(plain(messages), stream=True, **request), model)
-        reply = cast(Reply, self._chat.create(plain(messages), **request))
-        return completion(reply, model)
+        """As in `openai`: a `ChatCompletion`, or with `stream=True` an iterator over chunks."""
+        with PACKAGE_ERRORS:
+            model, request = chat_request(self._chat, parameters, self._timeout)
+            if stream:
+                chunked = self._chat.create(plain(messages), stream=True, **request)
+                return ChunkStream(chunked, model)
+            reply = cast(Reply, self._chat.create(plain(messages), **request))
+            return completion(reply, model)
 
     def parse(
-        self, *, messages: Sequence[Any], response_format: Type[Any], **parameters: Any
+        self, *, messages: Sequence[Any], response_format: Any = None, **parameters: Any
     ) -> ChatCompletion:
-        """As `openai`'s: `choices[0].message.parsed` is a value of the type `response_format`.
+        """As in `openai`: `choices[0].message.parsed` is a value of the type `response_format`.
 
-        Raises what `Chat.parse` raises.
+        `parsed_arguments` of the calls of strict tools are values too. Raises what `Chat.parse`
+        raises.
         """
-        model, request = self._request(parameters)
-        typed = with_format(request, response_format)
-        reply = cast(Reply, self._chat.create(plain(messages), **typed))
-        value = None if reply["tool_calls"] else parsed(reply, response_format)
-        return completion(reply, model, value, typed=True)
+        with PACKAGE_ERRORS:
+            types = ReplyTypes(response_format, parameters.get("tools"))
+            model, request = chat_request(self._chat, types.request(parameters), self._timeout)
+            reply = cast(Reply, self._chat.create(plain(messages), **request))
+            return types.parse(completion(reply, model), reply)
 
-    def stream(self, *, messages: Sequence[Any], **parameters: Any) -> EventStream:
-        """As `openai`'s: a context manager and iterator over events, by their `type`."""
-        model, request = self._request(parameters)
-        return EventStream(self._chat.create(plain(messages), stream=True, **request), model)
+    def stream(
+        self, *, messages: Sequence[Any], response_format: Any = None, **parameters: Any
+    ) -> EventStream:
+        """As in `openai`: a context manager and an iterator over events, which have a `type`.
 
-    def _request(self, parameters: Dict[str, Any]) -> Any:
-        """Splits off the name of the model, and returns what `Chat.create` takes."""
-        given = {
-            name: plain(value)
-            for name, value in parameters.items()
-            # The package's marks for an absent value.
-            if type(value).__name__ not in ("NotGiven", "Omit") and name not in _WITHOUT_EFFECT
-        }
-        model = given.pop("model", None) or _name(self._chat)
-        if given.pop("n", None) not in (None, 1):
-            raise LlbError("INVALID_REQUEST", "n: must be 1; call create for each reply")
-        timeout = given.pop("timeout", None)
-        if timeout is not None:
-            given["timeout_ms"] = int(timeout * 1000)
-        return model, given
-
-
-class RecordStream(Closing, Iterator[T]):
-    """An iterator over what is made of the chunks of a reply. `with` ends the reply."""
-
-    def __init__(self, stream: Stream, model: str) -> None:
-        self._stream = stream
-        self._model = model
-        self._records = self._all()
-
-    def close(self) -> None:
-        """Cancels the reply if it still runs."""
-        self._stream.close()
-
-    def _all(self) -> Iterator[T]:
-        raise NotImplementedError
-
-    def __next__(self) -> T:
-        return next(self._records)
-
-
-class ChunkStream(RecordStream[ChatCompletionChunk]):
-    """The chunks of a reply."""
-
-    def _all(self) -> Iterator[ChatCompletionChunk]:
-        for chunk in self._stream:
-            yield from chunks(chunk, self._model)
-
-
-class EventStream(RecordStream[Record]):
-    """The events of a reply: `chunk`, `content.delta`, `content.done`,
-    `tool_calls.function.arguments.delta` and `tool_calls.function.arguments.done`."""
-
-    def get_final_completion(self) -> ChatCompletion:
-        """Reads the rest, and returns the whole reply."""
-        return completion(self._stream.until_done(), self._model)
-
-    def until_done(self) -> EventStream:
-        """Reads the rest."""
-        self._stream.until_done()
-        return self
-
-    def _all(self) -> Iterator[Record]:
-        text = ""
-        calls: List[Dict[str, Any]] = []
-        for raw in self._stream:
-            for chunk in chunks(raw, self._model):
-                yield Record({"type": "chunk", "chunk": chunk})
-            for choice in raw["choices"]:
-                piece = choice["delta"].get("content")
-                if piece:
-                    text += piece
-                    yield Record({"type": "content.delta", "delta": piece, "snapshot": text})
-                for part in choice["delta"].get("tool_calls", []):
-                    if part["index"] == len(calls):
-                        calls.append({"name": part["function"].get("name"), "arguments": ""})
-                    call = calls[part["index"]]
-                    piece = part["function"].get("arguments", "")
-                    call["arguments"] += piece
-                    if piece:
-                        kind = "tool_calls.function.arguments.delta"
-                        place = {"type": kind, "index": part["index"], "arguments_delta": piece}
-                        yield Record({**place, **call})
-        if text:
-            yield Record({"type": "content.done", "content": text})
-        reply = self._stream.reply
-        for index, done in enumerate(reply["tool_calls"] if reply else []):
-            place = {"type": "tool_calls.function.arguments.done", "index": index}
-            yield Record({**place, "name": done["name"], "arguments": done["arguments"]})
-
-
-def _name(chat: Chat) -> str:
-    return os.path.basename(chat.path or "") or "llb"
+        The types are those of `parse`.
+        """
+        with PACKAGE_ERRORS:
+            types = ReplyTypes(response_format, parameters.get("tools"))
+            model, request = chat_request(self._chat, types.request(parameters), self._timeout)
+            stream = self._chat.create(plain(messages), stream=True, **request)
+            return EventStream(stream, model, types)

@@ -1,6 +1,6 @@
 """Objects in the shape of the `openai` package's: attributes, `model_dump`, and its members.
 
-The members, also those that are always None here, are those of openai 3.54.
+The members are those of openai 3.54. Some of them are always None here.
 """
 
 from __future__ import annotations
@@ -8,19 +8,23 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, Optional, cast
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, cast
 
-from .types import Chunk, ChunkChoice, Reply
+from .types import Chunk, ChunkChoice, Embeddings, Reply
 
 
 class Record:
-    """A JSON object with attributes. Objects in it, and in lists in it, are records too."""
+    """A JSON object with attributes. Objects inside it, and in its lists, are records too."""
 
     def __init__(self, members: Mapping[str, Any]) -> None:
         self.__dict__.update({name: _record(value) for name, value in members.items()})
 
+    if TYPE_CHECKING:
+        # Type checkers do not know the members.
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
     def __getattr__(self, name: str) -> Any:
-        # Called for other names only. Declared for type checkers, which know no member.
+        # Called only for other names. Declared for type checkers too.
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def model_dump(
@@ -65,17 +69,32 @@ class ChatCompletionChunk(Record):
 
 
 class ChatCompletionMessage(Record):
-    """The message of a reply. It can be a message of the next request."""
+    """The message of a reply. It can be used as a message of the next request."""
+
+
+class CreateEmbeddingResponse(Record):
+    """The vectors of texts."""
 
 
 class Model(Record):
     """An entry of `models.list`."""
 
 
+_NO_MESSAGE: Dict[str, Any] = {
+    "content": None,
+    "refusal": None,
+    "role": "assistant",
+    "annotations": None,
+    "audio": None,
+    "function_call": None,
+    "tool_calls": None,
+}
+
+
 def plain(value: Any) -> Any:
     """Returns a value without records and without objects of the openai package.
 
-    Members of objects that are None are left out, except `content`.
+    Members of objects that are None are omitted, except `content`.
     """
     if isinstance(value, Record) or hasattr(value, "model_dump"):
         members: Dict[str, Any] = value.model_dump()
@@ -91,25 +110,13 @@ def plain(value: Any) -> Any:
     return value
 
 
-def completion(reply: Reply, model: str, parsed: Any = None, typed: bool = False) -> ChatCompletion:
-    """Returns a reply in the package's shape. `typed` adds `parsed` to the message."""
-    message: Dict[str, Any] = {
-        "content": None,
-        "refusal": None,
-        "role": "assistant",
-        "annotations": None,
-        "audio": None,
-        "function_call": None,
-        "tool_calls": None,
-        **reply["message"],
-    }
-    if typed:
-        message["parsed"] = parsed
+def completion(reply: Reply, model: str) -> ChatCompletion:
+    """Returns a reply in the package's shape."""
     choice = {
         "finish_reason": reply["finish_reason"],
         "index": 0,
         "logprobs": _logprobs(reply["logprobs"]),
-        "message": ChatCompletionMessage(message),
+        "message": ChatCompletionMessage({**_NO_MESSAGE, **reply["message"]}),
     }
     created = int(time.time())
     members = _envelope(f"chatcmpl-{uuid.uuid4().hex}", "chat.completion", created, model)
@@ -117,8 +124,17 @@ def completion(reply: Reply, model: str, parsed: Any = None, typed: bool = False
     return ChatCompletion(members)
 
 
+def begun_completion(chunk: ChatCompletionChunk) -> ChatCompletion:
+    """Returns the completion that a stream's chunks are added to. `chunk` is the first chunk."""
+    message = ChatCompletionMessage({**_NO_MESSAGE, "parsed": None})
+    choice = {"finish_reason": None, "index": 0, "logprobs": None, "message": message}
+    members = _envelope(chunk.id, "chat.completion", chunk.created, chunk.model)
+    members.update(choices=[choice], metadata=None, usage=None)
+    return ChatCompletion(members)
+
+
 def chunks(chunk: Chunk, model: str) -> Iterator[ChatCompletionChunk]:
-    """Yields a chunk in the package's shape. Usage comes in a chunk of its own, without choices."""
+    """Yields a chunk in the package's shape. Usage follows in a chunk without choices."""
     members = _envelope(chunk["id"], chunk["object"], chunk["created"], model)
     members["obfuscation"] = None
     yield ChatCompletionChunk(
@@ -127,6 +143,12 @@ def chunks(chunk: Chunk, model: str) -> Iterator[ChatCompletionChunk]:
     usage = chunk.get("usage")
     if usage is not None:
         yield ChatCompletionChunk({**members, "choices": [], "usage": _usage(cast(Any, usage))})
+
+
+def embeddings(reply: Embeddings, model: str) -> CreateEmbeddingResponse:
+    """Returns vectors in the package's shape."""
+    members = {"data": reply["data"], "model": model, "object": "list", "usage": reply["usage"]}
+    return CreateEmbeddingResponse(members)
 
 
 def model_entry(name: str) -> Model:

@@ -1,4 +1,4 @@
-"""`Outcome`: the end of work of another thread."""
+"""`Outcome`: the end of another thread's work."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ class Outcome(Generic[T]):
     A `concurrent.futures.Future` does the same in several times the time, and can be cancelled.
     """
 
-    __slots__ = ("done", "_error", "_lock", "_result", "_when_done")
+    __slots__ = ("done", "_announced", "_error", "_lock", "_near", "_result", "_when_done")
 
     def __init__(self) -> None:
         self.done = False
         self._result: Any = None
         self._error: Optional[BaseException] = None
         self._when_done: List[Callable[[], object]] = []
-        # Held until the end. A lock wakes its waiter in half the time of a condition.
+        self._announced = False
+        # `_near` is held until the end is announced, `_lock` until the end. A lock wakes its waiter
+        # in half the time that a condition needs.
+        self._near = threading.Lock()
         self._lock = threading.Lock()
+        self._near.acquire()
         self._lock.acquire()
+
+    def announce(self) -> None:
+        """Wakes the waiters, because the end comes at once. Its maker may call this once before it.
+
+        A thread takes some time to wake up. The maker finishes its work meanwhile.
+        """
+        self._announced = True
+        self._near.release()
 
     def succeed(self, result: T) -> None:
         """Ends the work with a result."""
@@ -41,37 +53,43 @@ class Outcome(Generic[T]):
         return self.done and self._error is None
 
     def join(self, seconds: float) -> bool:
-        """Waits for the end. Returns whether it has come. Signal handlers may run meanwhile."""
-        if not self.done and self._lock.acquire(timeout=seconds):
-            # For the next waiter.
-            self._lock.release()
+        """Waits for the end. Returns whether it was reached. Signal handlers may run meanwhile."""
+        if not self.done:
+            for lock in (self._near, self._lock):
+                if not lock.acquire(timeout=seconds):
+                    break
+                # This lets the next waiter continue.
+                lock.release()
         return self.done
 
     def result(self) -> T:
-        """Returns the result of ended work, or raises its exception."""
+        """Returns the result of completed work, or raises its exception."""
         try:
             if self._error is not None:
                 raise self._error
             result: T = self._result
             return result
         finally:
-            # The traceback of the exception refers to this frame. Without a cycle, the objects of
-            # the caller do not wait for the garbage collector.
+            # The traceback of the exception refers to this frame. Without this reference cycle, the
+            # caller's objects need not wait for the garbage collector.
             del self
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Calls a function once after the end, on the thread of the end, or now."""
+        """Calls a function once: now if the work has ended, else on the thread that ends it."""
         self._when_done.append(call)
         if self.done:
             self._call_all()
 
     def _end(self) -> None:
         self.done = True
-        self._call_all()
+        if self._when_done:
+            self._call_all()
         self._lock.release()
+        if not self._announced:
+            self.announce()
 
     def _call_all(self) -> None:
-        # Both threads may be here. Each function is taken by one of them.
+        # Both threads may get here. Each function is taken by one of them.
         while self._when_done:
             try:
                 call = self._when_done.pop()

@@ -4,7 +4,7 @@ Type checkers read the table from `RequestParameters`. `build_request` refuses o
 `takes_parameters` shows the table in `help` and `inspect.signature`.
 """
 
-# No postponed annotations: the table is read at run time.
+# Annotations are not postponed, because the table is read at run time.
 
 import difflib
 import inspect
@@ -102,6 +102,12 @@ class RequestParameters(TypedDict, total=False):
     ]
     reasoning_budget_tokens: Doc[Optional[int], "the same as `reasoning_budget`"]
     thinking_budget_tokens: Doc[Optional[int], "the same as `reasoning_budget`"]
+    reasoning_budget_message: Doc[
+        Optional[str], "text at the end of reasoning that does not end by itself"
+    ]
+    n_keep: Doc[
+        Optional[int], "the first tokens that a context shift keeps; 0, and -1 is the whole prompt"
+    ]
     chat_template_kwargs: Doc[Optional[Mapping[str, Any]], "further variables of the template"]
     add_generation_prompt: Doc[Optional[bool], "the prompt opens an assistant turn; True"]
     continue_final_message: Doc[
@@ -111,6 +117,10 @@ class RequestParameters(TypedDict, total=False):
     polyfills: Doc[Optional[Mapping[str, Any]], "adaptations of the messages; those of the chat"]
     parse_special_in_messages: Doc[Optional[bool], "text may become special tokens; False"]
     cache_prompt: Doc[Optional[bool], "reuse a prefix from the KV cache; True"]
+    lora: Doc[
+        Optional[Sequence[Mapping[str, Any]]],
+        'adapters by their place in the chat\'s `lora`: `{"id": 0, "scale": 0.5}`; the chat\'s',
+    ]
     stream_format: Doc[Optional[Literal["chunks"]], "the form of a stream, which is always chunks"]
     stream_options: Doc[
         Optional[Mapping[str, Any]], '`{"include_usage": True}`: last chunk has usage'
@@ -125,6 +135,7 @@ _NAMES = frozenset(RequestParameters.__annotations__)
 
 
 def build_request(
+    caller: object,
     method: str,
     messages: Sequence[Mapping[str, Any]],
     tools: Optional[Sequence[Mapping[str, Any]]],
@@ -133,11 +144,11 @@ def build_request(
 ) -> Dict[str, Any]:
     """Returns the request. Members of `extra_body` are added unchecked, and replace others.
 
-    Raises TypeError for a parameter that is not in the table.
+    Raises TypeError for a parameter that is not in the table. It names the method of `caller`.
     """
     if not parameters.keys() <= _NAMES:
         unknown = next(name for name in parameters if name not in _NAMES)
-        raise TypeError(_unknown(method, unknown))
+        raise TypeError(_unknown(f"{type(caller).__name__}.{method}", unknown))
     request = {"messages": messages, "tools": tools, **parameters}
     return {**request, **extra_body} if extra_body else request
 
@@ -150,7 +161,7 @@ def _unknown(method: str, name: str) -> str:
 
 
 def takes_parameters(function: F) -> F:
-    """Shows the table in the docstring and the signature of a function with `**parameters`."""
+    """Adds the table to the docstring and signature of a function with `**parameters`."""
     table = RequestParameters.__annotations__
     signature = inspect.signature(function)
     named = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
@@ -160,7 +171,7 @@ def takes_parameters(function: F) -> F:
         )
         for name, annotation in table.items()
     ]
-    # `__signature__` is read by `inspect` alone, and no type checker knows it.
+    # Only `inspect` reads `__signature__`, and type checkers do not know it.
     setattr(function, "__signature__", signature.replace(parameters=[*named, *keywords]))
     lines = "\n".join(f"    {name}: {get_args(doc)[1]}" for name, doc in table.items())
     text = inspect.cleandoc(function.__doc__ or "")

@@ -1,4 +1,4 @@
-"""Typed replies: a type to `response_format`, and a reply to a value of the type."""
+"""Typed replies: a type becomes `response_format`, and a reply becomes a value of the type."""
 
 from __future__ import annotations
 
@@ -27,14 +27,20 @@ def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any
     return {**parameters, "response_format": {"type": "json_schema", "json_schema": schema}}
 
 
+def refuse_truncated(reply: Reply) -> None:
+    """Raises ReplyTruncated for a reply that was cut off."""
+    reason = reply["finish_reason"]
+    if reason in ("length", "cancelled"):
+        raise ReplyTruncated(f"the reply was cut off ({reason}); raise max_tokens", reply)
+
+
 def parsed(reply: Reply, reply_type: Type[T]) -> T:
     """Returns the value that a reply spells.
 
     Raises ReplyTruncated, ReplyRefused or ReplyInvalid.
     """
-    text, reason = reply["text"], reply["finish_reason"]
-    if reason in ("length", "cancelled"):
-        raise ReplyTruncated(f"the reply was cut off ({reason}); raise max_tokens", reply)
+    refuse_truncated(reply)
+    text = reply["text"]
     try:
         json.loads(text)
     except ValueError as error:
@@ -42,6 +48,6 @@ def parsed(reply: Reply, reply_type: Type[T]) -> T:
     try:
         value: T = from_json(text, reply_type)
     except Exception as error:
-        # pydantic and msgspec have exceptions of their own.
+        # pydantic and msgspec have their own exceptions.
         raise ReplyInvalid(f"the reply does not fit the type: {error}", reply) from error
     return value

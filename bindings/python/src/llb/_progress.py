@@ -15,7 +15,7 @@ _LOAD = "load_progress:"
 
 
 class Progress:
-    """A bar for one piece of work. Called with what is done and the total, in any unit."""
+    """A bar for one task. Called with the amount done and the total, in any unit."""
 
     def __init__(self, title: str, unit: str = "B") -> None:
         self._title = title
@@ -24,7 +24,7 @@ class Progress:
         self._bar: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Shows the state. The bar ends when all is done."""
+        """Shows the state. The bar ends when everything is done."""
         if not self._shown:
             return
         if self._bar is None:
@@ -37,7 +37,7 @@ class Progress:
 
 
 class _Line:
-    """What `Progress` uses of tqdm, as a line that is written again at each percent."""
+    """The part of tqdm that `Progress` uses, as a line that is rewritten at each percent."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -65,7 +65,7 @@ def _tqdm_bar(title: str, unit: str, total: int) -> Any:
 
 
 def with_load_progress(title: str, on_event: Optional[OnEvent]) -> OnEvent:
-    """Returns an `on_event` that shows the load of a model, and calls the given one."""
+    """Returns an `on_event` that shows the load of a model and also calls the given one."""
     bar = Progress(title, "%")
 
     def receive(event: str) -> None:

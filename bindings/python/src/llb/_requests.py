@@ -1,4 +1,4 @@
-"""`Requests`: the calls of `Chat` and of `Model`, which run on a chat of the library."""
+"""`Requests`: the calls that `Chat` and `Model` share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import (
     Type,
     TypeVar,
     Union,
-    cast,
     overload,
 )
 
@@ -37,11 +36,8 @@ class Requests:
         raise NotImplementedError
 
     def _stream(self, request: Mapping[str, Any]) -> Stream:
-        """Begins a request whose reply comes in chunks."""
+        """Begins a request whose reply arrives in chunks."""
         raise NotImplementedError
-
-    def _method(self, name: str) -> str:
-        return f"{type(self).__name__}.{name}"
 
     @overload
     def create(
@@ -104,10 +100,11 @@ class Requests:
         in a callback, and others. Raises TypeError or ValueError if the request cannot be encoded
         as JSON.
         """
-        request = build_request(self._method("create"), messages, tools, extra_body, parameters)
+        request = build_request(self, "create", messages, tools, extra_body, parameters)
         if stream:
             return self._stream(request)
-        return cast(Reply, self._perform("llb_chat_infer", request))
+        reply: Reply = self._perform("llb_chat_infer", request)
+        return reply
 
     @takes_parameters
     def explain(
@@ -125,8 +122,9 @@ class Requests:
         "cached_tokens", ...}`. Offsets in `spans` are UTF-8 byte offsets into `prompt`. Takes its
         turn among the calls on the chat. Raises what `create` raises.
         """
-        request = build_request(self._method("explain"), messages, tools, extra_body, parameters)
-        return cast(Explanation, self._perform("llb_chat_explain", request))
+        request = build_request(self, "explain", messages, tools, extra_body, parameters)
+        explanation: Explanation = self._perform("llb_chat_explain", request)
+        return explanation
 
     @takes_parameters
     def parse(
@@ -148,7 +146,7 @@ class Requests:
         that JSON cannot represent.
         """
         typed = with_format(parameters, reply_type)
-        request = build_request(self._method("parse"), messages, None, extra_body, typed)
+        request = build_request(self, "parse", messages, None, extra_body, typed)
         return parsed(self._perform("llb_chat_infer", request), reply_type)
 
     @takes_parameters
@@ -175,7 +173,7 @@ class Requests:
         tool.
         """
         conversation = Conversation(
-            self._method("run"), messages, tools, max_rounds, extra_body, parameters
+            self, "run", messages, tools, max_rounds, extra_body, parameters
         )
         while True:
             reply: Reply = self._perform("llb_chat_infer", conversation.request())

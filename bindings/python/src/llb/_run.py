@@ -1,4 +1,4 @@
-"""The loop of a model that calls functions: request, calls, results, until it answers with text."""
+"""Lets a model call functions: request, calls and results until it answers with text."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ._function_tool import Function, FunctionTool, content_of, error_content
 from ._parameters import build_request
 from .types import Message, Messages, Reply, Tool, ToolCall
 
-# Calls of one reply that run at the same time.
+# The most calls of one reply that run at the same time.
 _MOST_THREADS = 8
 
 
 class Run(NamedTuple):
-    """The end of a run: the last reply, and the whole conversation, which ends with that reply."""
+    """The end of a run: the last reply, and the whole conversation including that reply."""
 
     reply: Reply
     messages: List[Message]
 
 
 class PendingCall:
-    """A tool call of a reply, with the function that it names, if there is one."""
+    """A tool call of a reply, with the function that it names, or None if it is unknown."""
 
     def __init__(self, call: ToolCall, tool: Optional[FunctionTool]) -> None:
         self.id = call["id"]
@@ -37,22 +37,23 @@ class PendingCall:
         return self.tool is not None and self.tool.is_async
 
     def perform(self) -> Any:
-        """Calls the function. Raises what it raises, and LookupError if there is none."""
+        """Calls the function. Raises what the function raises, or LookupError if it is unknown."""
         if self.tool is None:
             raise LookupError(f"no tool {self.name}")
         return self.tool.call(self.arguments)
 
     def message(self, result: object) -> Message:
-        """The tool message with a result. An exception is an error for the model to read."""
+        """The tool message with a result. An exception becomes an error that the model reads."""
         content = error_content(result) if isinstance(result, Exception) else content_of(result)
         return {"role": "tool", "tool_call_id": self.id, "content": content}
 
 
 class Conversation:
-    """The requests of a run: made of the replies and results so far."""
+    """The requests of a run, built from the replies and results so far."""
 
     def __init__(
         self,
+        caller: object,
         method: str,
         messages: Messages,
         functions: Sequence[Function],
@@ -60,6 +61,7 @@ class Conversation:
         extra_body: Optional[Mapping[str, Any]],
         parameters: Mapping[str, Any],
     ) -> None:
+        self._caller = caller
         self._method = method
         tools = [FunctionTool(function) for function in functions]
         self._tools = {tool.name: tool for tool in tools}
@@ -76,7 +78,12 @@ class Conversation:
     def request(self) -> Dict[str, Any]:
         """The next request. Raises TypeError for an unknown parameter."""
         return build_request(
-            self._method, self.messages, self._schemas, self._extra_body, self._parameters
+            self._caller,
+            self._method,
+            self.messages,
+            self._schemas,
+            self._extra_body,
+            self._parameters,
         )
 
     def take(self, reply: Reply) -> List[PendingCall]:
@@ -89,7 +96,7 @@ class Conversation:
         calls = reply["tool_calls"] if reply["finish_reason"] == "tool_calls" else []
         if calls and self._rounds_left == 0:
             raise TooManyRounds("the model still calls tools; raise max_rounds", reply)
-        # A forced call would be forced again in every round.
+        # A forced call would otherwise be forced again in every round.
         if self._parameters.get("tool_choice") not in (None, "none"):
             self._parameters["tool_choice"] = "auto"
         return [PendingCall(call, self._tools.get(call["name"])) for call in calls]
@@ -116,7 +123,7 @@ def _perform(call: PendingCall) -> object:
 
 
 def _run_coroutine(coroutine: Coroutine[Any, Any, object]) -> object:
-    """Runs a coroutine in an event loop of its own."""
+    """Runs a coroutine in a new event loop."""
     import asyncio
 
     return asyncio.run(coroutine)

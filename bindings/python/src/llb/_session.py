@@ -1,14 +1,14 @@
-"""Chats of the library. Each has one thread, which creates it, runs its calls, and frees it.
+"""Handles of the library. Each has one thread, which creates it, runs its calls, and frees it.
 
-Nothing here refers to a `Chat` or a `Stream`. These may be garbage-collected while the library
-works, and collecting them cancels the work.
+Nothing here refers to a `Chat`, an `Embedder` or a `Stream`. These may be garbage-collected while
+the library works, and collecting them cancels the work.
 
 Three rules keep this safe:
 
 - Python code called by the library never runs on the main thread, where a signal handler could
   raise at any point. Its exceptions never cross a C frame: they are stored, the work is cancelled,
   and the waiting caller raises them.
-- Calls on one chat are queued here, so that a cancel can only affect the intended call.
+- Calls on one handle are queued here, so that a cancel can only affect the intended call.
 - Finalizers may run at any point of any thread, so they take no lock.
 """
 
@@ -18,46 +18,73 @@ import atexit
 import os
 import threading
 from queue import SimpleQueue
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from ._call import Call
 from ._errors import LlbError, error_from
-from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, load, raise_if_error
+from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, load
 from ._log import is_log, log_event
 from ._outcome import Outcome
-from ._waiting import CallbackScope, in_callback, refuse_in_callback, wait, wait_for_end
+from ._waiting import (
+    POLL_SECONDS,
+    CallbackScope,
+    in_callback,
+    refuse_in_callback,
+    wait,
+    wait_for_end,
+)
 
 OnEvent = Callable[[str], object]
 
 
+class Kind(NamedTuple):
+    """A type of handle: its name in messages, and the functions of the library."""
+
+    noun: str
+    create: str
+    cancel: str
+    destroy: str
+    has_events: bool
+
+
+CHAT = Kind("chat", "llb_chat_create_with", "llb_chat_cancel", "llb_chat_destroy", True)
+EMBEDDER = Kind("embedder", "llb_embed_create", "llb_embed_cancel", "llb_embed_destroy", False)
+
+
 class Session:
-    """One chat of the library, from before its creation until after its destruction."""
+    """One handle of the library, from before its creation until after its destruction."""
 
     def __init__(
-        self, library: Library, options: bytes, listener: Callable[[], Optional[OnEvent]]
+        self,
+        library: Library,
+        kind: Kind,
+        options: bytes,
+        listener: Optional[Callable[[], Optional[OnEvent]]],
     ) -> None:
         self.library = library
+        self.kind = kind
         self.options = options
-        # Returns the caller's `on_event` while the `Chat` exists. The function itself often refers
-        # to the chat and would prevent its collection.
+        # Returns the caller's `on_event` while the `Chat` exists. The function often refers to the
+        # chat, so holding it here would prevent the chat's collection. None if there is no
+        # `on_event`.
         self.listener = listener
         self.muted = False
         self.handle: Optional[int] = None
-        self.closed_reason = "the chat is closed"
+        self.closed_reason = f"the {kind.noun} is closed"
         # The events of the creation, for the error if it fails.
         self.events: List[str] = []
-        # The exception raised by `on_event`. The work during which it was raised ends with it.
+        # The exception that `on_event` raised. The work that was running then ends with it.
         self.failure: Optional[BaseException] = None
-        # Guards `running`, `waiting` and `closing`. Reentrant: a signal handler may cancel.
+        # Guards `running`, `waiting` and `closing`. Reentrant, because a signal handler may cancel.
         self.lock = threading.RLock()
         self.running: Optional[Call] = None
         self.waiting: List[Call] = []
         self.closing = False
-        # Wakes the thread: a call, or None to look at `closing`.
+        # Wakes the thread. None means that it should check `closing`, or that a call arrives soon.
         self.inbox: SimpleQueue[Optional[Call]] = SimpleQueue()
         self.opened: Outcome[None] = Outcome()
         self.destroyed: Outcome[None] = Outcome()
-        self.thread = threading.Thread(target=self._run, name="llb-chat", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"llb-{kind.noun}", daemon=True)
         # Must live as long as the library may call them.
         self.callbacks: Any = (
             EVENT_CALLBACK(self._receive_event),
@@ -65,10 +92,12 @@ class Session:
         )
 
     @staticmethod
-    def start(options: bytes, listener: Callable[[], Optional[OnEvent]]) -> Session:
-        """Begins to create the chat. `opened` ends when it is created."""
-        refuse_in_callback("Chat")
-        session = Session(load(), options, listener)
+    def start(
+        kind: Kind, options: bytes, listener: Optional[Callable[[], Optional[OnEvent]]]
+    ) -> Session:
+        """Starts creating the handle. `opened` ends when it has been created."""
+        refuse_in_callback(f"the creation of a {kind.noun}")
+        session = Session(load(), kind, options, listener)
         _sessions.add(session)
         try:
             session.thread.start()
@@ -78,7 +107,7 @@ class Session:
         return session
 
     def wait_until_open(self) -> None:
-        """Waits for the creation. An interrupt is raised at once; the chat is freed after it."""
+        """Waits for the creation. An interrupt is raised at once; the handle is freed later."""
         try:
             wait(self.opened)
         except BaseException:
@@ -87,23 +116,40 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether the chat takes no more calls."""
+        """Whether no more calls are accepted."""
         return self.closing or self.destroyed.done
 
     def submit(self, call: Call) -> None:
-        """Queues a call. A closed chat fails it with `ENGINE_CLOSED`."""
+        """Queues a call. If the session is closed, the call fails with `ENGINE_CLOSED`."""
         with self.lock:
-            if not self.closed:
+            if not (self.closing or self.destroyed.done):
                 call.waited = self.running is not None or bool(self.waiting)
                 self.waiting.append(call)
                 self.inbox.put(call)
                 return
         call.fail(LlbError("ENGINE_CLOSED", self.closed_reason))
 
-    def wait(self, call: Call) -> Any:
-        """Waits for the end of a call. An interrupt cancels it, and is raised when it has ended."""
+    def perform(self, function: str, request: Mapping[str, Any]) -> Any:
+        """Queues a request with a function of the library, and waits for its reply.
+
+        Raises TypeError or ValueError if the request cannot be encoded as JSON.
+        """
+        # The thread wakes up while the request is being encoded here.
+        self.inbox.put(None)
+        call = Call(function, request)
         try:
-            return wait(call.outcome, lambda: self.expire(call))
+            self.submit(call)
+            return self.wait(call)
+        finally:
+            # As in `Outcome.result`.
+            del call
+
+    def wait(self, call: Call) -> Any:
+        """Waits for a call to end. An interrupt cancels it, and is raised when it has ended."""
+        try:
+            while not call.outcome.join(POLL_SECONDS):
+                self.expire(call)
+            return call.outcome.result()
         except BaseException:
             self.stop(call)
             raise
@@ -116,7 +162,7 @@ class Session:
         self._end_waiting(call, "the call was cancelled before it started")
 
     def expire(self, call: Call) -> None:
-        """Ends a call that still waits after its `timeout_ms`. The library ends a running one."""
+        """Ends a call that still waits after its `timeout_ms`. The library ends running ones."""
         if call.expired() and self.running is not call:
             self._end_waiting(call, "timeout_ms expired before the call started")
 
@@ -126,17 +172,23 @@ class Session:
                 self.waiting.remove(call)
             else:
                 call.cancelled = True
-                if self.running is call and self.handle is not None:
-                    self.library.c.llb_chat_cancel(self.handle)
+                if self.running is call:
+                    self._cancel_handle()
                 return
         call.fail(LlbError("CANCELLED", reason))
 
     def cancel_all(self) -> None:
-        """Cancels the running call and the waiting ones."""
+        """Cancels the running call and all waiting ones."""
         with self.lock:
             calls = [*self.waiting, *filter(None, [self.running])]
         for call in calls:
             self.cancel(call)
+
+    def end_reasoning(self) -> None:
+        """Ends the reasoning of the running call's reply. Only for chats."""
+        with self.lock:
+            if self.running is not None and self.handle is not None:
+                self.library.c.llb_chat_end_reasoning(self.handle)
 
     def stop(self, call: Call) -> None:
         """Cancels a call and waits for its end. In a callback it does not wait.
@@ -149,7 +201,7 @@ class Session:
             wait_for_end(call.outcome, lambda: self.cancel(call))
 
     def close(self) -> None:
-        """Cancels all calls, frees the chat, and returns when it is freed and its thread ended."""
+        """Cancels all calls, frees the handle, and returns when its thread has ended."""
         self.begin_close()
         try:
             wait(self.destroyed, self._cancel_running)
@@ -158,7 +210,7 @@ class Session:
                 self.thread.join()
 
     def begin_close(self) -> None:
-        """Cancels all calls and frees the chat, without waiting."""
+        """Cancels all calls and frees the handle, without waiting."""
         with self.lock:
             self.closing = True
         self._cancel_running()
@@ -168,24 +220,27 @@ class Session:
         with self.lock:
             if self.running is not None:
                 self.running.cancelled = True
-                self.library.c.llb_chat_cancel(self.handle)
+                self._cancel_handle()
+
+    def _cancel_handle(self) -> None:
+        handle = self.handle
+        if handle is not None:
+            getattr(self.library.c, self.kind.cancel)(handle)
 
     def abandon(self) -> None:
-        """Frees a chat without users, in the background. No more events are delivered.
+        """Frees a handle without users, in the background. No more events are delivered.
 
-        May be called anywhere, including finalizers. A chat that is still being created is freed
+        May be called anywhere, including finalizers. A handle that is still being created is freed
         when the creation ends.
         """
         self.muted = True
         self.closing = True
-        handle = self.handle
-        if handle is not None:
-            self.library.c.llb_chat_cancel(handle)
+        self._cancel_handle()
         self.inbox.put(None)
 
     def invalidate(self) -> None:
         """Runs in a forked child: the thread, and possibly a held lock, belong to the parent."""
-        self.closed_reason = "the chat belongs to the parent of this forked process"
+        self.closed_reason = f"the {self.kind.noun} belongs to the parent of this forked process"
         closed = LlbError("ENGINE_CLOSED", self.closed_reason)
         for call in [*self.waiting, *filter(None, [self.running])]:
             call.invalidate(self.closed_reason)
@@ -201,17 +256,20 @@ class Session:
         self.destroyed = Outcome()
         self.destroyed.succeed(None)
 
-    # The thread of the chat.
+    # The thread of the handle.
 
     def _run(self) -> None:
-        error = self._create()
+        try:
+            error = self._create()
+        except BaseException as raised:
+            error = raised
         if error is None:
             self.opened.succeed(None)
             while not self.closing:
                 call = self.inbox.get()
                 if call is not None:
                     self._perform(call)
-                # Its failure refers to the caller's objects.
+                # The call's failure refers to the caller's objects.
                 del call
         with self.lock:
             self.closing = True
@@ -224,8 +282,9 @@ class Session:
 
     def _create(self) -> Optional[BaseException]:
         library = self.library
-        self.handle = library.c.llb_chat_create_with(self.options, self.callbacks[0], None) or None
-        # The last error is stored per thread, so read it on this thread.
+        events = (self.callbacks[0], None) if self.kind.has_events else ()
+        self.handle = getattr(library.c, self.kind.create)(self.options, *events) or None
+        # The last error is stored per thread, so it is read on this thread.
         error = None if self.handle else error_from(library.last_error(), self.events)
         failure, self.failure = self.failure, None
         if failure is not None:
@@ -239,7 +298,7 @@ class Session:
             if call.cancelled:
                 self.cancel(call)
                 return
-            if call.expired():
+            if call.deadline is not None and call.expired():
                 self.expire(call)
                 return
             self.waiting.remove(call)
@@ -252,7 +311,8 @@ class Session:
                 string = function(self.handle, call.json())
             else:
                 string = function(self.handle, call.json(), self.callbacks[1], None)
-            reply = raise_if_error(self.library.take(string))
+            call.outcome.announce()
+            reply = self.library.reply(string)
         except BaseException as raised:
             error = raised
         with self.lock:
@@ -268,7 +328,7 @@ class Session:
     def _destroy(self) -> None:
         handle, self.handle = self.handle, None
         if handle is not None:
-            self.library.c.llb_chat_destroy(handle)
+            getattr(self.library.c, self.kind.destroy)(handle)
         self.callbacks = None
         _sessions.discard(self)
         failure, self.failure = self.failure, None
@@ -278,18 +338,20 @@ class Session:
             self.destroyed.succeed(None)
 
     def _receive_event(self, event: bytes, _user_data: Optional[int]) -> None:
-        try:
-            on_event = None if self.muted or self.failure is not None else self.listener()
-            # Every call has events, and most programs want none of them.
-            if on_event is not None or not self.opened.done or is_log(event):
-                self._report(event.decode("utf-8", "replace"), on_event)
-        except BaseException as error:
-            self.failure = error
+        # Every call has events, and most programs need none of them.
+        if self.listener is not None or not self.opened.done or is_log(event):
+            try:
+                self._report(event.decode("utf-8", "replace"))
+            except BaseException as error:
+                self.failure = error
         self._cancel_if_due()
 
-    def _report(self, event: str, on_event: Optional[OnEvent]) -> None:
+    def _report(self, event: str) -> None:
         if not self.opened.done:
             self.events.append(event)
+        if self.muted or self.failure is not None:
+            return
+        on_event = self.listener() if self.listener is not None else None
         with CallbackScope():
             log_event(event)
             if on_event is not None:
@@ -306,19 +368,18 @@ class Session:
         self._cancel_if_due()
 
     def _cancel_if_due(self) -> None:
-        # A cancel that came before the library had started the call had no effect.
+        # A cancel has no effect if it arrives before the library has started the call.
         call = self.running
         if call is not None and (call.cancelled or self.closing or self.failure is not None):
-            if self.handle is not None:
-                self.library.c.llb_chat_cancel(self.handle)
+            self._cancel_handle()
 
 
-# Sessions that the library may call back. Holding them keeps their callbacks alive.
+# Sessions that the library may call back. The set keeps their callbacks alive.
 _sessions: Set[Session] = set()
 
 
 def _close_all() -> None:
-    """Runs at exit: the library must not call back into an interpreter that shuts down."""
+    """Runs at exit, because the library must not call back into an interpreter that shuts down."""
     for session in list(_sessions):
         session.abandon()
         wait_for_end(session.destroyed, session.abandon)

@@ -1,4 +1,4 @@
-"""`Stream`: the chunks of a reply, as the library makes them."""
+"""`Stream`: the chunks of a reply, as the library creates them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stream(BaseStream, Closing, Iterator[Chunk]):
 
     @property
     def text(self) -> Iterator[str]:
-        """Iterates over the pieces of visible text. They concatenate to `text` of the reply."""
+        """Iterates over the pieces of visible text, which concatenate to the reply's `text`."""
         return filter(None, map(text_of, self))
 
     def until_done(
@@ -69,7 +69,7 @@ class Stream(BaseStream, Closing, Iterator[Chunk]):
         try:
             piece = self._next_piece()
         except BaseException:
-            # An interrupted caller does not read the rest.
+            # An interrupted caller will not read the rest.
             self.close()
             raise
         if piece is not None:

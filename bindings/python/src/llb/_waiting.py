@@ -1,4 +1,4 @@
-"""Waits that signal handlers can interrupt, and the rule for calls in callbacks."""
+"""Waits that signal handlers can interrupt, and the rule for calls inside callbacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 # How often a wait returns to Python code, so that signal handlers can run on every platform.
 POLL_SECONDS = 0.1
-# How often a cancel is repeated: it has no effect if it arrives before the library starts the call.
+# How often a cancel is repeated. It has no effect if it arrives before the library starts the call.
 _CANCEL_SECONDS = 0.05
 
 _this_thread = threading.local()
@@ -38,12 +38,12 @@ def refuse_in_callback(name: str) -> None:
 
     A blocking call would deadlock, because the library waits for the callback.
     """
-    if in_callback():
+    if getattr(_this_thread, "callbacks", 0):
         raise LlbError("BUSY", f"{name} cannot be called in a callback; call it after the callback")
 
 
 def wait(outcome: Outcome[T], poll: Optional[Callable[[], object]] = None) -> T:
-    """Returns the result of work or raises its exception. `poll` is called now and then."""
+    """Returns the result of work or raises its exception. `poll` is called regularly."""
     try:
         while not outcome.join(POLL_SECONDS):
             if poll is not None:

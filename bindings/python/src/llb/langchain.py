@@ -1,4 +1,7 @@
-"""`ChatLlb`: a chat model for LangChain. Needs `langchain-core`: `pip install llb[langchain]`."""
+"""`ChatLlb` and `LlbEmbeddings`: models for LangChain.
+
+Need `langchain-core`: `pip install llb[langchain]`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from typing import (
 )
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LangSmithParams, LanguageModelInput
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import (
@@ -48,6 +52,7 @@ from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, Field, PrivateAttr
 
 from ._framework_chat import FrameworkChat
+from ._framework_embedder import FrameworkEmbedder
 from ._parameters import build_request
 from .types import Chunk, Message, Reply
 
@@ -118,12 +123,12 @@ class ChatLlb(BaseChatModel):
         parameters = {**self._defaults(), **given}
         if stop is not None:
             parameters["stop"] = stop
-        # The model of a request is a name for traces.
+        # The model of a request is only a name for traces.
         for name in ("model", "ls_structured_output_format"):
             parameters.pop(name, None)
         converted = cast(List[Message], convert_to_openai_messages(messages))
         tools = parameters.pop("tools", None)
-        return build_request("ChatLlb", converted, tools, None, parameters)
+        return build_request(self, "invoke", converted, tools, None, parameters)
 
     def _generate(
         self,
@@ -236,7 +241,8 @@ class ChatLlb(BaseChatModel):
         strict: Optional[bool] = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Binds tools. `tool_choice` is "auto", "none", "any" (as "required"), or a tool's name."""
+        """Binds tools. `tool_choice` is "auto", "none", "any" (meaning "required"), or a tool's
+        name."""
         converted = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
         choice: Any = tool_choice
         if choice in ("any", True):
@@ -316,3 +322,48 @@ def _usage(usage: Mapping[str, Any]) -> UsageMetadata:
     if details is not None:
         metadata["output_token_details"] = {"reasoning": details["reasoning_tokens"]}
     return metadata
+
+
+class LlbEmbeddings(BaseModel, Embeddings):
+    """A GGUF model in this process that computes vectors of texts for LangChain.
+
+    `model` is the file. It is opened on first use, with `options`, which are those of `Embedder`.
+    `query_prefix` and `document_prefix` are what the model was trained with, such as "query: ".
+    `parameters` are further ones of `Embedder.embed`, such as `dimensions` and `truncate`. Calls
+    may come from any thread and from any event loop.
+    """
+
+    model: str
+    options: Dict[str, Any] = Field(default_factory=dict)
+    query_prefix: Optional[str] = None
+    document_prefix: Optional[str] = None
+    parameters: Dict[str, Any] = Field(default_factory=dict)
+
+    _embedder: FrameworkEmbedder = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Called by pydantic."""
+        self._embedder = FrameworkEmbedder(self.model, self.options)
+
+    def close(self) -> None:
+        """Frees the model. The next use opens it again."""
+        self._embedder.close()
+
+    def embed_documents(self, texts: List[str]) -> List[List[float]]:
+        """Computes vectors of texts that will be searched."""
+        return self._embedder.embed(self._request(texts, self.document_prefix))
+
+    def embed_query(self, text: str) -> List[float]:
+        """Computes the vector of a query."""
+        return self._embedder.embed(self._request([text], self.query_prefix))[0]
+
+    async def aembed_documents(self, texts: List[str]) -> List[List[float]]:
+        """Like `embed_documents`. If the task is cancelled, cancels the call."""
+        return await self._embedder.embed_async(self._request(texts, self.document_prefix))
+
+    async def aembed_query(self, text: str) -> List[float]:
+        """Like `embed_query`."""
+        return (await self._embedder.embed_async(self._request([text], self.query_prefix)))[0]
+
+    def _request(self, texts: List[str], prefix: Optional[str]) -> Dict[str, Any]:
+        return {**self.parameters, "input": texts, "prefix": prefix}

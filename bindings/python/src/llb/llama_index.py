@@ -1,4 +1,7 @@
-"""`Llb`: a model for LlamaIndex. Needs `llama-index-core`: `pip install llb[llama-index]`."""
+"""`Llb` and `LlbEmbedding`: models for LlamaIndex.
+
+Need `llama-index-core`: `pip install llb[llama-index]`.
+"""
 
 # LlamaIndex's decorators of methods have no types.
 # pyright: reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
@@ -30,6 +33,7 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
@@ -38,11 +42,12 @@ from llama_index.core.tools.types import BaseTool
 
 from ._chunk import reasoning_of, text_of
 from ._framework_chat import FrameworkChat
+from ._framework_embedder import FrameworkEmbedder
 from ._model_info import model_info
 from ._parameters import build_request
 from .types import Chunk, Message, Reply
 
-# The library's own default, which also bounds the context of a model.
+# The library's own default, which is also an upper bound for a model's context.
 _MOST_CONTEXT = 8192
 
 
@@ -75,7 +80,7 @@ class Llb(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """What the header of the file says. Raises what `model_info` raises."""
+        """The model's properties, from the file's header. Raises what `model_info` raises."""
         if self._metadata is None:
             info = model_info(self.model)
             policy = self.options.get("tool_policy")
@@ -100,7 +105,7 @@ class Llb(FunctionCallingLLM):
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """As `chat`. If the task is cancelled, so is the generation."""
+        """Like `chat`. If the task is cancelled, cancels the generation."""
         return _response(await self._chat.create_async(self._request(messages, kwargs)))
 
     @llm_chat_callback()
@@ -122,7 +127,7 @@ class Llb(FunctionCallingLLM):
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
-        """As `stream_chat`, for asyncio."""
+        """Like `stream_chat`, for asyncio."""
         request = self._request(messages, kwargs)
 
         async def responses() -> AsyncGenerator[ChatResponse, None]:
@@ -144,7 +149,7 @@ class Llb(FunctionCallingLLM):
     async def acomplete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
-        """As `complete`."""
+        """Like `complete`, for asyncio."""
         return await achat_to_completion_decorator(self.achat)(prompt, **kwargs)
 
     @llm_completion_callback()
@@ -158,7 +163,7 @@ class Llb(FunctionCallingLLM):
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseAsyncGen:
-        """As `stream_complete`."""
+        """Like `stream_complete`, for asyncio."""
         return await astream_chat_to_completion_decorator(self.astream_chat)(prompt, **kwargs)
 
     def get_tool_calls_from_response(
@@ -203,11 +208,13 @@ class Llb(FunctionCallingLLM):
         own = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         parameters: Dict[str, Any] = {**own, **self.parameters, **given}
         tools = parameters.pop("tools", None)
-        return build_request("Llb", [_message(each) for each in messages], tools, None, parameters)
+        return build_request(
+            self, "chat", [_message(each) for each in messages], tools, None, parameters
+        )
 
 
 class _Parts:
-    """The reply so far. Each response of a stream has all of it, and what is new as `delta`."""
+    """The reply so far. Each response of a stream has all of it, and the new part as `delta`."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -241,7 +248,7 @@ def _response(reply: Reply, delta: Optional[str] = None) -> ChatResponse:
         role=MessageRole.ASSISTANT,
         blocks=[*_blocks(reply["text"], reply["reasoning_content"]), *calls],
     )
-    # The token counter reads the usage there.
+    # The token counter reads the usage from here.
     usage = reply["usage"]
     counts = {
         "prompt_tokens": usage["prompt_tokens"],
@@ -257,7 +264,7 @@ def _arguments(arguments: Union[str, Dict[str, Any]]) -> Dict[str, Any]:
 
 
 def _message(message: ChatMessage) -> Message:
-    """A message in OpenAI's shape. Raises TypeError for what the library cannot take."""
+    """A message in OpenAI's shape. Raises TypeError for content that the library cannot take."""
     converted: Dict[str, Any] = {"role": message.role.value, "content": message.content or ""}
     calls: List[Dict[str, Any]] = []
     for block in message.blocks:
@@ -275,3 +282,57 @@ def _message(message: ChatMessage) -> Message:
         if name in message.additional_kwargs:
             converted[name] = message.additional_kwargs[name]
     return converted
+
+
+class LlbEmbedding(BaseEmbedding):
+    """A GGUF model in this process that computes vectors of texts for LlamaIndex.
+
+    `model` is the file. It is opened on first use, with `options`, which are those of `Embedder`.
+    `query_prefix` and `text_prefix` are what the model was trained with, such as "query: ".
+    `parameters` are further ones of `Embedder.embed`, such as `dimensions` and `truncate`. Calls
+    may come from any thread and from any event loop.
+    """
+
+    model: str
+    options: Dict[str, Any] = Field(default_factory=dict)
+    query_prefix: Optional[str] = None
+    text_prefix: Optional[str] = None
+    parameters: Dict[str, Any] = Field(default_factory=dict)
+
+    _embedder: FrameworkEmbedder = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Called by pydantic."""
+        super().model_post_init(context)
+        self._embedder = FrameworkEmbedder(self.model, self.options)
+        self.model_name = os.path.basename(self.model)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name in serialized objects."""
+        return "llb_embedding"
+
+    def close(self) -> None:
+        """Frees the model. The next use opens it again."""
+        self._embedder.close()
+
+    def _get_query_embedding(self, query: str) -> List[float]:
+        return self._embedder.embed(self._request([query], self.query_prefix))[0]
+
+    async def _aget_query_embedding(self, query: str) -> List[float]:
+        return (await self._embedder.embed_async(self._request([query], self.query_prefix)))[0]
+
+    def _get_text_embedding(self, text: str) -> List[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_text_embeddings(self, texts: List[str]) -> List[List[float]]:
+        return self._embedder.embed(self._request(texts, self.text_prefix))
+
+    async def _aget_text_embedding(self, text: str) -> List[float]:
+        return (await self._aget_text_embeddings([text]))[0]
+
+    async def _aget_text_embeddings(self, texts: List[str]) -> List[List[float]]:
+        return await self._embedder.embed_async(self._request(texts, self.text_prefix))
+
+    def _request(self, texts: List[str], prefix: Optional[str]) -> Dict[str, Any]:
+        return {**self.parameters, "input": texts, "prefix": prefix}

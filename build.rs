@@ -3,7 +3,7 @@
 
 use std::env;
 
-/// The ABI version in the SONAME. A test compares it with `LLB_ABI_VERSION` in src/ffi/version.rs.
+/// The SONAME. It changes with an incompatible ABI only, unlike `LLB_ABI_VERSION`.
 const SONAME: &str = "libllb.so.1";
 
 fn main() {
@@ -47,8 +47,9 @@ fn main() {
 /// its threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
 fn shim() {
-    const SOURCES: [&str; 6] = [
+    const SOURCES: [&str; 7] = [
         "src/llama/shim.cpp",
+        "src/llama/memory_use.cpp",
         "src/llama/faults.cpp",
         "src/llama/threads.cpp",
         "src/llama/kernels/kernels.cpp",
@@ -120,9 +121,10 @@ fn header() {
     let config = cbindgen::Config::from_file(format!("{root}/cbindgen.toml"))
         .expect("cbindgen.toml is valid");
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in
-        ["callback", "version", "model", "chat", "template", "fetch", "backends", "guard", "string"]
-    {
+    for file in [
+        "callback", "version", "model", "chat", "unload", "embed", "template", "tokens", "memory",
+        "fetch", "backends", "guard", "string",
+    ] {
         builder = builder.with_src(format!("{root}/src/ffi/{file}.rs"));
     }
     let mut text = Vec::new();

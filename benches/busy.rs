@@ -1,14 +1,15 @@
-//! Decode and prefill on a busy machine: the number of threads that llb chooses against each fixed
-//! one.
+//! Measures decode and prefill on a busy machine: the number of threads that llb chooses against
+//! each fixed number.
 //!
-//! Beside it run 0, 1, 2 and 4 processes that compute without a pause. For each of these loads every
-//! round measures all numbers of threads in rotating order. A turn is one reply that is cut off
-//! after a time, because some numbers decode almost nothing. Then a single reply is generated while
-//! the load changes, and its speed is taken from a second after each change on. Nothing is asserted;
-//! the output says whether targets are met.
+//! At the same time 0, 1, 2 or 4 other processes compute without a pause. For each of these loads,
+//! every round measures all numbers of threads in rotating order. A turn is one reply that is
+//! cancelled after a fixed time, because some numbers of threads decode almost nothing. Then a
+//! single reply is generated while the load changes. Its speed is measured from one second after
+//! each change. Nothing is asserted; the output reports whether targets are met.
 //!
-//! `LLB_ROUNDS` sets the number of rounds, `LLB_SECONDS` the time of a turn, `LLB_BUSY` the loads
-//! (`0,4`), `LLB_PREFILL` the rounds of prefill (0 for none), `LLB_MODEL` another model file.
+//! Environment variables: `LLB_ROUNDS` is the number of rounds, `LLB_SECONDS` the time of a turn,
+//! `LLB_BUSY` the loads (`0,4`), `LLB_PREFILL` the number of rounds of prefill (0 for none), and
+//! `LLB_MODEL` another model file.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -18,7 +19,6 @@ mod chat;
 #[path = "measure/mod.rs"]
 mod measure;
 
-use std::ffi::{c_char, c_void};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -28,13 +28,14 @@ use measure::{Figures, heading, row, target};
 use serde_json::{Value, json};
 
 const N_CTX: u32 = 4096;
-/// Of the best fixed number of threads, beside busy processes and on a quiet machine.
+/// The targets, as shares of the speed of the best fixed number: next to busy processes, and on a
+/// quiet machine.
 const LEAST: f64 = 0.9;
 const LEAST_QUIET: f64 = 0.99;
-/// The time after a change that does not count, and the time that does.
+/// The time in seconds after a change that is not measured, and the time that is.
 const SETTLE: f64 = 1.0;
 const COUNTED: f64 = 4.0;
-/// Makes this program a busy process.
+/// If this variable is set, the program becomes a busy process.
 const SPIN: &str = "LLB_BENCH_SPIN";
 
 fn main() {
@@ -84,7 +85,7 @@ fn main() {
     changes(&contestants[0], &loads, &best);
 }
 
-/// A chat with a number of threads.
+/// A chat with a certain number of threads.
 struct Contestant {
     name: String,
     chat: Chat,
@@ -96,12 +97,13 @@ impl Contestant {
             "model": path, "n_ctx": N_CTX, "n_parallel": 1, "n_threads": n_threads, "tool_policy": "any",
         });
         let chat = Chat::open(&options);
-        // Computes the prompt, which the turns of decode find in the cache.
+        // Computes the prompt, so that the turns of decode find it in the cache.
         chat.call(ffi::llb_chat_infer, &request(600.0, 1, true));
         Contestant { name, chat }
     }
 
-    /// Tokens per second and threads of a reply that is cut off after this time.
+    /// The speed in tokens per second, and the threads, of a reply that is cancelled after this
+    /// time.
     fn decode(&self, seconds: f64) -> (f64, f64) {
         let reply = self.chat.call(ffi::llb_chat_infer, &request(seconds, 4000, true));
         let tokens = reply["usage"]["completion_tokens"].as_f64().expect("a reply has usage");
@@ -113,7 +115,7 @@ impl Contestant {
         )
     }
 
-    /// The same for a prompt.
+    /// The same figures for prefill.
     fn prefill(&self) -> (f64, f64) {
         let reply = self.chat.call(ffi::llb_chat_infer, &request(600.0, 1, false));
         let tokens = reply["usage"]["prompt_tokens"].as_f64().expect("a reply has usage");
@@ -122,7 +124,7 @@ impl Contestant {
     }
 }
 
-/// Prints the speeds of all, and returns that of the best fixed number.
+/// Prints the speeds of all contestants, and returns that of the best fixed number.
 fn compare(
     title: &str,
     load: usize,
@@ -154,7 +156,7 @@ fn compare(
     best.median()
 }
 
-/// One reply during which the load changes between the least and each other one.
+/// Generates one reply while the load alternates between the smallest and each other load.
 fn changes(auto: &Contestant, loads: &[usize], best: &[f64]) {
     let Some((&first, others)) = loads.split_first() else { return };
     let sequence: Vec<usize> =
@@ -172,7 +174,7 @@ fn changes(auto: &Contestant, loads: &[usize], best: &[f64]) {
         });
         while start.elapsed().as_secs_f64() < length * sequence.len() as f64 {
             let left = length * sequence.len() as f64 - start.elapsed().as_secs_f64();
-            auto.chat.stream(&request(left.max(0.01), 3500, true), &mut stamps);
+            auto.chat.stream(&request(left.max(0.01), 3500, true), |_| stamps.push(Instant::now()));
         }
     });
     heading("one reply while the load changes, tokens/s of auto from a second after each change");
@@ -190,22 +192,7 @@ fn changes(auto: &Contestant, loads: &[usize], best: &[f64]) {
     }
 }
 
-impl Chat {
-    /// Generates a reply, and notes when each piece comes.
-    fn stream(&self, request: &str, stamps: &mut Vec<Instant>) {
-        unsafe extern "C" fn note(_: *const c_char, stamps: *mut c_void) {
-            // SAFETY: the call below passes a vector that outlives it and is used by no other.
-            unsafe { &mut *stamps.cast::<Vec<Instant>>() }.push(Instant::now());
-        }
-        let stamps = std::ptr::from_mut(stamps).cast::<c_void>();
-        self.call_with(request, |chat, request| {
-            // SAFETY: the request is NUL-terminated, and the vector lives during the call.
-            unsafe { ffi::llb_chat_infer_stream(chat, request, Some(note), stamps) }
-        });
-    }
-}
-
-/// A reply longer than any turn.
+/// A request for a reply that lasts longer than any turn.
 fn request(seconds: f64, max_tokens: usize, cache_prompt: bool) -> String {
     let mut text = String::from("This is the list of a warehouse.\n");
     for shelf in 1..=20 {
@@ -242,7 +229,7 @@ impl Drop for Busy {
     }
 }
 
-/// Until the program that started it has ended.
+/// Computes until the program that started this process has ended.
 fn spin() -> ! {
     let parent = std::os::unix::process::parent_id();
     let mut sum = 0_u64;

@@ -1,12 +1,14 @@
-//! The cost of a grammar: decode speed with tools, with a forced call, and with the same prompt
-//! without tools.
+//! Measures the cost of a grammar: decode speed with tools, with a forced call, and with the same
+//! prompt without tools.
 //!
-//! The request without tools has a system message that makes its prompt byte for byte that of the
-//! request with tools. Both reply with the same text, greedy and with the default sampler; the
-//! benchmark asserts this. The forced call writes one long string. Every round measures all of them
-//! in rotating order. Speeds are not asserted; the output says whether targets are met.
+//! The request without tools has a system message that makes its prompt the same, byte for byte, as
+//! that of the request with tools. Both give the same reply, with greedy sampling and with the
+//! default sampler; the benchmark asserts this. The forced call writes one long string. Every round
+//! measures all requests in rotating order. Speeds are not asserted; the output reports whether
+//! targets are met.
 //!
-//! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads.
+//! Environment variables: `LLB_ROUNDS` is the number of rounds, `LLB_THREADS` the number of
+//! threads.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -20,7 +22,7 @@ use llb::ffi;
 use measure::{Figures, heading, row, target, timed};
 use serde_json::{Value, json};
 
-/// Tokens decoded after the first.
+/// The number of tokens that are decoded after the first.
 const DECODED: usize = 96;
 const QUESTION: &str =
     "Tell me a long story about a lighthouse, a storm and a cat. At least 500 words.";
@@ -110,13 +112,13 @@ fn main() {
 #[derive(Default)]
 struct Measured {
     wall: Figures,
-    /// Per second of processor time, all threads.
+    /// Tokens per second of processor time, over all threads.
     cpu: Figures,
 }
 
 struct Run {
     cpu: f64,
-    /// Seconds from the first token to the last.
+    /// The time from the first token to the last, in seconds.
     predicted: f64,
     generated: usize,
     text: String,

@@ -1,13 +1,14 @@
-//! Prefill and decode speed of `llb_chat_infer` against a plain loop over llama.cpp, on one model.
+//! Compares the prefill and decode speed of `llb_chat_infer` with a plain loop over llama.cpp, on
+//! one model.
 //!
 //! Both have the same threads, context, batch size, KV types, flash attention, samplers and prompt
-//! tokens. The peer is the shortest possible loop (decode, sample, text of the token) on its own
-//! context for one sequence. It runs once with its own thread pool and once without; the faster one
-//! is compared. Every round measures all of them in rotating order. Nothing is asserted; the output
-//! says whether targets are met.
+//! tokens. The peer is the shortest possible loop (decode, sample, text of the token) with its own
+//! context for one sequence. It runs once with its own thread pool and once without, and the faster
+//! run is compared. Every round measures everything in rotating order. Nothing is asserted; the
+//! output reports whether targets are met.
 //!
-//! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads, `LLB_PARALLEL` llb's
-//! sequences.
+//! Environment variables: `LLB_ROUNDS` is the number of rounds, `LLB_THREADS` the number of
+//! threads, and `LLB_PARALLEL` the number of llb's sequences.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -24,7 +25,7 @@ use measure::{Figures, heading, row, target, timed};
 use peer::{Peer, Run, Sampling};
 use serde_json::json;
 
-/// Tokens decoded after the first.
+/// The number of tokens that are decoded after the first.
 const DECODED: usize = 128;
 const N_CTX: u32 = 8192;
 const N_BATCH: u32 = 512;
@@ -95,7 +96,8 @@ fn main() {
                         (long.wall - long.prompt - long.predicted) * 1000.0,
                     );
                 }
-                // By the default sampler, llb draws other tokens for a seed than llama.cpp.
+                // With the default sampler and the same seed, llb draws other tokens than
+                // llama.cpp.
                 if kind == 0 {
                     texts.push(long.text);
                 }
@@ -127,14 +129,14 @@ fn main() {
     row("llb", &inside[0]);
 }
 
-/// Speeds of one contestant, in tokens per second.
+/// The speeds of one contestant, in tokens per second.
 #[derive(Default)]
 struct Measured {
-    /// By wall time.
+    /// Measured by wall time.
     wall: Figures,
-    /// Per second of processor time, all threads.
+    /// Tokens per second of processor time, over all threads.
     cpu: Figures,
-    /// By the reply's own `timings`.
+    /// According to the reply's `timings`.
     own: Figures,
 }
 

@@ -1,9 +1,9 @@
-//! A download over loopback, hashed and put into the cache, against `curl`, which only writes the
-//! same bytes to the same disk.
+//! Compares a download over loopback, hashed and put into the cache, with `curl`, which only writes
+//! the same bytes to the same disk.
 //!
-//! One hub in memory serves both. The runs alternate. curl's time is the floor, because every
-//! download moves the bytes through a socket and to the disk. Nothing is asserted; the output says
-//! whether the target is met. `LLB_ROUNDS` sets the number of rounds.
+//! One hub in memory serves both. The runs alternate. curl's time is the lower bound, because every
+//! download has to move the bytes through a socket and to the disk. Nothing is asserted; the output
+//! reports whether the target is met. `LLB_ROUNDS` is the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[path = "measure/mod.rs"]
@@ -64,7 +64,7 @@ fn main() {
     target("at least 0.8 of curl", ratio.median() >= 0.8);
 }
 
-/// Seconds.
+/// The time of a fetch by llb, in seconds.
 fn by_llb(address: &str, destination: &Path) -> f64 {
     let endpoint = format!("http://{address}");
     let destination = destination.to_str().expect("temporary paths are UTF-8");
@@ -74,7 +74,7 @@ fn by_llb(address: &str, destination: &Path) -> f64 {
         .as_secs_f64()
 }
 
-/// Seconds.
+/// The time of a download by curl, in seconds.
 fn by_curl(address: &str, destination: &Path) -> f64 {
     let mut curl = Command::new("curl");
     curl.args(["-s", "--noproxy", "*", "-o"])
@@ -94,7 +94,7 @@ fn serve(bytes: Arc<Vec<u8>>, hash: &str) -> String {
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let (bytes, listing) = (Arc::clone(&bytes), listing.clone());
-            // The client closes the connection when it has enough.
+            // The client closes the connection once it has enough.
             std::thread::spawn(move || drop(reply(connection, &bytes, &listing)));
         }
     });

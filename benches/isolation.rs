@@ -1,58 +1,38 @@
-//! A chat in a helper process against one in this process (`isolation`): decode rate, time to the
-//! first token, and create, on one model.
+//! Compares a chat in a helper process with a chat in this process (`isolation`): decode rate, time
+//! to the first token, and create, on one model.
 //!
-//! Every round measures both, in alternating order, and the figures are compared by round. Nothing is
-//! asserted; the output says whether targets are met. `LLB_ROUNDS` sets the number of rounds,
-//! `LLB_THREADS` the threads.
+//! Every round measures both in alternating order, and figures are compared within a round. Nothing
+//! is asserted; the output reports whether targets are met. `LLB_ROUNDS` is the number of rounds,
+//! `LLB_THREADS` the number of threads.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
+#[path = "measure/chat.rs"]
+mod chat;
 #[path = "measure/mod.rs"]
 #[allow(dead_code, reason = "other benchmarks use the rest")]
 mod measure;
 
-use std::ffi::{CStr, CString, c_char, c_void};
 use std::time::Instant;
 
-use llb::ffi;
+use chat::Chat;
 use measure::{Figures, timed};
 use serde_json::json;
 
 const DECODED: usize = 96;
 
-/// A handle that is destroyed when dropped.
-struct Chat(*mut ffi::llb_chat);
-
-impl Drop for Chat {
-    fn drop(&mut self) {
-        ffi::llb_chat_destroy(self.0);
-    }
-}
-
-unsafe extern "C" fn on_piece(_: *const c_char, times: *mut c_void) {
-    // SAFETY: `reply` passes a list that outlives the call.
-    let times = unsafe { &mut *times.cast::<Vec<Instant>>() };
-    times.push(Instant::now());
-}
-
-/// One reply: milliseconds to the first piece, and tokens per second after it.
+/// Generates one reply. Returns the milliseconds to the first piece, and the tokens per second
+/// after it.
 fn reply(chat: &Chat, salt: usize) -> (f64, f64) {
     let request = json!({
         "messages": [{ "role": "user", "content": format!("Story {salt}: tell of the sea.") }],
         "max_tokens": DECODED, "temperature": 0, "logit_bias": { "151645": -100 },
         "cache_prompt": false,
     });
-    let request = CString::new(request.to_string()).expect("JSON has no NUL");
-    let (start, mut times) = (Instant::now(), Vec::<Instant>::new());
-    let data = (&raw mut times).cast::<c_void>();
-    // SAFETY: the request is NUL-terminated, and the list outlives the call.
-    let json =
-        unsafe { ffi::llb_chat_infer_stream(chat.0, request.as_ptr(), Some(on_piece), data) };
-    // SAFETY: a reply is NUL-terminated.
-    let text = unsafe { CStr::from_ptr(json) }.to_string_lossy().into_owned();
-    // SAFETY: the reply is ours and freed once.
-    unsafe { ffi::llb_string_free(json) };
-    assert!(text.contains("\"finish_reason\":\"length\"") && times.len() > 8, "{text}");
+    let (request, mut times) = (request.to_string(), Vec::new());
+    let start = Instant::now();
+    let reply = chat.stream(&request, |_| times.push(Instant::now()));
+    assert!(reply["finish_reason"] == "length" && times.len() > 8, "{reply}");
     let (first, last) = (times[0], times[times.len() - 1]);
     let seconds = (last - first).as_secs_f64();
     ((first - start).as_secs_f64() * 1000.0, (times.len() - 1) as f64 / seconds)
@@ -67,13 +47,7 @@ fn main() {
         let options = json!({
             "model": path, "n_ctx": 2048, "n_threads": threads, "isolation": isolation,
         });
-        let options = CString::new(options.to_string()).expect("JSON has no NUL");
-        let data = std::ptr::null_mut();
-        // SAFETY: the options are NUL-terminated, and there is no callback.
-        let open = || unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, data) };
-        let (took, chat) = timed(open);
-        assert!(!chat.is_null(), "llb opens the model");
-        let chat = Chat(chat);
+        let (took, chat) = timed(|| Chat::open(&options));
         (took.as_secs_f64() * 1000.0, chat)
     };
     let [mut rate, mut first, mut create]: [[Figures; 2]; 3] = Default::default();
@@ -81,7 +55,7 @@ fn main() {
         for turn in 0..2 {
             let which = (round + turn) % 2;
             let (opened, chat) = open(["none", "process"][which]);
-            // The first reply pays for pages of the model.
+            // The first reply also loads pages of the model into memory.
             reply(&chat, 1000 + round);
             let (first_piece, decoded) = reply(&chat, round);
             create[which].push(opened);

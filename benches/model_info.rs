@@ -1,10 +1,11 @@
-//! `llb_model_info` against loading the same file with llama.cpp: wall time and peak memory.
+//! Compares `llb_model_info` with loading the same file in llama.cpp: wall time and peak memory.
+//! Also compares `llb_tokenize` with llama.cpp's own function on the same text.
 //!
-//! Time: the runs alternate with a warm page cache, each a whole call (freeing the model is not
-//! counted). `llb_model_info` runs in its own process, because it caches the profile of a template.
-//! Memory: each runs in its own process; the figure is the growth of the peak resident set over its
-//! size before the call. Nothing is asserted; the output says whether targets are met. `LLB_ROUNDS`
-//! sets the number of rounds.
+//! Time: the runs alternate, with a warm page cache. Each is a whole call; freeing the model is not
+//! counted. `llb_model_info` runs in a separate process, because it caches the profile of a
+//! template. Memory: each call runs in a separate process, and the figure is the peak resident set
+//! minus its size before the call. Nothing is asserted; the output reports whether targets are met.
+//! `LLB_ROUNDS` is the number of rounds.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -24,7 +25,8 @@ use measure::{Figures, heading, row, target, timed};
 const PEAK_OF: &str = "--peak-of";
 const MIB: f64 = 1024.0;
 
-/// The figures of a child process: resident set in KiB, and the time of the call in milliseconds.
+/// The figures of a child process: the resident set in KiB, and the time of the call in
+/// milliseconds.
 #[derive(Clone, Copy)]
 struct Peak {
     before: f64,
@@ -46,16 +48,42 @@ fn main() {
     );
     time(&path, rounds);
     memory(&path, rounds.min(5));
+    tokens(&path, rounds);
+}
+
+/// Tokenizes a text of 100 kB, by a call and by llama.cpp's function alone. The vocabulary is in
+/// memory.
+fn tokens(path: &str, rounds: usize) {
+    let text = "The quick brown fox, 12 times; \u{E9}t\u{E9}.\n".repeat(2_500);
+    let request =
+        serde_json::json!({ "model_path": path, "text": text, "details": false }).to_string();
+    let request = CString::new(request).expect("JSON has no NUL");
+    let model = load(path);
+    let (mut call, mut own) = (Figures::default(), Figures::default());
+    tokenize(&request);
+    for round in 0..rounds {
+        for call_now in if round % 2 == 0 { [true, false] } else { [false, true] } {
+            let (figures, took) = match call_now {
+                true => (&mut call, timed(|| tokenize(&request)).0),
+                false => (&mut own, timed(|| model.tokenize(&text)).0),
+            };
+            figures.push(took.as_secs_f64() * 1000.0);
+        }
+    }
+    heading("a text of 100 kB to tokens, ms");
+    row("llb_tokenize, JSON in and out", &call);
+    row("llama_tokenize alone", &own);
+    row("llb / llama.cpp, by round", &call.over(&own));
 }
 
 fn time(path: &str, rounds: usize) {
-    // A warm-up: loads file and code into memory.
+    // A warm-up that loads the file and the code into memory.
     drop(load(path));
     model_info(path);
     let (mut info, mut again, mut loading) =
         (Figures::default(), Figures::default(), Figures::default());
     for round in 0..rounds {
-        // A B B A, so that drift of the machine affects both.
+        // The order is A B B A, so that drift of the machine affects both.
         for info_now in if round % 2 == 0 { [true, false] } else { [false, true] } {
             if info_now {
                 info.push(peak_of("info", path).ms);
@@ -80,14 +108,14 @@ fn time(path: &str, rounds: usize) {
     target(&format!("at most 1/30 of loading: 1/{median:.0}"), median >= 30.0);
 }
 
-/// The two parts of `llb_model_info`.
+/// The times of the two parts of `llb_model_info`.
 fn parts(path: &str, rounds: usize) -> (Figures, Figures) {
     let (mut header, mut profile) = (Figures::default(), Figures::default());
     for round in 0..rounds {
         let (took, read) =
             timed(|| ModelHeader::read_file(Path::new(path)).expect("the header is read"));
         header.push(took.as_secs_f64() * 1000.0);
-        // Another token gives a template that is not cached.
+        // A different BOS token makes a template that is not cached.
         let mut sources = ModelProfile::sources(&read, None);
         sources.bos_token.push_str(&round.to_string());
         let build = || ModelProfile::of(&sources).expect("the template compiles").to_json();
@@ -186,8 +214,41 @@ fn model_info(path: &str) -> String {
     text
 }
 
+fn tokenize(request: &CStr) {
+    // SAFETY: the request is NUL-terminated.
+    let reply = unsafe { llb::ffi::llb_tokenize(request.as_ptr()) };
+    // SAFETY: a reply is never NULL and NUL-terminated.
+    let is_error = unsafe { CStr::from_ptr(reply) }.to_bytes().starts_with(b"{\"type\":\"error\"");
+    // SAFETY: the reply is ours and freed once.
+    unsafe { llb::ffi::llb_string_free(reply) };
+    assert!(!is_error, "the text is tokenized");
+}
+
 /// Loads and frees a model with llama.cpp.
 struct Loaded(*mut sys::llama_model);
+
+impl Loaded {
+    fn tokenize(&self, text: &str) -> Vec<sys::llama_token> {
+        let mut tokens = vec![0; text.len()];
+        let (length, room) = (text.len() as i32, tokens.len() as i32);
+        // SAFETY: the model is loaded; its vocabulary lives as long as it.
+        let vocab = unsafe { sys::llama_model_get_vocab(self.0) };
+        // SAFETY: text and tokens are valid for the given lengths.
+        let count = unsafe {
+            sys::llama_tokenize(
+                vocab,
+                text.as_ptr().cast::<c_char>(),
+                length,
+                tokens.as_mut_ptr(),
+                room,
+                false,
+                false,
+            )
+        };
+        tokens.truncate(usize::try_from(count).expect("each byte is at most a token"));
+        tokens
+    }
+}
 
 fn load(path: &str) -> Loaded {
     let path = CString::new(path).expect("a path has no NUL");

@@ -1,18 +1,18 @@
-//! The cost of a call in addition to the model's time, and the memory of further chats and
+//! Measures the cost of a call in addition to the model's time, and the memory of further chats and
 //! requests.
 //!
 //! - The cost of a call: the wall time of `llb_chat_infer` minus the time that the engine reports
 //!   from admission to the end. The conversation has 20 messages, all but the last token are
-//!   cached, and the reply is one token. The rest reads the request, renders, tokenises, wakes the
-//!   engine and writes the reply. The floor is the same for the shortest loop over llama.cpp on its
-//!   own thread with two channels, which decodes the same tokens: two threads that wake each other.
-//!   It alternates with llb, and the difference is the cost of the ABI. Further rows are the
-//!   processor time of the calling thread, which depends less on other processes, the same with ten
-//!   tools, and the stages of that thread.
-//! - Memory: resident size after one chat, after eight, and over 1,000 requests after a warm-up of
-//!   200.
-//! - The time to the first token of a second turn after a prompt of about 1,000 tokens, against the
-//!   first turn's.
+//!   cached, and the reply is one token. The remaining time is spent on reading the request,
+//!   rendering, tokenizing, waking the engine and writing the reply. The lower bound is the same
+//!   figure for the shortest loop over llama.cpp on a separate thread with two channels, which
+//!   decodes the same tokens: two threads that wake each other. It alternates with llb, and the
+//!   difference is the cost of the ABI. Further rows are the processor time of the calling thread,
+//!   which depends less on other processes, the same with ten tools, and the stages of that thread.
+//! - Memory: the resident size after one chat, after eight, and over 1,000 requests after a warm-up
+//!   of 200.
+//! - The time to the first token of a second turn after a prompt of about 1,000 tokens, compared
+//!   with that of the first turn.
 //!
 //! `LLB_ROUNDS` is the number of calls for the first figure, `LLB_THREADS` the number of threads.
 #![allow(unsafe_code, reason = "calls the C ABI")]
@@ -102,7 +102,7 @@ fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
     target(&format!("at most {MOST_MICROSECONDS}: {median:.1}"), median <= MOST_MICROSECONDS);
 }
 
-/// The cost of a call with tools that the model may call, as agents send them with every request.
+/// The cost of a call with tools, which agents send with every request.
 fn tooled(chat: &Chat, rounds: usize) -> Figures {
     let argument = |about: &str| json!({ "type": "string", "description": format!("{about}, told in a sentence or so.") });
     let tool = |index: usize| {
@@ -126,15 +126,15 @@ fn tooled(chat: &Chat, rounds: usize) -> Figures {
     figures
 }
 
-/// The shortest loop over llama.cpp on its own thread. One channel starts it, another returns the
-/// result. Every engine with a thread needs as much.
+/// The shortest loop over llama.cpp on a separate thread. One channel starts it, and another
+/// returns the result. Every engine with a thread takes at least as long.
 struct Floor {
     start: Sender<()>,
     results: Receiver<Option<Run>>,
 }
 
 impl Floor {
-    /// Runs on this prompt, with all but its last token cached.
+    /// Creates a loop for this prompt, with all but the last token cached.
     fn open(path: &str, threads: usize, prompt: &str) -> Floor {
         let (start, starts) = channel();
         let (result, results) = channel();
@@ -153,7 +153,7 @@ impl Floor {
         Floor { start, results }
     }
 
-    /// The time of one token without the model's, in microseconds.
+    /// The time of one token in microseconds, without the model's share.
     fn outside(&self) -> f64 {
         let (wall, run) = timed(|| {
             self.start.send(()).expect("the thread lives");
@@ -163,7 +163,7 @@ impl Floor {
     }
 }
 
-/// The first token of a second turn.
+/// Measures the time to the first token of a second turn.
 fn turns(chat: &Chat) {
     let (mut first, mut second) = (Figures::default(), Figures::default());
     for round in 0..5 {
@@ -196,12 +196,12 @@ fn turns(chat: &Chat) {
     target(&format!("at least {LEAST_TURN_RATIO}: {median:.1}"), median >= LEAST_TURN_RATIO);
 }
 
-/// Resident memory after more chats, and after many requests.
+/// Measures resident memory after more chats, and after many requests.
 fn memory(chat: &Chat, options: &Value, before: f64) {
     let one = resident_mib();
     let more: Vec<Chat> = (0..7).map(|_| Chat::open(options)).collect();
     let eight = resident_mib();
-    // A request that takes every path of the pipeline, in few tokens.
+    // A request that uses every path of the pipeline, with few tokens.
     let request = |index: usize| {
         let mut request = json!({ "messages": [{ "role": "user", "content": format!("Say {index}.") }], "max_tokens": 2, "seed": index });
         match index % 4 {

@@ -1,8 +1,8 @@
-//! The reply parser: nanoseconds for a token of about four characters, their growth with the length
-//! of a reply, and the cost of creating a parser.
+//! Measures the reply parser: nanoseconds per token of about four characters, how they grow with
+//! the length of a reply, and the cost of creating a parser.
 //!
-//! Replies are fed token by token. The time is the thread's own processor time on Unix, wall time
-//! elsewhere. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+//! Replies are fed token by token. The time is the thread's processor time on Unix, and wall time
+//! elsewhere. Nothing is asserted. `LLB_ROUNDS` is the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[allow(dead_code, reason = "no model is used here")]
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
-/// Nanoseconds for a token.
+/// The target: nanoseconds per token.
 const TARGET: f64 = 2_000.0;
 
 /// A kind of reply: the family that writes it, and a function that makes one of a given size.
@@ -161,7 +161,7 @@ fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
     (time.as_secs_f64(), result)
 }
 
-/// Feeds a reply in tokens of four characters and returns their number.
+/// Feeds a reply in tokens of four characters. Returns the number of tokens.
 fn run(format: Option<&Format>, tools: &Arc<Vec<Value>>, reply: &str) -> usize {
     let mut parser = reply_parser(format, tools);
     let mut tokens = 0;

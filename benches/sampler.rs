@@ -1,8 +1,9 @@
-//! Nanoseconds to draw a token from a row of logits, against llama.cpp's chain on the same rows and
-//! against the floor, a sum over the row.
+//! Measures the nanoseconds to draw a token from a row of logits. Compares them with llama.cpp's
+//! chain on the same rows, and with the lower bound, a sum over the row.
 //!
-//! Rows have the shape of a language model's: most logits near a normal distribution, some tokens
-//! far above it. Draws go over several rows in turn, so that no row is in the first cache.
+//! Rows have the shape of a language model's: most logits are close to a normal distribution, and
+//! some tokens are far above it. Draws alternate between several rows, so that no row is in the
+//! first-level cache.
 #![allow(unsafe_code, reason = "calls llama.cpp")]
 #![allow(clippy::print_stdout, reason = "prints a table")]
 #![allow(clippy::unwrap_used, reason = "a bench may fail")]
@@ -23,12 +24,13 @@ use llb::engine::{LogitRow, SampledLogprobs, Sampler, TokenId, TokenMask};
 use rows::{Numbers, language_row};
 use serde_json::{Value, json};
 
-/// Rows of one vocabulary.
+/// The number of rows of one vocabulary.
 const ROWS: usize = 8;
-/// Each figure is the least of so many rounds over all rows: other programs only add to it.
+/// Each figure is the minimum of this many rounds over all rows, because other programs only add
+/// time.
 const ROUNDS: usize = 25;
 
-/// What is drawn.
+/// A case to measure: what to draw from, and how.
 struct Case {
     name: &'static str,
     members: Value,
@@ -93,8 +95,8 @@ fn time_llb(case: &Case, rows: &[Vec<f32>], mask: Option<&TokenMask>) -> f64 {
     })
 }
 
-/// As `llama_sampler_sample`: all tokens to an array, then the chain. llama.cpp has no log
-/// probabilities of the whole row.
+/// Does what `llama_sampler_sample` does: copies all tokens to an array, then runs the chain.
+/// llama.cpp has no log probabilities of the whole row.
 fn time_llama(case: &Case, rows: &[Vec<f32>], mask: Option<&TokenMask>) -> f64 {
     let mut chain = LlamaChain::new(&sampling(case), rows[0].len(), NO_VOCAB);
     recent().for_each(|token| chain.accept(token));
@@ -110,7 +112,7 @@ fn time_llama(case: &Case, rows: &[Vec<f32>], mask: Option<&TokenMask>) -> f64 {
     })
 }
 
-/// Nanoseconds of one call, each for another row.
+/// The nanoseconds of one call. Each call gets the index of another row.
 fn least(mut call: impl FnMut(usize)) -> f64 {
     (0..ROWS).for_each(&mut call);
     let rounds = (0..ROUNDS).map(|_| {
@@ -121,7 +123,7 @@ fn least(mut call: impl FnMut(usize)) -> f64 {
     rounds.fold(f64::INFINITY, f64::min)
 }
 
-/// In lanes, as a compiler can make vector instructions of it.
+/// Sums in lanes, so that the compiler can use vector instructions.
 fn sum(row: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; 32];
     let (parts, rest) = row.as_chunks::<32>();
@@ -131,7 +133,8 @@ fn sum(row: &[f32]) -> f32 {
     lanes.iter().chain(rest).sum()
 }
 
-/// What a grammar allows within a string: most tokens, but not all of any word.
+/// A mask as for the inside of a string: most tokens are allowed, but not all tokens of any mask
+/// word.
 fn mask(numbers: &mut Numbers, n: usize) -> TokenMask {
     let mut mask = TokenMask::alloc(n);
     (0..n as u32).filter(|_| numbers.below(10) > 0).for_each(|token| mask.allow_token(token));

@@ -1,8 +1,8 @@
-//! The share of a device's speed that the scheduler reaches, without a device: a backend whose step
-//! takes a set time, and returns rows of logits with the shape of a language model's.
+//! Measures how much of a device's speed the scheduler reaches, without a device. The backend takes
+//! a fixed time for a step, and returns rows of logits with the shape of a language model's.
 //!
 //! While the backend computes, the processor is idle, as with a GPU. The times of a step are those
-//! of a 7B model on an H100. `LLB_THREADS` sets the threads that the sampler may use.
+//! of a 7B model on an H100. `LLB_THREADS` is the number of threads that the sampler may use.
 #![allow(clippy::print_stdout, reason = "prints a table")]
 #![allow(clippy::unwrap_used, reason = "a bench may fail")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "a program")]
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use llb::api::ChatRequest;
+use llb::api::{AdapterScales, ChatRequest};
 use llb::constraint::{CompileTime, Constraint, Grammars, Vocabulary};
 use llb::engine::{
     Backend, BatchEntry, Decoded, Engine, Interrupt, Job, JobUpdate, Loaded, SpecialTokens,
@@ -25,17 +25,17 @@ use llb::error::Result;
 use rows::{Numbers, language_row};
 use serde_json::{Value, json};
 
-/// The vocabulary; its last token ends a generation and is never likely.
+/// The size of the vocabulary. Its last token ends a generation, and is never likely.
 const N_VOCAB: usize = 152_064;
 const END: TokenId = N_VOCAB as TokenId - 1;
 const N_PROMPT: usize = 8;
-/// Tokens of each reply.
+/// The number of tokens in each reply.
 const DECODED: usize = 96;
-/// Rows that are returned in turn, more than the caches hold.
+/// The number of rows that are returned in turn. They do not fit in the processor's caches.
 const ROWS: usize = 80;
 const ROUNDS: usize = 5;
 
-/// The time of a step with so many sequences.
+/// The time of a step with this many sequences.
 fn step_time(sequences: usize) -> Duration {
     Duration::from_millis(match sequences {
         0..=1 => 4,
@@ -58,7 +58,7 @@ fn main() {
     let vocab = Arc::new(Words::new());
     let grammar = grammar(&vocab);
     let never = || false;
-    // Compiles it once; further ones are cached.
+    // The first call compiles the grammar; later calls get it from the cache.
     let constraint = || grammar.compile(AUTO, &CompileTime::until(&never)).unwrap();
     let cases: [(&str, Value, bool); 4] = [
         ("temperature 0", json!({ "temperature": 0 }), false),
@@ -87,8 +87,8 @@ fn main() {
     }
 }
 
-/// Runs one job for each constraint. Returns the share of the backend's speed between the first
-/// tokens and the last ones.
+/// Runs one job for each constraint. Returns the share of the backend's speed that is reached
+/// between the first tokens and the last ones.
 fn run(engine: &Engine, members: &Value, constraints: Vec<Option<Constraint>>) -> f64 {
     let sequences = constraints.len();
     let received: Vec<Receiver<JobUpdate>> = constraints
@@ -127,6 +127,7 @@ fn job(
     Job {
         chat: number as u64,
         prompt: vec![number as TokenId; N_PROMPT],
+        adapters: AdapterScales::default(),
         max_tokens: DECODED,
         sampling: request.sampling,
         breakers: Arc::default(),
@@ -135,7 +136,10 @@ fn job(
         reasoning: None,
         logprobs: request.logprobs,
         visible: Arc::default(),
+        end_reasoning: Arc::default(),
+        shift_keeps: None,
         reuse_prefix: false,
+        copied_lengths: Vec::new(),
         cancel: Arc::default(),
         deadline: None,
         updates,
@@ -150,14 +154,14 @@ fn engine(
 ) -> Engine {
     let backend = TimedBackend { sequences, threads, rows: Arc::clone(rows), steps: 0 };
     let vocab = Arc::clone(vocab) as Arc<dyn Vocab>;
-    let load = move |_: &mut dyn FnMut(f32)| {
+    let load = move |_: &mut dyn FnMut(f32) -> bool| {
         let backend = Box::new(backend) as Box<dyn Backend>;
         Ok(Loaded { backend, vocab, speculation: None })
     };
-    Engine::start(load, &mut |_| {}).unwrap()
+    Engine::start(load, &mut |_| true).unwrap()
 }
 
-/// A device: while it computes, the processor is idle.
+/// A simulated device: while it computes, the processor is idle.
 struct TimedBackend {
     sequences: usize,
     threads: usize,
@@ -182,6 +186,10 @@ impl Backend for TimedBackend {
         false
     }
 
+    fn set_adapters(&mut self, _: &AdapterScales) -> Result<()> {
+        Ok(())
+    }
+
     fn threads(&self) -> ThreadLimits {
         let policy = ThreadPolicy::Device;
         ThreadLimits { most: self.threads, processors: self.threads, policy }
@@ -195,7 +203,7 @@ impl Backend for TimedBackend {
 
     fn decode(&mut self, _: &[BatchEntry], _: &(dyn Fn() -> bool + Sync)) -> Result<Decoded> {
         let done = Instant::now() + step_time(self.sequences);
-        // A sleep ends late; the rest of the time is waited for awake.
+        // A sleep ends late, so the rest of the time is spent in a busy loop.
         std::thread::sleep(step_time(self.sequences) - Duration::from_micros(300));
         while Instant::now() < done {
             std::hint::spin_loop();
@@ -210,6 +218,14 @@ impl Backend for TimedBackend {
 
     fn clear(&mut self) {}
 
+    fn checkpoint(&self, _: usize) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn rewind(&mut self, _: usize, _: usize, _: &[u8]) -> bool {
+        false
+    }
+
     fn is_divisible(&self) -> bool {
         true
     }
@@ -220,6 +236,10 @@ impl Backend for TimedBackend {
 
     fn copy(&mut self, _: usize, _: usize, _: Range<usize>) -> bool {
         true
+    }
+
+    fn shift(&mut self, _: usize, _: usize, _: usize) -> Option<usize> {
+        None
     }
 
     fn save(&self, _: usize) -> Result<Vec<u8>> {
@@ -235,7 +255,7 @@ impl Backend for TimedBackend {
     }
 }
 
-/// A token for each byte, then random words.
+/// A vocabulary of one token for each byte, then random words.
 struct Words {
     pieces: Vec<Vec<u8>>,
     special: SpecialTokens,
@@ -280,7 +300,7 @@ impl Vocab for Words {
     }
 }
 
-/// Text is free; a call is JSON.
+/// A grammar of free text and calls in JSON.
 const AUTO: &str = r#"start: text (call text)*
 text: /[^<]*/
 call: "<tool_call>" object "</tool_call>"

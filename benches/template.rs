@@ -1,12 +1,12 @@
-//! Templates against transformers, bare jinja2, @huggingface/jinja and minijinja: rendering a
-//! request, and compiling.
+//! Compares rendering a request and compiling a template with transformers, bare jinja2,
+//! @huggingface/jinja and minijinja.
 //!
-//! All sides do the same work: they turn the JSON text of a conversation into a prompt, with a
-//! compiled template. A row is measured only if all write the same text, equal to the golden if
-//! there is one. Peers are separate processes that time themselves, except for minijinja: it runs
-//! in this process, as tests/second_engine configures it. Every round measures all sides in
-//! rotating order. A figure is the median of the rounds; ratios are medians of the ratios of each
-//! round. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+//! All sides do the same work: they turn the JSON text of a conversation into a prompt, using a
+//! compiled template. A row is measured only if all sides write the same text, which must equal the
+//! golden if there is one. Peers are separate processes that time themselves, except for minijinja,
+//! which runs in this process as configured in tests/second_engine. Every round measures all sides
+//! in rotating order. A figure is the median of the rounds, and a ratio is the median of the ratios
+//! of each round. Nothing is asserted. `LLB_ROUNDS` is the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[path = "template/data.rs"]
@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 
 /// The minimum length of a measurement. Renders are repeated to reach it.
 const BATCH: Duration = Duration::from_millis(4);
-/// The warm-up of a contestant. JIT compilers need it.
+/// The warm-up time of a contestant, which JIT compilers need.
 const WARM_UP: Duration = Duration::from_millis(150);
 
 /// The contestants.
@@ -164,7 +164,7 @@ fn render_row(
     let expected = match (golden, bench.run(&row, Contestant::Llb, 1)) {
         (Golden::Text(text), _) => text.to_owned(),
         (_, Ok((_, text))) => text,
-        // The template refuses a conversation made here.
+        // The template refuses a conversation that was made here.
         (_, Err(_)) => return None,
     };
     let mut times = [0; ALL.len()];
@@ -214,7 +214,7 @@ fn render_row(
 }
 
 impl Bench {
-    /// Renders several times. Returns the seconds of each, and the text.
+    /// Renders several times. Returns the seconds of each render, and the text.
     fn run(
         &mut self,
         row: &Row<'_>,
@@ -249,7 +249,7 @@ impl Bench {
         }
     }
 
-    /// Warms up. Returns the number of renders that fill a measurement.
+    /// Warms up a contestant. Returns the number of renders that fill a measurement.
     fn warm_up(&mut self, row: &Row<'_>, contestant: Contestant) -> usize {
         let mut times = 1;
         let mut spent = 0.0;
@@ -264,7 +264,7 @@ impl Bench {
     }
 }
 
-/// The work that is timed on all sides.
+/// The work that is timed for llb. All sides do the same.
 fn render_once(templates: &Templates, conversation: &str) -> llb::error::Result<String> {
     let context: Value = llb::api::parse(conversation, "conversation")?;
     let messages = context["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -278,7 +278,7 @@ fn render_once(templates: &Templates, conversation: &str) -> llb::error::Result<
     Ok(prompt.text)
 }
 
-/// The same work in minijinja. As with bare jinja2, messages are neither checked nor prepared.
+/// The same work in minijinja. As in bare jinja2, messages are neither checked nor prepared.
 fn minijinja_once(row: &Row<'_>) -> Result<String, String> {
     let context: Value =
         serde_json::from_str(&row.conversation).map_err(|error| error.to_string())?;
@@ -403,7 +403,7 @@ fn label(contestant: Contestant) -> &'static str {
     }
 }
 
-/// A median with significant digits, or a dash.
+/// The median as text, or a dash without figures.
 fn median(figures: &Figures) -> String {
     match figures.median() {
         none if none.is_nan() => "-".to_owned(),

@@ -1,9 +1,9 @@
 //! The program of `make demo`. It prints the headers of some models as a table, shows which models
 //! the tool-capability check refuses and why, and streams a chat with a tool call, its result and
-//! the final answer. It uses the C functions, like any host program.
+//! the final answer. It uses only the C functions, like any host program.
 //!
-//! `demo [MODEL.gguf | hf:ORG/NAME[:QUANT]]`: a model of the Hugging Face hub is downloaded first.
-//! The other models come from `$LLB_MODELS`. Output goes to stdout, progress to stderr.
+//! `demo [MODEL.gguf | hf:ORG/NAME[:QUANT]]`: a model from the Hugging Face hub is downloaded
+//! first. The other models come from `$LLB_MODELS`. Output goes to stdout, and progress to stderr.
 #![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 const QUESTION: &str = "What is the weather in Paris right now, in celsius?";
 const FOLLOW_UP: &str = "Tell me in one sentence.";
-/// The result of a simulated weather service.
+/// The result of the simulated weather service.
 const TOOL_RESULT: &str =
     r#"{"city": "Paris", "temperature_celsius": 21, "sky": "clear", "wind_km_per_h": 9}"#;
 
@@ -67,14 +67,17 @@ fn run() -> Result<(), String> {
     let chat =
         Chat::open(&model).map_err(|refusal| format!("{}: {}", refusal.code, refusal.message))?;
     converse(&chat)?;
-    println!("\n4. The same from a terminal and over HTTP, with the program of `make cli`\n");
+    println!(
+        "\n4. Go on from a terminal, or in a browser and over HTTP (docs/cli.md, docs/server.md)\n"
+    );
+    println!("   make cli    # builds the program, once");
     for command in ["chat", "serve"] {
         println!("   target/release/llb {command} {}", model.display());
     }
     Ok(())
 }
 
-/// Downloads a model of the hub and returns its path.
+/// Downloads a model from the hub, and returns its path.
 fn fetch(id: &str) -> Result<PathBuf, String> {
     let request =
         CString::new(json!({ "id": id }).to_string()).map_err(|_| "the id has a NUL character")?;
@@ -105,7 +108,7 @@ fn converse(chat: &Chat) -> Result<(), String> {
     println!("   user       {QUESTION}");
 
     // A grammar over the model's tokens forces the call. A model this small does not write the tags
-    // by itself.
+    // unless forced.
     print!("   assistant  ");
     let request = json!({
         "messages": messages, "tools": tools, "tool_choice": "required", "parallel_tool_calls": false,
@@ -117,7 +120,7 @@ fn converse(chat: &Chat) -> Result<(), String> {
     messages.push(reply["message"].clone());
     messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": TOOL_RESULT }));
     println!("   tool       {TOOL_RESULT}");
-    // Without a question this small model repeats the call.
+    // Without another question, this small model repeats the call.
     messages.push(json!({ "role": "user", "content": FOLLOW_UP }));
     println!("   user       {FOLLOW_UP}");
 
@@ -133,7 +136,7 @@ fn converse(chat: &Chat) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints a call as it is generated: its name, then its arguments.
+/// Prints a part of a call as it is generated: first its name, then its arguments.
 fn print_call_chunk(chunk: &Value) {
     let call = &chunk["choices"][0]["delta"]["tool_calls"][0]["function"];
     if let Some(name) = call["name"].as_str() {
@@ -159,7 +162,7 @@ fn speed(reply: &Value) -> String {
     )
 }
 
-/// Prints the header table and returns the files that cannot call tools, without `chat_model`.
+/// Prints the table of headers. Returns the files that cannot call tools, except `chat_model`.
 fn table(files: &[PathBuf], chat_model: &Path) -> Result<Vec<PathBuf>, String> {
     let mut rows = vec![
         [

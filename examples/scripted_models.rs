@@ -1,6 +1,6 @@
-//! Writes the scripted test models (tests/scripted) into the directory in the first argument and
+//! Writes the scripted test models (tests/scripted) to the directory in the first argument, and
 //! prints their file names, one per line. Tests in other languages use it. `expected.json` in the
-//! same directory has the reply of each.
+//! same directory contains the reply of each model.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -6,10 +6,10 @@
  * string except that of llb_version is owned by the caller, is never NULL, and must be freed with
  * llb_string_free. Every function may be called from any thread at any time. No input ends the
  * process, and nothing is written to stdout or stderr. A callback may call llb_chat_cancel,
- * llb_string_free, llb_version, llb_abi_version, the llb_template_* functions, and functions whose
- * comment allows it; no others, and it must return. A forked child can open chats of its own; those
- * of its parent are closed in it. docs/abi.md describes the JSON, and what holds while the process
- * exits, after a fork, and for exceptions in callbacks.
+ * llb_chat_end_reasoning, llb_string_free, llb_version, llb_abi_version, the llb_template_*
+ * functions, and functions whose comment allows it; no others, and it must return. A forked child
+ * can open chats of its own; those of its parent are closed in it. docs/abi.md describes the JSON,
+ * and what holds while the process exits, after a fork, and for exceptions in callbacks.
  */
 
 #ifndef LLB_H
@@ -19,12 +19,14 @@
 
 /* An open chat. An opaque handle, not a pointer: never dereference or change it. */
 typedef struct llb_chat llb_chat_t;
+/* An open embedding model. An opaque handle, as llb_chat_t. */
+typedef struct llb_embedder llb_embedder_t;
 
 /**
  * Version of the C ABI. It grows when functions are added. An incompatible change would also
  * change the SONAME.
  */
-#define LLB_ABI_VERSION 1
+#define LLB_ABI_VERSION 2
 
 /**
  * Receives an event of a chat or a fetch. `event` is valid only during the call.
@@ -41,8 +43,9 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns `llb <version> (llama.cpp b<build>)`. If the kernels of a file compute, or will after
- * the first create, ` <variant>` follows (docs/backends.md). The string is static: do not free it.
+ * Returns `llb <version> (llama.cpp b<build>)`. If kernels from a file are used, or will be after
+ * the first chat is created, ` <variant>` follows (docs/backends.md). The string is static: do not
+ * free it.
  */
 const char *llb_version(void);
 
@@ -116,8 +119,8 @@ const char *llb_chat_infer_stream(llb_chat_t *chat,
                                   void *user_data);
 
 /**
- * Describes what a request would do, without generating a token: prompt, token count, grammar,
- * and capabilities used, as JSON (docs/abi.md).
+ * Describes what a request would do, without generating a token. Returns its prompt, token count,
+ * grammar and the capabilities that it uses, as JSON (docs/abi.md).
  *
  * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread; it
  * does not wait for a running request of the chat. A NULL or destroyed `chat` is
@@ -137,12 +140,85 @@ const char *llb_chat_explain(llb_chat_t *chat, const char *request_json);
 void llb_chat_cancel(llb_chat_t *chat);
 
 /**
+ * Ends the block of reasoning that the running reply of a chat is in. The next text is the
+ * request's `reasoning_budget_message` and the model's closing tag, and the answer follows. The
+ * reply has the diagnostic `reasoning_ended`.
+ *
+ * Does not wait. May be called from any thread and from callbacks, but not from a signal handler.
+ * A no-op if no request runs, if the reply is not in reasoning, if the tags of the model's
+ * reasoning are unknown, or if `chat` is NULL or destroyed. Waiting requests and later blocks of
+ * reasoning are not affected.
+ */
+void llb_chat_end_reasoning(llb_chat_t *chat);
+
+/**
  * Destroys a chat: cancels its requests, waits until they end, and frees it.
  *
  * May be called from any thread. A NULL or destroyed `chat` is a no-op. From a callback of the
  * same chat the function returns at once, and the chat is freed when the running call returns.
  */
 void llb_chat_destroy(llb_chat_t *chat);
+
+/**
+ * Unloads a model from memory: `{"type":"model_unloaded","chats"}` (docs/abi.md). Its chats and
+ * embedding handles stay open, and their next request loads it again.
+ *
+ * Waits until the memory is free. If a request runs on the model, the call fails with `BUSY` and
+ * unloads nothing. Never returns NULL. Free the result with `llb_string_free`. May be called from
+ * any thread.
+ *
+ * `request_json` must be NULL or NUL-terminated.
+ */
+const char *llb_model_unload(const char *request_json);
+
+/**
+ * Opens a model that computes vectors or scores of texts, with options, a JSON object
+ * (docs/embeddings.md).
+ *
+ * Returns a handle to be destroyed with `llb_embed_destroy`. On failure returns NULL;
+ * `llb_last_error` has the reason. Reads the weights before it returns. May be called from any
+ * thread.
+ *
+ * `options_json` must be NULL or NUL-terminated.
+ */
+llb_embedder_t *llb_embed_create(const char *options_json);
+
+/**
+ * Computes vectors of texts: `{"type":"embeddings","object":"list","data",...}`
+ * (docs/embeddings.md).
+ *
+ * Never returns NULL: a failure is `{"type":"error",...}`. Free the result with
+ * `llb_string_free`. May be called from any thread. Calls on one handle run one at a time, in
+ * order of arrival. A NULL or destroyed `embedder` is `ENGINE_CLOSED`.
+ *
+ * `request_json` must be NULL or NUL-terminated.
+ */
+const char *llb_embed(llb_embedder_t *embedder, const char *request_json);
+
+/**
+ * Scores documents for a query, the best first: `{"type":"ranking","results":[{"index",
+ * "relevance_score"}],...}` (docs/embeddings.md). Needs a model made for ranking.
+ *
+ * The rules of `llb_embed` apply.
+ *
+ * `request_json` must be NULL or NUL-terminated.
+ */
+const char *llb_rank(llb_embedder_t *embedder, const char *request_json);
+
+/**
+ * Cancels the running call on a handle and all waiting ones. Each returns `CANCELLED`.
+ *
+ * Does not wait. May be called from any thread and from callbacks, but not from a signal
+ * handler. A NULL or destroyed `embedder` is a no-op.
+ */
+void llb_embed_cancel(llb_embedder_t *embedder);
+
+/**
+ * Destroys a handle: cancels its calls, waits until they end, and frees the model.
+ *
+ * May be called from any thread. A NULL or destroyed `embedder` is a no-op.
+ */
+void llb_embed_destroy(llb_embedder_t *embedder);
 
 /**
  * Describes the capabilities of a chat template: `{"type":"template_info",...}` with the
@@ -190,7 +266,50 @@ const char *llb_template_parse(const char *request_json);
 const char *llb_template_compose(const char *request_json);
 
 /**
- * Downloads a model of the Hugging Face hub into the cache and verifies it:
+ * Returns the tokens of a text: `{"type":"tokens","n_tokens","ids","tokens"?}` (docs/tokens.md).
+ *
+ * Reads only the vocabulary of the file at `model_path`, which stays in memory for later calls.
+ * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+ * from callbacks.
+ *
+ * `request_json` must be NULL or NUL-terminated.
+ */
+const char *llb_tokenize(const char *request_json);
+
+/**
+ * Returns the text of tokens: `{"type":"text","text","bytes"?}` (docs/tokens.md).
+ *
+ * All other rules are those of `llb_tokenize`.
+ *
+ * `request_json` must be NULL or NUL-terminated.
+ */
+const char *llb_detokenize(const char *request_json);
+
+/**
+ * Counts the tokens of a chat request's prompt, the same number as `usage.prompt_tokens` of its
+ * reply: `{"type":"count","prompt_tokens","context_length","polyfills_applied"}` (docs/tokens.md).
+ *
+ * The request is one of `llb_chat_infer` with `model_path`. All other rules are those of
+ * `llb_tokenize`.
+ *
+ * `request_json` must be NULL or NUL-terminated.
+ */
+const char *llb_count(const char *request_json);
+
+/**
+ * Reports how much memory a chat with these options would take, and the largest `n_ctx` that fits:
+ * `{"type":"memory","weights","cache","compute","total","largest_n_ctx","devices"}`
+ * (docs/memory.md).
+ *
+ * Reads no weights, and takes milliseconds once the vocabulary has been read. Never returns NULL.
+ * Free the result with `llb_string_free`. May be called from any thread.
+ *
+ * `request_json` must be NULL or NUL-terminated.
+ */
+const char *llb_memory(const char *request_json);
+
+/**
+ * Downloads a model from the Hugging Face hub into the cache and verifies it:
  * `{"type":"model_fetched","path",...}` (docs/hub.md).
  *
  * Blocks until the file is complete and its header has been checked. Never returns NULL. Free
@@ -207,7 +326,7 @@ const char *llb_template_compose(const char *request_json);
 const char *llb_model_fetch(const char *request_json, llb_event_cb on_event, void *user_data);
 
 /**
- * Cancels the fetches of a model: with `org/name:quant` those requested by exactly that id, with
+ * Cancels the fetches of a model: `org/name:quant` cancels those requested by exactly that id, and
  * `org/name` all fetches of that model. They return `CANCELLED`. The next fetch resumes the
  * download.
  *
@@ -219,11 +338,13 @@ const char *llb_model_fetch(const char *request_json, llb_event_cb on_event, voi
 void llb_model_fetch_cancel(const char *id);
 
 /**
- * Describes the processor, and the kernels and devices that chats of this process compute with:
- * `{"type":"backends","processor","backend","backends","folders","devices"}` (docs/backends.md).
+ * Describes the processor of this machine, and the kernels and devices that chats of this process
+ * use: `{"type":"backends","processor","backend","backends","folders","devices"}`
+ * (docs/backends.md).
  *
- * Chooses nothing: before the first create, `backend` is what it would choose. Never returns NULL.
- * Free the result with `llb_string_free`. May be called from any thread.
+ * The call does not choose kernels: before the first chat is created, `backend` is the variant
+ * that would be chosen. Never returns NULL. Free the result with `llb_string_free`. May be called
+ * from any thread.
  */
 const char *llb_backends(void);
 
@@ -232,8 +353,8 @@ const char *llb_backends(void);
  * `{"type":"error","error":{"code","message","details"?}}`, or `{"type":"error","error":null}`
  * if the thread has had none.
  *
- * Every function that fails sets it. It is kept until the next failure: success does not clear
- * it. Free the result with `llb_string_free`.
+ * Every function that fails sets it. It is kept until the next failure, so a success does not
+ * clear it. Free the result with `llb_string_free`.
  */
 const char *llb_last_error(void);
 

@@ -2,7 +2,8 @@
 // architectures.py. llama.cpp's warnings go to stderr.
 //
 // In: lines of key, type and value, separated by tabs. The type of an array ends in [], and commas
-// separate its values. Out: lines of a name and four extents. 1 if llama.cpp refuses the metadata.
+// separate its values. Out: lines of a name and four extents. Exits with 1 if llama.cpp refuses the
+// metadata.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -25,13 +25,13 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLE = os.path.join(ROOT, "tests/data/architectures.txt")
 OPERANDS = os.path.join(ROOT, "src/gguf/loadable/operands.txt")
-# Operations with an operand that must be F32.
+# Operations whose operand must be F32.
 BY_ELEMENT = {"MUL", "ADD", "DIV", "ROPE", "SSM_CONV", "SSM_SCAN", "RWKV_WKV6", "SCALE"}
-# No models by themselves (projectors, drafts, encoders), or not to be had this small.
+# Not models by themselves (projectors, drafts, encoders), or not possible at this size.
 LEFT_OUT = """arwkv7 chameleon clef clip deepseek4 dots3note eagle3 gemma-embedding gemma4-assistant
     gptj plm qwen3tts t5 t5encoder wavtokenizer-dec""".split()
 
-# Keys of every model.
+# Keys that every model has.
 BASE = {
     "vocab_size": "u32 263",
     "context_length": "u32 512",
@@ -46,7 +46,7 @@ BASE = {
     "rope.freq_base": "f32 10000",
 }
 
-# Keys of models with experts.
+# Keys that models with experts have.
 MOE = {
     "expert_count": "u32 4",
     "expert_used_count": "u32 2",
@@ -155,7 +155,7 @@ WANTED = {
     "adapters.token_ids_substitute": "u32[] 6",
 }
 
-# What an architecture has instead of or beyond these.
+# Keys that replace or extend these for some architectures.
 OWN = {
     "afmoe": {
         "attention.sliding_window": "u32 32",
@@ -456,7 +456,7 @@ def describe(program, architecture, path):
     for tensor in tensors:
         name, *extents = tensor.split()
         scale = name.endswith((".scale", ".input_scale")) and set(extents) == {"1"}
-        # With it, llama.cpp takes the layers for those of another architecture.
+        # With this key, llama.cpp mistakes the layers for another architecture's.
         other = architecture == "rwkv6qwen2" and "time_mix_first" in name
         if name in seen or scale or other:
             continue

@@ -12,7 +12,7 @@ version=$2
 root=${XDG_CACHE_HOME:-$HOME/.cache}/llb/tools/$name-$version
 if [ ! -x "$root/bin/$name" ]; then
     echo "    building $name $version once: some minutes" >&2
-    # An interrupted build goes on where it stopped.
+    # An interrupted build continues where it stopped.
     env -u CARGO_TARGET_DIR -u RUSTFLAGS cargo install --quiet --locked --version "$version" \
         --target-dir "$root/build" --root "$root" "$name" >&2
     rm -rf "$root/build"

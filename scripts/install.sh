@@ -16,7 +16,7 @@ put() {
     echo "  $3"
 }
 
-# Replaces the names in templates, written @LIKE_THIS@.
+# Replaces the placeholders in templates, written @LIKE_THIS@.
 fill() {
     filled=$(mktemp)
     sed -e "s|@PREFIX@|$prefix|g" -e "s|@LIBDIR@|$libdir|g" -e "s|@VERSION@|$version|g" \

@@ -224,7 +224,7 @@ def report(title, source, variables, wanted, found):
 def shrink(source, variables, real, library):
     """Removes pieces of the template while the outcomes still differ in the same way."""
     kind = differs(real(source, variables), library.outcome(source, variables))
-    # Long numbers stay as they are: a text times a billion differs from a text times a million.
+    # Long numbers are kept: a text times a billion is not the same as a text times a million.
     numbers = set(LONG_NUMBER.findall(source))
     size = max(1, len(source) // 2)
     tries = 400

@@ -58,7 +58,7 @@ def best(built_in):
 
 
 def commands_of(build, features):
-    """Source to command, for all of ggml-cpu, without the output."""
+    """Maps each source of ggml-cpu to its command, without the output."""
     entries = json.loads(build["commands"].read_text())
     commands = {}
     for entry in entries:
@@ -77,7 +77,7 @@ def commands_of(build, features):
 
 
 def compile_one(cache, source, command, content=b""):
-    """Compiles a source unless its object is there. Returns the object."""
+    """Compiles a source unless its object exists. Returns the object."""
     key = hashlib.sha256("\0".join([*command, source]).encode() + content).hexdigest()[:24]
     target = cache / f"{pathlib.Path(source).name}.{key}.o"
     if not target.exists():
@@ -87,7 +87,7 @@ def compile_one(cache, source, command, content=b""):
     return target
 
 
-def link(folder, cache, name, compiler, objects):
+def link(folder, cache, name, compiler, objects, arguments):
     script = cache / "exports.map"
     script.write_text("{ global: " + ENTRY + "; local: *; };\n")
     target = folder / f"libllb-cpu-{name}.so"
@@ -96,12 +96,13 @@ def link(folder, cache, name, compiler, objects):
                "--as-needed", "--build-id", f"-soname,{target.name}", f"--version-script={script}"]
     subprocess.run(
         [compiler, "-shared", "-static-libstdc++", "-o", str(part), *map(str, objects),
-         *(f"-Wl,{option}" for option in options), "-lm", "-lpthread"], check=True)
+         *(f"-Wl,{option}" for option in options), *arguments, "-lm", "-lpthread"], check=True)
     part.rename(target)
     return target
 
 
-def build_variant(folder, build, name, features, pool):
+def build_variant(folder, build, name, features, pool, output=None, arguments=()):
+    """Writes the file into `output`, or else into `folder`. `arguments` are for the linker."""
     cache = folder / "kernels"
     cache.mkdir(exist_ok=True)
     commands = commands_of(build, features)
@@ -111,7 +112,8 @@ def build_variant(folder, build, name, features, pool):
     content = b"".join((SOURCES / file).read_bytes() for file in ("variant.cpp", "kernels.h"))
     jobs = [pool.submit(compile_one, cache, *item) for item in commands.items()]
     jobs.append(pool.submit(compile_one, cache, str(SOURCES / "variant.cpp"), glue, content))
-    return link(folder, cache, name, compiler, [job.result() for job in jobs])
+    objects = [job.result() for job in jobs]
+    return link(output or folder, cache, name, compiler, objects, arguments)
 
 
 def main():

@@ -31,7 +31,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows has no fcntl; concurrent runs are not prevented there
+except ImportError:  # Windows has no fcntl, so concurrent runs are not prevented there
     fcntl = None
 
 MB = 1_000_000

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks that NOTICE names every crate in a binary of the library, and cli/NOTICE the further ones
-# of the program: the normal dependencies without procedural macros.
+# Checks that NOTICE names every crate in a binary of the library, and that cli/NOTICE names the
+# additional crates of the program. These are the normal dependencies without procedural macros.
 set -eu
 
 cd "$(dirname "$0")/.."

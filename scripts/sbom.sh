@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes what is in the library, in the form of CycloneDX: scripts/sbom.sh OUTPUT.json
+# Writes the components of the library as a CycloneDX SBOM: scripts/sbom.sh OUTPUT.json
 #
 # cargo-cyclonedx lists the crates. llama.cpp is inside one of them, so it is added here.
 set -eu
@@ -16,7 +16,7 @@ import json, os, sys
 
 build, source, output = sys.argv[1:]
 with open(source) as file:
-    # Names of crates in this checkout, without its folder.
+    # Names of crates in this checkout, without the checkout's folder.
     bom = json.loads(file.read().replace(f"path+file://{os.getcwd()}#", "path#"))
 llama = {
     "type": "library",
@@ -37,5 +37,5 @@ with open(output, "w") as file:
     file.write("\n")
 print(f"    {len(bom['components'])} components in {output}")
 PYTHON
-# cargo-cyclonedx writes one for each member of the workspace.
+# cargo-cyclonedx writes one file for each member of the workspace.
 rm -f llb.cdx.json cli/llb.cdx.json

@@ -1,36 +1,37 @@
-//! A coded remark: what was relaxed, repaired, guessed or left out. An error ends the request, a
-//! diagnostic does not.
+//! Diagnostics: coded remarks about what was relaxed, repaired, guessed or left out. An error ends
+//! a request, but a diagnostic does not.
 //!
-//! Every module that has something to report makes this one type, and it stays typed until the
-//! reply is written. A lint of a template is a type of its own: it has a severity and a line.
+//! Every module reports with this one type, and it stays typed until the reply is written. A lint
+//! of a template is a separate type, because it has a severity and a line.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-/// The member of a polyfill's diagnostic with the index of the message that it is about.
+/// The member of a polyfill's diagnostic that contains the index of the message.
 pub const MESSAGE_INDEX: &str = "message_index";
 
 /// A remark with a stable code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Stable, for programs, for example `unknown_tool`.
+    /// The stable code, for programs, for example `unknown_tool`.
     pub code: &'static str,
-    /// The JSON path of the member that it is about, if it has a member of its own for that.
+    /// The JSON path of the member that the diagnostic is about, if it is written as a separate
+    /// member.
     pub path: Option<String>,
-    /// For people: lower case, without a full stop.
+    /// The message for people, in lower case and without a full stop.
     pub message: String,
-    /// Further members of its JSON, in order.
+    /// Further members of the JSON, in order.
     pub details: Vec<(&'static str, Value)>,
 }
 
 impl Diagnostic {
-    /// `{"code","message"}`.
+    /// Creates the diagnostic `{"code","message"}`.
     pub fn new(code: &'static str, message: impl Into<String>) -> Diagnostic {
         Diagnostic { code, path: None, message: message.into(), details: Vec::new() }
     }
 
-    /// `{"code","path","message"}`.
+    /// Creates the diagnostic `{"code","path","message"}`.
     pub fn at(
         code: &'static str,
         path: impl Into<String>,
@@ -39,14 +40,14 @@ impl Diagnostic {
         Diagnostic { path: Some(path.into()), ..Diagnostic::new(code, message) }
     }
 
-    /// The same diagnostic with one more member.
+    /// Adds a member to `details`.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Diagnostic {
         self.details.push((key, value.into()));
         self
     }
 
-    /// `{"code","path"?,"message"}` and the details.
+    /// The JSON `{"code","path"?,"message"}`, followed by the details.
     pub fn to_json(&self) -> Value {
         json!(self)
     }

@@ -1,7 +1,8 @@
-//! The only error type: a stable code, a message for people, details for programs.
+//! The only error type: a stable code, a message for people, and details for programs.
 //!
-//! Codes are part of the ABI. They are added, never renamed. Messages are lower case, without a full
-//! stop. If the caller's input is wrong, the message has the JSON path and the value.
+//! Codes are part of the ABI. New codes may be added, but codes are never renamed. Messages are in
+//! lower case, without a full stop. If the caller's input is wrong, the message contains the JSON
+//! path and the value.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// The caller's input is invalid.
+    /// The caller's input is not valid.
     InvalidRequest,
     /// The handle was destroyed, never created, or closed by an earlier fault.
     EngineClosed,
@@ -22,18 +23,19 @@ pub enum Code {
     InferenceFailed,
     /// A fault inside llb, such as a caught panic.
     InternalBridgeError,
-    /// Called from a callback of the same chat.
+    /// The function was called from a callback of the same chat.
     Busy,
-    /// Ended by `llb_model_fetch_cancel`, or by an exception that a callback threw. A request that
-    /// is cancelled or timed out has a reply instead.
+    /// The call was ended by `llb_model_fetch_cancel`, by `llb_embed_cancel`, by the time-out of an
+    /// embedding call, or by an exception that a callback threw. A chat request that is cancelled
+    /// or times out has a reply instead.
     Cancelled,
     /// The model file does not exist.
     ModelNotFound,
     /// The model file cannot be used.
     ModelInvalid,
-    /// The tool-capability check: the model's chat template cannot carry tools.
+    /// The tool-capability check refused the model: its chat template does not support tools.
     ModelNotToolCapable,
-    /// Not enough memory.
+    /// There is not enough memory.
     OutOfMemory,
     /// The chat template failed, or refused the messages.
     TemplateError,
@@ -45,19 +47,19 @@ pub enum Code {
     SchemaUnsupported,
     /// The hub does not have the model, revision or file.
     HubNotFound,
-    /// The model needs a token of a user who has accepted its licence on its page.
+    /// The model requires the token of a user who has accepted its licence on its page.
     HubGated,
     /// The hub requires a token, or rejects the one it received.
     HubUnauthorized,
     /// The token is valid but may not read the model.
     HubForbidden,
-    /// The hub is unreachable, or its answer is invalid.
+    /// The hub is unreachable, or its response is not valid.
     HubNetwork,
     /// The download does not match the hub's size or hash.
     HubVerify,
     /// Several files match the request.
     HubAmbiguous,
-    /// Only the cache may be used, and it does not have the model.
+    /// Only the cache may be used, and it does not contain the model.
     Offline,
 }
 
@@ -88,7 +90,7 @@ impl Code {
         Code::Offline,
     ];
 
-    /// The code with this spelling.
+    /// The code with this spelling; None if it does not exist.
     #[cfg(feature = "engine")]
     pub(crate) fn parse(text: &str) -> Option<Code> {
         Code::ALL.into_iter().find(|code| code.as_str() == text)
@@ -123,7 +125,7 @@ impl Code {
     }
 }
 
-/// An error. It is one pointer wide, so that a `Result` with it stays small.
+/// An error. It is one pointer wide, so a `Result` that contains it stays small.
 #[derive(Debug)]
 pub struct Error(Box<ErrorContent>);
 
@@ -136,38 +138,39 @@ struct ErrorContent {
 }
 
 impl Error {
-    /// An error with this code and message.
+    /// Creates an error with this code and message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Error(Box::new(ErrorContent { code, message: message.into(), details: None, source: None }))
     }
 
-    /// `INVALID_REQUEST` at a JSON path: `messages[2].role: unknown role "assistent"`.
+    /// Creates an `INVALID_REQUEST` error at a JSON path: `messages[2].role: unknown role
+    /// "assistent"`.
     pub fn invalid(path: impl fmt::Display, problem: impl fmt::Display) -> Self {
         Error::new(Code::InvalidRequest, format!("{path}: {problem}"))
     }
 
-    /// The same error with one more member in `details`.
+    /// Adds a member to `details`.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.0.details.get_or_insert_default().insert(key.to_owned(), value.into());
         self
     }
 
-    /// The same error with a prefix of the message: `model.gguf: not a GGUF file`.
+    /// Adds a prefix to the message: `model.gguf: not a GGUF file`.
     #[must_use]
     pub fn about(mut self, what: impl fmt::Display) -> Self {
         self.0.message = format!("{what}: {}", self.0.message);
         self
     }
 
-    /// The same error with another message.
+    /// Replaces the message.
     #[must_use]
     pub fn with_message(mut self, message: String) -> Self {
         self.0.message = message;
         self
     }
 
-    /// The same error with its cause.
+    /// Sets the cause of the error.
     #[must_use]
     pub fn caused_by(
         mut self,
@@ -187,12 +190,12 @@ impl Error {
         &self.0.message
     }
 
-    /// Further members for programs.
+    /// The details for programs.
     pub fn details(&self) -> Option<&Map<String, Value>> {
         self.0.details.as_ref()
     }
 
-    /// `{"type":"error","error":{"code","message","details"?}}`.
+    /// The JSON `{"type":"error","error":{"code","message","details"?}}`.
     pub fn to_json(&self) -> Value {
         let mut json = self.without_details();
         if let Some(details) = &self.0.details {
@@ -201,8 +204,8 @@ impl Error {
         json
     }
 
-    /// `{"type":"error","error":{"code","message"},"error_details"?}`, for callers that refuse
-    /// other members of `error`.
+    /// The JSON `{"type":"error","error":{"code","message"},"error_details"?}`, for callers that
+    /// refuse other members of `error`.
     pub fn to_classic_json(&self) -> Value {
         let mut json = self.without_details();
         if let Some(details) = &self.0.details {

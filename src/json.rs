@@ -1,20 +1,20 @@
-//! JSON text -> values, within limits of memory and stack.
+//! Parses JSON text within limits on memory and stack.
 //!
-//! In: a text from outside. Out: its value. A value takes up to 50 times the bytes of its text
-//! (`[0,0,…]`), so the number of values is limited; strings may be as long as the text. The text's
-//! nesting is limited by serde_json, to 128 levels.
+//! In: a text from outside. Out: its value. A value takes up to 50 times as many bytes as its text
+//! (`[0,0,…]`), so the number of values is limited. Strings may be as long as the text. serde_json
+//! limits the nesting to 128 levels.
 
 use serde::de::{DeserializeOwned, Error};
 
-/// The most values and member names of a text. They take about 200 MB at most.
+/// The maximum number of values and member names in a text. They take at most about 200 MB.
 pub(crate) const MAX_VALUES: usize = 1_000_000;
 
-/// Parses a text. More than [`MAX_VALUES`] values are an error.
+/// Parses a text. Fails if it has more than [`MAX_VALUES`] values and member names.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     from_slice(text.as_bytes())
 }
 
-/// As [`from_str`].
+/// Like [`from_str`], for bytes.
 pub(crate) fn from_slice<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     if exceeds_limit(text) {
         return Err(serde_json::Error::custom(too_many()));
@@ -22,19 +22,19 @@ pub(crate) fn from_slice<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result
     with_stack(|| serde_json::from_slice(text))
 }
 
-/// What is wrong with a text of more than [`MAX_VALUES`] values.
+/// The problem with a text of more than [`MAX_VALUES`] values.
 pub(crate) fn too_many() -> String {
     format!("has more than {MAX_VALUES} values and member names")
 }
 
 /// Whether a text has more than [`MAX_VALUES`] values and member names.
 pub(crate) fn exceeds_limit(text: &[u8]) -> bool {
-    // Each needs a separator.
+    // Each value and name needs a separator of one byte.
     text.len() > MAX_VALUES && values(text) > MAX_VALUES
 }
 
-/// An upper bound of the values and member names in a text: each but the first follows one of these
-/// characters outside of strings.
+/// An upper bound for the number of values and member names in a text. Each of them except the
+/// first follows one of these characters outside of strings.
 pub(crate) fn values(text: &[u8]) -> usize {
     let (mut count, mut rest) = (0, text);
     loop {
@@ -43,7 +43,7 @@ pub(crate) fn values(text: &[u8]) -> usize {
             rest[..quote].iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{'));
         count += separators.count();
         rest = rest.get(quote + 1..).unwrap_or_default();
-        // To the end of the string.
+        // Skips to the end of the string.
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
             let (ends, skipped) = (rest[end] == b'"', end + 1);
             rest = &rest[skipped..];
@@ -58,9 +58,9 @@ pub(crate) fn values(text: &[u8]) -> usize {
     }
 }
 
-/// Runs a parser on at least this much stack. A host's thread may have 64 KiB.
+/// Runs a parser with at least this much stack. A host's thread may have only 64 KiB.
 pub(crate) fn with_stack<T>(run: impl FnOnce() -> T) -> T {
-    // 128 levels. A build without optimization takes more than 2 KiB for each.
+    // Enough for 128 levels. A build without optimization takes more than 2 KiB for each.
     const RED_ZONE: usize = if cfg!(debug_assertions) { 512 << 10 } else { 128 << 10 };
     const MORE_STACK: usize = 1 << 20;
     stacker::maybe_grow(RED_ZONE, MORE_STACK, run)
@@ -77,7 +77,7 @@ mod tests {
         assert!(count(&serde_json::from_str(text).expect("JSON")) <= expected + 1, "{text}");
     }
 
-    /// Values and member names.
+    /// The number of values and member names.
     fn count(value: &Value) -> usize {
         1 + match value {
             Value::Array(items) => items.iter().map(count).sum::<usize>(),
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_string_is_not_parsed() {
-        // serde_json's feature raw_value would.
+        // With serde_json's feature `raw_value`, this text would have another meaning.
         let text = r#"{"$serde_json::private::RawValue":"[1,2]"}"#;
         let value: Value = from_str(text).expect("JSON");
         assert_eq!(value["$serde_json::private::RawValue"], "[1,2]");

@@ -1,6 +1,6 @@
 //! `llb` runs GGUF chat models inside the host process. Its interface is the C ABI of
-//! `include/llb.h`, with JSON requests and replies. This Rust crate is the implementation. Its public
-//! items serve the crate's own tests and benches and are not a stable API.
+//! `include/llb.h`, with JSON requests and replies. This Rust crate is the implementation. Its
+//! public items are meant for the crate's own tests and benches, and are not a stable API.
 //!
 //! # The path of a request
 //!
@@ -19,13 +19,14 @@
 //!
 //! # Modules
 //!
-//! Each module imports only modules above it in this table. The table of `docs/architecture.md` has
-//! the exact imports, and a test checks them.
+//! Each module imports only modules above it in this table. The table in `docs/architecture.md`
+//! lists the exact imports, and a test checks them.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`error`], [`diagnostic`], `panic` | one error type, one type for coded remarks, panics as errors |
 //! | `process` | the exit and the forks of the process |
+//! | `sync` | locks, channels and threads, which a model checker replaces |
 //! | `regular_file` | opens the files that callers name |
 //! | [`api`] | the JSON of the ABI as types |
 //! | [`gguf`] | the header of a model file |
@@ -46,14 +47,18 @@
 //! | `remote` | the client of completions servers |
 //! | `hub` | models of the Hugging Face hub |
 //! | `chat` | the pipeline of one request, and the request queue |
+//! | `embed` | an open embedding model: texts to vectors and scores |
+//! | `tokens` | texts, tokens and whole requests, by a model file's vocabulary |
+//! | `memory` | what a chat takes in memory, before it is created |
 //! | `isolation` | chats whose model runs in a helper process |
 //! | `ffi` | the C functions |
 //!
 //! # Documents
 //!
-//! `docs/README.md` is the index. `docs/architecture.md` has threads, faults and the word list,
-//! `docs/abi.md` the JSON, `docs/templates.md`, `docs/outputs.md`, `docs/compose.md`,
-//! `docs/engine.md`, `docs/remote.md` and `docs/hub.md` one subject each.
+//! `docs/README.md` is the index of the documentation. `docs/architecture.md` describes threads,
+//! faults and the word list, and `docs/abi.md` the JSON. `docs/templates.md`, `docs/outputs.md`,
+//! `docs/compose.md`, `docs/engine.md`, `docs/remote.md` and `docs/hub.md` each describe one
+//! subject.
 
 pub mod api;
 #[cfg(feature = "engine")]
@@ -61,6 +66,8 @@ pub mod chat;
 pub mod compose;
 pub mod constraint;
 pub mod diagnostic;
+#[cfg(feature = "engine")]
+pub mod embed;
 #[cfg(feature = "engine")]
 pub mod engine;
 pub mod error;
@@ -76,6 +83,8 @@ mod json;
 mod json_schema;
 #[cfg(feature = "engine")]
 pub mod llama;
+#[cfg(feature = "engine")]
+pub mod memory;
 #[cfg(any(feature = "hub", feature = "remote"))]
 mod net;
 pub mod output;
@@ -89,11 +98,15 @@ mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod requests;
+#[cfg(feature = "engine")]
+mod sync;
 pub mod template;
+#[cfg(feature = "engine")]
+pub mod tokens;
 pub mod validate;
 pub mod vision;
 
-// tests/scripted names the crate, and unit tests use it too.
+// tests/scripted refers to the crate by name, and unit tests use it too.
 #[cfg(test)]
 extern crate self as llb;
 

@@ -1,8 +1,8 @@
-//! Turns panics into errors, without output on stderr.
+//! Turns panics into errors, and prints nothing to stderr.
 //!
-//! The library catches every panic at its edges: `ffi::guard`, the engine thread, template renders.
-//! The default panic hook would still print. [`Quiet`] silences it on threads that are inside the
-//! library, and leaves it unchanged on all others.
+//! The library catches every panic at its edges: `ffi::guard`, the engine thread and template
+//! renders. The default panic hook would still print a message. [`Quiet`] silences the hook on
+//! threads that are inside the library, and leaves it unchanged on all others.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,7 +15,7 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While this lives, panics of its thread print nothing.
+/// While a value of this type lives, panics of its thread print nothing.
 pub(crate) struct Quiet(());
 
 impl Quiet {
@@ -40,7 +40,8 @@ impl Drop for Quiet {
     }
 }
 
-/// Starts a thread whose panics print nothing. `OUT_OF_MEMORY` if the system refuses it.
+/// Starts a thread whose panics print nothing. Fails with `OUT_OF_MEMORY` if the system cannot
+/// start it.
 pub(crate) fn spawn_quiet<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -48,7 +49,7 @@ pub(crate) fn spawn_quiet<T: Send + 'static>(
     spawn(std::thread::Builder::new(), name, run)
 }
 
-/// As [`spawn_quiet`], with a stack of this size.
+/// Like [`spawn_quiet`], with a stack of this size.
 #[cfg(feature = "engine")]
 pub(crate) fn spawn_quiet_with_stack<T: Send + 'static>(
     name: &str,
@@ -72,10 +73,10 @@ fn spawn<T: Send + 'static>(
     })
 }
 
-/// Ends the call with an error by unwinding, where the caller of a callback returns nothing.
+/// Ends the call with an error by unwinding. Used where a callback has no way to return an error.
 #[cfg(feature = "engine")]
 pub(crate) fn stop(error: Error) -> ! {
-    // Skips the panic hook.
+    // Does not run the panic hook.
     std::panic::resume_unwind(Box::new(Stopped(error)))
 }
 
@@ -83,18 +84,18 @@ pub(crate) fn stop(error: Error) -> ! {
 #[cfg(feature = "engine")]
 struct Stopped(Error);
 
-/// The error of [`stop`], or the payload of a panic.
+/// The error that was passed to [`stop`], or else the payload of a panic.
 #[cfg(feature = "engine")]
 pub(crate) fn stopped(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn Any + Send>> {
     payload.downcast::<Stopped>().map(|stopped| stopped.0)
 }
 
-/// `INTERNAL_BRIDGE_ERROR` with the panic's message.
+/// An `INTERNAL_BRIDGE_ERROR` with the panic's message.
 pub(crate) fn error(payload: &(dyn Any + Send)) -> Error {
     Error::new(Code::InternalBridgeError, format!("a fault inside llb: {}", message(payload)))
 }
 
-/// The panic's message.
+/// The message of a panic.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()

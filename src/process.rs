@@ -1,12 +1,12 @@
-//! The process: its exit and its forks, for state that threads share; its files and rights.
+//! The process: its exit and its forks, for state that threads share; also its files and rights.
 //!
-//! While the process exits, nothing waits without limit: another thread may be in a callback that
-//! never returns.
+//! While the process exits, nothing may wait without limit, because another thread may be in a
+//! callback that never returns.
 //!
-//! A forked child has one thread. A lock that another thread held at the fork stays locked in the
-//! child. State behind a static is therefore in a [`Shared`] or a [`Lazy`]: a fork waits until no
-//! thread uses one. Both are for short uses without callbacks. What belongs to threads of the
-//! parent is recognised by [`forks`].
+//! A forked child has only one thread. A lock that another thread held at the fork stays locked in
+//! the child. State in a static is therefore a [`Shared`] or a [`Lazy`]: a fork waits until no
+//! thread uses one. Both are for short uses without callbacks. [`forks`] shows which state belongs
+//! to threads of the parent.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The end of all waits of the exit, once it has begun.
+/// The deadline for all waits during the exit, once the exit has begun.
 static EXIT_DEADLINE: OnceLock<Instant> = OnceLock::new();
 
-/// Marks the process as exiting: llama.cpp is not called any more. The first deadline counts.
+/// Marks the process as exiting, so that llama.cpp is no longer called. Only the first deadline
+/// counts.
 pub(crate) fn begin_exit(deadline: Instant) {
     let _ = EXIT_DEADLINE.set(deadline);
 }
@@ -29,32 +30,33 @@ pub(crate) fn is_exiting() -> bool {
     exit_deadline().is_some()
 }
 
-/// When the exit stops waiting for other threads; `None` while the process does not exit.
+/// When the exit stops waiting for other threads. `None` while the process is not exiting.
 pub(crate) fn exit_deadline() -> Option<Instant> {
     EXIT_DEADLINE.get().copied()
 }
 
-/// Forks between the process that loaded the library and this one.
+/// The number of forks between the process that loaded the library and this one.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
-/// Threads that are about to fork.
+/// The number of threads that are about to fork.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
-/// Uses of shared state now.
+/// The number of current uses of shared state.
 static USES: AtomicUsize = AtomicUsize::new(0);
-/// How long a fork waits for them. A use takes microseconds, the first one of a [`Lazy`] longer.
+/// How long a fork waits for uses to end. A use takes microseconds, but the first use of a [`Lazy`]
+/// takes longer.
 const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// The uses of this thread.
+    /// The number of current uses on this thread.
     static USES_HERE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The number of forks between the process that loaded the library and this one. It tells a child
-/// what it inherited.
+/// The number of forks between the process that loaded the library and this one. A child recognizes
+/// by it what it has inherited.
 pub(crate) fn forks() -> usize {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Before a fork: waits until other threads do not use shared state.
+/// Called before a fork. Waits until no other thread uses shared state.
 pub(crate) fn before_fork() {
     FORKING.fetch_add(1, Ordering::SeqCst);
     let start = Instant::now();
@@ -63,24 +65,24 @@ pub(crate) fn before_fork() {
     }
 }
 
-/// After a fork, in the parent.
+/// Called after a fork, in the parent.
 pub(crate) fn after_fork_in_parent() {
     FORKING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// After a fork, in the child: the other threads are gone.
+/// Called after a fork, in the child. The other threads no longer exist.
 pub(crate) fn after_fork_in_child() {
     FORKS.fetch_add(1, Ordering::SeqCst);
     FORKING.store(0, Ordering::SeqCst);
     USES.store(USES_HERE.get(), Ordering::SeqCst);
 }
 
-/// A use of shared state, which no fork interrupts while it lives.
+/// A use of shared state. No fork happens while it lives.
 pub(crate) struct Use(());
 
 impl Use {
     pub(crate) fn begin() -> Use {
-        // A nested use must not wait for a fork, which waits for the outer one.
+        // A nested use must not wait for a fork, because the fork waits for the outer use.
         let nested = USES_HERE.get() > 0;
         loop {
             USES.fetch_add(1, Ordering::SeqCst);
@@ -102,7 +104,7 @@ impl Drop for Use {
     }
 }
 
-/// The file that is mapped at an address. `None` also if it was deleted.
+/// The file that is mapped at an address. `None` if there is none, or if it was deleted.
 #[cfg(feature = "engine")]
 pub(crate) fn mapped_file(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read("/proc/self/maps").ok()?;
@@ -127,7 +129,7 @@ pub(crate) fn mapped_file(address: usize) -> Option<PathBuf> {
     }
 }
 
-/// Whether the program has more rights than its caller, as with the set-user-ID bit.
+/// Whether the program has more rights than its caller, for example by the set-user-ID bit.
 #[cfg(feature = "engine")]
 pub(crate) fn has_more_rights() -> bool {
     #[cfg(unix)]
@@ -139,7 +141,7 @@ pub(crate) fn has_more_rights() -> bool {
     false
 }
 
-/// A mutex for a static. No thread holds it while the process forks.
+/// A mutex for a static. No thread holds it during a fork of the process.
 pub(crate) struct Shared<T>(Mutex<T>);
 
 impl<T> Shared<T> {
@@ -147,7 +149,7 @@ impl<T> Shared<T> {
         Shared(Mutex::new(value))
     }
 
-    /// Waits for other threads. A panic of one of them is ignored.
+    /// Locks the mutex. If another thread has panicked while it held the lock, that is ignored.
     pub(crate) fn lock(&self) -> SharedGuard<'_, T> {
         let during = Use::begin();
         SharedGuard {
@@ -157,9 +159,9 @@ impl<T> Shared<T> {
     }
 }
 
-/// Access to the value of a [`Shared`].
+/// Gives access to the value of a [`Shared`].
 pub(crate) struct SharedGuard<'a, T> {
-    // Dropped first.
+    // Dropped before the other fields.
     value: MutexGuard<'a, T>,
     _during: Use,
 }
@@ -178,7 +180,7 @@ impl<T> DerefMut for SharedGuard<'_, T> {
     }
 }
 
-/// A static value that is made by its first use. The process does not fork meanwhile.
+/// A static value that is created on first use. The process does not fork in the meantime.
 pub(crate) struct Lazy<T> {
     value: OnceLock<T>,
     make: fn() -> T,
@@ -216,7 +218,7 @@ mod tests {
                 let mut state = STATE.lock();
                 begun.send(()).expect("the test waits");
                 is_ended.recv().expect("the test sends");
-                // Nested uses do not wait for the fork.
+                // Nested uses must not wait for the fork.
                 static LAZY: Lazy<u32> = Lazy::new(|| 1);
                 *state = *LAZY;
             });

@@ -1,32 +1,32 @@
-//! Opens regular files by paths of callers.
+//! Opens regular files by paths that callers provide.
 //!
-//! In: a path. Out: an open regular file, or an error that says what the path is instead. A pipe
-//! would block, and a device may never end, so neither is opened nor read.
+//! In: a path. Out: an open regular file, or an error that says what kind of file it is. A pipe
+//! would block, and a device may never end, so neither is opened or read.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// Opens a regular file for reading, and returns its metadata. A link is followed.
+/// Opens a regular file for reading, and returns its metadata. Links are followed.
 ///
 /// # Errors
-/// `InvalidInput` that says what the path is, unless it is a regular file.
+/// Fails with `InvalidInput` and the kind of file, unless it is a regular file.
 pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
     open_as(path, false, std::fs::metadata(path)?)
 }
 
-/// The same, but refuses a symbolic link at the end of the path.
+/// Like [`open`], but refuses a symbolic link at the end of the path.
 #[cfg(feature = "engine")]
 pub(crate) fn open_no_link(path: &Path) -> Result<(File, Metadata)> {
     open_as(path, true, std::fs::symlink_metadata(path)?)
 }
 
 fn open_as(path: &Path, no_link: bool, known: Metadata) -> Result<(File, Metadata)> {
-    // Checked by path first, because opening a device may have an effect.
+    // The type is checked by path first, because opening a device may have an effect.
     check_type(known.file_type())?;
     let mut options = OpenOptions::new();
     options.read(true);
-    // The path may lead to something else by now: a pipe must not block here either.
+    // By now the path may lead to another file. A pipe must not block here either.
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
@@ -41,7 +41,7 @@ fn open_as(path: &Path, no_link: bool, known: Metadata) -> Result<(File, Metadat
     Ok((file, metadata))
 }
 
-/// The metadata of a regular file that is not opened.
+/// The metadata of a regular file, without opening it.
 #[cfg(any(feature = "hub", feature = "remote"))]
 pub(crate) fn metadata(path: &Path) -> Result<Metadata> {
     let metadata = std::fs::metadata(path)?;
@@ -49,13 +49,13 @@ pub(crate) fn metadata(path: &Path) -> Result<Metadata> {
     Ok(metadata)
 }
 
-/// The bytes of a regular file. An error if there are more than `most`.
+/// The content of a regular file. Fails if it has more than `most` bytes.
 #[cfg(feature = "hub")]
 pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     use std::io::Read;
     let (file, _) = open(path)?;
     let mut bytes = Vec::new();
-    // The size is not trusted: a file can grow, and those of /proc have none.
+    // The size is not trusted: a file can grow, and files in /proc report none.
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let problem = format!("is longer than {most} bytes");

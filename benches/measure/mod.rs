@@ -1,4 +1,4 @@
-//! Shared by the benchmarks: the folder of the models, spreads, and targets.
+//! Shared by the benchmarks: the folder of the models, statistics, and targets.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) fn models_folder() -> PathBuf {
     }
 }
 
-/// The model's path. Without the file, prints why nothing is measured.
+/// The path of the model. If the file does not exist, prints why nothing is measured.
 pub(crate) fn model_path() -> Option<String> {
     let path = models_folder().join(MODEL);
     if !path.is_file() {
@@ -71,7 +71,7 @@ impl Figures {
         self.0.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// The ratios of each round. What slows down a whole round cancels out.
+    /// The ratio of both figures in each round. Whatever slows down a whole round cancels out.
     pub(crate) fn over(&self, other: &Figures) -> Figures {
         Figures(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
@@ -82,7 +82,7 @@ pub(crate) fn heading(title: &str) {
     println!("\n{title:<42} {:>10} {:>10} {:>10}", "median", "min", "max");
 }
 
-/// Prints one quantity.
+/// Prints the row of one quantity.
 pub(crate) fn row(name: &str, figures: &Figures) {
     let digits = if figures.median() < 10.0 { 3 } else { 1 };
     println!(
@@ -93,7 +93,7 @@ pub(crate) fn row(name: &str, figures: &Figures) {
     );
 }
 
-/// Prints whether a requirement is met.
+/// Prints whether a target is met.
 pub(crate) fn target(text: &str, met: bool) {
     println!("  {} {text}", if met { "pass" } else { "MISS" });
 }

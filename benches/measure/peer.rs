@@ -10,13 +10,13 @@ use crate::chat::cpu_seconds;
 
 /// The figures of one run.
 pub(crate) struct Run {
-    /// Wall time in seconds.
+    /// The wall time in seconds.
     pub(crate) wall: f64,
-    /// Seconds of processor time of all threads.
+    /// The processor time of all threads in seconds.
     pub(crate) cpu: f64,
-    /// Seconds to the first token.
+    /// The time to the first token, in seconds.
     pub(crate) prompt: f64,
-    /// Seconds from the first token to the last.
+    /// The time from the first token to the last, in seconds.
     pub(crate) predicted: f64,
     pub(crate) generated: usize,
     pub(crate) text: String,
@@ -36,7 +36,7 @@ pub(crate) enum Sampling {
 pub(crate) struct Peer {
     model: *mut sys::llama_model,
     context: *mut sys::llama_context,
-    /// NULL: llama.cpp makes threads for every graph.
+    /// NULL means that llama.cpp creates threads for every graph.
     pool: *mut sys::ggml_threadpool,
     vocab: *const sys::llama_vocab,
 }
@@ -96,8 +96,8 @@ impl Peer {
         tokens
     }
 
-    /// Generates one reply. With `kept` all but the last token of the prompt are in the KV cache
-    /// from the run before.
+    /// Generates one reply. With `kept`, all but the last token of the prompt are in the KV cache
+    /// from the previous run.
     pub(crate) fn run(
         &mut self,
         prompt: &[sys::llama_token],
@@ -108,7 +108,7 @@ impl Peer {
         self.stream(prompt, sampling, max_tokens, kept, |_| {})
     }
 
-    /// Like `run`; `on_token` receives the text of each token.
+    /// Like `run`, but calls `on_token` with the text of each token.
     pub(crate) fn stream(
         &mut self,
         prompt: &[sys::llama_token],
@@ -201,7 +201,8 @@ impl Drop for Peer {
     }
 }
 
-fn chain(sampling: Sampling) -> *mut sys::llama_sampler {
+/// llama.cpp's samplers. Freed by the caller.
+pub(crate) fn chain(sampling: Sampling) -> *mut sys::llama_sampler {
     // SAFETY: takes and returns plain data.
     let params = unsafe { sys::llama_sampler_chain_default_params() };
     // SAFETY: the parameters are llama.cpp's own.

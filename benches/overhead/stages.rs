@@ -1,5 +1,5 @@
-//! The stages of a call on its own thread: processor time, with the caches in the state after a
-//! decode.
+//! Measures the stages of a call on its thread: processor time, with the processor's caches in the
+//! state after a decode.
 
 use std::hint::black_box;
 
@@ -12,10 +12,11 @@ use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill,
 use crate::chat::thread_seconds;
 use crate::measure::{Figures, heading, row};
 
-/// Enough memory to evict a call's data from the caches. A decode reads the whole model.
+/// Enough memory to evict a call's data from the processor's caches. A decode reads the whole
+/// model.
 const COLD_BYTES: usize = 32 << 20;
 
-/// Reads and renders a request of this model's chats.
+/// Measures reading and rendering a request to chats of this model.
 pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     let header = ModelHeader::read_file(path.as_ref()).expect("the header of the model");
     let profile =

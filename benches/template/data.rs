@@ -1,5 +1,5 @@
-//! Templates and conversations of the shared conformance set, and two longer conversations made
-//! here.
+//! Templates and conversations of the shared conformance set, and two longer conversations that are
+//! made here.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-/// A label for the table, and the name in the set. The set has no Mistral template; the last one
+/// The label in the table, and the name in the set. The set has no Mistral template; the last one
 /// has its `[INST]` turns.
 const TEMPLATES: [(&str, &str); 8] = [
     ("Qwen2.5", "gguf.qwen2.5-coder-0.5b-instruct"),
@@ -28,7 +28,7 @@ const CONTEXTS: [(&str, &str); 3] =
 /// The date of all conversations, as in the goldens.
 pub(crate) const NOW: &str = "2026-07-03T14:05:09";
 
-/// A chat template.
+/// A chat template and its variables.
 pub(crate) struct Template {
     pub(crate) label: &'static str,
     name: &'static str,
@@ -44,12 +44,12 @@ pub(crate) struct Conversation {
     pub(crate) json: Value,
 }
 
-/// transformers' render of a template and a conversation.
+/// The result of transformers for a template and a conversation.
 #[derive(Clone, Copy)]
 pub(crate) enum Golden<'a> {
     Text(&'a str),
     Refused,
-    /// A conversation made here, or one without a golden.
+    /// There is no golden, or the conversation was made here.
     Unknown,
 }
 
@@ -128,7 +128,8 @@ fn templates(root: &Path) -> Vec<Template> {
         .collect()
 }
 
-/// For our templates and contexts only: the text, or None for a refusal.
+/// Only for our own templates and contexts: the text, or None if the template refuses the
+/// conversation.
 fn goldens(root: &Path) -> HashMap<(String, String), Option<String>> {
     let path = root.join("goldens.jsonl.gz");
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// Runs until dropped. peer.py describes the JSON objects, one per line in each direction.
+/// A peer runs until it is dropped. peer.py describes the JSON objects, one per line in each
+/// direction.
 pub(crate) struct Peer {
     process: Child,
     requests: Option<ChildStdin>,
@@ -74,8 +75,8 @@ impl Peer {
         }
     }
 
-    /// Compiles a template for later renders and returns the seconds. The text must be new, or the
-    /// peer finds it in a cache.
+    /// Compiles a template for later renders. Returns the time in seconds. The text must be new, or
+    /// the peer finds it in a cache.
     pub(crate) fn compile(
         &mut self,
         template: &str,
@@ -87,8 +88,8 @@ impl Peer {
         Ok(self.ask(&request)?["seconds"].as_f64().expect("a reply has seconds"))
     }
 
-    /// Renders a conversation several times. Returns the seconds of each, and the text. `bare`
-    /// omits what transformers adds.
+    /// Renders a conversation several times. Returns the seconds of each render, and the text.
+    /// `bare` leaves out what transformers adds.
     pub(crate) fn render(
         &mut self,
         conversation: &str,
@@ -105,7 +106,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Closing its input ends the process.
+        // The process ends when its input is closed.
         self.requests = None;
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! What a request need not say: the option `defaults` of `llb_chat_create_with`.
+//! Default values for members of a request: the option `defaults` of `llb_chat_create_with`.
 
 use super::door::Door;
 use super::fields::Fields;
@@ -11,14 +11,16 @@ use crate::error::Result;
 pub struct RequestDefaults {
     /// The sampler's parameters.
     pub sampling: Sampling,
-    /// Maximum tokens to generate, at least 1.
+    /// The maximum number of tokens to generate, at least 1.
     pub max_tokens: usize,
+    /// The number of first tokens that a context shift keeps. None keeps the whole prompt.
+    pub n_keep: Option<usize>,
 }
 
 impl Default for RequestDefaults {
     /// llb's own defaults.
     fn default() -> RequestDefaults {
-        RequestDefaults { sampling: Sampling::default(), max_tokens: 256 }
+        RequestDefaults { sampling: Sampling::default(), max_tokens: 256, n_keep: Some(0) }
     }
 }
 
@@ -32,10 +34,17 @@ impl RequestDefaults {
         let read = RequestDefaults {
             sampling: Sampling::read(own, Door::Options, source, &ours.sampling)?,
             max_tokens: read_max_tokens(own, Door::Options, ours.max_tokens)?,
+            n_keep: read_n_keep(own, ours.n_keep)?,
         };
         own.refuse_ignored("unknown option")?;
         Ok(read)
     }
+}
+
+/// Reads `n_keep`. -1 means the whole prompt, which is None.
+pub(crate) fn read_n_keep(fields: &mut Fields, default: Option<usize>) -> Result<Option<usize>> {
+    let n_keep = fields.integer("n_keep", -1..=i64::from(i32::MAX))?;
+    Ok(n_keep.map_or(default, |n_keep| usize::try_from(n_keep).ok()))
 }
 
 #[cfg(test)]
@@ -49,7 +58,7 @@ mod tests {
         CreateOptions::read(&json!({ "model": "m", "defaults": value })).map(|read| read.defaults)
     }
 
-    /// The request's sampling over these defaults and this file.
+    /// The sampling parameters of a request to a chat with these defaults and this model file.
     fn sampled(request: &str, defaults_of_chat: Value, file: Value) -> ChatRequest {
         let chat = defaults(defaults_of_chat).expect("valid");
         let file: Map<_, _> = file.as_object().expect("an object").clone();
@@ -108,6 +117,7 @@ mod tests {
             (json!({"top_k": -2}), "defaults.top_k: must be from -1 to 2147483647, got -2"),
             (json!({"seed": 1.5}), "defaults.seed: expected a whole number, got 1.5"),
             (json!({"logit_bias": {"x": 1}}), "defaults.logit_bias.x: expected a token id as key"),
+            (json!({"n_keep": -2}), "defaults.n_keep: must be from -1 to 2147483647, got -2"),
             (json!({"max_tokens": 0}), "defaults.max_tokens: must be from 1 to 2147483647, got 0"),
         ] {
             assert_eq!(defaults(value).expect_err(message).message(), message);

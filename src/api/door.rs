@@ -1,11 +1,11 @@
 //! The function that opened a chat.
 
-/// The function that opened a chat. It decides the shape of the replies, and which values of a
+/// The function that opened a chat. It decides the shape of replies, and which invalid values of a
 /// request are corrected instead of refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Door {
-    /// `llb_chat_create`. Its programs may refuse unknown members of `usage` and `error`, so those
-    /// have only their first members, and the details stand beside them.
+    /// `llb_chat_create`. Programs that call it may refuse unknown members of `usage` and `error`,
+    /// so these have only their original members, and the details are in separate members.
     Classic,
     /// `llb_chat_create_with`.
     #[default]

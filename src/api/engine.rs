@@ -1,4 +1,4 @@
-//! The `engine` option: llama.cpp in this process, or servers.
+//! The `engine` option: llama.cpp in this process, or remote servers.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// The options of `llb_chat_create_with` that apply to servers. Every other one is refused by name.
+/// The options of `llb_chat_create_with` that apply to servers. All other options are refused by
+/// name.
 const ALLOWED: &[&str] = &[
     "engine",
     "model",
@@ -25,7 +26,7 @@ const ALLOWED: &[&str] = &[
 /// The maximum number of servers of one chat.
 const MAX_SERVERS: usize = 64;
 
-/// The dialect of a completions server.
+/// The API dialect of a completions server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerKind {
     /// llama.cpp's server.
@@ -36,53 +37,53 @@ pub enum ServerKind {
     OpenAi,
 }
 
-/// The constraints that a server enforces.
+/// The constraints that a server can enforce on a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Constraints {
     /// Lark grammars, with llguidance.
     Llguidance,
-    /// None: replies are checked afterwards.
+    /// Nothing: replies are only checked afterwards.
     None,
 }
 
 /// The address of a server, from a checked `base_url`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BaseUrl {
-    /// Scheme, host and path before the version, without a slash at the end:
+    /// The scheme, the host and the path before the version, without a final slash:
     /// `http://localhost:8000`.
     pub root: String,
-    /// The version: `v1`.
+    /// The version in the path: `v1`.
     pub version: String,
-    /// Host and port, which name the server in messages.
+    /// The host and port, which identify the server in messages.
     pub host: String,
 }
 
 /// `engine` of type `openai_completions`.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// At least one; all serve the same model.
+    /// The servers; at least one. All serve the same model.
     pub servers: Vec<BaseUrl>,
-    /// The server's name of the model. None asks the server.
+    /// The model's name on the server. None asks the server.
     pub model: Option<String>,
-    /// The environment variable that holds the key.
+    /// The environment variable that holds the API key.
     pub api_key_env: Option<String>,
-    /// None asks the server.
+    /// The dialect of the servers. None detects it by asking the server.
     pub kind: Option<ServerKind>,
-    /// What the servers enforce.
+    /// The constraints that the servers can enforce on a reply.
     pub constraints: Constraints,
-    /// For name resolution, connection and TLS handshake.
+    /// The time limit for name resolution, connection and TLS handshake.
     pub connect_timeout: Duration,
     /// The longest wait for the first token, and between two tokens.
     pub read_timeout: Duration,
-    /// For a `chat_template` without a model file.
+    /// The BOS token, for a `chat_template` without a model file.
     pub bos_token: Option<String>,
-    /// For a `chat_template` without a model file.
+    /// The EOS token, for a `chat_template` without a model file.
     pub eos_token: Option<String>,
 }
 
 impl RemoteOptions {
-    /// Reads the option `engine`; None is llama.cpp in this process. Refuses options that only apply
-    /// to a model in this process if servers generate.
+    /// Reads the option `engine`. None is llama.cpp in this process. With servers, options that
+    /// apply only to a model in this process are refused.
     pub(crate) fn read(fields: &mut Fields, options: &Value) -> Result<Option<RemoteOptions>> {
         let Some(value) = fields.get("engine") else { return Ok(None) };
         let engine = &mut Fields::new("engine", value)?;
@@ -182,7 +183,7 @@ fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
         None => (host, None),
     };
     let is_name = match name.strip_prefix('[') {
-        // A zone may follow the address.
+        // A zone id may follow the address.
         Some(rest) => rest.strip_suffix(']').is_some_and(|address| {
             address.split('%').next().is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok())
         }),

@@ -1,7 +1,7 @@
-//! Reads the members of a JSON object. Errors name the JSON path of a member.
+//! Reads the members of a JSON object. Errors name the JSON path of the member.
 //!
-//! A member that is `null` counts as absent, as OpenAI clients send it. Members that are never read
-//! end in `ignored_keys`.
+//! A member that is `null` counts as absent, because OpenAI clients send it so. Members that are
+//! never read are listed in `ignored_keys`.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
@@ -10,15 +10,15 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// Most objects have at most this many members that are read.
+/// The expected number of members that are read from one object.
 const USUAL: usize = 12;
 
 /// The path of an object in the caller's JSON.
 pub(crate) enum JsonPath {
-    /// A spelled path. The empty path is the whole argument.
+    /// The path as text. The empty path is the whole argument.
     Path(String),
-    /// An element of a list in the argument. A conversation has many of these, so the path is spelled
-    /// only in an error.
+    /// An element of a list in the argument. A conversation has many elements, so the path is
+    /// formatted only for an error.
     Element(&'static str, usize),
 }
 
@@ -55,8 +55,8 @@ impl Display for JsonPath {
     }
 }
 
-/// A member of an object. The objects of a request are small: a linear search is faster than hashing
-/// the name.
+/// Finds a member of an object. The objects of a request are small, so a linear search is faster
+/// than hashing the name.
 pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     object.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
@@ -65,20 +65,21 @@ pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&
 pub(crate) struct Fields<'a> {
     path: JsonPath,
     object: &'a Map<String, Value>,
-    /// The members that were read; None if the template reads the others.
+    /// The members that were read. None if the chat template reads the others.
     read_keys: Option<Vec<&'static str>>,
     /// The unread members of inner objects, by path.
     inner_ignored: Vec<String>,
 }
 
 impl<'a> Fields<'a> {
-    /// The object at a path. Members that are never read are listed by [`Fields::ignored`].
+    /// Starts reading the object at a path. Members that are never read are listed by
+    /// [`Fields::ignored`].
     pub(crate) fn new(path: impl Into<JsonPath>, value: &'a Value) -> Result<Self> {
         Fields::of(path.into(), value, Some(Vec::with_capacity(USUAL)))
     }
 
-    /// As [`Fields::new`], for an object whose other members the chat template reads: none of them is
-    /// ignored.
+    /// Like [`Fields::new`], for an object whose other members the chat template may read. No
+    /// member counts as ignored.
     pub(crate) fn open(path: impl Into<JsonPath>, value: &'a Value) -> Result<Self> {
         Fields::of(path.into(), value, None)
     }
@@ -97,12 +98,12 @@ impl<'a> Fields<'a> {
         self.path.member(key)
     }
 
-    /// `INVALID_REQUEST` at a member.
+    /// An `INVALID_REQUEST` error for a member.
     pub(crate) fn invalid(&self, key: &str, problem: impl Display) -> Error {
         Error::invalid(self.path(key), problem)
     }
 
-    /// The member as it is; `null` is absent.
+    /// Reads a member as JSON; `null` counts as absent.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Value> {
         if let Some(read_keys) = &mut self.read_keys {
             read_keys.push(key);
@@ -137,7 +138,7 @@ impl<'a> Fields<'a> {
         self.typed(key, "an object", Value::as_object)
     }
 
-    /// A whole number. `7.0` is one too.
+    /// Reads a whole number. `7.0` counts as one.
     pub(crate) fn integer(
         &mut self,
         key: &'static str,
@@ -147,7 +148,7 @@ impl<'a> Fields<'a> {
         self.in_range(key, number, range)
     }
 
-    /// As [`Fields::integer`]; "auto" is None.
+    /// Like [`Fields::integer`]. "auto" is None.
     pub(crate) fn integer_or_auto(
         &mut self,
         key: &'static str,
@@ -168,7 +169,7 @@ impl<'a> Fields<'a> {
         self.in_range(key, number, range)
     }
 
-    /// One of these strings.
+    /// Reads a string that must be one of these.
     pub(crate) fn one_of<T: Copy>(
         &mut self,
         key: &'static str,
@@ -188,7 +189,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether all members that were read are in this list.
+    /// Whether every member that was read is in this list.
     pub(crate) fn read_only(&self, names: &[&str]) -> bool {
         self.read_keys.iter().flatten().all(|key| names.contains(key))
     }
@@ -209,7 +210,7 @@ impl<'a> Fields<'a> {
         own.chain(self.inner_ignored.iter().cloned()).collect()
     }
 
-    /// `INVALID_REQUEST` for the first member that was not read.
+    /// An `INVALID_REQUEST` error for the first member that was not read.
     pub(crate) fn refuse_ignored(&self, problem: &str) -> Result<()> {
         match self.ignored().first() {
             Some(path) => Err(Error::invalid(path, problem)),
@@ -243,14 +244,14 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A number without a fraction, however it is written.
+/// The value of a number without a fraction. `7.0` and `7e0` count as well.
 fn whole(value: &Value) -> Option<i64> {
     value
         .as_i64()
         .or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64))
 }
 
-/// `expected a string, got 42`. Long values are shortened.
+/// A message such as `expected a string, got 42`. Long values are shortened.
 pub(crate) fn expected(what: &str, got: &Value) -> String {
     let text = got.to_string();
     let shown: String = text.chars().take(40).collect();

@@ -1,4 +1,4 @@
-//! Random ids, in OpenAI's spelling.
+//! Random ids, formatted like OpenAI's.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -8,13 +8,13 @@ use super::fields::member;
 
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// `call_` and 24 alphanumeric characters.
+/// A new id: `call_` and 24 alphanumeric characters.
 fn new_call_id() -> String {
     format!("call_{}", random_alphanumerics(24))
 }
 
-/// Makes ids of calls. With a length, each id is that many alphanumeric characters, for templates
-/// that accept no others.
+/// Returns a generator of call ids. With a length, each id is that many alphanumeric characters,
+/// for templates that accept no other ids.
 pub fn call_ids(length: Option<usize>) -> Box<dyn FnMut() -> String + Send> {
     match length {
         Some(length) => Box::new(move || random_alphanumerics(length)),
@@ -30,17 +30,18 @@ pub fn used_call_ids(messages: &[Value]) -> impl Iterator<Item = String> + '_ {
     calls.flatten().filter_map(|call| call["id"].as_str()).map(str::to_owned)
 }
 
-/// `chatcmpl-` and 24 alphanumeric characters.
+/// A new id: `chatcmpl-` and 24 alphanumeric characters.
 pub fn new_completion_id() -> String {
     format!("chatcmpl-{}", random_alphanumerics(24))
 }
 
-/// Unique but not secret. The standard library seeds its hash maps from the system's random source.
+/// Random characters. They are unique but not secret: the standard library seeds its hash maps from
+/// the system's random source.
 fn random_alphanumerics(n: usize) -> String {
     let mut text = String::with_capacity(n);
     let mut bits = 0u64;
     for index in 0..n {
-        // Ten letters use 60 of the 64 bits.
+        // Ten characters use 60 of the 64 bits.
         if index % 10 == 0 {
             bits = RandomState::new().hash_one(index);
         }

@@ -3,23 +3,23 @@
 use super::fields::Fields;
 use crate::error::Result;
 
-/// The member `template_limits`. An absent limit keeps its default.
+/// The member `template_limits`. None keeps the default limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TemplateLimits {
-    /// Interpreter steps.
+    /// The maximum number of interpreter steps.
     pub fuel: Option<u64>,
-    /// Bytes of the prompt.
+    /// The maximum size of the prompt in bytes.
     pub output_bytes: Option<u64>,
-    /// Nested macro calls.
+    /// The maximum depth of nested macro calls.
     pub recursion: Option<u64>,
-    /// Milliseconds of processor time.
+    /// The maximum processor time in milliseconds.
     pub ms: Option<u64>,
-    /// Bytes of live values.
+    /// The maximum size of live values in bytes.
     pub memory_bytes: Option<u64>,
 }
 
 impl TemplateLimits {
-    /// Reads the member. Zero is refused, as no template could render with it.
+    /// Reads the member. Zero is refused, because no template could be rendered with it.
     pub(crate) fn read(fields: &mut Fields) -> Result<TemplateLimits> {
         let path = fields.path("template_limits");
         let Some(value) = fields.get("template_limits") else {

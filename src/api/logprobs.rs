@@ -5,18 +5,19 @@ use serde_json::{Value, json};
 /// A token and the natural logarithm of its probability.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenLogprob {
-    /// The text of the token. It need not be UTF-8: a token may end inside a character.
+    /// The text of the token. It may not be valid UTF-8, because a token may end inside a
+    /// character.
     pub bytes: Vec<u8>,
-    /// The natural logarithm.
+    /// The natural logarithm of the probability.
     pub logprob: f64,
 }
 
 /// A token of the reply, and the most likely tokens at its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
-    /// The token of the reply.
+    /// The token in the reply.
     pub sampled: TokenLogprob,
-    /// Most likely first.
+    /// The most likely tokens, in descending order.
     pub top: Vec<TokenLogprob>,
 }
 

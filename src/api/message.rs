@@ -1,4 +1,4 @@
-//! Checks `messages`: OpenAI's shapes, with `reasoning_content`.
+//! Checks `messages`: OpenAI's shapes, plus `reasoning_content`.
 //!
 //! Messages stay JSON, because a chat template may read any member of them. Only the members that
 //! later stages rely on are checked.
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::fields::{Fields, JsonPath, expected};
 use crate::error::{Error, Result};
 
-/// The roles of messages.
+/// The allowed roles of messages.
 pub(crate) const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// Checks `messages` and returns them.
@@ -42,7 +42,7 @@ fn check_message(path: JsonPath, message: &Value) -> Result<()> {
     }
     let content = fields.get("content");
     match content {
-        // A tool result may be any JSON; it becomes text.
+        // A tool result may be any JSON value. It becomes text later.
         _ if role == "tool" => {}
         None | Some(Value::String(_)) => {}
         Some(Value::Array(parts)) => {

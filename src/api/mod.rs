@@ -5,6 +5,8 @@
 
 mod defaults;
 mod door;
+mod embed_options;
+mod embed_request;
 mod engine;
 mod fields;
 mod id;
@@ -12,10 +14,13 @@ mod limits;
 pub mod logprobs;
 mod lora;
 mod message;
+#[cfg(feature = "engine")]
+mod model_path;
 mod options;
 mod parsed_lists;
 mod polyfills;
 mod prompt_ending;
+mod rank_request;
 mod request;
 pub mod response;
 mod response_format;
@@ -23,31 +28,42 @@ mod sampler_names;
 mod sampling;
 mod sampling_values;
 mod speculative;
+mod template_kwargs;
 mod thinking;
 mod tool;
 
 pub use defaults::RequestDefaults;
 pub use door::Door;
+pub use embed_options::{EmbedOptions, Pooling};
+pub use embed_request::{EmbedRequest, VectorEncoding};
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
-pub use lora::Lora;
+pub use lora::{AdapterScales, Lora, LoraSwitch};
 pub use options::{
     CacheType, ContextOverflow, CreateOptions, FlashAttention, Isolation, LogLevel, ToolPolicy,
 };
 pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
-pub use request::{ChatRequest, RESERVED_VARIABLES, StreamFormat};
+pub use rank_request::RankRequest;
+pub use request::{ChatRequest, StreamFormat};
 pub use response_format::ResponseFormat;
 pub(crate) use response_format::read_response_format;
 pub use sampler_names::SamplerName;
 pub use sampling::{Sampling, SamplingSource, shortest};
 pub use speculative::Speculative;
+pub use template_kwargs::RESERVED_VARIABLES;
 pub use thinking::Thinking;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
+#[cfg(feature = "engine")]
+pub(crate) use fields::expected;
 pub(crate) use fields::{Fields, member};
 pub(crate) use message::{ROLES, check_messages};
+#[cfg(feature = "engine")]
+pub(crate) use model_path::{MODEL_PATH, model_path};
+#[cfg(feature = "engine")]
+pub(crate) use options::isolations;
 pub(crate) use prompt_ending::read_ending;
 pub(crate) use tool::{check_tools, read_tool_choice};
 
@@ -56,12 +72,12 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::json;
 
-/// An object of these members. They are moved, whereas `json!` would copy every value.
+/// Builds an object of these members. The values are moved, while `json!` would copy them.
 pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// Parses the JSON text of an argument; `name` is the argument's name in the C header.
+/// Parses the JSON text of an argument. `name` is the argument's name in the C header, for errors.
 pub fn parse(text: &str, name: &str) -> Result<Value> {
     if json::exceeds_limit(text.as_bytes()) {
         return Err(Error::invalid(name, json::too_many()));

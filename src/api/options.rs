@@ -1,5 +1,7 @@
 //! The options of `llb_chat_create_with`.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::defaults::RequestDefaults;
@@ -15,26 +17,27 @@ use crate::error::Result;
 /// Which models the tool-capability check accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolPolicy {
-    /// Those whose chat template carries tools and tool calls.
+    /// Models whose chat template renders tools and tool calls.
     Native,
-    /// Also those for which polyfills can carry tools: in the prompt as text, and back.
+    /// Also models for which polyfills can write tools and calls as text in the prompt, and parse
+    /// calls from the reply.
     Polyfill,
-    /// All. Tools then work only if the template supports them.
+    /// All models. Tools work only if the template supports them.
     Any,
 }
 
-/// The least severe log message that goes to the event callback.
+/// The lowest severity of log messages that go to the event callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Everything.
+    /// All messages.
     Debug,
-    /// Info and above.
+    /// Info messages and above.
     Info,
     /// Warnings and errors.
     Warn,
-    /// Only errors.
+    /// Errors only.
     Error,
-    /// Nothing.
+    /// No messages.
     Off,
 }
 
@@ -56,10 +59,13 @@ impl LogLevel {
 pub enum ContextOverflow {
     /// Refuse the request.
     Error,
-    /// Leave out turns, the oldest first.
+    /// Leave out turns, starting with the oldest.
     TruncateOldest,
-    /// The same, but keep the turn of the first user message.
+    /// Like `TruncateOldest`, but keep the turn of the first user message.
     TruncateMiddle,
+    /// Leave out the oldest turns if the prompt alone does not fit. When a reply reaches the end of
+    /// the context, drop half of the tokens and continue.
+    Shift,
 }
 
 impl ContextOverflow {
@@ -69,6 +75,7 @@ impl ContextOverflow {
             ContextOverflow::Error => "error",
             ContextOverflow::TruncateOldest => "truncate_oldest",
             ContextOverflow::TruncateMiddle => "truncate_middle",
+            ContextOverflow::Shift => "shift",
         }
     }
 }
@@ -76,14 +83,19 @@ impl ContextOverflow {
 /// Where the model runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// In this process.
+    /// The model runs in this process.
     #[default]
     None,
-    /// In a helper process, whose end does not end this one.
+    /// The model runs in a helper process. If that process ends, this one continues.
     Process,
 }
 
-/// `flash_attn`.
+/// The values of `isolation`.
+pub(crate) fn isolations() -> [(&'static str, Isolation); 2] {
+    [("none", Isolation::None), ("process", Isolation::Process)]
+}
+
+/// The option `flash_attn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlashAttention {
     /// llama.cpp decides.
@@ -123,29 +135,32 @@ impl CacheType {
     }
 }
 
-/// Checked options. None leaves the decision to the model or the machine.
+/// The checked options of a chat. None leaves the choice to the model or the machine.
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
     /// The function that opens the chat.
     pub door: Door,
-    /// Path of the GGUF file.
+    /// The path of the GGUF file.
     pub model: Option<String>,
-    /// The servers that generate. None is llama.cpp in this process.
+    /// The servers that generate replies. None is llama.cpp in this process.
     pub engine: Option<RemoteOptions>,
     /// Where the model runs.
     pub isolation: Isolation,
-    /// Tokens of context. None is the model's, at most 8192.
+    /// The size of the context in tokens. None is the model's own, but at most 8192.
     pub n_ctx: Option<u32>,
-    /// Chats that are decoded together.
+    /// Whether to choose the largest context that fits into memory, in place of `n_ctx`.
+    pub fits_ctx: bool,
+    /// The maximum number of chats that are decoded together.
     pub n_parallel: u32,
-    /// Maximum tokens per decode call.
-    pub n_batch: u32,
-    /// Threads, at most one per core. None is up to one per physical core, as the load of the
-    /// machine allows.
+    /// The maximum number of tokens per decode call. None chooses it for the processor or the
+    /// devices.
+    pub n_batch: Option<u32>,
+    /// The maximum number of threads, at most one per core. None is up to one per physical core,
+    /// depending on the load of the machine.
     pub n_threads: Option<u32>,
-    /// The variant of the kernels. None is the fastest that the processor can run.
+    /// The variant of the kernels. None is the fastest variant that the processor supports.
     pub backend: Option<String>,
-    /// Layers on a GPU. None is as many as fit.
+    /// The number of layers on a GPU. None is as many as fit.
     pub n_gpu_layers: Option<u32>,
     /// Flash attention.
     pub flash_attn: FlashAttention,
@@ -153,37 +168,45 @@ pub struct CreateOptions {
     pub cache_type_k: CacheType,
     /// Element type of the values in the KV cache.
     pub cache_type_v: CacheType,
-    /// Map the file instead of reading it.
+    /// Whether to map the file into memory instead of reading it.
     pub use_mmap: bool,
-    /// Lock the weights in memory.
+    /// Whether to lock the weights in memory.
     pub use_mlock: bool,
-    /// Adapters of the weights.
+    /// How long the model stays in memory after a request. None keeps it as long as the chat is
+    /// open.
+    pub keep_alive: Option<Duration>,
+    /// The adapters of the model's weights.
     pub lora: Vec<Lora>,
     /// Speculative decoding.
     pub speculative: Speculative,
-    /// The file that carries the KV cache of this chat over to the next one.
+    /// The file in which the KV cache of the chat is saved, for a later chat to restore.
     pub state_file: Option<String>,
+    /// The folder with stored prefixes of prompts. Chats and processes share it.
+    pub cache_dir: Option<String>,
+    /// The maximum size of that folder in bytes.
+    pub cache_bytes: u64,
     /// Jinja text that replaces the template of the file.
     pub chat_template: Option<String>,
     /// Which models are accepted.
     pub tool_policy: ToolPolicy,
-    /// Components of a chat template, or the name of registered ones. Excludes `chat_template`.
+    /// The components of a chat template, or the name of a registered template. Excludes
+    /// `chat_template`.
     pub components: Option<Value>,
-    /// What a request need not say. The model file may set what is silent here.
+    /// Default values for members of a request. The model file may set those that are absent here.
     pub defaults: RequestDefaults,
-    /// The polyfills of requests without a member `polyfills`.
+    /// The polyfills for requests without a member `polyfills`.
     pub polyfills: Polyfills,
-    /// Bounds of one template render.
+    /// The limits of one template render.
     pub template_limits: TemplateLimits,
     /// What to do with a conversation that does not fit the context.
     pub context_overflow: ContextOverflow,
-    /// The least severe log message that goes to the event callback.
+    /// The lowest severity of log messages that go to the event callback.
     pub log: LogLevel,
 }
 
 impl CreateOptions {
-    /// The options of `llb_chat_create`: those of `llb_chat_create_with({"model": path})`, with the
-    /// classic door.
+    /// The options of `llb_chat_create`. They equal those of `llb_chat_create_with({"model":
+    /// path})`, except for the door.
     pub fn for_model(path: Option<&str>) -> CreateOptions {
         CreateOptions {
             door: Door::Classic,
@@ -191,8 +214,9 @@ impl CreateOptions {
             engine: None,
             isolation: Isolation::None,
             n_ctx: None,
+            fits_ctx: false,
             n_parallel: 4,
-            n_batch: 512,
+            n_batch: None,
             n_threads: None,
             backend: None,
             n_gpu_layers: None,
@@ -201,9 +225,12 @@ impl CreateOptions {
             cache_type_v: CacheType::F16,
             use_mmap: true,
             use_mlock: false,
+            keep_alive: None,
             lora: Vec::new(),
             speculative: Speculative::Off,
             state_file: None,
+            cache_dir: None,
+            cache_bytes: CACHE_BYTES,
             chat_template: None,
             components: None,
             tool_policy: ToolPolicy::Native,
@@ -215,63 +242,46 @@ impl CreateOptions {
         }
     }
 
-    /// Reads options. An unknown name is an error, so that no misspelled option is ignored.
+    /// Reads the options. An unknown name is an error, so that a misspelled option is not ignored.
     pub fn read(options: &Value) -> Result<CreateOptions> {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
         let engine = RemoteOptions::read(fields, options)?;
-        let overflows = [
-            ContextOverflow::Error,
-            ContextOverflow::TruncateOldest,
-            ContextOverflow::TruncateMiddle,
-        ];
-        let overflows = overflows.map(|overflow| (overflow.as_str(), overflow));
-        let cache_types = [
-            ("f32", CacheType::F32),
-            ("f16", CacheType::F16),
-            ("bf16", CacheType::Bf16),
-            ("q8_0", CacheType::Q8_0),
-            ("q5_1", CacheType::Q5_1),
-            ("q5_0", CacheType::Q5_0),
-            ("q4_1", CacheType::Q4_1),
-            ("q4_0", CacheType::Q4_0),
-        ];
-        let flash = [
-            ("auto", FlashAttention::Auto),
-            ("on", FlashAttention::On),
-            ("off", FlashAttention::Off),
-        ];
-        let policies = [
-            ("native", ToolPolicy::Native),
-            ("polyfill", ToolPolicy::Polyfill),
-            ("any", ToolPolicy::Any),
-        ];
-        let isolations = [("none", Isolation::None), ("process", Isolation::Process)];
-        let levels =
-            [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
-        let levels = levels.map(|level| (level.as_str(), level));
+        let overflows = OVERFLOWS.map(|overflow| (overflow.as_str(), overflow));
+        let levels = LOG_LEVELS.map(|level| (level.as_str(), level));
+        let fits_ctx = fields.get("n_ctx").is_some_and(|n_ctx| n_ctx == "fit");
+        let n_ctx = match fits_ctx {
+            true => None,
+            false => fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
+        };
         let read = CreateOptions {
             door: Door::Options,
-            isolation: fields.one_of("isolation", &isolations)?.unwrap_or(base.isolation),
-            n_ctx: fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
+            isolation: fields.one_of("isolation", &isolations())?.unwrap_or(base.isolation),
+            fits_ctx,
+            n_ctx,
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
-            n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),
+            n_batch: fields.integer_or_auto("n_batch", 64..=16_384)?.map(|n| n as u32),
             n_threads: fields.integer_or_auto("n_threads", 1..=512)?.map(|n| n as u32),
             backend: fields.string("backend")?.filter(|name| *name != "auto").map(str::to_owned),
             n_gpu_layers: fields
                 .integer_or_auto("n_gpu_layers", 0..=i64::from(i32::MAX))?
                 .map(|n| n as u32),
-            flash_attn: fields.one_of("flash_attn", &flash)?.unwrap_or(base.flash_attn),
-            cache_type_k: fields.one_of("cache_type_k", &cache_types)?.unwrap_or(base.cache_type_k),
-            cache_type_v: fields.one_of("cache_type_v", &cache_types)?.unwrap_or(base.cache_type_v),
+            flash_attn: fields.one_of("flash_attn", &FLASH_ATTENTION)?.unwrap_or(base.flash_attn),
+            cache_type_k: fields.one_of("cache_type_k", &CACHE_TYPES)?.unwrap_or(base.cache_type_k),
+            cache_type_v: fields.one_of("cache_type_v", &CACHE_TYPES)?.unwrap_or(base.cache_type_v),
             use_mmap: fields.boolean("use_mmap")?.unwrap_or(base.use_mmap),
             use_mlock: fields.boolean("use_mlock")?.unwrap_or(base.use_mlock),
+            keep_alive: read_keep_alive(fields)?,
             lora: Lora::read_all(fields)?,
             speculative: Speculative::read(fields)?,
             state_file: fields.string("state_file")?.map(str::to_owned),
+            cache_dir: fields.string("cache_dir")?.map(str::to_owned),
+            cache_bytes: fields
+                .integer("cache_bytes", 1..=i64::MAX)?
+                .map_or(base.cache_bytes, |bytes| bytes as u64),
             chat_template: fields.string("chat_template")?.map(str::to_owned),
             components: fields.get("components").cloned(),
-            tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
+            tool_policy: fields.one_of("tool_policy", &TOOL_POLICIES)?.unwrap_or(base.tool_policy),
             defaults: RequestDefaults::read(fields)?,
             polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
             template_limits: TemplateLimits::read(fields)?,
@@ -282,19 +292,83 @@ impl CreateOptions {
             model: base.model,
             engine,
         };
-        if read.components.is_some() && read.chat_template.is_some() {
+        fields.refuse_ignored("unknown option")?;
+        read.check_together(fields)?;
+        Ok(read)
+    }
+
+    /// Refuses options that exclude each other.
+    fn check_together(&self, fields: &Fields) -> Result<()> {
+        if self.components.is_some() && self.chat_template.is_some() {
             return Err(
                 fields.invalid("components", "cannot be used together with `chat_template`")
             );
         }
-        fields.refuse_ignored("unknown option")?;
-        if read.isolation == Isolation::Process && read.n_gpu_layers.is_some_and(|n| n > 0) {
+        if self.isolation == Isolation::Process && self.n_gpu_layers.is_some_and(|n| n > 0) {
             let problem =
                 "an isolated model runs on the CPU; leave n_gpu_layers out or set it to 0";
             return Err(fields.invalid("n_gpu_layers", problem));
         }
-        Ok(read)
+        if let Some(path) = &self.cache_dir {
+            let problem = match () {
+                () if path.is_empty() => "the path is empty; name a folder",
+                () if self.engine.is_some() => "needs a model in this process",
+                () if self.isolation == Isolation::Process => {
+                    "cannot be used with `isolation` \"process\", whose helper may not read or write files; leave one of them out"
+                }
+                () => "",
+            };
+            if !problem.is_empty() {
+                return Err(fields.invalid("cache_dir", problem));
+            }
+        }
+        if self.isolation == Isolation::Process
+            && self.keep_alive.is_some()
+            && self.state_file.is_some()
+        {
+            let problem = "cannot be used with `state_file` in an isolated chat, whose state is written when it is closed; leave one of them out";
+            return Err(fields.invalid("keep_alive", problem));
+        }
+        if self.fits_ctx && self.engine.is_some() {
+            return Err(fields.invalid("n_ctx", "\"fit\" needs a model in this process"));
+        }
+        if self.fits_ctx && matches!(self.speculative, Speculative::Draft { .. }) {
+            return Err(fields.invalid("n_ctx", "\"fit\" cannot be used with `draft_model`"));
+        }
+        Ok(())
     }
+}
+
+/// The default of `cache_bytes`: a few long prompts of a model with 8 billion parameters.
+const CACHE_BYTES: u64 = 4 << 30;
+const OVERFLOWS: [ContextOverflow; 4] = [
+    ContextOverflow::Error,
+    ContextOverflow::TruncateOldest,
+    ContextOverflow::TruncateMiddle,
+    ContextOverflow::Shift,
+];
+const LOG_LEVELS: [LogLevel; 5] =
+    [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
+const CACHE_TYPES: [(&str, CacheType); 8] = [
+    ("f32", CacheType::F32),
+    ("f16", CacheType::F16),
+    ("bf16", CacheType::Bf16),
+    ("q8_0", CacheType::Q8_0),
+    ("q5_1", CacheType::Q5_1),
+    ("q5_0", CacheType::Q5_0),
+    ("q4_1", CacheType::Q4_1),
+    ("q4_0", CacheType::Q4_0),
+];
+const FLASH_ATTENTION: [(&str, FlashAttention); 3] =
+    [("auto", FlashAttention::Auto), ("on", FlashAttention::On), ("off", FlashAttention::Off)];
+const TOOL_POLICIES: [(&str, ToolPolicy); 3] =
+    [("native", ToolPolicy::Native), ("polyfill", ToolPolicy::Polyfill), ("any", ToolPolicy::Any)];
+
+/// Reads a number of seconds. As in Ollama, a negative number means forever.
+fn read_keep_alive(fields: &mut Fields) -> Result<Option<Duration>> {
+    const MOST: f64 = 1e9;
+    let seconds = fields.number("keep_alive", -MOST..=MOST)?;
+    Ok(seconds.filter(|seconds| *seconds >= 0.0).map(Duration::from_secs_f64))
 }
 
 #[cfg(test)]
@@ -310,6 +384,15 @@ mod tests {
     #[test]
     fn errors_name_the_option() {
         refused(json!({"modle": "x"}), "modle: unknown option");
+        refused(json!({"keep_alive": "5m"}), r#"keep_alive: expected a number, got "5m""#);
+        refused(
+            json!({"keep_alive": 1e10}),
+            "keep_alive: must be from -1000000000 to 1000000000, got 10000000000",
+        );
+        refused(
+            json!({"keep_alive": 0, "isolation": "process", "state_file": "s"}),
+            "keep_alive: cannot be used with `state_file` in an isolated chat, whose state is written when it is closed; leave one of them out",
+        );
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
         refused(
             json!({"components": {}, "chat_template": ""}),
@@ -323,6 +406,10 @@ mod tests {
         refused(
             json!({"n_threads": "many"}),
             r#"n_threads: expected "auto" or a whole number, got "many""#,
+        );
+        refused(
+            json!({"context_overflow": "truncate"}),
+            r#"context_overflow: unknown value "truncate"; expected one of "error", "truncate_oldest", "truncate_middle", "shift""#,
         );
         refused(
             json!({"isolation": "thread"}),
@@ -344,6 +431,10 @@ mod tests {
             (options.model.as_deref(), options.n_ctx, options.n_gpu_layers, options.log),
             (Some("m.gguf"), Some(512), None, LogLevel::Warn)
         );
-        assert_eq!(options.n_threads, None);
+        assert_eq!((options.n_threads, options.keep_alive), (None, None));
+        for (seconds, read) in [(json!(1.5), Some(1500)), (json!(0), Some(0)), (json!(-1), None)] {
+            let options = CreateOptions::read(&json!({ "keep_alive": seconds })).expect("valid");
+            assert_eq!(options.keep_alive, read.map(Duration::from_millis));
+        }
     }
 }

@@ -1,15 +1,16 @@
-//! Reuses the parsed messages and tools of a chat's last request: most messages of a conversation
-//! are sent again with every request.
+//! Keeps the parsed messages and tools of a chat's last request, because most messages of a
+//! conversation are sent again with every request.
 //!
 //! In: the text of a request. Out: its members as JSON. An element of `messages` or `tools` is
-//! parsed only if it differs, byte for byte, from the element of the last request at its index.
+//! parsed only if it differs, byte for byte, from the element at the same index of the last
+//! request.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Deserializer, Map, Value};
 
 use crate::json;
 
-/// Longer lists are not kept. They usually contain images.
+/// The maximum size of a list that is kept, in bytes. Longer lists usually contain images.
 const MAX_BYTES: usize = 1 << 20;
 
 /// The messages and tools of a request.
@@ -24,7 +25,7 @@ pub struct ParsedLists {
 pub(super) struct ParsedList {
     pub(super) texts: ItemTexts,
     pub(super) items: Vec<Value>,
-    /// The number of elements at the start that the last request had too.
+    /// How many elements at the start equal those of the last request.
     pub(super) reused: usize,
 }
 
@@ -41,7 +42,7 @@ impl ItemTexts {
         Some(&self.text[self.start_of(index)..end])
     }
 
-    /// All texts, if there are `count` of them.
+    /// All texts, if there are exactly `count` of them.
     pub(super) fn all(&self, count: usize) -> Option<&str> {
         (self.ends.len() == count).then_some(self.text.as_str())
     }
@@ -57,7 +58,7 @@ impl ItemTexts {
 }
 
 impl ParsedList {
-    /// Removes the elements after the reused ones.
+    /// Removes all elements after the reused ones.
     fn truncate(&mut self) {
         self.texts.text.truncate(self.texts.start_of(self.reused));
         self.texts.ends.truncate(self.reused);
@@ -74,12 +75,12 @@ pub(super) struct RequestMembers {
 }
 
 impl ParsedLists {
-    /// Lists of objects, for the next request.
+    /// Keeps lists of objects for the next request.
     pub(super) fn of(
         messages: (ItemTexts, Vec<Value>),
         tools: (ItemTexts, Vec<Value>),
     ) -> ParsedLists {
-        // A request that was not parsed from text has no texts.
+        // A request that was not parsed from text has no element texts.
         let has_texts =
             [&messages, &tools].iter().all(|(texts, items)| texts.ends.len() == items.len());
         if !has_texts || messages.0.text.len() + tools.0.text.len() > MAX_BYTES {
@@ -92,7 +93,7 @@ impl ParsedLists {
     /// Splits a request into its members. None if it is not an object, or if a list is neither an
     /// array nor null.
     ///
-    /// Members that are not in `known` are null.
+    /// Only members in `known` are parsed. The value of any other member becomes null.
     pub(super) fn split(self, text: &str, known: &[&str]) -> Option<RequestMembers> {
         let (mut last_messages, mut last_tools) = (Some(self.messages), Some(self.tools));
         let mut members = RequestMembers::default();
@@ -101,7 +102,7 @@ impl ParsedLists {
         rest.sequence(b'{', b'}', |rest| {
             let name: String = rest.value()?;
             rest.eat(b':').then_some(())?;
-            // The last of duplicate members counts.
+            // Of duplicate members, the last one counts.
             match name.as_str() {
                 "messages" => {
                     members.messages = rest.list(last_messages.take().unwrap_or_default())?
@@ -126,13 +127,13 @@ impl ParsedLists {
 struct Rest<'a> {
     text: &'a str,
     at: usize,
-    /// The values and member names that may still follow; None if the text is too short to have too
-    /// many.
+    /// How many more values and member names may follow. None if the text is too short to exceed
+    /// the limit.
     left: Option<usize>,
 }
 
 impl Rest<'_> {
-    /// Skips whitespace and returns the next byte.
+    /// Skips whitespace and returns the next byte without consuming it.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
         let whitespace =
@@ -141,14 +142,14 @@ impl Rest<'_> {
         rest.get(whitespace).copied()
     }
 
-    /// Consumes this byte if it is the next one.
+    /// Consumes the next byte if it is `byte`.
     fn eat(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
         is_next
     }
 
-    /// Reads a value, if the limit of their number allows it.
+    /// Reads a value. Returns None if the text then has too many values.
     fn value<T: DeserializeOwned>(&mut self) -> Option<T> {
         if let Some(left) = self.left {
             let start = self.at;
@@ -187,7 +188,7 @@ impl Rest<'_> {
         }
     }
 
-    /// Reads an array or null. Elements of `list` are reused up to the first that differs.
+    /// Reads an array or null. Elements of `list` are reused up to the first one that differs.
     fn list(&mut self, mut list: ParsedList) -> Option<ParsedList> {
         if self.peek() == Some(b'n') {
             return self.value::<()>().map(|()| ParsedList::default());
@@ -201,7 +202,7 @@ impl Rest<'_> {
                     .get(list.reused)
                     .filter(|last| rest.text[rest.at..].starts_with(last));
                 if let Some(last) = last {
-                    // An object: the bytes after it cannot change its value.
+                    // The element is an object, so the bytes after it cannot change its value.
                     rest.at += last.len();
                     list.reused += 1;
                     return Some(());
@@ -228,7 +229,7 @@ mod tests {
     use crate::api::Door;
     use serde_json::json;
 
-    /// Known members of the requests here.
+    /// The known members of the requests in these tests.
     const KNOWN: &[&str] = &["n", "x", "y", "z", "a", "max_tokens"];
 
     fn parse(text: &str) -> Option<RequestMembers> {
@@ -284,8 +285,8 @@ mod tests {
         }
     }
 
-    /// Splits requests in order. Each must yield its own messages and tools, and reuse this number of
-    /// messages.
+    /// Splits requests in order. Each must yield its own messages and tools, and reuse the given
+    /// number of messages.
     #[track_caller]
     fn check(requests: &[(Value, Value, usize)]) {
         let mut last = ParsedLists::default();

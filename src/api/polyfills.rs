@@ -1,12 +1,11 @@
-//! The member `polyfills`: which of them may change the messages of a request, and how.
+//! The member `polyfills`: which polyfills may change the messages of a request, and how.
 
 use serde_json::{Map, Value};
 
 use super::fields::Fields;
 use crate::error::Result;
 
-/// What to do with a system message that is not the first message, if the template drops or refuses
-/// it.
+/// What to do with a later system message if the template drops or refuses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemPosition {
     /// Append it to the first system message.
@@ -17,7 +16,7 @@ pub enum SystemPosition {
     Keep,
 }
 
-/// What to do with arguments that are not a JSON object.
+/// What to do with the arguments of a call that are not a JSON object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidArguments {
     /// Send the object `{"_raw": text}`.
@@ -28,63 +27,63 @@ pub enum InvalidArguments {
     Error,
 }
 
-/// What to do with the content of a message with reasoning and calls, if the template refuses all
-/// three together.
+/// What to do with the content of an assistant message if the template refuses it together with
+/// reasoning and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningConflict {
     /// Append it to the reasoning.
     Merge,
-    /// Leave it out.
+    /// Leave the content out.
     Drop,
-    /// Keep it. The template refuses the message.
+    /// Keep the content. The template then refuses the message.
     Keep,
 }
 
-/// The switches. All are on by default, except `reasoning_inline`.
+/// The polyfills of a request. All are on by default, except `reasoning_inline`.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a published format")]
 pub struct Polyfills {
-    /// The master switch. Off leaves all messages unchanged.
+    /// The main switch. False leaves all messages unchanged.
     pub apply_polyfills: bool,
-    /// System messages as part of user messages.
+    /// Renders system messages as part of user messages.
     pub system_role: bool,
-    /// Declared tools as text of a system message.
+    /// Renders declared tools as text of a system message.
     pub tools: bool,
-    /// An example of a call in that text.
+    /// Adds an example of a call to that text.
     pub tool_call_examples: bool,
-    /// Tool calls as text.
+    /// Renders tool calls as text.
     pub tool_calls: bool,
-    /// Tool results as user messages.
+    /// Renders tool results as user messages.
     pub tool_responses: bool,
-    /// Arguments of tool calls as objects or as text, whichever the template reads.
+    /// Passes the arguments of tool calls as an object or as text, whichever the template reads.
     pub object_arguments: bool,
-    /// Content as a list of parts or as a string, whichever the template reads.
+    /// Passes content as a list of parts or as a string, whichever the template reads.
     pub typed_content: bool,
-    /// Reasoning of earlier turns in the form the template reads.
+    /// Passes the reasoning of earlier turns in the form that the template reads.
     pub reasoning: bool,
-    /// An assistant message without content in the form the template accepts.
+    /// Passes an assistant message without content in the form that the template accepts.
     pub null_content: bool,
-    /// An empty list of calls is removed.
+    /// Removes an empty list of calls.
     pub empty_tool_calls: bool,
-    /// Developer messages as system messages.
+    /// Turns developer messages into system messages.
     pub developer_role: bool,
-    /// Adjacent messages of one role as one message.
+    /// Merges adjacent messages of the same role.
     pub same_role_merge: bool,
-    /// Ids of calls as nine letters or digits.
+    /// Replaces ids of calls by nine letters or digits.
     pub tool_call_ids: bool,
-    /// `bos_token` is the vocabulary's. Off leaves it empty.
+    /// Whether `bos_token` is the vocabulary's BOS token. Otherwise it is empty.
     pub use_bos_token: bool,
-    /// `eos_token` is the vocabulary's. Off leaves it empty.
+    /// Whether `eos_token` is the vocabulary's EOS token. Otherwise it is empty.
     pub use_eos_token: bool,
-    /// `strftime_now` is defined.
+    /// Whether `strftime_now` is defined.
     pub define_strftime_now: bool,
-    /// System messages after the first message.
+    /// What to do with system messages after the first message.
     pub system_position: SystemPosition,
-    /// Arguments that are not an object.
+    /// What to do with arguments that are not an object.
     pub invalid_arguments: InvalidArguments,
-    /// Content with reasoning and calls.
+    /// What to do with content next to reasoning and calls.
     pub reasoning_conflict: ReasoningConflict,
-    /// Reasoning in `<think>` tags in the content, if the template reads no other.
+    /// Puts reasoning into the content in `<think>` tags if the template reads it nowhere else.
     pub reasoning_inline: bool,
     /// Overrides of `template_caps`, by name. For tests.
     pub caps_override: Option<Map<String, Value>>,
@@ -120,7 +119,7 @@ impl Default for Polyfills {
 }
 
 impl Polyfills {
-    /// Reads the member; None if it is absent. An unknown name in it is an error.
+    /// Reads the member; None if it is absent. An unknown name is an error.
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<Polyfills>> {
         let path = fields.path("polyfills");
         let Some(value) = fields.get("polyfills") else { return Ok(None) };

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// Whether the prompt ends with a generation prompt, and the member of the last message that the
-/// reply continues instead.
+/// Reads both members. Returns whether the prompt ends with a generation prompt, and the name of
+/// the member of the last message that the reply continues, if any.
 pub(crate) fn read_ending<'a>(fields: &mut Fields<'a>) -> Result<(bool, Option<&'a str>)> {
     let continued = read_continued(fields)?;
     let add_generation_prompt = fields.boolean("add_generation_prompt")?;
@@ -17,7 +17,7 @@ pub(crate) fn read_ending<'a>(fields: &mut Fields<'a>) -> Result<(bool, Option<&
     Ok((add_generation_prompt.unwrap_or(continued.is_none()), continued))
 }
 
-/// The name of a member: `content` for true, None for false.
+/// Reads the name of a member; true means `content`, and false means None.
 fn read_continued<'a>(fields: &mut Fields<'a>) -> Result<Option<&'a str>> {
     match fields.get("continue_final_message") {
         None | Some(Value::Bool(false)) => Ok(None),

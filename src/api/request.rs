@@ -6,25 +6,24 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::defaults::RequestDefaults;
+use super::defaults::{RequestDefaults, read_n_keep};
 use super::door::Door;
 use super::fields::Fields;
+use super::lora::LoraSwitch;
 use super::message::check_each_message;
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::polyfills::Polyfills;
 use super::prompt_ending::read_ending;
 use super::response_format::{ResponseFormat, read_response_format};
 use super::sampling::{Sampling, SamplingSource, read_stop};
-use super::thinking::{Thinking, read_reasoning_budget, read_thinking};
+use super::template_kwargs::{check_template_kwargs, take_template_kwargs};
+use super::thinking::{Thinking, read_budget_message, read_reasoning_budget, read_thinking};
 use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
 use super::{check_messages, check_tools, parse};
 use crate::error::Result;
 
-/// Template variables that members of the request set, and `chat_template_kwargs` must not.
-pub const RESERVED_VARIABLES: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
-
-/// The members that are read. Others are listed in `ignored_keys`, and their values are skipped.
-const MEMBERS: [&str; 55] = [
+/// The members that are read. All others are listed in `ignored_keys` and their values are skipped.
+const MEMBERS: [&str; 58] = [
     "adaptive_decay",
     "adaptive_target",
     "add_generation_prompt",
@@ -43,6 +42,7 @@ const MEMBERS: [&str; 55] = [
     "grammar",
     "logit_bias",
     "logprobs",
+    "lora",
     "max_completion_tokens",
     "max_tokens",
     "messages",
@@ -50,6 +50,7 @@ const MEMBERS: [&str; 55] = [
     "mirostat",
     "mirostat_eta",
     "mirostat_tau",
+    "n_keep",
     "now",
     "parallel_tool_calls",
     "parse_special_in_messages",
@@ -57,6 +58,7 @@ const MEMBERS: [&str; 55] = [
     "presence_penalty",
     "preserve_reasoning",
     "reasoning_budget",
+    "reasoning_budget_message",
     "reasoning_budget_tokens",
     "reasoning_effort",
     "repeat_last_n",
@@ -82,75 +84,82 @@ const MEMBERS: [&str; 55] = [
     "xtc_threshold",
 ];
 
-/// What the callback of a streamed request receives.
+/// The format of what a streamed request passes to its callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFormat {
-    /// Pieces of visible content.
+    /// Text: pieces of the visible content.
     Text,
-    /// `chat.completion.chunk` objects.
+    /// `chat.completion.chunk` objects as JSON.
     Chunks,
 }
 
 /// A checked request with its defaults filled in.
 #[derive(Debug)]
 pub struct ChatRequest {
-    /// At least one message, checked.
+    /// The checked messages; at least one.
     pub messages: Vec<Value>,
     /// OpenAI tool objects.
     pub tools: Arc<Vec<Value>>,
-    /// Skills that the template may list: objects with `name`, `description` and other members that
-    /// it reads.
+    /// Skills that the template may list. Each is an object with `name`, `description` and other
+    /// members that the template reads.
     pub skills: Vec<Value>,
     /// Which tools may or must be called.
     pub tool_choice: ToolChoice,
     /// Whether one reply may contain several calls.
     pub parallel_tool_calls: bool,
-    /// The format of the text.
+    /// The required format of the text.
     pub response_format: Option<ResponseFormat>,
     /// A Lark grammar that the text must match.
     pub grammar: Option<String>,
-    /// Maximum tokens to generate, at least 1.
+    /// The maximum number of tokens to generate, at least 1.
     pub max_tokens: usize,
     /// The sampler's parameters.
     pub sampling: Sampling,
-    /// Stop strings. They end the reply and are not part of it.
+    /// Strings that end the reply. They are not part of it.
     pub stop: Vec<String>,
     /// Additional variables of the chat template.
     pub template_kwargs: Map<String, Value>,
-    /// Settings of reasoning.
+    /// The settings of reasoning.
     pub thinking: Thinking,
     /// The member of the last message that the reply continues.
     pub continued: Option<String>,
-    /// Maximum tokens of each block of reasoning; None is unlimited.
+    /// The maximum number of tokens in each block of reasoning; None is unlimited.
     pub reasoning_budget: Option<usize>,
-    /// The number of most likely tokens to report with each sampled one; None reports no log
+    /// Text that is added when the budget or the caller ends the reasoning; may be empty.
+    pub reasoning_budget_message: String,
+    /// The number of first tokens that a context shift keeps. None keeps the whole prompt.
+    pub n_keep: Option<usize>,
+    /// How many of the most likely tokens to report with each sampled one. None reports no log
     /// probabilities.
     pub logprobs: Option<usize>,
-    /// Whether text of messages and tools may contain special tokens.
+    /// The adapters of this request; None uses those of the chat.
+    pub lora: Option<LoraSwitch>,
+    /// Whether text of messages and tools may spell special tokens.
     pub parse_special_in_messages: bool,
-    /// The time for the template, as `2026-01-31T09:30:00`. None is the current time.
+    /// The time that the template sees, as `2026-01-31T09:30:00`. None is the current time.
     pub now: Option<String>,
     /// Whether the prompt ends with the generation prompt.
     pub add_generation_prompt: bool,
-    /// Whether to reuse a prefix in the KV cache.
+    /// Whether to reuse a cached prefix of the prompt.
     pub cache_prompt: bool,
     /// What the callback receives.
     pub stream_format: StreamFormat,
-    /// Whether the last chunk of a stream has the usage.
+    /// Whether the last chunk of a stream contains the usage.
     pub include_usage: bool,
-    /// Ends the request as `cancelled` after this time.
+    /// How long the request may take. After that it ends as `cancelled`.
     pub timeout: Option<Duration>,
     /// The polyfills of this request; None uses those of the chat.
     pub polyfills: Option<Polyfills>,
-    /// Unknown members, by path.
+    /// The unknown members, by path.
     pub ignored_keys: Vec<String>,
-    /// The JSON text of messages and tools.
+    /// The JSON text of the messages and of the tools.
     texts: [ItemTexts; 2],
 }
 
 impl ChatRequest {
-    /// Parses a request. Messages and tools that `last`, the lists of the previous request, has too
-    /// are reused. `defaults` are those of the chat. Errors name the JSON path of the member.
+    /// Parses a request. `last` has the messages and tools of the previous request, and parsed
+    /// elements are reused from it. `defaults` are those of the chat. Errors name the JSON path of
+    /// the member.
     pub fn parse(
         text: &str,
         last: ParsedLists,
@@ -172,24 +181,24 @@ impl ChatRequest {
                     ..read
                 })
             }
-            // Reading the whole request reports its errors.
+            // Parsing the request as a whole reports its errors.
             _ => ChatRequest::read_at(parse(text, "request_json")?, door, defaults),
         }
     }
 
-    /// Reads a request to a chat of `llb_chat_create_with` without `defaults`. Errors name the JSON
-    /// path of the member.
+    /// Reads a request to a chat that `llb_chat_create_with` opened without `defaults`. Errors name
+    /// the JSON path of the member.
     pub fn read(request: Value) -> Result<ChatRequest> {
         ChatRequest::read_at(request, Door::Options, &RequestDefaults::default())
     }
 
-    /// Messages and tools are moved, not copied, as they are most of the request.
+    /// Messages and tools are moved and not copied, because they are most of the request.
     fn read_at(mut request: Value, door: Door, defaults: &RequestDefaults) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", &request)?;
         check_messages(fields)?;
         let tools = check_tools(fields)?;
         let read = ChatRequest::read_members(&request, tools, door, defaults)?;
-        // Both are arrays if they are present: this was checked.
+        // Both members are arrays if they are present. That has been checked.
         let mut list = |name: &str| match request.get_mut(name).map(Value::take) {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
@@ -199,10 +208,10 @@ impl ChatRequest {
         Ok(ChatRequest { messages, tools, template_kwargs, ..read })
     }
 
-    /// The messages and tools, for the next request of the chat.
+    /// Takes the messages and tools out, for the next request of the chat.
     pub fn into_parsed_lists(self) -> ParsedLists {
         let [messages, tools] = self.texts;
-        // After a request, this is the only reference to the tools.
+        // At this point no other reference to the tools exists.
         ParsedLists::of(
             (messages, self.messages),
             (tools, Arc::try_unwrap(self.tools).unwrap_or_default()),
@@ -216,7 +225,7 @@ impl ChatRequest {
     }
 
     /// Reads and checks all members. `messages`, `tools` and `template_kwargs` stay empty: they may
-    /// be large, and are moved.
+    /// be large, so the caller moves them.
     fn read_members(
         request: &Value,
         tools: &[Value],
@@ -256,7 +265,10 @@ impl ChatRequest {
             continued: continued.map(str::to_owned),
             thinking: read_thinking(fields)?,
             reasoning_budget: read_reasoning_budget(fields)?,
+            reasoning_budget_message: read_budget_message(fields)?,
+            n_keep: read_n_keep(fields, defaults.n_keep)?,
             logprobs: read_logprobs(fields)?,
+            lora: LoraSwitch::read(fields)?,
             parse_special_in_messages: fields
                 .boolean("parse_special_in_messages")?
                 .unwrap_or(false),
@@ -272,7 +284,8 @@ impl ChatRequest {
                 .integer("timeout_ms", 1..=i64::from(i32::MAX))?
                 .map(|ms| Duration::from_millis(ms as u64)),
             polyfills: Polyfills::read(fields)?,
-            // OpenAI's members without a meaning here are accepted and reported as ignored.
+            // Members of OpenAI's API that have no meaning here are accepted and reported as
+            // ignored.
             ignored_keys: fields.ignored(),
             messages: Vec::new(),
             tools: Arc::default(),
@@ -286,8 +299,8 @@ impl ChatRequest {
     }
 }
 
-/// Reads `max_completion_tokens` or `max_tokens`. Through the classic door, a number below 1 is the
-/// default.
+/// Reads `max_completion_tokens` or `max_tokens`. In chats of the classic door, a number below 1
+/// means the default.
 pub(crate) fn read_max_tokens(fields: &mut Fields, door: Door, default: usize) -> Result<usize> {
     let fewest = match door {
         Door::Classic => i64::MIN,
@@ -306,28 +319,6 @@ fn read_logprobs(fields: &mut Fields) -> Result<Option<usize>> {
     match fields.integer("top_logprobs", 0..=20)? {
         Some(_) if !wanted => Err(fields.invalid("top_logprobs", "requires `logprobs`: true")),
         n_top => Ok(wanted.then_some(n_top.unwrap_or(0) as usize)),
-    }
-}
-
-/// Checks `chat_template_kwargs`. The result is empty.
-fn check_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
-    let given = fields.object("chat_template_kwargs")?;
-    for name in RESERVED_VARIABLES {
-        if given.is_some_and(|given| given.contains_key(name)) {
-            return Err(fields.invalid(
-                &format!("chat_template_kwargs.{name}"),
-                format!("set `{name}` of the request instead"),
-            ));
-        }
-    }
-    Ok(Map::new())
-}
-
-/// Moves the checked `chat_template_kwargs` out of a request.
-fn take_template_kwargs(request: &mut Value) -> Map<String, Value> {
-    match request.get_mut("chat_template_kwargs").map(Value::take) {
-        Some(Value::Object(kwargs)) => kwargs,
-        _ => Map::new(),
     }
 }
 
@@ -386,6 +377,12 @@ mod tests {
         refused(
             json!({"reasoning_budget": -2}),
             "reasoning_budget: must be from -1 to 2147483647, got -2",
+        );
+        refused(json!({"n_keep": -2}), "n_keep: must be from -1 to 2147483647, got -2");
+        refused(json!({"n_keep": "all"}), r#"n_keep: expected a whole number, got "all""#);
+        refused(
+            json!({"reasoning_budget_message": 1}),
+            "reasoning_budget_message: expected a string, got 1",
         );
         refused(
             json!({"reasoning_budget": 1, "thinking_budget_tokens": 2}),
@@ -452,12 +449,12 @@ mod tests {
         assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");
     }
 
-    /// A member that is not in the list would be skipped.
+    /// A member that is not in `MEMBERS` would be skipped.
     #[test]
     fn all_members_that_are_read_are_in_the_list() {
         let names = MEMBERS.iter().filter(|name| **name != "messages");
         for name in names {
-            // No member accepts this value, except lists.
+            // No member accepts this value, except a list.
             let text = json!({"messages": [{"role": "user", "content": "hi"}], *name: {"x": [1]}});
             let read = parsed(&text.to_string());
             let ignored = read.map(|read| read.ignored_keys).unwrap_or_default();
@@ -465,7 +462,7 @@ mod tests {
         }
     }
 
-    /// `[0,0,…]`: fifty times as much memory as text.
+    /// As JSON values, `[0,0,…]` takes fifty times as much memory as its text.
     #[test]
     fn unknown_members_are_skipped_and_others_are_limited() {
         let zeros = format!("[0{}]", ",0".repeat(1_000_000));

@@ -19,7 +19,7 @@ pub enum FinishReason {
     Length,
     /// The model called tools.
     ToolCalls,
-    /// `llb_chat_cancel`, a destroy or a timeout.
+    /// The reply was cancelled by `llb_chat_cancel`, by destroying the chat, or by its time-out.
     Cancelled,
 }
 
@@ -35,17 +35,17 @@ impl FinishReason {
     }
 }
 
-/// Token counts of one request.
+/// The token counts of one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens of the prompt.
+    /// The tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Generated tokens, without the end-of-generation token.
+    /// The generated tokens, without the end-of-generation token.
     pub completion_tokens: usize,
-    /// Tokens of the prompt that were in the KV cache.
+    /// The prompt tokens that were already in the KV cache.
     pub cached_tokens: usize,
-    /// Generated tokens of reasoning, including its closing tag. None if the output format has no
-    /// reasoning.
+    /// The generated tokens of reasoning, including its closing tag. None if the output format has
+    /// no reasoning.
     pub reasoning_tokens: Option<usize>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct UsageDetails {
 }
 
 impl Usage {
-    /// The members `usage` and `usage_details`, in the shape of a door.
+    /// The members `usage` and `usage_details`, in the shape for this door.
     pub(crate) fn members(self, door: Door) -> (UsageMember, Option<UsageDetails>) {
         let Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = self;
         let total_tokens = prompt_tokens + completion_tokens;
@@ -103,40 +103,44 @@ impl Usage {
     }
 }
 
-/// The time of prefill and decode.
+/// The times of prefill and decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
-    /// Milliseconds from the first prefill to the first token.
+    /// The time from the start of prefill to the first token, in milliseconds.
     pub prompt_ms: f64,
-    /// Milliseconds from the first token to the last.
+    /// The time from the first token to the last, in milliseconds.
     pub predicted_ms: f64,
-    /// Drafted tokens, and the accepted ones among them. None without speculative decoding.
+    /// The numbers of drafted tokens and of accepted ones. None without speculative decoding.
     pub drafted: Option<(usize, usize)>,
-    /// The mean number of threads that computed. None for a server.
+    /// The mean number of threads that computed. None for a remote engine.
     pub threads: Option<f64>,
+    /// The number of prompt tokens that were read from `cache_dir`. None without that option.
+    pub disk_tokens: Option<usize>,
 }
 
-/// Times, and the rates that follow from the counts. A rate without time is 0.
+/// Times and token rates. A rate is 0 if its time is 0.
 #[derive(Serialize)]
 struct Rates {
     prompt_ms: f64,
     predicted_ms: f64,
     prompt_per_second: f64,
     predicted_per_second: f64,
-    // llama-server's names.
+    // The names are llama-server's.
     #[serde(skip_serializing_if = "Option::is_none")]
     draft_n: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     draft_n_accepted: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_tokens: Option<usize>,
 }
 
 impl Timings {
     fn rates(self, usage: Usage) -> Rates {
         let rate =
             |tokens: usize, ms: f64| if ms > 0.0 { tokens as f64 * 1000.0 / ms } else { 0.0 };
-        // The prefill yields the first token, so decoding yields one less.
+        // The first token comes from the prefill, so decoding yields one token less.
         let decoded = usage.completion_tokens.saturating_sub(1);
         Rates {
             prompt_ms: self.prompt_ms,
@@ -146,6 +150,7 @@ impl Timings {
             draft_n: self.drafted.map(|(tokens, _)| tokens),
             draft_n_accepted: self.drafted.map(|(_, accepted)| accepted),
             threads: self.threads.map(|threads| (threads * 100.0).round() / 100.0),
+            disk_tokens: self.disk_tokens,
         }
     }
 }
@@ -153,11 +158,11 @@ impl Timings {
 /// One tool call of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplyCall {
-    /// Unique within the conversation.
+    /// The id of the call, unique within the conversation.
     pub id: String,
-    /// The function.
+    /// The name of the function.
     pub name: String,
-    /// JSON text of an object.
+    /// The arguments: the JSON text of an object.
     pub arguments: String,
 }
 
@@ -168,29 +173,29 @@ pub struct ChatResponse {
     pub door: Door,
     /// The content.
     pub text: String,
-    /// The model's reasoning, if there is any.
+    /// The model's reasoning. None if it wrote none.
     pub reasoning: Option<String>,
-    /// The content of the message that the reply continues.
+    /// The content of the message that the reply continues; empty otherwise.
     pub continued_text: String,
-    /// The reasoning of that message, with what separates it from the reply's own.
+    /// The reasoning of that message, and the text that separates it from the reply's reasoning.
     pub continued_reasoning: String,
-    /// Tool calls, in order.
+    /// The tool calls, in order.
     pub tool_calls: Vec<ReplyCall>,
     /// Why the reply ended.
     pub finish_reason: FinishReason,
     /// Token counts.
     pub usage: Usage,
-    /// The times.
+    /// The times of prefill and decode.
     pub timings: Timings,
-    /// One entry per generated token, in order. None if not requested.
+    /// One entry per generated token, in order. None if log probabilities were not requested.
     pub logprobs: Option<Vec<SampledToken>>,
-    /// Names of the polyfills that changed the messages.
+    /// The names of the polyfills that changed the messages.
     pub polyfills_applied: Vec<&'static str>,
-    /// What was relaxed, repaired or guessed.
+    /// The diagnostics: what was relaxed, repaired or guessed.
     pub diagnostics: Vec<Diagnostic>,
-    /// The messages that did not fit the context, as JSON.
+    /// The messages that were left out because they did not fit the context, as JSON.
     pub truncated: Option<Value>,
-    /// Unknown members of the request, by path.
+    /// The unknown members of the request, by path.
     pub ignored_keys: Vec<String>,
 }
 
@@ -239,8 +244,8 @@ impl Serialize for ChatResponse {
     }
 }
 
-/// The reply as an assistant message for the next request, in OpenAI's shape. It takes the place of
-/// the message that it continues.
+/// The reply as an assistant message for the next request, in OpenAI's shape. It replaces the
+/// message that it continues.
 #[derive(Serialize)]
 struct Message<'a> {
     role: &'static str,

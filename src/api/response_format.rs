@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// `response_format`.
+/// The member `response_format`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ResponseFormat {
     /// Any JSON object.

@@ -24,12 +24,12 @@ pub enum SamplerName {
     Xtc,
     /// Temperature, which may depend on the entropy.
     Temperature,
-    /// Draws tokens near a target probability.
+    /// Adaptive-p: prefers tokens near a target probability.
     AdaptiveP,
 }
 
 impl SamplerName {
-    /// llama.cpp's order (b11429, `common_params_sampling::samplers`).
+    /// llama.cpp's default order (b11429, `common_params_sampling::samplers`).
     pub const USUAL: [SamplerName; 9] = [
         SamplerName::Penalties,
         SamplerName::Dry,
@@ -42,8 +42,8 @@ impl SamplerName {
         SamplerName::Temperature,
     ];
 
-    /// The name, and other names that llama.cpp's server takes. Those with hyphens or nothing in
-    /// place of underscores are not listed.
+    /// The name of each sampler, and the aliases that llama-server accepts. Variants with hyphens,
+    /// or without underscores, are accepted but not listed.
     const NAMES: [(SamplerName, &str, &[&str]); 10] = [
         (SamplerName::Penalties, "penalties", &[]),
         (SamplerName::Dry, "dry", &[]),
@@ -57,7 +57,7 @@ impl SamplerName {
         (SamplerName::AdaptiveP, "adaptive_p", &[]),
     ];
 
-    /// Its name.
+    /// The name of the sampler.
     pub fn as_str(self) -> &'static str {
         let entry = SamplerName::NAMES.iter().find(|(name, ..)| *name == self);
         entry.map_or("", |(_, name, _)| name)
@@ -74,7 +74,7 @@ impl SamplerName {
     }
 }
 
-/// Reads `samplers`: an array of names. Samplers that it does not name are off.
+/// Reads `samplers`: an array of names. Samplers that are not listed are off.
 pub(super) fn read_samplers(fields: &mut Fields) -> Result<Option<Vec<SamplerName>>> {
     const MAX_SAMPLERS: usize = 64;
     let Some(items) = fields.array("samplers")? else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! The sampler's parameters, from the request, the option `defaults`, the model file, and llb's own
-//! defaults, in this order.
+//! The sampling parameters. Each comes from the request, the option `defaults`, the model file or
+//! llb's own defaults, in this order of precedence.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,10 +12,10 @@ use super::sampler_names::{SamplerName, read_samplers};
 use super::sampling_values::{read_breakers, read_logit_bias, read_mirostat, read_seed};
 use crate::error::Result;
 
-/// A number of latest tokens; -1 is all.
+/// A number of recent tokens; -1 means all.
 const LAST_N: RangeInclusive<i64> = -1..=i32::MAX as i64;
 
-/// Who set a sampling parameter. In order of precedence.
+/// Who set a sampling parameter, in order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SamplingSource {
     /// The request.
@@ -39,71 +39,75 @@ impl SamplingSource {
 
 /// Sampling parameters with their defaults filled in. Their meaning and order are llama.cpp's.
 ///
-/// A new parameter is a field here, its default, and a line each in `read` and `to_json`. Then
-/// requests, the option `defaults` and model files can set it.
+/// To add a parameter, add a field here, its default, and one line each in `read` and `to_json`.
+/// Requests, the option `defaults` and model files can then set it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// 0 takes the most likely token.
+    /// The temperature. 0 takes the most likely token.
     pub temperature: f32,
-    /// 0 keeps all.
+    /// How many of the likeliest tokens to keep. 0 keeps all.
     pub top_k: i32,
-    /// 1 keeps all.
+    /// The probability mass to keep. 1 keeps all tokens.
     pub top_p: f32,
-    /// 0 keeps all.
+    /// The least probability relative to the likeliest token. 0 keeps all tokens.
     pub min_p: f32,
-    /// 1 keeps all.
+    /// The probability mass to keep of typical tokens. 1 keeps all tokens.
     pub typical_p: f32,
-    /// 1 changes nothing.
+    /// Divides the logits of repeated tokens, or multiplies negative ones. 1 changes nothing.
     pub repeat_penalty: f32,
-    /// 0 changes nothing.
+    /// Is subtracted from the logits of repeated tokens. 0 changes nothing.
     pub presence_penalty: f32,
-    /// 0 changes nothing.
+    /// Is subtracted once for each occurrence of a token. 0 changes nothing.
     pub frequency_penalty: f32,
-    /// The latest tokens that the three penalties look at, prompt included. 0 is none, -1 all.
+    /// How many recent tokens the three penalties look at, including the prompt. 0 is none, -1 all.
     pub repeat_last_n: i32,
-    /// DRY penalizes tokens that continue a repetition. 0 is off.
+    /// The factor of DRY, which penalizes tokens that continue a repetition. 0 is off.
     pub dry_multiplier: f32,
-    /// How fast its penalty grows with the length of the repetition. Below 1 it is off.
+    /// How fast the DRY penalty grows with the length of the repetition. Below 1 DRY is off.
     pub dry_base: f32,
-    /// From this length on, a repetition has a penalty.
+    /// The length from which DRY penalizes a repetition.
     pub dry_allowed_length: i32,
-    /// The latest tokens that it looks at, prompt included. 0 is none, -1 all.
+    /// How many recent tokens DRY looks at, including the prompt. 0 is none, -1 all.
     pub dry_penalty_last_n: i32,
-    /// Texts across which nothing is a repetition.
+    /// Strings that end a repetition for DRY.
     pub dry_sequence_breakers: Vec<String>,
-    /// The most standard deviations of the logits below the greatest. 0 or less keeps all.
+    /// How many standard deviations below the greatest logit a token may be. 0 or less keeps all
+    /// tokens.
     pub top_n_sigma: f32,
-    /// XTC removes, with this probability, the likeliest tokens but the last that reach its
-    /// threshold. 0 is off.
+    /// The probability with which XTC is applied. It removes all tokens that reach its threshold,
+    /// except the least likely of them. 0 is off.
     pub xtc_probability: f32,
-    /// Above 0.5 it is off.
+    /// The threshold of XTC, a probability. Above 0.5 XTC is off.
     pub xtc_threshold: f32,
-    /// The temperature varies by this much with the entropy. 0 is off.
+    /// The amount by which the temperature varies with the entropy. 0 is off.
     pub dynatemp_range: f32,
-    /// Its exponent.
+    /// The exponent of the entropy in that variation.
     pub dynatemp_exponent: f32,
-    /// Whether Mirostat 2.0 draws. It replaces all samplers but bias and temperature.
+    /// Whether Mirostat 2.0 draws the token. It replaces all samplers except bias and temperature.
     pub mirostat: bool,
-    /// Its target surprise, in bits.
+    /// Mirostat's target surprise, in bits.
     pub mirostat_tau: f32,
-    /// Its learning rate.
+    /// Mirostat's learning rate.
     pub mirostat_eta: f32,
-    /// The probability that adaptive-p prefers; negative is off. It draws if `samplers` names it.
+    /// The probability that adaptive-p prefers; a negative value is off. Adaptive-p draws the token
+    /// only if `samplers` lists it.
     pub adaptive_target: f32,
-    /// How much of its history counts.
+    /// How slowly adaptive-p forgets earlier tokens.
     pub adaptive_decay: f32,
-    /// The samplers in order. Those that are missing are off.
+    /// The samplers in order. Samplers that are not listed are off.
     pub samplers: Vec<SamplerName>,
-    /// None draws a new seed for every request.
+    /// The seed. None draws a new seed for every request.
     pub seed: Option<u32>,
-    /// Added to a token's logit. As at OpenAI, `-100` bans a token and `100` almost forces it.
+    /// Numbers to add to the logits of tokens. As in OpenAI's API, `-100` bans a token and `100`
+    /// almost forces it.
     pub logit_bias: Vec<(i32, f32)>,
-    /// Who set a parameter, by its name in requests. The others have llb's defaults.
+    /// Who set each parameter, by its name in requests. Parameters that are not listed have llb's
+    /// defaults.
     pub set_by: BTreeMap<&'static str, SamplingSource>,
 }
 
 impl Default for Sampling {
-    /// llb's own defaults. Those of the samplers that are off are llama.cpp's.
+    /// llb's own defaults. Samplers that are off by default have llama.cpp's values.
     fn default() -> Sampling {
         Sampling {
             temperature: 0.7,
@@ -160,7 +164,7 @@ impl Sampling {
         self.adaptive_target >= 0.0 && self.samplers.contains(&SamplerName::AdaptiveP)
     }
 
-    /// How many of the latest tokens the samplers look at.
+    /// The maximum number of recent tokens that any sampler looks at.
     pub fn history(&self) -> usize {
         let penalties = if self.has_penalties() { self.repeat_last_n } else { 0 };
         let dry = if self.has_dry() { self.dry_penalty_last_n } else { 0 };
@@ -173,13 +177,13 @@ impl Sampling {
         self.set_by.contains_key(name)
     }
 
-    /// Whether there is a parameter of this name.
+    /// Whether a parameter of this name exists.
     pub fn has_parameter(name: &str) -> bool {
         Sampling::default().to_json().contains_key(name)
     }
 
-    /// Reads the parameters that `source` sets. The others are those of `below`. Through the classic
-    /// door, a negative temperature is 0.
+    /// Reads the parameters that `source` sets. All others come from `below`. In chats of the
+    /// classic door, a negative temperature means 0.
     pub(crate) fn read(
         fields: &mut Fields,
         door: Door,
@@ -193,7 +197,7 @@ impl Sampling {
         let mut own = OwnParameters { fields, source, set_by: below.set_by.clone() };
         Ok(Sampling {
             temperature: own.number("temperature", coldest..=100.0, below.temperature)?.max(0.0),
-            // -1 keeps all, as 0 does.
+            // Like 0, -1 keeps all tokens.
             top_k: own.integer("top_k", -1..=i64::from(i32::MAX), below.top_k)?.max(0),
             top_p: own.number("top_p", 0.0..=1.0, below.top_p)?,
             min_p: own.number("min_p", 0.0..=1.0, below.min_p)?,
@@ -253,7 +257,7 @@ impl Sampling {
     /// Checks a value that a model file recommends.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns a message that says what is wrong with the value.
     pub fn check_recommended(name: &str, value: &Value) -> Result<()> {
         let one = json!({ name: value });
         let fields = &mut Fields::new("", &one)?;
@@ -261,7 +265,8 @@ impl Sampling {
         Sampling::read(fields, Door::Options, source, &Sampling::default()).map(drop)
     }
 
-    /// These parameters, and those of a model file that nobody else set.
+    /// These parameters. Those that neither the request nor the chat has set come from the model
+    /// file.
     ///
     /// # Errors
     /// `INVALID_REQUEST` for a value that [`Sampling::check_recommended`] refuses.
@@ -311,7 +316,7 @@ impl Sampling {
     }
 }
 
-/// The shortest digits of a number: 0.7, not 0.699999988079071.
+/// A number with the fewest digits that identify it: 0.7, not 0.699999988079071.
 pub fn shortest(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
@@ -360,7 +365,7 @@ impl OwnParameters<'_, '_> {
     }
 }
 
-/// Reads `stop`: a string or an array of strings. An empty string stops nothing and is left out.
+/// Reads `stop`: a string or an array of strings. An empty string stops nothing, so it is left out.
 pub(crate) fn read_stop(fields: &mut Fields) -> Result<Vec<String>> {
     const MAX_STOP_STRINGS: usize = 64;
     let mut stops = match fields.get("stop") {

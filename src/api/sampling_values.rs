@@ -1,4 +1,4 @@
-//! Values of sampling parameters that are not plain numbers.
+//! Sampling parameters whose values are not plain numbers.
 
 use super::fields::{Fields, expected};
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::error::Result;
 /// Reads `dry_sequence_breakers`: an array of strings. An empty string has no effect.
 pub(super) fn read_breakers(fields: &mut Fields) -> Result<Option<Vec<String>>> {
     const MAX_BREAKERS: usize = 64;
-    // llama.cpp cuts longer ones.
+    // The maximum length of a breaker in bytes. llama.cpp cuts longer breakers.
     const MAX_BYTES: usize = 40;
     let Some(items) = fields.array("dry_sequence_breakers")? else { return Ok(None) };
     let path = |index: usize| format!("dry_sequence_breakers[{index}]");
@@ -39,8 +39,8 @@ pub(super) fn read_mirostat(fields: &mut Fields) -> Result<Option<bool>> {
     }
 }
 
-/// Reads `seed`: an integer of any size. llama.cpp's seeds have 32 bits, so the low 32 bits count.
-/// A negative seed is random.
+/// Reads `seed`: an integer of any size. llama.cpp's seeds have 32 bits, so only the low 32 bits
+/// count. A negative seed is random.
 pub(super) fn read_seed(fields: &mut Fields) -> Result<Option<Option<u32>>> {
     let Some(value) = fields.get("seed") else { return Ok(None) };
     let seed = value.as_number().and_then(|number| {
@@ -50,14 +50,14 @@ pub(super) fn read_seed(fields: &mut Fields) -> Result<Option<Option<u32>>> {
             let is_negative = text.starts_with('-') && digits.bytes().any(|digit| digit != b'0');
             return Some((!is_negative).then(|| low_bits(digits)));
         }
-        // With a fraction or an exponent: 7.0 and 1e3 are whole.
+        // The number has a fraction or an exponent: 7.0 and 1e3 are whole.
         let seed = number.as_f64().filter(|seed| seed.is_finite() && seed.fract() == 0.0)?;
         Some((seed >= 0.0).then_some((seed % (f64::from(u32::MAX) + 1.0)) as u32))
     });
     seed.map(Some).ok_or_else(|| fields.invalid("seed", expected("a whole number", value)))
 }
 
-/// The low 32 bits of an integer in decimal digits.
+/// The low 32 bits of an integer written in decimal digits.
 fn low_bits(digits: &str) -> u32 {
     let digits = digits.bytes().map(|digit| u32::from(digit - b'0'));
     digits.fold(0, |low: u32, digit| low.wrapping_mul(10).wrapping_add(digit))

@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// Default of `n_max` with a draft model. Each drafted token costs a decode of that model.
+/// The default of `n_max` with a draft model. Each drafted token costs a decode of the draft model.
 const DRAFT_N_MAX: u32 = 4;
-/// Default of `n_max` with prompt lookup. A draft costs nothing until it is verified.
+/// The default of `n_max` with prompt lookup. A draft costs nothing until it is verified.
 const NGRAM_N_MAX: u32 = 6;
-/// Default of `ngram`.
+/// The default of `ngram`.
 const NGRAM: u32 = 3;
 
 /// Where drafted tokens come from.
@@ -19,16 +19,16 @@ pub enum Speculative {
     Off,
     /// Prompt lookup.
     Ngram {
-        /// Maximum tokens of one draft, 1 to 32.
+        /// The maximum number of tokens in a draft, 1 to 32.
         n_max: u32,
-        /// The number of last tokens to look up, 1 to 16.
+        /// How many of the last tokens to look up, 1 to 16.
         ngram: u32,
     },
-    /// A second model.
+    /// A draft model.
     Draft {
-        /// Path of its GGUF file.
+        /// The path of its GGUF file.
         model: String,
-        /// Maximum tokens of one draft, 1 to 32.
+        /// The maximum number of tokens in a draft, 1 to 32.
         n_max: u32,
     },
 }

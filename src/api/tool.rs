@@ -5,21 +5,21 @@ use serde_json::Value;
 use super::fields::{Fields, JsonPath, expected};
 use crate::error::{Error, Result};
 
-/// `tool_choice`.
+/// The member `tool_choice`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolChoice {
     /// The model decides.
     Auto,
-    /// No call, even if the request has tools.
+    /// No call is allowed, even if the request has tools.
     None,
-    /// At least one call.
+    /// At least one call is required.
     Required,
-    /// A call of this function.
+    /// A call of this function is required.
     Function(String),
 }
 
 impl ToolChoice {
-    /// Whether the reply must be a call.
+    /// Whether the reply must contain a call.
     pub fn forces_call(&self) -> bool {
         matches!(self, ToolChoice::Required | ToolChoice::Function(_))
     }
@@ -30,7 +30,7 @@ pub fn function_name(tool: &Value) -> &str {
     tool["function"]["name"].as_str().unwrap_or_default()
 }
 
-/// The JSON Schema of a checked tool's arguments. A tool without one takes no arguments.
+/// The JSON Schema of a checked tool's arguments. None if the tool takes no arguments.
 pub fn function_parameters(tool: &Value) -> Option<&Value> {
     tool["function"].get("parameters").filter(|schema| !schema.is_null())
 }
@@ -72,7 +72,7 @@ fn check_tool(path: JsonPath, tool: &Value) -> Result<&str> {
     }
 }
 
-/// Reads `tool_choice` against the checked tools.
+/// Reads `tool_choice`, and checks it against the tools.
 pub(crate) fn read_tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice> {
     let choice = match fields.get("tool_choice") {
         None => return Ok(ToolChoice::Auto),

@@ -1,4 +1,5 @@
-//! What a request would do: its prompt, its grammar, and how much of the prompt is in the KV cache.
+//! Explains what a request would do: its prompt, its grammar, and how much of the prompt is in the
+//! KV cache.
 
 use serde_json::{Map, Value, json};
 
@@ -10,11 +11,14 @@ use crate::engine::Interrupt;
 use crate::error::Result;
 
 impl Chat {
-    /// What a request would do, without generating a token. Waits for one decode of the engine at
-    /// most.
+    /// Returns what a request would do, without generating a token. Waits at most for one decode of
+    /// the engine.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = self.read(request)?;
-        let explanation = self.explain_request(&request);
+        let explanation = self
+            .source
+            .begin(&Interrupt::default())
+            .and_then(|_use| self.explain_request(&request));
         self.keep_lists(request);
         explanation
     }
@@ -24,9 +28,11 @@ impl Chat {
         let FittedPrompt { rendered, tokenized, truncation } =
             self.fit_to_context(request, &interrupt)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
+        let (parser, beginning) = self.reply_parser(request, &prompt);
         let generation = GenerationRequest {
             request,
-            reasoning_open: self.reply_parser(request, &prompt).0.is_reasoning(),
+            reasoning_open: parser.is_reasoning(),
+            content_before: &beginning.content,
             prompt,
             tokenized,
             truncation,
@@ -57,6 +63,9 @@ impl Chat {
             ("sampling", preview.sampling.into()),
             ("sampling_set_by", set_by.collect::<Map<_, _>>().into()),
         ]);
+        if let Some(shift) = preview.context_shift {
+            explanation["context_shift"] = shift;
+        }
         if let Some(truncation) = truncation {
             explanation["truncated"] = truncation.to_json();
         }

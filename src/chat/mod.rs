@@ -1,10 +1,11 @@
-//! A chat: one model, one chat template, requests in order of arrival.
+//! A chat: one model and one chat template. Requests run in order of arrival.
 //!
 //! ```text
 //! ChatRequest -> prompt -> tokens, grammar -> engine job or server -> text -> reply parser -> ChatResponse
 //!                (render)  (native, remote)   (source)                (reply)
 //! ```
 
+mod count;
 mod explain;
 mod native;
 mod open;
@@ -19,7 +20,7 @@ mod stream;
 mod truncated_call;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use crate::api::response::{ChatResponse, FinishReason};
@@ -33,21 +34,31 @@ use crate::llama::{StatePath, StateStore};
 use crate::profile::ModelProfile;
 use crate::template::Limits;
 
+pub use count::{PromptCount, count};
 pub(crate) use native::check_state_file;
 use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;
 use source::ReplySource;
 
-/// Receives events of a chat, on the thread of the call they belong to.
+/// Receives the events of a chat, on the thread of the call that emits them.
 pub type EventSink = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Receives a streamed reply, on the thread of the call.
 pub type PieceSink<'a> = &'a mut dyn FnMut(&str);
 
+/// Flags by which other threads control a running call.
+#[derive(Clone, Default)]
+pub(crate) struct CallControl {
+    /// Cancels the call.
+    pub(crate) cancel: Arc<AtomicBool>,
+    /// Ends the block of reasoning that the reply is in.
+    pub(crate) end_reasoning: Arc<AtomicBool>,
+}
+
 /// Why a chat was not created.
 #[derive(Debug)]
 pub struct CreateFailure {
-    /// The event, without the prefix `create_failure:`.
+    /// The name of the event, without the prefix `create_failure:`.
     pub event: &'static str,
     /// The cause.
     pub error: Error,
@@ -60,7 +71,7 @@ impl CreateFailure {
     }
 }
 
-/// An open chat. Every method may be called from any thread.
+/// An open chat. All methods may be called from any thread.
 pub struct Chat {
     source: Box<dyn ReplySource>,
     profile: Arc<ModelProfile>,
@@ -72,9 +83,11 @@ pub struct Chat {
     limits: Limits,
     log: LogLevel,
     door: Door,
-    /// Messages and tools of the last request.
+    /// The messages and tools of the last request.
     parsed_lists: Mutex<ParsedLists>,
     queue: RequestQueue,
+    /// The flag that ends the reasoning of the running call.
+    end_reasoning: Mutex<Weak<AtomicBool>>,
     /// Set by a destroy from a callback. The running call emits `destroy` when it ends.
     destroyed: AtomicBool,
 }
@@ -91,7 +104,7 @@ impl Chat {
         Chat::create_with_state(options, state, events)
     }
 
-    /// As [`Chat::create`], with the state in `state` instead of the file of the options.
+    /// Like [`Chat::create`], but restores `state` instead of the file that the options name.
     pub(crate) fn create_with_state(
         options: Result<CreateOptions>,
         state: Option<Arc<dyn StateStore>>,
@@ -115,6 +128,7 @@ impl Chat {
                     door: options.door,
                     parsed_lists: Mutex::default(),
                     queue: RequestQueue::default(),
+                    end_reasoning: Mutex::default(),
                     destroyed: AtomicBool::new(false),
                 };
                 chat.emit_log();
@@ -128,33 +142,38 @@ impl Chat {
         }
     }
 
-    /// Runs a request. `pieces` receives the stream; without it the reply comes whole.
+    /// Runs a request. `pieces` receives the reply as a stream. Without `pieces` the reply is
+    /// returned as a whole.
     ///
-    /// Emits `infer_start` and `infer_success` or `infer_failure` while the call is first in the
-    /// queue, so none of them follows a close that has returned. A call that is cancelled while it
-    /// waits emits neither.
+    /// Emits `infer_start` and `infer_success` or `infer_failure` while the call is at the head of
+    /// the queue, so none of them follows a close that has returned. A call that is cancelled while
+    /// it waits emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<ChatResponse> {
-        self.infer_until(request, Arc::default(), pieces)
+        self.infer_until(request, CallControl::default(), pieces)
     }
 
-    /// As [`Chat::infer`], with a flag that cancels this request.
+    /// Like [`Chat::infer`], with flags that control this call.
     pub(crate) fn infer_until(
         &self,
         request: &str,
-        cancel: Arc<AtomicBool>,
+        control: CallControl,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
+        let CallControl { cancel, end_reasoning } = control;
         let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
         };
+        *self.running_reasoning() = Arc::downgrade(&end_reasoning);
         (self.events)("infer_start");
         let reply = request.and_then(|request| {
-            let reply = self.run(&request, Interrupt { cancel, deadline }, pieces);
+            let interrupt = Interrupt { cancel, deadline, end_reasoning };
+            let reply = self.run(&request, interrupt, pieces);
             let reply = match reply {
-                // Before the first token: an empty reply, as for a call that never ran.
+                // Cancelled before the first token: the reply is empty, as for a call that never
+                // ran.
                 Err(error) if error.code() == Code::Cancelled => Ok(self.cancelled(&request)),
                 reply => reply,
             };
@@ -177,31 +196,44 @@ impl Chat {
         cancelled(self.door, request)
     }
 
-    /// Cancels the running request and the waiting ones. Each replies with what it generated.
+    /// Cancels the running request and all waiting ones. Each returns what it has generated so far.
     pub fn cancel(&self) {
         self.queue.cancel_all();
     }
 
-    /// Ends the running call in the place of its thread, which will not return to it.
+    /// Ends the block of reasoning that the running reply is in. Does nothing if no call runs, or
+    /// if the reply is not in reasoning.
+    pub fn end_reasoning(&self) {
+        if let Some(flag) = self.running_reasoning().upgrade() {
+            flag.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn running_reasoning(&self) -> MutexGuard<'_, Weak<AtomicBool>> {
+        self.end_reasoning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the running call for its thread, which has left the call and will not return to it.
     pub fn give_up_call(&self) {
         self.queue.give_up();
     }
 
-    /// Refuses further requests, cancels all others, waits for them, emits `destroy`.
+    /// Refuses further requests, cancels all others, waits until they have ended, and emits
+    /// `destroy`.
     pub fn close(&self) {
         self.queue.close();
         self.save();
         (self.events)("destroy");
     }
 
-    /// As [`Chat::close`], from a callback of the call that runs on this thread. `destroy` is
-    /// emitted, and the chat freed, when that call ends.
+    /// Closes the chat from a callback of the call that runs on this thread. When that call ends,
+    /// `destroy` is emitted and the chat is freed.
     pub fn close_from_callback(&self) {
         self.destroyed.store(true, Ordering::Relaxed);
         self.queue.refuse();
     }
 
-    /// Completes a destroy from a callback, if there was one and the call could not.
+    /// Completes a destroy from a callback if the call could not do it.
     pub fn finish_destroy(&self) {
         if self.destroyed.swap(false, Ordering::Relaxed) {
             self.save();
@@ -224,11 +256,12 @@ impl Chat {
             request.into_parsed_lists();
     }
 
-    /// Writes the state file. A destroy returns nothing, so a failure only goes to the log.
+    /// Writes the state file. A destroy returns nothing, so a failure is only logged.
     fn save(&self) {
         if let Err(error) = self.source.save() {
             self.emit_line(LogLevel::Error, &format!("state_file: {}", error.message()));
         }
+        self.emit_log();
     }
 
     fn emit_line(&self, level: LogLevel, line: &str) {

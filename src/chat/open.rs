@@ -1,4 +1,4 @@
-//! Options to an open chat's source, profile and components.
+//! Opens a chat: from its options to a source, a profile and components.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::api::{CreateOptions, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::{self, LoadedModel, StateStore};
+use crate::llama::{KeptModel, PrefixStore, StateStore};
 use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::Sources;
 
@@ -24,7 +24,7 @@ pub(super) struct OpenedChat {
     pub(super) defaults: RequestDefaults,
 }
 
-/// Reads the header, checks the tool capability, then loads the weights.
+/// Reads the header, runs the tool-capability check, and then loads the weights.
 pub(super) fn open(
     options: &CreateOptions,
     state: Option<Arc<dyn StateStore>>,
@@ -43,6 +43,10 @@ pub(super) fn open(
         }
         None => None,
     };
+    if let (Some(header), Some(path), None) = (&header, &options.model, &options.engine) {
+        let generates = header.check_generates().map_err(|error| error.about(path));
+        generates.map_err(|error| CreateFailure::new("load_model", error))?;
+    }
     let components =
         options.components.as_ref().map(|components| Composed::of(components, "components"));
     let composed = components.transpose().map_err(invalid)?;
@@ -66,12 +70,21 @@ pub(super) fn open(
     let (Some(header), Some(path)) = (header, options.model.as_deref()) else {
         return Err(null_path());
     };
+    // The folder is opened before the weights are read.
+    let prefixes =
+        options.cache_dir.as_deref().map(|path| PrefixStore::open(path, options.cache_bytes));
+    let prefixes = prefixes.transpose().map_err(invalid)?;
     let model = load(options, path, &header, events)?;
-    let source = Box::new(NativeSource::new(options, model, profile.format(), state));
+    let source = NativeSource::new(options, model, profile.format(), state, prefixes);
+    let source = source.map_err(|error| match error.code() {
+        Code::InvalidRequest => invalid(error),
+        _ => CreateFailure::new("init_context", error),
+    });
+    let source = Box::new(source?);
     Ok(OpenedChat { source, profile, composed, defaults })
 }
 
-/// The option `defaults`, over the sampling that the model file recommends.
+/// The option `defaults`, on top of the sampling parameters that the model file recommends.
 fn defaults(options: &CreateOptions, header: Option<&ModelHeader>) -> Result<RequestDefaults> {
     let Some(header) = header else { return Ok(options.defaults.clone()) };
     let recommended = RecommendedSampling::of(header);
@@ -79,16 +92,14 @@ fn defaults(options: &CreateOptions, header: Option<&ModelHeader>) -> Result<Req
     Ok(RequestDefaults { sampling, ..options.defaults.clone() })
 }
 
-/// Loads the weights. Emits `load_progress` for each hundredth of the file.
+/// Loads the weights. Emits `load_progress` for each percent of the file.
 fn load(
     options: &CreateOptions,
     path: &str,
     header: &ModelHeader,
     events: &dyn Fn(&str),
-) -> Result<Arc<LoadedModel>, CreateFailure> {
-    header.check_complete().map_err(|error| CreateFailure::new("load_model", error.about(path)))?;
-    let checked = header.check_loadable().map_err(|error| error.about(path));
-    let checked = checked.and_then(|()| header.check_tokens(std::path::Path::new(path)));
+) -> Result<Arc<KeptModel>, CreateFailure> {
+    let checked = header.check_before_load(std::path::Path::new(path));
     checked.map_err(|error| CreateFailure::new("load_model", error))?;
     let mut last = -1;
     let mut on_progress = |done: f32| {
@@ -97,12 +108,14 @@ fn load(
             last = hundredth;
             events(&format!("load_progress:{:.2}", f64::from(hundredth) / 100.0));
         }
+        true
     };
-    llama::open(options, path, header, &mut on_progress).map_err(|error| match error.code() {
+    let opened = KeptModel::open(options, path, header, &mut on_progress);
+    opened.map_err(|error| match error.code() {
         Code::OutOfMemory => CreateFailure::new("oom", error),
         Code::ModelNotFound => CreateFailure::new("model_not_found", error),
         Code::ModelInvalid => CreateFailure::new("load_model", error),
-        // From an option that names a file.
+        // The error comes from an option that names a file.
         Code::InvalidRequest => CreateFailure::new("invalid_options", error),
         _ => CreateFailure::new("init_context", error),
     })
@@ -115,7 +128,19 @@ fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
     })
 }
 
-/// The templates of a chat. BOS and EOS of `engine` take precedence over those of the file.
+/// Reads everything that is needed to render prompts for these options, without opening the chat.
+pub(super) fn prompt_source(
+    options: &CreateOptions,
+    header: Option<&ModelHeader>,
+) -> Result<(Arc<ModelProfile>, Option<Composed>)> {
+    let components = options.components.as_ref();
+    let composed = components.map(|spec| Composed::of(spec, "components")).transpose()?;
+    let profile = ModelProfile::of(&sources(options, header, composed.as_ref()))?;
+    Ok((profile, composed))
+}
+
+/// The templates of a chat. BOS and EOS of the option `engine` take precedence over those of the
+/// file.
 fn sources(
     options: &CreateOptions,
     header: Option<&ModelHeader>,

@@ -2,12 +2,13 @@
 //! cancelled.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crate::error::{Code, Error, Result};
 use crate::process;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The queue of one chat.
 #[derive(Default)]
@@ -18,12 +19,12 @@ pub(crate) struct RequestQueue {
 
 #[derive(Default)]
 struct QueueState {
-    /// The cancel flags of all calls, the running one first.
+    /// The cancel flags of all calls. The running call comes first.
     calls: VecDeque<Arc<AtomicBool>>,
     closed: bool,
 }
 
-/// The call at the head of the queue. Dropping this starts the next one.
+/// A call at the head of the queue. Dropping this starts the next call.
 pub(crate) struct QueueEntry<'a> {
     queue: &'a RequestQueue,
     cancel: Arc<AtomicBool>,
@@ -31,8 +32,8 @@ pub(crate) struct QueueEntry<'a> {
 }
 
 impl RequestQueue {
-    /// Waits until all earlier calls have ended. None if this call is cancelled or reaches its
-    /// deadline first; `ENGINE_CLOSED` after a close.
+    /// Waits until all earlier calls have ended. Returns None if this call is cancelled or reaches
+    /// its deadline first, and `ENGINE_CLOSED` after a close.
     pub(crate) fn enter(
         &self,
         cancel: &Arc<AtomicBool>,
@@ -65,17 +66,17 @@ impl RequestQueue {
         }
     }
 
-    /// Cancels the running call and the waiting ones.
+    /// Cancels the running call and all waiting calls.
     pub(crate) fn cancel_all(&self) {
         let state = self.lock();
         state.calls.iter().for_each(|cancel| cancel.store(true, Ordering::Relaxed));
         self.changed.notify_all();
-        // A running call may wait for a server instead.
+        // The running call may be waiting for a server.
         #[cfg(feature = "remote")]
         crate::remote::wake();
     }
 
-    /// Cancels the running call and starts the next one.
+    /// Cancels the running call, and starts the next one without waiting for its end.
     pub(crate) fn give_up(&self) {
         if let Some(running) = self.lock().calls.pop_front() {
             running.store(true, Ordering::Relaxed);
@@ -83,14 +84,14 @@ impl RequestQueue {
         self.changed.notify_all();
     }
 
-    /// Refuses further calls and cancels all present ones.
+    /// Refuses further calls, and cancels all present ones.
     pub(crate) fn refuse(&self) {
         self.lock().closed = true;
         self.cancel_all();
     }
 
-    /// Refuses further calls, cancels all present ones, and waits for their end. While the process
-    /// exits, waits no longer than the exit does.
+    /// Refuses further calls, cancels all present ones, and waits until they have ended. While the
+    /// process exits, the wait is limited.
     pub(crate) fn close(&self) {
         self.refuse();
         let mut state = self.lock();
@@ -116,7 +117,7 @@ impl RequestQueue {
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         if self.forks != process::forks() {
-            // Another thread of the parent may have held the lock.
+            // Another thread of the parent process may have held the lock.
             return;
         }
         let mut state = self.queue.lock();

@@ -1,18 +1,19 @@
-//! Messages to a prompt: polyfills, then the model's own template.
+//! Renders messages to a prompt: first polyfills, then the model's own template.
 
 use serde_json::Value;
 
 use super::Chat;
 use super::source::FittedPrompt;
-use crate::api::{ChatRequest, ToolChoice};
-use crate::compose;
+use crate::api::{ChatRequest, Polyfills, ToolChoice};
+use crate::compose::{self, Composed};
 use crate::diagnostic::Diagnostic;
 use crate::engine::Interrupt;
 use crate::error::{Error, Result};
 use crate::output::Format;
-use crate::template::{LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
+use crate::profile::ModelProfile;
+use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 
-/// A prompt, and what was done to the messages to get it.
+/// A prompt, and the changes that polyfills made to the messages.
 pub(super) struct RenderedPrompt {
     pub(super) prompt: Prompt,
     pub(super) polyfills_applied: Vec<&'static str>,
@@ -26,11 +27,39 @@ impl Chat {
         request: &ChatRequest,
         interrupt: &Interrupt,
     ) -> Result<FittedPrompt> {
-        self.source.fit_to_context(request, &|messages| self.render(request, messages), interrupt)
+        let renderer = PromptRenderer {
+            profile: &self.profile,
+            composed: self.composed.as_ref(),
+            polyfills: &self.polyfills,
+            limits: self.limits,
+        };
+        let render = |messages: &[Value]| renderer.render(request, messages);
+        self.source.fit_to_context(request, &render, interrupt)
     }
 
-    /// Renders messages with the other members of a request.
-    fn render(&self, request: &ChatRequest, messages: &[Value]) -> Result<RenderedPrompt> {
+    /// Whether the tags of this model's reasoning are known.
+    pub(super) fn marks_reasoning(&self) -> bool {
+        marks_reasoning(&self.profile)
+    }
+}
+
+/// Renders the prompts of a chat.
+pub(super) struct PromptRenderer<'a> {
+    pub(super) profile: &'a ModelProfile,
+    /// The components of the chat template, if it was composed.
+    pub(super) composed: Option<&'a Composed>,
+    /// The polyfills for requests without a member `polyfills`.
+    pub(super) polyfills: &'a Polyfills,
+    pub(super) limits: Limits,
+}
+
+impl PromptRenderer<'_> {
+    /// Renders messages, using the other members of a request.
+    pub(super) fn render(
+        &self,
+        request: &ChatRequest,
+        messages: &[Value],
+    ) -> Result<RenderedPrompt> {
         let now = match &request.now {
             Some(text) => {
                 LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?
@@ -38,12 +67,12 @@ impl Chat {
             None => LocalTime::now(),
         };
         let tools: Option<&[Value]> = match request.tool_choice {
-            // The prompt does not show tools that must not be called.
+            // With `tool_choice` "none" the prompt must not show the tools.
             ToolChoice::None => None,
             _ => Some(request.tools.as_slice()).filter(|tools| !tools.is_empty()),
         };
         let templates = &self.profile.templates;
-        let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
+        let allowed = request.polyfills.as_ref().unwrap_or(self.polyfills);
         let traits = templates.traits();
         let target = self.profile.polyfill_target();
         let polyfilled = polyfill::apply(messages, tools, target, allowed)?;
@@ -67,7 +96,7 @@ impl Chat {
             if self.composed.is_some() { compose::with_reason(error) } else { error }
         })?;
         let mut diagnostics = polyfilled.diagnostics;
-        if let Some(composed) = &self.composed {
+        if let Some(composed) = self.composed {
             diagnostics.extend(composed.notes(&polyfilled.messages));
         }
         if request.thinking.enabled.is_some() && traits.details.switches.is_empty() {
@@ -82,7 +111,9 @@ impl Chat {
             let message = format!("the chat template writes no calls; {because}");
             diagnostics.push(Diagnostic::new("call_format_evident", message));
         }
-        if request.reasoning_budget.is_some() && !self.marks_reasoning() {
+        let ends_reasoning =
+            request.reasoning_budget.is_some() || !request.reasoning_budget_message.is_empty();
+        if ends_reasoning && !marks_reasoning(self.profile) {
             diagnostics.push(Diagnostic::new(
                 "reasoning_budget_ignored",
                 "reasoning_budget: the tags of this model's reasoning are unknown, so nothing can be limited",
@@ -90,9 +121,8 @@ impl Chat {
         }
         Ok(RenderedPrompt { prompt, polyfills_applied: polyfilled.applied, diagnostics })
     }
+}
 
-    /// Whether it is known how this model marks its reasoning.
-    pub(super) fn marks_reasoning(&self) -> bool {
-        self.profile.format().is_some_and(Format::marks_reasoning)
-    }
+fn marks_reasoning(profile: &ModelProfile) -> bool {
+    profile.format().is_some_and(Format::marks_reasoning)
 }

@@ -1,4 +1,4 @@
-//! Pieces of text to a response, streamed as they arrive.
+//! Turns pieces of text into a response, and streams them as they arrive.
 
 use std::sync::Arc;
 
@@ -29,6 +29,7 @@ impl Chat {
         interrupt: Interrupt,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
+        let _use = self.source.begin(&interrupt)?;
         let FittedPrompt { rendered, tokenized, truncation } =
             self.fit_to_context(request, &interrupt)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
@@ -42,6 +43,7 @@ impl Chat {
                 truncation,
                 profile: &self.profile,
                 reasoning_open: parser.is_reasoning(),
+                content_before: &beginning.content,
                 interrupt,
             })?;
         diagnostics.extend(more);
@@ -54,15 +56,14 @@ impl Chat {
         let mut stream = Stream::new(request.stream_format, pieces);
         let mut logprobs = request.logprobs.map(|_| Vec::new());
         let finished = receive(updates, &mut parser, &mut stream, logprobs.as_mut())?;
-        let FinishedReply { outcome, prompt_tokens, counts_reasoning, diagnostics: more } =
-            finished;
+        let FinishedReply { outcome, prompt_tokens, counts_reasoning, disk_tokens, .. } = finished;
         let early = outcome.finish != Finish::Stop;
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
         stream.send(rest);
         let truncated_call = truncated_call::take(&mut parsed, constrained || early);
         let continued_reasoning = reasoning_before(&beginning, &parsed);
         let unmet = unmet_requirements(request, &parsed, &beginning.content);
-        diagnostics.extend(more);
+        diagnostics.extend(finished.diagnostics);
         diagnostics.extend(parsed.diagnostics);
         diagnostics.extend(truncated_call);
         diagnostics.extend(unmet);
@@ -91,6 +92,7 @@ impl Chat {
                 predicted_ms: outcome.predicted_ms,
                 drafted: outcome.drafted.map(|drafted| (drafted.tokens, drafted.accepted)),
                 threads: outcome.threads,
+                disk_tokens,
             },
             logprobs,
             polyfills_applied,
@@ -102,7 +104,8 @@ impl Chat {
         Ok(response)
     }
 
-    /// A parser of the reply to this prompt, and the beginning of the message that it continues.
+    /// Creates a parser for the reply to this prompt. Also returns the beginning of the message
+    /// that the reply continues.
     pub(super) fn reply_parser(
         &self,
         request: &ChatRequest,
@@ -140,14 +143,15 @@ impl Chat {
         let mut beginning = parser.take_beginning();
         let given = request.messages.last().and_then(reasoning_of);
         if let Some(Value::String(hidden)) = given.filter(|_| beginning.reasoning.is_empty()) {
-            // The template does not show it.
+            // The template does not render the reasoning, so it is taken from the request.
             beginning.reasoning.clone_from(hidden);
         }
         (parser, beginning)
     }
 }
 
-/// The reasoning that the message begins with, and a line break before the model's own.
+/// The reasoning at the beginning of the message, and a line break if the model's own reasoning
+/// follows.
 fn reasoning_before(beginning: &ReplyBeginning, parsed: &ParsedReply) -> String {
     let mut reasoning = beginning.reasoning.clone();
     if !reasoning.is_empty() && !beginning.reasoning_open && parsed.reasoning.is_some() {
@@ -156,8 +160,8 @@ fn reasoning_before(beginning: &ReplyBeginning, parsed: &ParsedReply) -> String 
     reasoning
 }
 
-/// What the request requires of the message and the message does not meet. `beginning` is the content
-/// that the prompt already has.
+/// The requirements of the request that the message does not meet. `beginning` is the content that
+/// the prompt already contains.
 fn unmet_requirements(
     request: &ChatRequest,
     parsed: &ParsedReply,
@@ -169,7 +173,7 @@ fn unmet_requirements(
     violations.iter().map(Diagnostic::from).chain(unmet_choice).collect()
 }
 
-/// Feeds the text of a reply to the parser, and what the parser makes of it to the stream.
+/// Feeds text of the reply to the parser, and the parser's deltas to the stream.
 fn receive(
     mut updates: Box<dyn ReplyUpdates>,
     parser: &mut ReplyParser,

@@ -1,4 +1,4 @@
-//! The policy for what a reply must match: a grammar, or a refusal or a diagnostic if it cannot be
+//! The policy for what a reply must match: a grammar, or an error or a diagnostic if it cannot be
 //! enforced. Both sources follow it.
 
 use super::source::GenerationRequest;
@@ -10,10 +10,10 @@ use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::error::{Code, Result};
 
-/// What the tokens of a reply must match.
+/// The constraint on the tokens of a reply.
 #[derive(Default)]
 pub(super) struct ReplyConstraint {
-    /// Lark; None if nothing is constrained.
+    /// The grammar in Lark; None if nothing is constrained.
     pub(super) grammar: Option<String>,
     /// The compiled grammar; None where a server compiles it.
     pub(super) constraint: Option<Constraint>,
@@ -21,8 +21,8 @@ pub(super) struct ReplyConstraint {
 }
 
 impl ReplyConstraint {
-    /// The constraint of a grammar. If no grammar can be built and the request forces none, the
-    /// reply is unconstrained and has a diagnostic.
+    /// The constraint from a grammar. If no grammar can be built and the request does not force
+    /// one, the reply is unconstrained and gets a diagnostic.
     pub(super) fn from_grammar(
         request: &GenerationRequest,
         compiled: Result<CompiledGrammar>,
@@ -45,20 +45,20 @@ impl ReplyConstraint {
         ReplyConstraint { diagnostics: vec![diagnostic], ..ReplyConstraint::default() }
     }
 
-    /// The constraint of a server that enforces nothing. What can be checked afterwards gets a
-    /// diagnostic; what must be enforced is `SCHEMA_UNSUPPORTED`.
+    /// The result for a server that cannot enforce a grammar, for the reason `why`. Requirements
+    /// that can be checked afterwards get a diagnostic. If a requirement must be enforced, the
+    /// error is `SCHEMA_UNSUPPORTED`.
     #[cfg(feature = "remote")]
-    pub(super) fn unenforced(request: &GenerationRequest) -> Result<ReplyConstraint> {
-        const WHY: &str = "the server enforces nothing (engine.constraints is \"none\")";
+    pub(super) fn unenforced(request: &GenerationRequest, why: &str) -> Result<ReplyConstraint> {
         let request = request.request;
         if request.grammar.is_some() {
-            return Err(Error::new(Code::SchemaUnsupported, format!("grammar: {WHY}")));
+            return Err(Error::new(Code::SchemaUnsupported, format!("grammar: {why}")));
         }
         let callable = request.tool_choice != ToolChoice::None;
         let mut tools = request.tools.iter().enumerate();
         if let Some((index, tool)) = tools.find(|(_, tool)| callable && is_strict(tool)) {
             let name = function_name(tool);
-            let message = format!("tools[{index}].function.strict ({name}): {WHY}");
+            let message = format!("tools[{index}].function.strict ({name}): {why}");
             return Err(Error::new(Code::SchemaUnsupported, message).with("tool", name));
         }
         let forced = [
@@ -67,14 +67,14 @@ impl ReplyConstraint {
         ];
         let diagnostics =
             forced.into_iter().filter(|(is_forced, _)| *is_forced).map(|(_, what)| {
-                let message = format!("{what}: {WHY}; the reply is only checked afterwards");
+                let message = format!("{what}: {why}; the reply is only checked afterwards");
                 Diagnostic::new("constraint_not_enforced", message)
             });
         Ok(ReplyConstraint { diagnostics: diagnostics.collect(), ..ReplyConstraint::default() })
     }
 }
 
-/// Whether the request must not be answered without its grammar.
+/// Whether the request must not be answered without a grammar.
 fn is_forced(request: &GenerationRequest) -> bool {
     let request = request.request;
     request.tool_choice.forces_call()

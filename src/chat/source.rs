@@ -1,5 +1,5 @@
-//! What generates the replies of a chat: [`ReplySource`], implemented by `native` for llama.cpp in
-//! this process and by `remote` for completions servers.
+//! The source of a chat's replies: [`ReplySource`]. `native` implements it with llama.cpp in this
+//! process, and `remote` with completions servers.
 //!
 //! In: a [`GenerationRequest`]. Out: [`ReplyUpdates`], with the same meaning for both.
 
@@ -15,14 +15,16 @@ use crate::constraint::ReplyRequirements;
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, JobOutcome, TokenizedPrompt};
 use crate::error::Result;
+use crate::llama::ModelUse;
 use crate::output::ControlSpellings;
 use crate::profile::ModelProfile;
 use crate::template::Prompt;
 
 /// Generates replies, one at a time.
 pub(super) trait ReplySource: Send + Sync {
-    /// Renders the messages of a request into a prompt that fits the context, if necessary without
-    /// some of them. `render` renders a list of messages. `CANCELLED` when `interrupt` says so.
+    /// Renders the messages of a request to a prompt that fits the context, leaving out some of
+    /// them if necessary. `render` renders a list of messages. Fails with `CANCELLED` when
+    /// `interrupt` asks for it.
     fn fit_to_context(
         &self,
         request: &ChatRequest,
@@ -30,53 +32,60 @@ pub(super) trait ReplySource: Send + Sync {
         interrupt: &Interrupt,
     ) -> Result<FittedPrompt>;
 
+    /// Begins a request. Whatever it needs stays in memory until the returned value is dropped.
+    fn begin(&self, _: &Interrupt) -> Result<Option<ModelUse>> {
+        Ok(None)
+    }
+
     /// Starts a reply.
     fn start(&self, request: GenerationRequest) -> Result<StartedReply>;
 
-    /// What a request would do, without generating.
+    /// Previews what a request would do, without generating a token.
     fn preview(&self, request: &GenerationRequest) -> Result<Preview>;
 
-    /// The special tokens of the vocabulary that may begin a call of any family. Empty if the
-    /// vocabulary is unknown.
+    /// The special tokens that may begin a call of any family. Empty if the vocabulary is unknown.
     fn special_openings(&self) -> Arc<[String]> {
         Arc::new([])
     }
 
-    /// The control tokens that text of the replies may spell. None if updates tell them from text, or
-    /// if they are unknown.
+    /// The control tokens that the text of a reply may contain. None if updates report control
+    /// tokens separately, or if they are unknown.
     fn control_spellings(&self) -> Option<Arc<ControlSpellings>> {
         None
     }
 
-    /// Called after a reply: whether it has reasoning. Returns what the source still has to report.
+    /// Must be called after a reply, with whether it has reasoning. Returns the remaining
+    /// diagnostics of the source.
     fn finish(&self, _has_reasoning: bool) -> Vec<Diagnostic> {
         Vec::new()
     }
 
-    /// Takes the lines of the log that have at least this level.
+    /// Takes the pending log lines of at least this level.
     fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)>;
 
-    /// Saves the state of the chat, when it is closed.
+    /// Saves the state of the chat. Called when the chat is closed.
     fn save(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// A request with the prompt that was made for it.
+/// A request, and the prompt that was rendered for it.
 pub(super) struct GenerationRequest<'a> {
     pub(super) request: &'a ChatRequest,
     pub(super) prompt: Prompt,
-    /// The prompt's tokens; empty where a server tokenizes.
+    /// The tokens of the prompt. Empty if a server tokenizes it.
     pub(super) tokenized: TokenizedPrompt,
     pub(super) truncation: Option<Truncation>,
     pub(super) profile: &'a ModelProfile,
     /// Whether the prompt ends inside reasoning.
     pub(super) reasoning_open: bool,
+    /// The content at the end of the prompt that the reply continues.
+    pub(super) content_before: &'a str,
     pub(super) interrupt: Interrupt,
 }
 
 impl GenerationRequest<'_> {
-    /// What the reply should match.
+    /// The requirements that the reply must meet.
     pub(super) fn requirements(&self) -> ReplyRequirements<'_> {
         let request = self.request;
         ReplyRequirements {
@@ -86,13 +95,14 @@ impl GenerationRequest<'_> {
             response_format: request.response_format.as_ref(),
             grammar: request.grammar.as_deref(),
             reasoning_open: self.reasoning_open,
+            content_open: !self.content_before.trim().is_empty(),
             reasons: self.profile.mentions_reasoning(),
         }
     }
 }
 
-/// The byte ranges of a prompt that the request wrote, in order. No special token is recognized in
-/// them. Empty if the request asks for special tokens there.
+/// The byte ranges of a prompt that the request wrote, in order. Special tokens are not recognized
+/// in them. Empty if the request allows special tokens there.
 pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
     if request.parse_special_in_messages {
         return Vec::new();
@@ -103,7 +113,7 @@ pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<
 /// A prompt that fits the context, and what was left out of it.
 pub(super) struct FittedPrompt {
     pub(super) rendered: RenderedPrompt,
-    /// Empty where a server tokenizes.
+    /// The tokens of the prompt. Empty if a server tokenizes it.
     pub(super) tokenized: TokenizedPrompt,
     pub(super) truncation: Option<Truncation>,
 }
@@ -111,7 +121,7 @@ pub(super) struct FittedPrompt {
 /// The messages that `context_overflow` left out of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Truncation {
-    /// Indices of messages of the request.
+    /// The range of message indices in the request.
     pub(super) dropped: Range<usize>,
     pub(super) strategy: ContextOverflow,
     pub(super) prompt_tokens: usize,
@@ -119,7 +129,7 @@ pub(super) struct Truncation {
 }
 
 impl Truncation {
-    /// `{"strategy", "first_message", "messages", "prompt_tokens", "n_ctx"}`.
+    /// The JSON `{"strategy", "first_message", "messages", "prompt_tokens", "n_ctx"}`.
     pub(super) fn to_json(&self) -> Value {
         json!({
             "strategy": self.strategy.as_str(),
@@ -153,36 +163,38 @@ pub(super) struct StartedReply {
     pub(super) updates: Box<dyn ReplyUpdates>,
     /// Whether a grammar constrains the reply.
     pub(super) constrained: bool,
-    /// Whether text that looks like a call in another notation is a call only if its arguments
-    /// match the schema.
+    /// Whether text that looks like a call in another notation counts as a call only if its
+    /// arguments match the schema.
     pub(super) validate_calls: bool,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// What a request would do. None stands for an unknown value.
+/// A preview of what a request would do. None means that a value is unknown.
 pub(super) struct Preview {
     pub(super) prompt_tokens: Option<usize>,
     pub(super) special_tokens: Option<Vec<String>>,
     pub(super) tokens_left: Option<usize>,
-    /// Tokens of the prompt that are in the KV cache.
+    /// The first context shift of the reply, if the context can be shifted.
+    pub(super) context_shift: Option<Value>,
+    /// The number of prompt tokens in the KV cache.
     pub(super) cached_tokens: Option<usize>,
     pub(super) cache_break: Option<CacheBreak>,
     pub(super) grammar: Option<String>,
-    /// The sampling parameters in force, by their names.
+    /// The effective sampling parameters, by name.
     pub(super) sampling: Map<String, Value>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// The token at which a prompt departs from the KV cache of the chat, and the reason.
+/// The token at which a prompt differs from the KV cache of the chat, and the reason.
 pub(super) struct CacheBreak {
     pub(super) at_token: usize,
     pub(super) because: String,
-    /// The member of the request that causes it.
+    /// The member of the request that causes the difference.
     pub(super) path: Option<String>,
 }
 
 impl CacheBreak {
-    /// `{"at_token", "because", "path"}`.
+    /// The JSON `{"at_token", "because", "path"}`.
     pub(super) fn to_json(&self) -> Value {
         json!({ "at_token": self.at_token, "because": self.because, "path": self.path })
     }
@@ -190,28 +202,30 @@ impl CacheBreak {
 
 /// The updates of a running reply.
 pub(super) trait ReplyUpdates {
-    /// Waits for the next update. Not called again after [`ReplyUpdate::Done`].
+    /// Waits for the next update. Must not be called again after [`ReplyUpdate::Done`].
     fn next(&mut self) -> Result<ReplyUpdate>;
 }
 
 /// An update of a running reply.
 pub(super) enum ReplyUpdate {
-    /// Text: whole characters, without stop strings.
+    /// Text in whole characters, without stop strings.
     Piece {
         text: String,
         logprobs: Vec<SampledToken>,
-        /// The spelling of a control token after the text, if control tokens are known as such.
+        /// The spelling of a control token after the text, if the source recognizes control tokens.
         control: Option<String>,
     },
-    /// The end.
+    /// The end of the reply.
     Done(FinishedReply),
 }
 
-/// How a reply ended.
+/// The result of a finished reply.
 pub(super) struct FinishedReply {
     pub(super) outcome: JobOutcome,
     pub(super) prompt_tokens: usize,
-    /// Whether `outcome` counts the tokens of reasoning.
+    /// Whether `outcome` includes a count of the reasoning tokens.
     pub(super) counts_reasoning: bool,
+    /// The number of prompt tokens that were read from disk. `None` if the chat has no store.
+    pub(super) disk_tokens: Option<usize>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }

@@ -1,4 +1,4 @@
-//! The calls of a streamed request's callback, from the deltas of the reply parser.
+//! Turns the reply parser's deltas into calls of a streamed request's callback.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ pub(crate) struct Stream<'a> {
     id: String,
     created: u64,
     has_begun: bool,
-    /// Of tokens whose text is in no delta yet.
+    /// The log probabilities of tokens whose text has not been sent in a delta.
     logprobs: Vec<SampledToken>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Ends a stream of chunks.
+    /// Sends the last chunks of a stream of chunks.
     pub(crate) fn finish(&mut self, response: &ChatResponse, include_usage: bool) {
         if self.format == StreamFormat::Chunks {
             let usage = include_usage.then(|| response.usage.members(response.door));

@@ -1,14 +1,14 @@
-//! A call that the end of the reply cuts off. Its arguments do not match the tool's schema, so it
-//! is reported in a diagnostic instead of the list of calls.
+//! Handles a call that is cut off by the end of the reply. Its arguments do not match the tool's
+//! schema, so it is reported in a diagnostic and not in the list of calls.
 
 use crate::diagnostic::Diagnostic;
 use crate::output::ParsedReply;
 
 const CODE: &str = "truncated_call";
 
-/// Takes the truncated call out of the message. `early` is whether the reply ended before the model
-/// ended it, or was constrained by a grammar, which allows no end inside a call. Otherwise a call
-/// whose closing tag alone is missing counts as complete.
+/// Removes the truncated call from the message. `early` is true if the reply ended before the model
+/// ended its turn, or if it was constrained by a grammar, which does not allow an end inside a call.
+/// Otherwise a call that lacks only its closing tag counts as complete.
 pub(super) fn take(parsed: &mut ParsedReply, early: bool) -> Option<Diagnostic> {
     let is_known = parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == CODE);
     let call = parsed.unfinished.take_if(|_| early || is_known).and_then(|index| {
@@ -20,7 +20,7 @@ pub(super) fn take(parsed: &mut ParsedReply, early: bool) -> Option<Diagnostic> 
         return None;
     }
     parsed.complete = false;
-    // The parser's own diagnostics of this call.
+    // The parser's own diagnostics about this call are replaced.
     parsed.diagnostics.retain(|diagnostic| diagnostic.code != CODE);
     let last = parsed.diagnostics.last();
     if call.is_some() && last.is_some_and(|last| last.code == "unbalanced_wrapper") {

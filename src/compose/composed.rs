@@ -1,4 +1,4 @@
-//! A spec with the template that is written from it.
+//! A spec, together with the template that is composed from it.
 
 use std::sync::OnceLock;
 
@@ -17,20 +17,20 @@ use crate::template::mask::{MaskScope, MaskedTurn, PromptMask};
 use crate::template::{Prompt, RenderInput, Sources, Templates};
 use crate::vision::{VisionDefaults, VisionRule};
 
-/// A spec with its template. May be shared between threads.
+/// A spec and its template. May be shared between threads.
 #[derive(Debug)]
 pub struct Composed {
     pub(super) spec: ComponentSpec,
     chat_template: String,
     warnings: Vec<Diagnostic>,
     ignored: Vec<String>,
-    /// The template with marked assistants' turns, compiled on first use.
+    /// The template with assistants' turns marked, compiled on first use.
     marked: OnceLock<Templates>,
 }
 
 impl Composed {
-    /// Reads a spec, or looks it up by name, and writes its template. `path` is its path in the
-    /// request.
+    /// Reads a spec, or looks it up by name, and composes its template. `path` is its JSON path in
+    /// the request.
     ///
     /// `INVALID_REQUEST` with `details` `{reason, path}`.
     pub fn of(components: &Value, path: &str) -> Result<Composed> {
@@ -60,8 +60,8 @@ impl Composed {
         Ok(Composed { spec, chat_template, warnings, ignored, marked: OnceLock::new() })
     }
 
-    /// `strict`: the first unknown field or warning is an error. Missing places for skills are
-    /// ignored if the spec does not mention skills.
+    /// Checks the spec as `strict` demands: the first unknown field or warning is an error. A
+    /// missing place for skills is allowed if the spec does not mention skills.
     pub fn check_strictly(&self) -> Result<()> {
         if let Some(path) = self.ignored.first() {
             return Err(SpecFault::new(Reason::UnknownField, path, "unknown field").into());
@@ -80,7 +80,7 @@ impl Composed {
         self.spec.to_json()
     }
 
-    /// The name; empty if there is none.
+    /// The name of the spec; empty if it has none.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
@@ -90,32 +90,32 @@ impl Composed {
         &self.chat_template
     }
 
-    /// Whether the template is generated from the spec, not handwritten.
+    /// Whether the template is generated from the spec and not handwritten.
     pub fn is_generated(&self) -> bool {
         self.spec.chat_template.is_none()
     }
 
-    /// The remarks on the spec, for `findings`.
+    /// The warnings about the spec, for `findings`.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// Unknown members, by path.
+    /// The unknown members, by path.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
     }
 
-    /// Texts that end a reply.
+    /// The texts that end a reply.
     pub fn stop_words(&self) -> &[String] {
         &self.spec.stop_words
     }
 
-    /// The text that asks for a reply.
+    /// The text that opens the assistant's turn of a reply.
     pub fn generation_prompt(&self) -> String {
         self.spec.generation_prompt()
     }
 
-    /// The text that ends an assistant's turn and that a model is trained to write.
+    /// The text that ends an assistant's turn. A model is trained to write it.
     pub fn assistant_end(&self) -> &str {
         self.spec.assistant_end()
     }
@@ -125,7 +125,7 @@ impl Composed {
         self.host().names()
     }
 
-    /// The sources for [`Templates::compile`].
+    /// The template and its tokens, for [`Templates::compile`].
     pub fn sources(&self) -> Sources {
         Sources {
             default: Some(self.chat_template.clone()),
@@ -161,15 +161,15 @@ impl Composed {
         let calls = spec.shows_calls();
         let system = spec.system_policy.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
-        // Tools that need a system message reach some prompts only.
+        // Tools that need a system message do not reach every prompt.
         if spec.system_policy.without_message
             || spec.system_policy.with_tools
             || !spec.shows_tools()
         {
             declared.push(("supports_tools", spec.shows_tools()));
         }
-        // Without a key or a name in the prompt, a call cannot be recognised. An id may contain the
-        // name or not.
+        // Without a key or a name in the prompt, a call cannot be recognized. An id may contain the
+        // name, but need not.
         let call = &spec.single_tool_call_template;
         let templates = [&spec.argument_template, &spec.text_argument_template];
         let keyed = call.has("tool_call")
@@ -180,14 +180,14 @@ impl Composed {
         if named && keyed {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
-            // Without calls in the prompt, there are no results.
+            // Without calls in the prompt, results are never rendered.
             declared
                 .push(("supports_tool_responses", calls && spec.observations_template.is_some()));
         }
         declared
     }
 
-    /// What the template omits of these messages, for `diagnostics`.
+    /// Diagnostics for what the template omits of these messages.
     pub fn notes(&self, messages: &[Value]) -> Vec<Diagnostic> {
         let mut notes = Vec::new();
         if !self.is_generated() {
@@ -229,12 +229,12 @@ impl Composed {
         notes
     }
 
-    /// The bytes of the prompt of `input` that the assistant is trained to write. `sent` are the
-    /// messages before polyfills. None for a handwritten template, and if polyfills joined
+    /// The byte ranges of the prompt of `input` that the assistant is trained to write. `sent` are
+    /// the messages before polyfills. None for a handwritten template, or if polyfills have joined
     /// assistants' turns.
     ///
-    /// `INTERNAL_BRIDGE_ERROR` with reason `mask_mismatch` if the marked template renders another
-    /// prompt.
+    /// `INTERNAL_BRIDGE_ERROR` with the reason `mask_mismatch` if the marked template renders a
+    /// different prompt.
     pub(crate) fn mask(
         &self,
         turns: MaskScope,
@@ -298,7 +298,7 @@ impl Composed {
         let spec = &self.spec;
         let text = |text: &String| Some(text).filter(|text| !text.is_empty()).cloned();
         VisionDefaults {
-            // `ComponentSpec::read` has checked it.
+            // `ComponentSpec::read` has checked the rule.
             rule: spec
                 .vision_rule
                 .as_ref()
@@ -311,9 +311,10 @@ impl Composed {
         }
     }
 
-    /// Registers the spec by its name until the process ends.
+    /// Registers the spec under its name until the process ends.
     ///
-    /// `INVALID_REQUEST` with reason `name_taken`, or `missing_field` if the spec has no name.
+    /// `INVALID_REQUEST` with the reason `name_taken`, or with `missing_field` if the spec has no
+    /// name.
     pub fn register(&self, replace: bool) -> Result<()> {
         if self.spec.name.is_empty() {
             return Err(SpecFault::new(
@@ -327,8 +328,7 @@ impl Composed {
     }
 }
 
-/// Whether an assistant's turn begins with the generation prompt, as far as that does not depend on
-/// its content.
+/// Whether an assistant's turn begins with the generation prompt, regardless of the turn's content.
 fn begins_with_prompt(spec: &ComponentSpec) -> bool {
     let prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content");

@@ -3,7 +3,7 @@
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 
-/// The reason of an error: its `details.reason`.
+/// The reason of an error, which becomes `details.reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// A required field is missing.
@@ -14,13 +14,13 @@ pub enum Reason {
     BadSlot,
     /// A brace is unmatched.
     UnbalancedBrace,
-    /// The field is unknown. Only under `strict`.
+    /// The field is unknown. Reported only under `strict`.
     UnknownField,
     /// No template of this name is registered.
     UnknownTemplate,
     /// A template of this name is already registered.
     NameTaken,
-    /// A warning under `strict`. Its code is the reason.
+    /// A warning that is an error under `strict`. The code of the warning is the reason.
     Warning(&'static str),
 }
 
@@ -50,7 +50,7 @@ pub struct SpecFault {
 }
 
 impl SpecFault {
-    /// An error in the field at `path`.
+    /// Creates an error in the field at `path`.
     pub(crate) fn new(reason: Reason, path: &str, problem: impl Into<String>) -> SpecFault {
         SpecFault { reason, path: path.to_owned(), problem: problem.into() }
     }

@@ -1,4 +1,4 @@
-//! The bytes of a prompt that an assistant is trained to write.
+//! Finds the bytes of a prompt that an assistant is trained to write.
 
 use std::ops::Range;
 
@@ -6,18 +6,21 @@ use serde_json::Value;
 
 use super::spec::ComponentSpec;
 
-/// The number of calls of each answer among these messages. None for an answer without a list.
+/// The number of calls in each answer among these messages. None for an answer without a list of
+/// calls.
 pub(crate) fn call_counts(messages: &[Value]) -> Vec<Option<usize>> {
     let answers = messages.iter().filter(|message| message["role"] == "assistant");
     answers.map(|message| message["tool_calls"].as_array().map(Vec::len)).collect()
 }
 
-/// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
+/// The trainable range of each assistant's turn. `turns` are the ranges of the whole turns in the
+/// prompt.
 ///
 /// A range begins after the generation prompt, or else after the text before the content. It ends
-/// with the spec's `assistant_end`. `last` means that the last turn has the form of a last answer.
+/// with the spec's `assistant_end`. `last` is true if the last turn has the form of a last answer.
 /// `generation_prompt` is the prompt for the variables of the request. If the turn ends with its
-/// content and a stop word follows, such as the opening of the next turn, the range includes it.
+/// content and a stop word follows, such as the opening of the next turn, the range includes the
+/// stop word.
 pub(crate) fn ranges(
     spec: &ComponentSpec,
     prompt: &str,
@@ -75,7 +78,7 @@ mod tests {
     use crate::compose::Composed;
     use crate::template::{LocalTime, RenderInput, Templates, mask};
 
-    /// A spec with many forms of answers.
+    /// A spec with many variants of answers.
     fn spec() -> Value {
         json!({
             "user_template": "<u>{content}</>",
@@ -134,7 +137,7 @@ mod tests {
         let reasoned =
             |text: &str| json!({ "role": "assistant", "content": text, "reasoning_content": "r" });
         let default = json!({});
-        // Reasoning is cut from earlier answers. The last one shows it, even if empty.
+        // Reasoning is removed from earlier answers. The last answer shows it, even if it is empty.
         check(
             &default,
             &json!([user("1"), answer("<think>\nx\n</think>\n\na"), user("2"), answer("b")]),
@@ -142,7 +145,7 @@ mod tests {
             "<u>1</><a>a</>\n<u>2</><a><think></think>b<end><eof>",
             &["a</>", "<think></think>b<end>"],
         );
-        // With an empty block in the generation prompt, the reply begins after it.
+        // The generation prompt contains an empty block, so the reply begins after it.
         check(
             &default,
             &json!([user("1"), answer("b")]),
@@ -150,8 +153,8 @@ mod tests {
             "<u>1</><a><think></think>b<end><eof>",
             &["b<end>"],
         );
-        // After a tool result, the answer has no opening. A result in a user's message is not a
-        // question.
+        // After a tool result, the answer has no opening. A result in a user's message does not
+        // count as a question.
         check(
             &default,
             &json!([user("1"), reasoned("a"), { "role": "tool", "content": "5" }, user("<t>6</t>"), reasoned("b")]),
@@ -179,7 +182,7 @@ mod tests {
             "<a>a|<u>1|<a>b",
             &["a|", "b"],
         );
-        // A last answer without an end.
+        // The last answer has no end.
         check(
             &json!({ "last_assistant_template": "<a>{content}", "reasoning_template": null, "ending": null }),
             &json!([user("1"), answer("a"), { "role": "system", "content": "s" }, user("2"), answer("b")]),

@@ -1,7 +1,7 @@
-//! Chat templates from components: a spec -> a Jinja template, which renders every prompt.
+//! Chat templates from components. A spec becomes a Jinja template, which renders every prompt.
 //!
-//! There is no other path from a spec to a prompt, so that a template and its prompts cannot
-//! differ. docs/compose.md has the rules.
+//! There is no other path from a spec to a prompt, so a template and its prompts cannot differ.
+//! docs/compose.md describes the rules.
 
 mod composed;
 pub mod derive;
@@ -24,13 +24,13 @@ pub use composed::Composed;
 pub use fault::{Reason, SpecFault};
 pub use spec::ComponentSpec;
 
-/// All registered templates: the name, the spec, and whether it renders like the model's own
+/// All registered templates: the name, the spec, and whether it renders the same as the model's own
 /// template.
 pub fn registered() -> Vec<(String, Value, bool)> {
     registry::all().into_iter().map(|(name, entry)| (name, entry.spec, entry.exact)).collect()
 }
 
-/// The reasons that begin the error messages of a composed template.
+/// Reasons that appear at the start of a composed template's error messages.
 const REASONS: [&str; 5] = [
     "unsupported_part",
     "unexpected_role",
@@ -39,7 +39,7 @@ const REASONS: [&str; 5] = [
     "missing_variable",
 ];
 
-/// The error with `details.reason`, taken from the message of a composed template.
+/// Adds `details.reason`, taken from the message of a composed template's error.
 pub fn with_reason(error: Error) -> Error {
     let reason = error
         .message()

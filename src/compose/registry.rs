@@ -1,4 +1,4 @@
-//! Specs by name: those built into the library, and those that this process registered.
+//! Specs by name: those built into the library, and those that this process has registered.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::process::{Lazy, Shared};
 struct BuiltIn {
     name: &'static str,
     spec: &'static str,
-    /// A handwritten template, for what components cannot express.
+    /// A handwritten template, for a model that components cannot express.
     chat_template: Option<&'static str>,
-    /// Renders like the model's own template wherever both render.
+    /// Whether it renders the same as the model's own template wherever both render.
     exact: bool,
 }
 
@@ -31,7 +31,7 @@ macro_rules! composed {
 const QWEN3: &str = include_str!("registry/qwen3.jinja");
 const QWEN3_INSTRUCT: &str = include_str!("registry/qwen3-instruct.jinja");
 
-/// docs/compose.md has the source of each, and its differences from the model's own template.
+/// docs/compose.md lists the source of each, and its differences from the model's own template.
 static BUILT_IN: [BuiltIn; 16] = [
     composed!("deepseek-prover"),
     composed!("deepseek-v3.1"),
@@ -51,7 +51,7 @@ static BUILT_IN: [BuiltIn; 16] = [
     composed!("toolgen-qwen2.5"),
 ];
 
-/// The spec of a name.
+/// A spec that was found by name.
 #[derive(Debug, Clone)]
 pub(crate) struct RegisteredSpec {
     pub(crate) spec: Value,
@@ -60,7 +60,7 @@ pub(crate) struct RegisteredSpec {
 
 static REGISTERED: Lazy<Shared<BTreeMap<String, RegisteredSpec>>> = Lazy::new(|| {
     let entries = BUILT_IN.iter().map(|built_in| {
-        // A test checks that every file parses.
+        // A test checks that every built-in file parses.
         let mut spec: Value = serde_json::from_str(built_in.spec).unwrap_or_default();
         if let (Some(template), Value::Object(members)) = (built_in.chat_template, &mut spec) {
             members.insert("chat_template".to_owned(), template.trim_end().into());
@@ -70,7 +70,8 @@ static REGISTERED: Lazy<Shared<BTreeMap<String, RegisteredSpec>>> = Lazy::new(||
     Shared::new(entries.collect())
 });
 
-/// The spec of this name, or `unknown_template`. May be called from any thread.
+/// The spec of this name. Fails with `unknown_template` if it does not exist. May be called from
+/// any thread.
 pub(crate) fn find(name: &str, path: &str) -> Result<RegisteredSpec, SpecFault> {
     let registered = REGISTERED.lock();
     registered.get(name).cloned().ok_or_else(|| {
@@ -84,8 +85,8 @@ pub(crate) fn find(name: &str, path: &str) -> Result<RegisteredSpec, SpecFault> 
     })
 }
 
-/// Registers a spec until the process ends. `replace` allows a second spec of the same name. A
-/// built-in spec cannot be replaced. May be called from any thread.
+/// Registers a spec until the process ends. With `replace`, it may replace a registered spec of the
+/// same name, but never a built-in one. May be called from any thread.
 pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), SpecFault> {
     let taken =
         |problem: String| Err(SpecFault::new(Reason::NameTaken, "components.name", problem));

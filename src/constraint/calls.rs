@@ -1,4 +1,4 @@
-//! Tool calls, exactly as the model's template writes them.
+//! Writes the grammar of tool calls, exactly as the model's template renders them.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,8 @@ use crate::error::Result;
 use crate::json_schema::type_names;
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm};
 
-/// The number of calls with an exact position in their id. Later calls may have any number.
+/// The number of calls whose ids must contain their exact position. The ids of later calls may
+/// contain any number.
 const COUNTED: usize = 10;
 
 /// A tool that may be called, with its index in the request.
@@ -28,7 +29,7 @@ pub(super) struct AllowedTool<'a> {
     pub(super) definition: &'a Value,
 }
 
-/// The alternatives for the calls of a turn, from the opening of the section to its end.
+/// The alternatives for the calls of a turn, from the start of the section to its end.
 pub(super) fn calls_of_turn(
     lark: &mut Lark,
     calls: &CallSyntax,
@@ -68,7 +69,7 @@ pub(super) fn calls_of_turn(
     Ok(first.collect())
 }
 
-/// One call, without the text after it.
+/// The symbols of one call, without the text after it.
 fn call(
     lark: &mut Lark,
     calls: &CallSyntax,
@@ -81,7 +82,7 @@ fn call(
     for part in &calls.call {
         let text = std::mem::take(&mut skip_text);
         match part {
-            // The rule of the arguments includes it.
+            // The rule of the arguments includes the text that follows them.
             CallPart::Text(_) if text => {}
             CallPart::Text(text) => symbols.extend(lark.symbols(text)),
             CallPart::Name => symbols.push(Symbol::Text(name.to_owned())),
@@ -179,7 +180,7 @@ fn json_like<'a, 'r>(
     JsonLikeWriter { syntax, checked, report, rules: HashMap::new(), any_value: None }
 }
 
-/// The schema of the arguments, which are always an object. A tool without a schema has no
+/// The schema of the arguments, which always describes an object. A tool without a schema has no
 /// parameters.
 pub(super) fn arguments_schema(
     parameters: Option<&Value>,
@@ -204,7 +205,7 @@ pub(super) fn arguments_schema(
     Ok((checked, root))
 }
 
-/// The shape of the arguments, for encodings that write parameter by parameter.
+/// The shape of the arguments, for encodings that write each parameter separately.
 fn arguments_shape(
     root: &Value,
     checked: &CheckedSchema,

@@ -1,20 +1,22 @@
-//! The grammar of a reply with channels: messages with headers.
+//! Writes the grammar of a reply with channels: messages with headers.
 
 use super::lark::{Lark, Symbol, merged, sequence};
 use super::reply::{free_text, text_until};
 use crate::output::format::Channels;
 
-/// The start rule. The prompt ends inside the first header.
+/// The start rule. The prompt ends inside the first header, or, if `message_open`, inside a
+/// message.
 pub(super) fn start(
     lark: &mut Lark,
     channels: &Channels,
     calls: Vec<Vec<Symbol>>,
     answer: Option<Symbol>,
     forced: bool,
+    message_open: bool,
 ) -> String {
     let turn = lark.symbols(&channels.turn);
     let free_reply = !forced && answer.is_none();
-    // A call may begin with the opening of a turn, which the prompt has already written.
+    // A call may begin with the opening of a turn, but the prompt already contains it.
     let inside = |call: Vec<Symbol>| {
         let rest = call.strip_prefix(turn.as_slice()).map(<[Symbol]>::to_vec);
         rest.unwrap_or(call)
@@ -36,11 +38,10 @@ pub(super) fn start(
     for (index, name) in channels.content.iter().enumerate() {
         let body = match &answer {
             Some(answer) if index == 0 => {
-                let ends = closings(lark, channels);
-                let ends = lark.choice_rule([ends, vec![Vec::new()]].concat());
-                lark.rule(&sequence(&[answer.clone(), ends]))
+                let end = optional_end(lark, channels);
+                lark.rule(&sequence(&[answer.clone(), end]))
             }
-            // If the answer must obey a schema or a call is required, other text is only a
+            // If the answer must match a schema or a call is required, other text is only a
             // preamble.
             Some(_) => continue,
             None if forced && (index == 0 || ways.is_empty()) => continue,
@@ -54,11 +55,15 @@ pub(super) fn start(
     }
     let body = lark.choice(ways);
     lark.define(&again, &body);
-    again
+    if !message_open {
+        return again;
+    }
+    let rest = message(lark, channels, &turn, &next, free_reply);
+    sequence(&[rest])
 }
 
-/// The call with its recipient before the channel: ` to=functions.f<|channel|>commentary`. gpt-oss
-/// writes both forms.
+/// The form of a call in which the recipient precedes the channel: `
+/// to=functions.f<|channel|>commentary`. gpt-oss writes both forms.
 fn recipient_first(lark: &Lark, channels: &Channels, call: &[Symbol]) -> Option<Vec<Symbol>> {
     let header = lark.symbols(&channels.header);
     let call =
@@ -80,8 +85,8 @@ fn recipient_first(lark: &Lark, channels: &Channels, call: &[Symbol]) -> Option<
     )
 }
 
-/// The header from the channel marker to its end. A header with only a recipient may begin with a
-/// space.
+/// The alternatives for a header, from the channel marker to the end. A header with only a
+/// recipient may begin with a space.
 fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Symbol>> {
     let Channels { header, recipient, body, .. } = channels;
     if !header.is_empty() {
@@ -114,6 +119,12 @@ fn message(
         ways.push(vec![free_text(lark)]);
     }
     lark.choice_rule(ways)
+}
+
+/// The end of a message, which may be absent.
+pub(super) fn optional_end(lark: &mut Lark, channels: &Channels) -> Symbol {
+    let ends = closings(lark, channels);
+    lark.choice_rule([ends, vec![Vec::new()]].concat())
 }
 
 fn closings(lark: &Lark, channels: &Channels) -> Vec<Vec<Symbol>> {

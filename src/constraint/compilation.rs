@@ -1,11 +1,12 @@
-//! Runs llguidance's compiler on a thread of its own.
+//! Runs llguidance's compiler on a separate thread.
 //!
-//! In: a grammar in Lark. Out: its matcher in the start state, or why it cannot be enforced.
+//! In: a grammar in Lark. Out: its matcher in the start state, or the reason why it cannot be
+//! enforced.
 //!
 //! The compiler recurses once for each rule or reference of a chain, and a host's thread may have
-//! 64 KiB of stack. The thread here has as much as the grammar can need. Nothing can stop the
-//! compiler, so the caller waits for it only while its request lasts, and never longer than
-//! [`CompileTime::LIMIT`]. Without a waiting caller the result goes to the cache.
+//! only 64 KiB of stack. The separate thread has as much stack as the grammar can need. Nothing can
+//! stop the compiler, so the caller waits only while its request lasts, and never longer than
+//! [`CompileTime::LIMIT`]. If the caller has given up, the result still goes to the cache.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,41 +16,43 @@ use super::request_grammar::elements;
 use crate::error::{Code, Error, Result};
 use crate::panic;
 
-/// The stack of a small grammar.
+/// The stack for a small grammar, in bytes.
 const STACK: usize = 4 << 20;
-/// The stack for each element of a grammar. Measured on llguidance 1.9.1 with chains of rules,
-/// terminals, groups and references: at most 3.1 KiB.
+/// The stack for each element of a grammar, in bytes. Chains of rules, terminals, groups and
+/// references were measured with llguidance 1.9.1 and need at most 3.1 KiB.
 const STACK_OF_ELEMENT: usize = 5 << 10;
-/// The most elements of a grammar: 1 GiB of stack, of which only the used part becomes memory.
+/// The maximum number of elements in a grammar. It corresponds to 1 GiB of stack, of which only the
+/// used part takes memory.
 const MAX_ELEMENTS: usize = 200_000;
-/// The most compilers at the same time for one model.
+/// The maximum number of compilers that run at the same time for one model.
 const MAX_RUNNING: usize = 4;
-/// How often a waiting call looks whether its request is over.
+/// How often a waiting call checks whether its request is over.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a call waits for the grammars of its reply.
+/// How long a call may wait for the grammars of its reply.
 pub struct CompileTime<'a> {
     is_over: &'a dyn Fn() -> bool,
     end: Instant,
 }
 
 impl<'a> CompileTime<'a> {
-    /// The longest time for all grammars of a reply. The largest that are accepted take a few
-    /// seconds, except intersections of regular expressions, which have no known bound.
+    /// The maximum time for all grammars of a reply. The largest accepted grammars take a few
+    /// seconds. Intersections of regular expressions have no known bound.
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// From now on, until the request is over.
+    /// Starts now, and ends when the request is over.
     pub fn until(is_over: &'a dyn Fn() -> bool) -> CompileTime<'a> {
         CompileTime { is_over, end: Instant::now() + Self::LIMIT }
     }
 
-    /// For tests: not ended by a request.
+    /// A time for tests, which no request ends.
     #[cfg(test)]
     pub(crate) fn unlimited() -> CompileTime<'static> {
         CompileTime::until(&|| false)
     }
 
-    /// `CANCELLED` if the request is over, `SCHEMA_UNSUPPORTED` after the limit.
+    /// Fails with `CANCELLED` if the request is over, and with `SCHEMA_UNSUPPORTED` after the
+    /// limit.
     fn check(&self) -> Result<()> {
         if (self.is_over)() {
             return Err(Error::new(Code::Cancelled, "the request ended before its grammar"));
@@ -62,12 +65,12 @@ impl<'a> CompileTime<'a> {
     }
 }
 
-/// `SCHEMA_UNSUPPORTED` with this reason.
+/// The error `SCHEMA_UNSUPPORTED` with this reason.
 pub(super) fn unsupported(reason: &str) -> Error {
     Error::new(Code::SchemaUnsupported, format!("cannot be enforced: {reason}"))
 }
 
-/// The compilers of one model that are running.
+/// Counts the running compilers of one model.
 #[derive(Default)]
 pub(super) struct RunningCompilers {
     count: Mutex<usize>,
@@ -93,7 +96,7 @@ impl RunningCompilers {
     }
 }
 
-/// Runs `compile` for a grammar, on its own thread.
+/// Runs `compile` for a grammar on a separate thread.
 pub(super) fn run<T: Send + 'static>(
     lark: &str,
     running: &Arc<RunningCompilers>,
@@ -112,7 +115,7 @@ pub(super) fn run<T: Send + 'static>(
     let work = move || {
         let compiled = compile();
         drop(running);
-        // Nobody receives it if the request is over.
+        // If the request is over, the receiver no longer exists.
         let _ = send.send(compiled);
     };
     let stack = STACK + elements * STACK_OF_ELEMENT;
@@ -130,7 +133,7 @@ pub(super) fn run<T: Send + 'static>(
     }
 }
 
-/// Leaves the running compilers at the end of its life.
+/// Represents a running compiler. It no longer counts when this is dropped.
 struct Entered(Arc<RunningCompilers>);
 
 impl Drop for Entered {

@@ -1,8 +1,8 @@
-//! Compiles the grammar of a reply, and finds the part that fails.
+//! Compiles the grammar of a reply. If that fails, finds the part that causes the failure.
 //!
-//! llguidance's errors name no path. Some schemas pass the check and still fail to compile, because
-//! of an invalid regular expression or types that exclude each other. Then the parts are compiled
-//! one by one.
+//! llguidance's errors contain no path. Some schemas pass the check and still fail to compile,
+//! because of an invalid regular expression or of types that exclude each other. The parts are then
+//! compiled one by one.
 
 use serde_json::{Value, json};
 
@@ -17,17 +17,17 @@ use crate::output::format::Format;
 
 /// A reply grammar, compiled.
 pub struct CompiledGrammar {
-    /// The text of the grammar; None if nothing is constrained.
+    /// The text of the grammar in Lark; None if nothing is constrained.
     pub lark: Option<String>,
     /// The compiled grammar, in its start state.
     pub constraint: Option<Constraint>,
-    /// Keywords that were dropped.
+    /// The keywords that were dropped.
     pub relaxed: Vec<Relaxed>,
 }
 
-/// Builds the grammar of a reply and compiles it. A tool whose schema cannot be enforced is an error
-/// if a call is forced or the tool is strict. Otherwise its arguments may be any object, and the
-/// report says so.
+/// Builds the grammar of a reply and compiles it. If a tool's schema cannot be enforced, that is an
+/// error if a call is forced or the tool is strict. Otherwise the tool's arguments may be any
+/// object, and the report says so.
 pub fn compile(
     grammars: &Grammars,
     format: Option<&Format>,

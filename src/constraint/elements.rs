@@ -1,4 +1,4 @@
-//! Nested elements: an element for each key of an object, and one repeated element for an array.
+//! Nested elements: one element for each key of an object, and a repeated element for an array.
 
 use std::collections::HashMap;
 
@@ -11,24 +11,24 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 
-/// The most items of an array that are counted.
+/// The maximum number of array items that a grammar can count.
 const MAX_COUNTED: usize = 64;
 
 /// Writes the elements of one tool.
 pub(super) struct Elements<'a, 'r> {
-    /// The text before every tag.
+    /// The text at the start of every tag.
     pub(super) prefix: &'a str,
     /// The name of the element for array items.
     pub(super) item: &'a str,
     pub(super) checked: &'a CheckedSchema,
-    /// Collects what cannot be enforced.
+    /// Collects the keywords that cannot be enforced.
     pub(super) report: &'a mut SchemaReport<'r>,
-    /// The rules of definitions, by index and tag.
+    /// The rules for definitions, by index and tag.
     pub(super) rules: HashMap<(usize, String), String>,
 }
 
 impl Elements<'_, '_> {
-    /// The rule for the elements of an object, and the `tail` after them.
+    /// The rule for the elements of an object, followed by `tail`.
     pub(super) fn members(
         &mut self,
         lark: &mut Lark,
@@ -75,7 +75,7 @@ impl Elements<'_, '_> {
         at: &str,
     ) -> Result<Vec<Vec<Symbol>>> {
         let close = format!("{}</{tag}>", self.prefix);
-        // With a prefix, a text contains no tag at all. Without one, it does not contain its own
+        // With a prefix, text must not contain any tag. Without one, it must not contain its own
         // closing tag.
         let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
@@ -144,7 +144,7 @@ impl Elements<'_, '_> {
         Ok(Symbol::Rule(name))
     }
 
-    /// Items and the closing tag; None if too few items are possible.
+    /// The rule for the items and the closing tag. None if too few items are possible.
     fn array(
         &mut self,
         lark: &mut Lark,
@@ -184,7 +184,7 @@ impl Elements<'_, '_> {
             )?;
             (least, most) = (least.min(MAX_COUNTED), None);
         }
-        // From the end: the rule after each number of items.
+        // Built from the end: the rule after each number of items.
         let each_followed_by = |ways: &[Vec<Symbol>], next: &Symbol| -> Vec<Vec<Symbol>> {
             ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
         };

@@ -1,7 +1,8 @@
 //! Calls in a fenced block, as written by models with little training on their own format.
 //!
-//! The reply parser accepts such a block if all of it obeys the tool's schema
-//! (`output/parser/fence.rs`). The grammar enforces that from the tool's name and `arguments` on.
+//! The reply parser accepts such a block if all of it matches the tool's schema
+//! (`output/parser/fence.rs`). The grammar enforces the match from the tool's name and `arguments`
+//! on.
 
 use super::calls::{self, AllowedTool};
 use super::lark::{Lark, Symbol, escaped};
@@ -9,17 +10,17 @@ use super::schema::{Policy, SchemaReport};
 use crate::api::{function_name, function_parameters};
 use crate::error::Result;
 
-/// Text followed by a fenced call: one alternative for each tool.
+/// The alternatives of text followed by a fenced call, one for each tool.
 pub(super) fn ways(lark: &mut Lark, tools: &[AllowedTool]) -> Result<Vec<Vec<Symbol>>> {
     tools.iter().map(|tool| way(lark, tool)).collect()
 }
 
 fn way(lark: &mut Lark, tool: &AllowedTool) -> Result<Vec<Symbol>> {
-    // The calls in tags already report what is not enforced.
+    // Dropped keywords are already reported for the calls in tags.
     let mut relaxed = Vec::new();
     let mut report = SchemaReport::new(String::new(), None, Policy::Relax, &mut relaxed);
     let (checked, _) = calls::arguments_schema(function_parameters(tool.definition), &mut report)?;
-    // The head ends with its first match, so that an optional space after it belongs here.
+    // The head ends at its first match, so the optional space after it is part of the arguments.
     let spaced = vec![Symbol::Text(" ".into()), lark.json(&checked.json())];
     let arguments = lark.choice_rule(vec![spaced[1..].to_vec(), spaced]);
     let name = escaped(&serde_json::Value::from(function_name(tool.definition)).to_string());

@@ -1,5 +1,5 @@
-//! Values in a syntax like JSON: objects in braces, arrays in brackets, but other keys, strings and
-//! constants.
+//! Values in a syntax like JSON: objects in braces and arrays in brackets, but with other keys,
+//! strings and constants.
 
 use std::collections::HashMap;
 
@@ -14,17 +14,17 @@ use crate::error::Result;
 
 /// The differences of a syntax from JSON.
 pub(super) trait JsonLikeSyntax {
-    /// Between a key and its value.
+    /// The text between a key and its value.
     fn colon(&self) -> &str;
-    /// Between two members or items.
+    /// The text between two members or items.
     fn comma(&self) -> &str;
-    /// `null`, `true` and `false`.
+    /// The spellings of `null`, `true` and `false`.
     fn constants(&self) -> [&str; 3];
-    /// A listed key; None if the syntax cannot express it.
+    /// The text of a listed key; None if the syntax cannot express it.
     fn key(&self, name: &str) -> Option<String>;
-    /// Any key.
+    /// The symbols for any key.
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
-    /// Exactly this string; None if the syntax cannot express it.
+    /// The text of exactly this string; None if the syntax cannot express it.
     fn constant(&self, text: &str) -> Option<String>;
     /// The alternatives for a string of this schema.
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>>;
@@ -35,14 +35,14 @@ pub(super) struct JsonLikeWriter<'a, 'r> {
     pub(super) syntax: &'a dyn JsonLikeSyntax,
     pub(super) checked: &'a CheckedSchema,
     pub(super) report: &'a mut SchemaReport<'r>,
-    /// The rules of definitions, by index.
+    /// The rules for definitions, by index.
     pub(super) rules: HashMap<usize, String>,
     /// The rule for any value.
     pub(super) any_value: Option<String>,
 }
 
 impl JsonLikeWriter<'_, '_> {
-    /// The rule for named values without braces, and the `tail` after them. `bare` keys have no
+    /// The rule for named values without braces, followed by `tail`. With `bare`, keys have no
     /// quotes.
     pub(super) fn members(
         &mut self,
@@ -77,7 +77,7 @@ impl JsonLikeWriter<'_, '_> {
         Ok(members::rule(lark, &all, false, &comma, tail))
     }
 
-    /// An object in its braces.
+    /// The rule for an object, including its braces.
     pub(super) fn object(&mut self, lark: &mut Lark, object: &ObjectShape) -> Result<Symbol> {
         let open = literal("{");
         let Some((at, schema)) = &object.others else {
@@ -101,7 +101,7 @@ impl JsonLikeWriter<'_, '_> {
         self.list(lark, "{", &member, 0, None, "}")
     }
 
-    /// `open item comma item close`.
+    /// The rule for `open item comma item close`.
     fn list(
         &mut self,
         lark: &mut Lark,
@@ -268,7 +268,7 @@ fn repeated(what: &str, least: usize, most: Option<usize>) -> String {
     }
 }
 
-/// Whether a key needs no quotes.
+/// Whether a name can be a key without quotes.
 pub(super) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|first| first.is_alphabetic() || first == '_')

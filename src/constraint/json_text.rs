@@ -41,7 +41,7 @@ impl JsonLikeSyntax for JsonTextSyntax {
     }
 }
 
-/// A string with a constrained schema has no escapes, so that its spelling is its text.
+/// A constrained string must not contain escapes, so its spelling equals its text.
 fn quoted(text: &StringShape) -> String {
     let plain = r#"[^\x00-\x1f\x7f\\"]"#;
     let body = if text.is_free() {

@@ -1,34 +1,35 @@
-//! A grammar in llguidance's dialect of Lark, built rule by rule.
+//! Builds a grammar in llguidance's dialect of Lark, rule by rule.
 //!
-//! llguidance has a lexer without backtracking: of the terminals that match next, it takes the
-//! longest. Alternatives with a common prefix must therefore share it in the grammar;
-//! [`Lark::choice`] factors it out.
+//! llguidance's lexer does not backtrack: of the terminals that match next, it takes the longest.
+//! Alternatives with a common prefix must therefore share it in the grammar, and [`Lark::choice`]
+//! factors it out.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// The deepest nesting of groups. llguidance refuses grammars with 30 levels, whatever is below.
+/// The maximum nesting of groups. llguidance refuses grammars with 30 levels, regardless of what
+/// they contain.
 const MAX_DEPTH: usize = 30;
 
-/// Finds the control tokens in a text: the range and the id of each. Ranges are ordered and do not
-/// overlap.
+/// Finds the control tokens in a text. Returns the range and the id of each. The ranges are in
+/// order and do not overlap.
 pub type SpecialTokenFinder<'a> = &'a dyn Fn(&str) -> Vec<(Range<usize>, i32)>;
 
-/// One symbol of a sequence.
+/// A symbol of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Symbol {
-    /// This text.
+    /// Literal text.
     Text(String),
-    /// This special token.
+    /// The special token with this id.
     Token(i32),
-    /// This rule or terminal.
+    /// The rule or terminal with this name.
     Rule(String),
 }
 
-/// A grammar being written.
+/// A grammar that is being built.
 pub(super) struct Lark<'a> {
     text: String,
     names: HashMap<String, String>,
@@ -41,7 +42,7 @@ impl<'a> Lark<'a> {
         Lark { text: String::new(), names: HashMap::new(), count: 0, specials }
     }
 
-    /// A new name, for a rule that refers to itself.
+    /// Reserves a new name, for a rule that refers to itself.
     pub(super) fn reserve(&mut self) -> String {
         self.count += 1;
         format!("r{}", self.count)
@@ -52,29 +53,39 @@ impl<'a> Lark<'a> {
         let _ = writeln!(self.text, "{name}: {body}");
     }
 
-    /// A rule. Equal bodies share one rule.
+    /// Adds a rule. Equal bodies share one rule.
     pub(super) fn rule(&mut self, body: &str) -> Symbol {
         self.named("r", "", body)
     }
 
-    /// A terminal. It matches the longest text.
+    /// Adds a terminal that matches the longest possible text.
     pub(super) fn terminal(&mut self, body: &str) -> Symbol {
         self.named("T", "", body)
     }
 
-    /// A terminal that matches the shortest text.
+    /// Adds a terminal that matches the shortest possible text.
     pub(super) fn lazy(&mut self, body: &str) -> Symbol {
         self.named("r", "[lazy]", body)
     }
 
-    /// JSON of this schema with fixed whitespace, as chat templates print it. A small model could
-    /// otherwise emit whitespace without end.
+    /// The symbol for JSON of this schema with fixed whitespace, as chat templates print it.
+    /// Otherwise a small model could emit whitespace without end.
     pub(super) fn json(&mut self, schema: &Value) -> Symbol {
+        let style =
+            json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+        self.styled_json(schema, style)
+    }
+
+    /// The symbol for JSON of this schema with any whitespace, at most 64 characters in one place.
+    pub(super) fn json_in_any_layout(&mut self, schema: &Value) -> Symbol {
+        self.styled_json(schema, json!({"whitespace_pattern": r"[ \t\r\n]{1,64}"}))
+    }
+
+    fn styled_json(&mut self, schema: &Value, style: Value) -> Symbol {
         let mut schema = match schema {
             Value::Object(schema) => schema.clone(),
             _ => serde_json::Map::new(),
         };
-        let style = serde_json::json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
         schema.insert("x-guidance".into(), style);
         self.rule(&format!("%json {}", Value::Object(schema)))
     }
@@ -91,7 +102,7 @@ impl<'a> Lark<'a> {
         Symbol::Rule(name)
     }
 
-    /// A text of the format, split into special tokens and plain text.
+    /// Splits a text of the format into special tokens and plain text.
     pub(super) fn symbols(&self, text: &str) -> Vec<Symbol> {
         let mut symbols = Vec::new();
         let mut from = 0;
@@ -108,25 +119,25 @@ impl<'a> Lark<'a> {
         symbols
     }
 
-    /// One of these sequences. Common prefixes are factored out.
+    /// The text of a choice between these sequences. Common prefixes are factored out.
     pub(super) fn choice(&mut self, alternatives: Vec<Vec<Symbol>>) -> String {
         let alternatives = alternatives.into_iter().map(merged).collect();
         factored(alternatives, 0)
     }
 
-    /// As `choice`, as a rule.
+    /// Like `choice`, but adds a rule.
     pub(super) fn choice_rule(&mut self, alternatives: Vec<Vec<Symbol>>) -> Symbol {
         let body = self.choice(alternatives);
         self.rule(&body)
     }
 
-    /// The whole grammar.
+    /// The text of the whole grammar.
     pub(super) fn finish(self, start: &str) -> String {
         format!("start: {start}\n{}", self.text)
     }
 }
 
-/// The sequence with adjacent texts joined, and without empty texts.
+/// Joins adjacent texts of a sequence, and removes empty ones.
 pub(super) fn merged(symbols: Vec<Symbol>) -> Vec<Symbol> {
     let mut result: Vec<Symbol> = Vec::with_capacity(symbols.len());
     for symbol in symbols {
@@ -139,7 +150,7 @@ pub(super) fn merged(symbols: Vec<Symbol>) -> Vec<Symbol> {
     result
 }
 
-/// What the alternatives of a group have in common.
+/// The common beginning of the alternatives of a group.
 #[derive(PartialEq, Eq, Hash)]
 enum Head {
     Char(Option<char>),
@@ -184,7 +195,7 @@ fn factored(alternatives: Vec<Vec<Symbol>>, depth: usize) -> String {
     choices.join(" | ")
 }
 
-/// Alternatives with a common prefix.
+/// The text of alternatives with a common prefix.
 fn group(alternatives: Vec<Vec<Symbol>>, depth: usize) -> String {
     if let [alternative] = alternatives.as_slice() {
         return sequence(alternative);
@@ -221,7 +232,7 @@ pub(super) fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
     end.map_or(a, |(end, _)| &a[..end])
 }
 
-/// A sequence as Lark.
+/// The text of a sequence in Lark.
 pub(super) fn sequence(symbols: &[Symbol]) -> String {
     if symbols.is_empty() {
         return r#""""#.to_owned();
@@ -237,7 +248,7 @@ fn written(symbol: &Symbol) -> String {
     }
 }
 
-/// A Lark string. Its escapes are those of JSON, and U+007F is escaped too.
+/// A Lark string literal. It has the escapes of JSON, and also escapes U+007F.
 pub(super) fn literal(text: &str) -> String {
     Value::from(text).to_string().replace('\x7f', "\\u007f")
 }

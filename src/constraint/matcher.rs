@@ -21,28 +21,30 @@ use crate::error::{Code, Error, Result};
 use crate::panic::spawn_quiet;
 use crate::process;
 
-/// Text -> tokens, without special tokens.
+/// Converts text to tokens, without special tokens.
 pub type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
 
-/// A vocabulary, as grammars need it.
+/// The facts about a vocabulary that grammars need.
 pub struct Vocabulary {
-    /// The bytes of each token. For a token that prints nothing: 0xFF and its spelling.
+    /// The bytes of each token. A token that prints nothing has the byte 0xFF followed by its
+    /// spelling.
     pub token_bytes: Vec<Vec<u8>>,
     /// The end-of-generation tokens; at least one.
     pub end_tokens: Vec<u32>,
-    /// Text -> tokens, without special tokens.
+    /// Converts text to tokens, without special tokens.
     pub tokenize: Tokenize,
 }
 
 /// Compiles grammars for one vocabulary. The tables take a second or two for a large vocabulary.
-/// They are built with the first grammar, or by [`Grammars::begin`].
+/// They are built for the first grammar, or earlier by [`Grammars::begin`].
 ///
-/// The most recent grammars are cached: a chat needs the same one for every message, and many tools
-/// take a second to compile.
+/// The most recent grammars are cached. A chat needs the same grammar for every message, and a
+/// grammar for many tools takes a second to compile.
 pub struct Grammars {
     tables: Arc<Tables>,
     building: Option<JoinHandle<()>>,
-    /// The process that has the thread.
+    /// The number of forks when the thread was started. In a forked child the thread does not
+    /// exist.
     forks: usize,
     running: Arc<RunningCompilers>,
 }
@@ -50,12 +52,13 @@ pub struct Grammars {
 struct Tables {
     factory: OnceCell<ParserFactory>,
     vocabulary: Box<dyn Fn() -> Vocabulary + Send + Sync>,
-    /// The tables are no longer needed.
+    /// Set when the tables are no longer needed.
     abandoned: AtomicBool,
     cache: Mutex<VecDeque<(String, Matcher)>>,
 }
 
-/// The most cached grammars, and the length of their texts. The newest is cached whatever its length.
+/// The maximum number of cached grammars, and the maximum length of their texts. The newest grammar
+/// is cached regardless of its length.
 const CACHED: usize = 8;
 const CACHED_BYTES: usize = 512 << 10;
 
@@ -77,17 +80,17 @@ impl Grammars {
     }
 
     /// Starts to build the tables on a separate thread. The first grammar waits for them. If the
-    /// thread cannot be created, the first grammar builds them.
+    /// thread cannot be started, the first grammar builds them.
     pub fn begin(mut self) -> Self {
         let tables = Arc::clone(&self.tables);
-        // The first grammar tries again after a failure, and reports it.
+        // After a failure, the first grammar tries again and reports the error.
         let build = move || drop(tables.factory());
         self.building = spawn_quiet("llb-grammars", build).ok();
         self
     }
 
-    /// Compiles a Lark grammar. `SCHEMA_UNSUPPORTED` with llguidance's reason if it cannot be
-    /// enforced, `CANCELLED` if the request is over first.
+    /// Compiles a Lark grammar. Fails with `SCHEMA_UNSUPPORTED` and llguidance's reason if the
+    /// grammar cannot be enforced, and with `CANCELLED` if the request is over first.
     pub fn compile(&self, lark: &str, time: &CompileTime) -> Result<Constraint> {
         if let Some(matcher) = self.tables.cached(lark) {
             return Ok(Constraint { matcher });
@@ -107,18 +110,18 @@ impl Drop for Grammars {
             return std::mem::forget(building);
         }
         if !process::is_exiting() {
-            // After a panic of that thread, there is nothing to clean up.
+            // If that thread has panicked, there is nothing to clean up.
             let _ = building.join();
         }
     }
 }
 
 impl Tables {
-    /// Compiles a grammar and keeps a copy.
+    /// Compiles a grammar and caches a copy.
     fn compile(&self, lark: String) -> Result<Matcher> {
         let parser = self.factory()?.create_parser(TopLevelGrammar::from_lark(lark.clone()));
         let mut matcher = Matcher::new(parser);
-        // Some schemas compile and fail with the first mask, such as a reference to itself. They
+        // Some schemas compile and fail only at the first mask, such as a reference to itself. They
         // must be refused before anything is generated.
         let usable = matcher
             .get_error()
@@ -175,7 +178,7 @@ impl Tables {
         let trie =
             TokTrie::from(&info, &vocabulary.token_bytes).with_eos_tokens(&vocabulary.end_tokens);
         check_open()?;
-        let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: vocabulary.tokenize });
+        let env: TokEnv = Arc::new(GrammarTokenizer { trie, tokenize: vocabulary.tokenize });
         let slices = SlicedBiasComputer::general_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(unusable)?;
@@ -188,12 +191,12 @@ fn unusable(reason: impl Display) -> Error {
     Error::new(Code::InternalBridgeError, format!("the vocabulary cannot be constrained: {reason}"))
 }
 
-struct Tokenizer {
+struct GrammarTokenizer {
     trie: TokTrie,
     tokenize: Tokenize,
 }
 
-impl TokenizerEnv for Tokenizer {
+impl TokenizerEnv for GrammarTokenizer {
     fn tok_trie(&self) -> &TokTrie {
         &self.trie
     }
@@ -202,14 +205,14 @@ impl TokenizerEnv for Tokenizer {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| (self.tokenize)(text))
     }
 
-    /// Vocabularies that prepend a space to the first word tokenise a part of a text differently
+    /// Vocabularies that prepend a space to the first word tokenize a part of a text differently
     /// from the whole.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
 }
 
-/// The state of a grammar after the tokens so far.
+/// The state of a grammar after some tokens.
 pub struct Constraint {
     matcher: Matcher,
 }
@@ -220,15 +223,15 @@ impl Constraint {
         self.matcher.compute_mask_or_eos().map_err(matcher_error)
     }
 
-    /// Whether these tokens may come next, in this order. Much cheaper than a mask. Does not change
-    /// the state.
+    /// Whether these tokens may come next, in this order. Costs much less than a mask, and does not
+    /// change the state.
     pub fn allows(&mut self, tokens: &[i32]) -> Result<bool> {
         let tokens = tokens
             .iter()
             .map(|token| TokenId::try_from(*token))
             .collect::<Result<Vec<_>, _>>()
             .map_err(matcher_error)?;
-        // No mask has a token without text, but `validate_tokens` accepts it.
+        // A mask never contains a token without text, but `validate_tokens` accepts such tokens.
         let env = self.matcher.tok_env().map_err(matcher_error)?;
         let trie = env.tok_trie();
         if tokens
@@ -241,14 +244,27 @@ impl Constraint {
         Ok(allowed == tokens.len())
     }
 
-    /// Accepts an allowed token.
+    /// Accepts a text that precedes the tokens, in any tokenization. Returns false if the grammar
+    /// does not allow it; the state is undefined then.
+    pub fn begin_with(&mut self, text: &str) -> Result<bool> {
+        let env = self.matcher.tok_env().map_err(matcher_error)?;
+        let tokens = env.tok_trie().greedy_tokenize(text.as_bytes());
+        // Bytes that no token contains are left out.
+        if env.tok_trie().decode_raw(&tokens) != text.as_bytes() {
+            return Ok(false);
+        }
+        let accepted = self.matcher.try_consume_tokens(&tokens).map_err(matcher_error)?;
+        Ok(accepted == tokens.len())
+    }
+
+    /// Accepts a token. The grammar must allow it.
     pub fn accept(&mut self, token: i32) -> Result<()> {
         let token = TokenId::try_from(token).map_err(matcher_error)?;
         self.matcher.consume_token(token).map_err(matcher_error)
     }
 
-    /// Whether this token may come next. Much cheaper than a mask: draw a token first, and compute
-    /// the mask only if the token is refused.
+    /// Whether this token may come next. Costs much less than a mask: draw a token first, and
+    /// compute the mask only if that token is refused.
     pub fn validate(&mut self, token: i32) -> Result<bool> {
         let token = TokenId::try_from(token).map_err(matcher_error)?;
         if self.matcher.is_stopped() && !self.matcher.is_error() {
@@ -269,7 +285,7 @@ impl Constraint {
     }
 }
 
-/// Generation stops, so that a text that violates the grammar is never returned.
+/// Ends the generation, so that a text that violates the grammar is never returned.
 fn matcher_error(error: impl Display) -> Error {
     Error::new(
         Code::InferenceFailed,
@@ -277,13 +293,13 @@ fn matcher_error(error: impl Display) -> Error {
     )
 }
 
-/// The first line. The others are llguidance's parser state, which includes generated text. A line
-/// may quote the whole grammar, and is cut.
+/// The first line of an error. The other lines are the state of llguidance's parser, which includes
+/// generated text. A line may quote the whole grammar, so it is shortened.
 fn reason(error: &impl Display) -> String {
     const MAX_CHARS: usize = 300;
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
-    // llguidance reports its own failed assertions so.
+    // llguidance reports its own failed assertions with this prefix.
     let line = line.strip_prefix("panic: ").unwrap_or(line);
     match line.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),

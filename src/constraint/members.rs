@@ -1,20 +1,22 @@
-//! Sequences of named values: which may come next, the separator, and the text after the last.
+//! Sequences of named values: which value may come next, the separators, and the text after the
+//! last value.
 
 use super::lark::{Lark, Symbol, merged};
 
 /// A named value.
 pub(super) struct Member {
-    /// The ways to write it, name included. Empty if no value is possible.
+    /// The alternatives for writing the member, including its name. Empty if no value is possible.
     pub(super) ways: Vec<Vec<Symbol>>,
-    /// Whether it is required.
+    /// Whether the member is required.
     pub(super) required: bool,
 }
 
-/// The most members in any order. The number of states doubles with each.
+/// The maximum number of members that may come in any order. Each further member doubles the number
+/// of states.
 const ANY_ORDER: usize = 4;
 
-/// The rule for these members and the `tail` after them. With `any_order`, members may be written
-/// in any order; otherwise in the order of their declaration.
+/// The rule for these members, followed by `tail`. With `any_order` the members may come in any
+/// order, otherwise in the order of their declaration.
 pub(super) fn rule(
     lark: &mut Lark,
     members: &[Member],
@@ -33,13 +35,15 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Sy
     let written: Vec<Vec<Vec<Symbol>>> =
         members.iter().map(|member| after_separator(separator, &member.ways)).collect();
     let clash = written.iter().flatten().any(|way| clash(way, tail));
-    // States from the last to the first. Only the first has no separator before its members.
+    // States are built from the last member to the first. Only the first member has no separator
+    // before it.
     let mut after = vec![lark.choice_rule(vec![tail.to_vec()])];
     for start in (1..members.len()).rev() {
         let state = if clash {
             lark.choice_rule(next(&members[start..], &written[start..], &after, tail))
         } else {
-            // A reference to the next state keeps the grammar small with hundreds of members.
+            // A reference to the next state keeps the grammar small if there are hundreds of
+            // members.
             let next = &after[members.len() - start - 1];
             let mut ways = each_followed_by(&written[start], next);
             if !members[start].required {
@@ -53,8 +57,8 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Sy
     lark.choice_rule(next(members, &bare, &after, tail))
 }
 
-/// The alternatives if these members are left. `after` are the states after each member, that of
-/// the last member first.
+/// The alternatives when these members are left. `after` has the state after each member, beginning
+/// with the last member.
 fn next(
     members: &[Member],
     written: &[Vec<Vec<Symbol>>],
@@ -80,7 +84,7 @@ fn each_followed_by(ways: &[Vec<Symbol>], next: &Symbol) -> Vec<Vec<Symbol>> {
     ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
 }
 
-/// Whether one text is a prefix of the other. Then both must be alternatives of one choice.
+/// Whether one text is a prefix of the other. Both must then be alternatives of one choice.
 fn clash(way: &[Symbol], tail: &[Symbol]) -> bool {
     match (way.first(), merged(tail.to_vec()).first()) {
         (Some(Symbol::Text(a)), Some(Symbol::Text(b))) => {
@@ -98,7 +102,7 @@ fn unordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[
         .filter(|(_, member)| member.required)
         .map(|(index, _)| 1 << index);
     let required: usize = required.sum();
-    // Indexed by the set of members already written. Every superset has a larger index.
+    // States are indexed by the set of members already written. Every superset has a greater index.
     let mut states: Vec<Option<Symbol>> = vec![None; all + 1];
     for written in (0..=all).rev() {
         let separator: &[Symbol] = if written == 0 { &[] } else { separator };

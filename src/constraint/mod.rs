@@ -1,7 +1,7 @@
-//! Tools, tool choice and response format -> a grammar that the sampler obeys.
+//! Turns tools, tool choice and response format into a grammar that restricts the sampler.
 //!
 //! `reply_grammar` builds the grammar from the output format. `schema` checks what can be enforced.
-//! `calls` and one file per argument encoding write the calls, as rules of a `lark` grammar.
+//! `calls` and one file per argument encoding write the calls as rules of a `lark` grammar.
 //! `matcher` runs the grammar over the model's tokens (llguidance). Only this module is strict: the
 //! reply parser in `output` accepts any text.
 
@@ -43,10 +43,10 @@ pub use matcher::{Constraint, Grammars, Tokenize, Vocabulary};
 pub use reply::{ReplyGrammar, ReplyRequirements, reply_grammar};
 pub use schema::Relaxed;
 
-/// Runs a function that recurses with the nesting of a schema. A host's thread may have 64 KiB of
-/// stack, and a chain of references is as long as the schema.
+/// Runs a function that recurses with the nesting of a schema. A host's thread may have only 64 KiB
+/// of stack, and a chain of references can be as long as the schema.
 fn with_stack<T>(run: impl FnOnce() -> T) -> T {
-    /// At least this much is free, otherwise `run` gets a new stack.
+    /// If less stack than this is left, `run` gets a new stack.
     const RED_ZONE: usize = 128 << 10;
     const MORE_STACK: usize = 1 << 20;
     stacker::maybe_grow(RED_ZONE, MORE_STACK, run)

@@ -5,7 +5,7 @@ use super::lark::{Lark, Symbol};
 use super::raw_text;
 use super::shape::StringShape;
 
-/// The syntax with this quote.
+/// The syntax, with this quote around strings.
 pub(super) struct Pairs<'a>(pub(super) &'a str);
 
 impl JsonLikeSyntax for Pairs<'_> {

@@ -1,9 +1,10 @@
-//! Regular expressions of schemas, for verbatim text.
+//! Translates regular expressions of schemas, for verbatim text.
 
-/// The expression that the whole text must match, without the enclosing slashes; or why it is not
-/// supported.
+/// The expression that the whole text must match, without enclosing slashes. The error is the
+/// reason why the pattern is not supported.
 ///
-/// JSON Schema searches for a pattern: without `^` and `$`, any text may precede and follow it.
+/// JSON Schema searches for a pattern: without `^` and `$`, any text may come before and after the
+/// match.
 pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
     if let Some(reason) = refusal(pattern) {
         return Err(reason);
@@ -24,7 +25,7 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
             '\\' => match chars.next() {
                 Some('d') => result.push_str(if in_class { "0-9" } else { "[0-9]" }),
                 Some('w') => result.push_str(if in_class { "0-9a-zA-Z_" } else { "[0-9a-zA-Z_]" }),
-                // In Rust's syntax, the escaped forms are word boundaries.
+                // In Rust's syntax, the escaped forms would be word boundaries.
                 Some(other @ ('<' | '>')) => result.push(other),
                 Some(other) => result.extend(['\\', other]),
                 None => return Err("it ends with a backslash"),
@@ -61,7 +62,7 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
     Ok(format!("{}({result}){}", any(!from_start), any(!to_end)))
 }
 
-/// Why an automaton cannot run a pattern.
+/// Why an automaton cannot run a pattern; None if it can.
 pub(super) fn refusal(pattern: &str) -> Option<&'static str> {
     let mut escaped = false;
     let mut in_class = false;

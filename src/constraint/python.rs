@@ -49,7 +49,7 @@ impl JsonLikeSyntax for Python {
     }
 }
 
-/// A string with a constrained schema has no escapes, so that its spelling is its text.
+/// A constrained string must not contain escapes, so its spelling equals its text.
 fn quoted(quote: char, text: &StringShape) -> String {
     let plain = format!("[^\\x00-\\x1f\\x7f\\\\{quote}]");
     let body = if text.is_free() {

@@ -7,17 +7,17 @@ use super::schema::SchemaReport;
 use super::shape::{StringShape, ValueShape};
 use crate::error::Result;
 
-/// Why a union of types is refused.
+/// The reason for refusing a union of types.
 pub(super) const MIXED: &str = "a union of constrained strings and other types cannot be enforced";
 
-/// A text of this schema and its closing tag. The text never contains the tag, with or without the
-/// whitespace around it.
+/// The symbols for a text of this schema and its closing tag. The text never contains the tag, with
+/// or without the whitespace around the tag.
 pub(super) fn closed_text(lark: &mut Lark, text: &StringShape, close: &str) -> Vec<Symbol> {
     text_or_values(lark, text, &[], close, close)
 }
 
-/// A text without `forbidden`, or one of these other values, and the closing tag. A text that ends
-/// at a tag is one terminal, and no other terminal may begin like it.
+/// The symbols for a text without `forbidden`, or one of these other values, and the closing tag. A
+/// text that ends at a tag must be one terminal, and no other terminal may begin like it.
 pub(super) fn text_or_values(
     lark: &mut Lark,
     text: &StringShape,
@@ -35,7 +35,7 @@ pub(super) fn text_or_values(
     rest.remove(0);
     let tag_end = first.trim_end().len();
     if tag_end == 0 && !rest.is_empty() {
-        // Whitespace, then a special token, which ends the text.
+        // The closing tag is whitespace followed by a special token, which ends the text.
         let body = format!("{body} {}", literal(&first));
         return [vec![lark.terminal(&body)], rest].concat();
     }
@@ -44,7 +44,7 @@ pub(super) fn text_or_values(
     [vec![lark.lazy(&body), Symbol::Text(after.to_owned())], rest].concat()
 }
 
-/// Exactly this text and its closing tag; None if the text contains the tag.
+/// The symbols for exactly this text and its closing tag. None if the text contains the tag.
 pub(super) fn constant(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbol>> {
     let tag = close.trim();
     if !tag.is_empty() && text.contains(tag) {
@@ -76,8 +76,8 @@ fn terminal_of(shape: &ValueShape) -> Option<String> {
     }
 }
 
-/// The alternative for a union of a constrained text and other shapes; None for other unions. A
-/// union that a terminal cannot express is refused, and replaced by any text.
+/// The alternative for a union of a constrained text and other shapes; None for other unions. If a
+/// terminal cannot express the union, it is refused, and any text is allowed instead.
 pub(super) fn union(
     lark: &mut Lark,
     shapes: &mut Vec<ValueShape>,
@@ -99,8 +99,8 @@ pub(super) fn union(
     }
 }
 
-/// A constrained text and the terminals of the other shapes. None unless there are both. `Err` if
-/// there are two constrained texts, or another shape has no terminal.
+/// Splits a union into a constrained text and terminals for the other shapes. None unless the union
+/// has both. `Err` if it has two constrained texts, or a shape that no terminal can express.
 fn text_and_values(shapes: &[ValueShape]) -> Result<Option<(StringShape, Vec<String>)>, ()> {
     let is_constrained =
         |shape: &&ValueShape| matches!(shape, ValueShape::String(text) if !text.is_free());

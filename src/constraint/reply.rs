@@ -1,8 +1,8 @@
-//! The grammar of a whole reply.
+//! Builds the grammar of a whole reply.
 //!
-//! In: the output format of the model, and the requirements of the request. Out: Lark, or nothing if
-//! any reply is allowed. Reasoning is free text. It is followed by text, calls, JSON, or what the
-//! caller's grammar allows.
+//! In: the output format of the model, and the requirements of the request. Out: a grammar in Lark,
+//! or None if any reply is allowed. Reasoning is free text. It is followed by text, calls, JSON, or
+//! whatever the caller's grammar allows.
 
 use serde_json::{Value, json};
 
@@ -20,21 +20,35 @@ use crate::output::format::{Format, ReasoningTags};
 /// The requirements of a request for its reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyRequirements<'a> {
-    /// The tools, checked.
+    /// The checked tools.
     pub tools: &'a [Value],
     /// Whether tools may or must be called.
     pub choice: &'a ToolChoice,
     /// Whether more than one call is allowed.
     pub parallel: bool,
-    /// `response_format`.
+    /// The `response_format` of the request.
     pub response_format: Option<&'a ResponseFormat>,
     /// The caller's grammar for the content.
     pub grammar: Option<&'a str>,
     /// Whether the prompt ends inside reasoning.
     pub reasoning_open: bool,
-    /// Whether the model is known to reason. Then reasoning may also precede forced content. Another
-    /// model that starts to reason would not end.
+    /// Whether the prompt ends inside the content of the reply. The grammar of the answer then also
+    /// covers the content in the prompt, and [`Constraint::begin_with`] accepts it first.
+    ///
+    /// [`Constraint::begin_with`]: super::Constraint::begin_with
+    pub content_open: bool,
+    /// Whether the model is known to reason. Reasoning may then precede forced content. Any other
+    /// model that starts to reason would not end its reasoning.
     pub reasons: bool,
+}
+
+impl ReplyRequirements<'_> {
+    /// Whether the reply continues an answer whose form is fixed. A forced call replaces the
+    /// answer.
+    pub fn continues_answer(&self) -> bool {
+        let has_form = self.response_format.is_some() || self.grammar.is_some();
+        self.content_open && has_form && !self.choice.forces_call()
+    }
 }
 
 /// A grammar, and the keywords that it does not enforce.
@@ -42,7 +56,7 @@ pub struct ReplyRequirements<'a> {
 pub struct ReplyGrammar {
     /// The text in Lark; None if nothing is constrained.
     pub lark: Option<String>,
-    /// Keywords that were dropped.
+    /// The keywords that were dropped.
     pub relaxed: Vec<Relaxed>,
 }
 
@@ -54,6 +68,13 @@ pub fn reply_grammar(
 ) -> Result<ReplyGrammar> {
     let mut lark = Lark::new(specials);
     let mut relaxed = Vec::new();
+    if requirements.continues_answer() {
+        let answer = answer(&mut lark, requirements, &mut relaxed)?.map(|answer| vec![answer]);
+        let channels = format.and_then(|format| format.channels.as_ref());
+        let ends = channels.map(|channels| channels::optional_end(&mut lark, channels));
+        let start = sequence(&answer.into_iter().flatten().chain(ends).collect::<Vec<_>>());
+        return Ok(ReplyGrammar { lark: Some(lark.finish(&start)), relaxed });
+    }
     let calls = allowed_calls(&mut lark, format, requirements, &mut relaxed)?;
     let answer = answer(&mut lark, requirements, &mut relaxed)?;
     let forced = requirements.choice.forces_call();
@@ -74,7 +95,10 @@ pub fn reply_grammar(
         _ => Vec::new(),
     };
     let start = match format.and_then(|format| format.channels.as_ref()) {
-        Some(channels) => channels::start(&mut lark, channels, calls, answer, forced),
+        Some(channels) => {
+            let open = requirements.reasoning_open || requirements.content_open;
+            channels::start(&mut lark, channels, calls, answer, forced, open)
+        }
         None => {
             let parallel = requirements.parallel;
             let mut body =
@@ -136,13 +160,15 @@ fn answer(
     requirements: &ReplyRequirements,
     relaxed: &mut Vec<Relaxed>,
 ) -> Result<Option<Symbol>> {
+    // JSON that the caller has begun may have any layout.
+    let json = if requirements.content_open { Lark::json_in_any_layout } else { Lark::json };
     Ok(match (requirements.response_format, requirements.grammar) {
-        (Some(ResponseFormat::JsonObject), _) => Some(lark.json(&json!({"type": "object"}))),
+        (Some(ResponseFormat::JsonObject), _) => Some(json(lark, &json!({"type": "object"}))),
         (Some(ResponseFormat::JsonSchema(schema)), _) => {
             let place = "response_format.json_schema.schema".to_owned();
             let mut report = SchemaReport::new(place, None, Policy::Strict, relaxed);
             let checked = schema::check(schema, &mut report)?;
-            Some(lark.json(&checked.json()))
+            Some(json(lark, &checked.json()))
         }
         (None, Some(grammar)) => {
             request_grammar::check(grammar)?;
@@ -152,12 +178,12 @@ fn answer(
     })
 }
 
-/// A reply without channels.
+/// Builds the grammar of a reply without channels.
 struct Body<'l, 'a, 'f> {
     lark: &'l mut Lark<'a>,
     format: Option<&'f Format>,
     calls: Vec<Vec<Symbol>>,
-    /// Calls in fenced blocks, which the reply parser accepts too.
+    /// The calls in fenced blocks, which the reply parser also accepts.
     fenced: Vec<Vec<Symbol>>,
     answer: Option<Symbol>,
     forced: bool,
@@ -181,7 +207,7 @@ impl Body<'_, '_, '_> {
         Ok(self.optional(reasoning, ways, inside, after))
     }
 
-    /// The alternatives for the content. Free text is the first, if allowed.
+    /// The alternatives for the content. If free text is allowed, it comes first.
     fn content(&mut self) -> Result<Vec<Vec<Symbol>>> {
         if let Some(answer) = &self.answer {
             if !self.calls.is_empty() && trigger(&self.calls).is_none() {
@@ -202,7 +228,7 @@ impl Body<'_, '_, '_> {
         if self.fenced.is_empty() {
             return Ok(ways);
         }
-        // After such a call, a new reply may follow.
+        // After a fenced call, more text or another call may follow.
         let rest = self.lark.reserve();
         ways.extend(
             self.fenced
@@ -215,8 +241,8 @@ impl Body<'_, '_, '_> {
         Ok(ways)
     }
 
-    /// Text with the control tokens of other families' calls. The reply parser reads such calls, and
-    /// checks them.
+    /// Free text that may contain the control tokens of other families' calls. The reply parser
+    /// reads such calls and checks them.
     fn with_foreign_tokens(&mut self) -> Option<Vec<Symbol>> {
         if self.calls.is_empty() {
             return None;
@@ -238,11 +264,11 @@ impl Body<'_, '_, '_> {
         Some(vec![free, rest])
     }
 
-    /// Text up to the start of calls, and the calls.
+    /// The alternatives of text up to the start of calls, followed by the calls.
     fn triggered(&mut self) -> Vec<Vec<Symbol>> {
         let Some((marker, calls)) = trigger(&self.calls) else {
-            // Without a marker, a text is a call if it begins like a call of an allowed tool, up to
-            // the arguments.
+            // Without a marker, text counts as a call if it begins like a call of an allowed tool,
+            // up to the arguments.
             return self.calls.clone().into_iter().filter_map(|call| self.bare(call)).collect();
         };
         let calls = self.lark.choice_rule(calls);
@@ -257,7 +283,7 @@ impl Body<'_, '_, '_> {
         Some([vec![head], call].concat())
     }
 
-    /// One of the alternatives for the content, after optional whitespace.
+    /// A choice between the alternatives for the content, after optional whitespace.
     fn begin(&mut self, ways: Vec<Vec<Symbol>>) -> String {
         if self.is_free() {
             let ways = self.lark.choice(ways);
@@ -280,7 +306,7 @@ impl Body<'_, '_, '_> {
         format!("{}? ({choice})", sequence(&[whitespace]))
     }
 
-    /// Free text, with the wrappers of visible text if those are special tokens.
+    /// Free text, in the wrappers of visible text if those are special tokens.
     fn wrapped(&mut self, ways: &str) -> String {
         let wrappers = self.format.map(|format| format.wrappers.as_slice()).unwrap_or_default();
         let texts = wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]);
@@ -296,7 +322,7 @@ impl Body<'_, '_, '_> {
         format!("({free} ({tag}))* ({ways})")
     }
 
-    /// The rest of a reply, from inside its reasoning.
+    /// The rest of a reply that begins inside its reasoning.
     fn inside(&mut self, reasoning: &ReasoningTags, after: Symbol) -> String {
         let close = self.lark.symbols(&reasoning.close);
         let mut ways = vec![text_until(self.lark, &close, after)];
@@ -345,7 +371,7 @@ impl Body<'_, '_, '_> {
                 ways.push([vec![whitespace], open, vec![inside]].concat());
             }
         }
-        // A closing tag of plain text is already part of the free text.
+        // If the closing tag is plain text, the free text already includes it.
         if close_alone && matches!(close.first(), Some(Symbol::Token(_))) {
             ways.push(text_until(self.lark, &close, after));
         }
@@ -370,11 +396,11 @@ pub(super) fn text_until(lark: &mut Lark, marker: &[Symbol], then: Symbol) -> Ve
     [vec![start], marker[1..].to_vec(), vec![then]].concat()
 }
 
-/// The marker that begins all of these calls, and the rest of each call. None if they have no common
-/// beginning that is unlikely in text.
+/// The marker at the start of all these calls, and the rest of each call. None if they have no
+/// common start that is unlikely in ordinary text.
 fn trigger(calls: &[Vec<Symbol>]) -> Option<(Vec<Symbol>, Vec<Vec<Symbol>>)> {
     let mut calls: Vec<Vec<Symbol>> = calls.iter().cloned().map(merged).collect();
-    // Free text includes the whitespace before the marker.
+    // The free text includes the whitespace before the marker.
     for call in &mut calls {
         if let Some(Symbol::Text(text)) = call.first_mut() {
             *text = text.trim_start().to_owned();
@@ -407,7 +433,7 @@ fn trigger(calls: &[Vec<Symbol>]) -> Option<(Vec<Symbol>, Vec<Vec<Symbol>>)> {
     Some((vec![Symbol::Text(marker)], calls.into_iter().map(merged).collect()))
 }
 
-/// The marker that begins a text: a tag, a word in brackets, or a word up to the first bracket.
+/// The marker at the start of a text: a tag, a word in brackets, or a word up to the first bracket.
 fn marker_of(text: &str) -> Option<&str> {
     let end = match text.chars().next()? {
         '<' => text.find(['>', '=', ' ', '\n']).map(|end| end + 1),

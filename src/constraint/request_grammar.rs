@@ -1,16 +1,16 @@
-//! Limits of a caller's grammar in Lark.
+//! Checks the limits of a caller's grammar in Lark.
 //!
-//! llguidance bounds most of what a grammar costs, but not all. What is refused here would take
-//! minutes to compile, or recurse too deeply while a reply is generated.
+//! llguidance limits most of the costs of a grammar, but not all. A grammar that is refused here
+//! would take minutes to compile, or recurse too deeply while a reply is generated.
 
 use crate::error::{Code, Error, Result};
 
-/// The most rules, groups, alternatives and items. The memory of llguidance grows with the square of
-/// the number of terminals: 200 MB for 10,000.
+/// The maximum number of rules, groups, alternatives and items. llguidance's memory grows with the
+/// square of the number of terminals: 200 MB for 10,000.
 const MAX_ELEMENTS: usize = 10_000;
-/// The deepest nesting of a condition of a parametric rule.
+/// The maximum nesting of a condition in a parametric rule.
 const MAX_CONDITION_DEPTH: usize = 50;
-/// The largest product of the repetitions in a definition that intersects or negates expressions.
+/// The maximum product of the repetitions in a definition that intersects or negates expressions.
 const MAX_REPETITIONS: u64 = 100_000;
 
 /// Refuses a grammar that is too large.
@@ -40,7 +40,7 @@ fn refused(reason: &str) -> Error {
     Error::new(Code::SchemaUnsupported, format!("grammar: cannot be enforced: {reason}"))
 }
 
-/// An upper bound of the nesting of a grammar: each rule, group, alternative, schema and list item
+/// An upper bound for the nesting of a grammar: each rule, group, alternative, schema and list item
 /// needs one of these characters.
 pub(super) fn elements(lark: &str) -> usize {
     lark.bytes().filter(|byte| matches!(byte, b':' | b'(' | b'[' | b'{' | b',' | b'|')).count()
@@ -61,7 +61,7 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// Whether a definition may intersect or negate expressions. `~3` is a repetition.
+/// Whether a definition may intersect or negate expressions. `~3` is a repetition, not a negation.
 fn intersects(line: &str) -> bool {
     let negates = |rest: &str| !rest.trim_start().starts_with(|char: char| char.is_ascii_digit());
     line.contains('&') || line.split('~').skip(1).any(negates)

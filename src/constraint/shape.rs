@@ -1,6 +1,6 @@
-//! A checked schema -> the possible shapes of a value, for encodings other than JSON.
+//! Converts a checked schema to the possible shapes of a value, for encodings other than JSON.
 //!
-//! A keyword that no shape can represent is refused, or dropped and reported.
+//! A keyword that no shape can represent is an error, or is dropped and reported.
 
 use serde_json::{Map, Value, json};
 
@@ -9,10 +9,11 @@ use super::with_stack;
 use crate::error::Result;
 use crate::json_schema::{self, child, entries, is_required, list, strings, type_names};
 
-/// The most characters of a text that are counted. llguidance fails on much larger counts.
+/// The maximum length of a text that can be counted, in characters. llguidance fails at much larger
+/// counts.
 const MAX_COUNTED: u64 = 2000;
 
-/// Longer lists of alternatives may contain one twice.
+/// The maximum number of alternatives that are compared to remove duplicates.
 const MAX_COMPARED: usize = 1000;
 
 /// One shape of a value.
@@ -54,7 +55,7 @@ impl ValueShape {
         }
     }
 
-    /// Whether any text is a value of this shape.
+    /// Whether every text is a value of this shape.
     pub(super) fn is_free_text(&self) -> bool {
         match self {
             ValueShape::Any => true,
@@ -63,7 +64,7 @@ impl ValueShape {
         }
     }
 
-    /// The name of its JSON type; None if it may have any type.
+    /// The name of its JSON type; None if the value may have any type.
     pub(super) fn type_name(&self) -> Option<&'static str> {
         match self {
             ValueShape::Any | ValueShape::Reference(_) => None,
@@ -81,11 +82,11 @@ impl ValueShape {
 /// The schema of a string.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct StringShape {
-    /// A regular expression for the whole text.
+    /// A regular expression that the whole text must match.
     pub(super) pattern: Option<String>,
-    /// The fewest characters.
+    /// The minimum number of characters.
     pub(super) least: u64,
-    /// The most characters.
+    /// The maximum number of characters.
     pub(super) most: Option<u64>,
 }
 
@@ -95,7 +96,8 @@ impl StringShape {
         self.pattern.is_none() && self.least == 0 && self.most.is_none()
     }
 
-    /// The terminals for the text, joined by `&`. `allowed` is an expression for its characters.
+    /// The terminals for the text, joined by `&`. `allowed` is a regular expression for its
+    /// characters.
     pub(super) fn terminal(&self, allowed: &str) -> String {
         let most = self.most.map(|most| most.to_string()).unwrap_or_default();
         let mut body = match (self.least, &self.most) {
@@ -114,11 +116,11 @@ impl StringShape {
 pub(super) struct ArrayShape {
     /// The pointers and schemas of the first items.
     pub(super) first: Vec<(String, Value)>,
-    /// The pointer and schema of the other items; None if there are none.
+    /// The pointer and the schema of the remaining items. None if no more items are allowed.
     pub(super) rest: Option<(String, Value)>,
-    /// The fewest items.
+    /// The minimum number of items.
     pub(super) least: usize,
-    /// The most items.
+    /// The maximum number of items.
     pub(super) most: Option<usize>,
     /// The whole schema.
     pub(super) schema: Value,
@@ -129,7 +131,7 @@ pub(super) struct ArrayShape {
 pub(super) struct ObjectShape {
     /// The listed properties.
     pub(super) properties: Vec<PropertyShape>,
-    /// The pointer and schema of unlisted properties. Only if none are listed.
+    /// The pointer and the schema of unlisted properties. None if some properties are listed.
     pub(super) others: Option<(String, Value)>,
     /// The whole schema.
     pub(super) schema: Value,
@@ -218,7 +220,7 @@ fn alternatives(
     }
 }
 
-/// Refuses the keywords next to one that describes the whole value.
+/// Refuses keywords next to a keyword that already describes the whole value.
 fn refuse_others(
     members: &Map<String, Value>,
     keyword: &str,
@@ -251,7 +253,7 @@ fn typed(
         "string" => ValueShape::String(string(members, at, report)?),
         "array" => ValueShape::Array(array(members, at)),
         "object" => ValueShape::Object(object(members, at)),
-        // A number. Only its bounds are kept.
+        // A number keeps only its bounds.
         _ => {
             let of_numbers =
                 ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
@@ -332,7 +334,7 @@ fn object(members: &Map<String, Value>, at: &str) -> ObjectShape {
             required: is_required(members, name),
         })
         .collect();
-    // A required property must be written, listed or not.
+    // A required property must be written, whether it is listed or not.
     let others = match members.get("additionalProperties") {
         Some(schema) => (format!("{at}/additionalProperties"), schema.clone()),
         None => (at.to_owned(), Value::Bool(true)),
@@ -354,7 +356,7 @@ fn of_type(members: &Map<String, Value>, kind: &str) -> Value {
     Value::Object(schema)
 }
 
-/// The expressions of simple formats.
+/// The regular expression of a simple format.
 fn format_pattern(format: &str) -> Option<String> {
     const DATE: &str = "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-9]))";
     const TIME: &str =

@@ -1,4 +1,4 @@
-//! Arguments with one element per parameter: strings verbatim, other values as JSON.
+//! Arguments with one element per parameter. Strings are verbatim, and other values are JSON.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::json_schema::type_names;
 use crate::output::format::{KindForm, Tagged, ValueKind};
 
-/// The rule for the arguments, and the `tail` after them.
+/// The rule for the arguments, followed by `tail`.
 pub(super) fn arguments(
     lark: &mut Lark,
     form: &Tagged,
@@ -73,7 +73,7 @@ fn values(
     let free = all.iter().flatten().any(ValueShape::is_free_text);
     let close = lark.symbols(&form.close);
     let Some(kind) = &form.kind else {
-        // Free text includes every other value.
+        // Free text already includes every other value.
         if !free {
             let json = others_json(schema, all.is_some(), &others, checked);
             texts.extend(json.map(|json| [vec![lark.json(&json)], close].concat()));
@@ -92,7 +92,7 @@ fn values(
     Ok(values_with_kind(lark, kind, texts, &others, &close, json))
 }
 
-/// The alternatives, each after its kind: whether it is a string, or the name of its type.
+/// The alternatives, each preceded by its kind: whether it is a string, or the name of its type.
 fn values_with_kind(
     lark: &mut Lark,
     kind: &ValueKind,
@@ -124,7 +124,7 @@ fn values_with_kind(
     ways
 }
 
-/// The schema of the values other than strings; None if there are none.
+/// The schema of all values that are not strings; None if there are none.
 fn others_json(
     schema: &Value,
     by_shape: bool,
@@ -142,7 +142,7 @@ fn others_json(
     }
 }
 
-/// All values other than strings.
+/// The shapes of all values that are not strings.
 fn anything() -> Vec<ValueShape> {
     let open = |kind: &str| ValueShape::Number(json!({ "type": kind }));
     let any = |kind: &str| json!({ "type": kind });
@@ -163,7 +163,7 @@ fn anything() -> Vec<ValueShape> {
     ]
 }
 
-/// Whether the type of the schema excludes strings. Then every value is JSON.
+/// Whether the schema excludes strings, so that every value is JSON.
 fn is_json(schema: &Value) -> bool {
     type_names(schema.get("type")).is_some_and(|names| !names.contains(&"string"))
 }

@@ -1,17 +1,19 @@
-//! Keeps a vocabulary within the limits of llguidance's token trie, which panics beyond them.
+//! Keeps a vocabulary within the limits of llguidance's token trie, which panics if they are
+//! exceeded.
 //!
-//! In: the bytes of each token. Out: the same without the tokens that do not fit. A grammar never
-//! allows a token without bytes, and the other tokens can write the same text.
+//! In: the bytes of each token. Out: the same, but the tokens that do not fit have no bytes. A
+//! grammar never allows a token without bytes, and the other tokens can write the same text.
 
 use llguidance::toktrie::TokTrie;
 
-/// The most bytes of a token: a node of the trie stores its distance to the next branch in 10 bits.
+/// The maximum number of bytes of a token. A node of the trie stores its distance to the next
+/// branch in 10 bits.
 const MOST_TOKEN_BYTES: usize = 1024;
-/// The most nodes below another: a node stores their number in 22 bits.
+/// The maximum number of nodes below a node, which stores their number in 22 bits.
 const MOST_NODES: usize = (1 << 22) - 2;
 
-/// Removes the bytes of tokens that do not fit, the longest first. A token that prints nothing
-/// keeps a short name, because a grammar may end with it or name it by its id.
+/// Removes the bytes of tokens that do not fit, beginning with the longest. A token that prints
+/// nothing keeps a short name, because a grammar may end with it or refer to it by its id.
 pub(super) fn fit_trie(token_bytes: &mut [Vec<u8>]) {
     shorten(token_bytes, MOST_TOKEN_BYTES);
     let mut longest = MOST_TOKEN_BYTES;
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
     use llguidance::toktrie::TokRxInfo;
 
-    /// The tokens that keep their bytes, after the trie was built.
+    /// Checks which tokens keep their bytes, and that the trie can then be built.
     #[track_caller]
     fn check(tokens: &[Vec<u8>], fits: impl Fn(usize) -> bool) {
         let mut fitted = tokens.to_vec();
@@ -81,7 +83,7 @@ mod tests {
         let lengths = [1, 1023, 1024, 1025, 20_000, 1_000_000];
         let tokens: Vec<_> = lengths.into_iter().flat_map(|n| [plain(n), special(n)]).collect();
         check(&tokens, |token| tokens[token].len() <= 1024);
-        // Duplicates and tokens without bytes.
+        // Tests duplicates and tokens without bytes.
         check(&[plain(3), plain(3), Vec::new(), plain(3), plain(1024), plain(1024)], |_| true);
     }
 

@@ -1,11 +1,16 @@
 //! A running job: its next token, and the output for its caller.
 
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::backend::{TokenId, TokenMask, Vocab};
 use super::detokenize::Utf8Assembler;
-use super::job::{Finish, Job, JobOutcome, JobUpdate};
+use super::job::{Finish, Job, JobOutcome, JobUpdate, ShiftCounts};
 use super::logprobs::{PendingLogprobs, SampledLogprobs};
+use super::prefix_cache::SavedSequence;
 use super::reasoning_budget::ReasoningWatch;
 use super::sampler::{LogitRow, Sampler};
 use super::speculate::{DraftCounts, DraftPace};
@@ -18,16 +23,19 @@ use crate::error::{Code, Error, Result};
 pub(crate) struct ActiveJob {
     pub(crate) job: Job,
     pub(crate) sequence: usize,
-    /// Sampled but not decoded; `None` during prefill.
+    /// The sampled token that is not decoded yet; `None` during prefill.
     pub(crate) next: Option<TokenId>,
-    /// How many tokens to draft for it.
+    /// The prompt lengths at which to keep a checkpoint, in ascending order.
+    pub(crate) checkpoints: Vec<usize>,
+    /// How many tokens to draft for this job.
     pub(crate) pace: DraftPace,
-    /// Those of its decodes.
+    /// The mean number of threads of this job's decodes.
     pub(crate) threads: MeanThreads,
+    pub(crate) shifts: ShiftCounts,
     sampler: Sampler,
-    /// A buffer for reading rows of logits.
+    /// A buffer for the maxima of a row of logits, reused by every draw.
     maxima: Vec<f32>,
-    /// Draws with a mask.
+    /// How many draws needed a token mask.
     #[cfg(test)]
     masked: usize,
     reasoning: Option<ReasoningWatch>,
@@ -57,8 +65,10 @@ impl ActiveJob {
         ActiveJob {
             sequence,
             next: None,
+            checkpoints: Vec::new(),
             pace: DraftPace::default(),
             threads: MeanThreads::default(),
+            shifts: ShiftCounts::default(),
             sampler,
             maxima: Vec::new(),
             #[cfg(test)]
@@ -75,7 +85,7 @@ impl ActiveJob {
         }
     }
 
-    /// Samples the next token by the logits of the last one.
+    /// Samples the next token from the logits of the last one.
     ///
     /// With a grammar, a token is first drawn without a mask and then checked. Most such tokens are
     /// allowed, and checking one costs much less than a mask. Only a refused token is drawn again,
@@ -100,11 +110,19 @@ impl ActiveJob {
         Ok(ChosenToken { token, logprobs })
     }
 
-    /// The token that ends reasoning whose budget is used up, unless the grammar refuses it.
+    /// The token that ends the reasoning, if its budget is used up or the caller has ended it.
+    /// `None` if the grammar refuses that token.
     fn forced(&mut self) -> Result<Option<TokenId>> {
         let Some(watch) = &mut self.reasoning else { return Ok(None) };
+        if self.job.end_reasoning.load(Ordering::Relaxed) {
+            self.job.end_reasoning.store(false, Ordering::Relaxed);
+            watch.end();
+        }
+        let is_begun = watch.is_forcing();
         let Some(ending) = watch.due(self.utf8.is_between_characters()) else { return Ok(None) };
         let token = ending.first().copied();
+        // The grammar allowed the whole ending when its first token was forced.
+        let ending = if is_begun { &ending[..1] } else { ending };
         let allowed = self
             .job
             .constraint
@@ -173,7 +191,19 @@ impl ActiveJob {
         }
     }
 
-    /// How many more tokens it may generate.
+    /// The next length of the prompt at which prefill stops so that the state can be kept or
+    /// copied.
+    pub(crate) fn next_stop(&self, length: usize) -> Option<usize> {
+        let stops = self.checkpoints.iter().chain(&self.job.copied_lengths);
+        stops.copied().filter(|stop| *stop > length).min()
+    }
+
+    /// Sends a copy of the job's sequence to the caller.
+    pub(crate) fn send_prefix(&self, prefix: SavedSequence) {
+        let _ = self.job.updates.send(JobUpdate::Prefix(prefix));
+    }
+
+    /// How many more tokens the job may generate.
     pub(crate) fn tokens_left(&self) -> usize {
         self.job.max_tokens.saturating_sub(self.completion_tokens)
     }
@@ -195,6 +225,8 @@ impl ActiveJob {
             cached_tokens: self.cached_tokens,
             completion_tokens: self.completion_tokens,
             reasoning_tokens: self.reasoning.as_ref().map_or(0, ReasoningWatch::tokens),
+            reasoning_ended: self.reasoning.as_ref().is_some_and(ReasoningWatch::was_ended),
+            shifts: self.shifts,
             prompt_ms: since(self.admitted, first),
             predicted_ms: since(first, now),
             drafted,
@@ -207,8 +239,8 @@ impl ActiveJob {
         let _ = self.job.updates.send(JobUpdate::Failed(error));
     }
 
-    /// Sends text and the control token that it ends with, or that printed nothing. False if the
-    /// receiver is dropped.
+    /// Sends text, and a control token that ends the text or printed nothing. Returns false if the
+    /// receiver has been dropped.
     fn send(
         &self,
         mut text: String,
@@ -218,7 +250,8 @@ impl ActiveJob {
         if let Some(ControlText { spelling, visible: true }) = &control {
             match text.strip_suffix(spelling.as_str()) {
                 Some(before) => text.truncate(before.len()),
-                // A stop string may begin in it, so it comes as text.
+                // The stop matcher holds back the end of the spelling, so the token is sent as
+                // text.
                 None => control = None,
             }
         }
@@ -228,15 +261,16 @@ impl ActiveJob {
     }
 }
 
-/// The spelling of a control token.
+/// A control token that prints only its own spelling, or nothing.
 struct ControlText {
     spelling: String,
-    /// Whether it is part of the text.
+    /// Whether the spelling is part of the text.
     visible: bool,
 }
 
 impl ControlText {
-    /// `bytes` is what the token prints.
+    /// `bytes` is what the token prints. Returns `None` if it prints text without `special`, as any
+    /// token does that is not a control token.
     fn of(token: TokenId, bytes: &[u8], visible: bool, vocab: &dyn Vocab) -> Option<ControlText> {
         let prints =
             if visible { !vocab.piece(token, false).is_empty() } else { !bytes.is_empty() };
@@ -257,219 +291,4 @@ fn draw_among(sampler: &mut Sampler, row: &LogitRow, mask: Option<&TokenMask>) -
         };
         Error::new(Code::InferenceFailed, whose)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::mpsc::{Receiver, channel};
-
-    use super::super::interrupt::Interrupt;
-    use super::super::reasoning_budget::{ReasoningBudget, ReasoningOptions};
-    use super::super::special_tokens::SpecialTokens;
-    use super::*;
-    use crate::api::{ChatRequest, Sampling};
-    use crate::constraint::{CompileTime, Grammars, Vocabulary};
-
-    /// Ends a generation. The token before it has no text.
-    const END: TokenId = 257;
-    const BLANK: TokenId = 256;
-
-    /// A token for each byte, one without text, and the end.
-    struct ByteVocabWithEnd(SpecialTokens);
-
-    impl Vocab for ByteVocabWithEnd {
-        fn len(&self) -> usize {
-            258
-        }
-
-        fn tokenize(&self, text: &str, _: bool, _: &Interrupt) -> Result<Vec<TokenId>> {
-            Ok(text.bytes().map(TokenId::from).collect())
-        }
-
-        fn piece(&self, token: TokenId, special: bool) -> Vec<u8> {
-            match u8::try_from(token) {
-                Ok(byte) => vec![byte],
-                Err(_) if special && token == END => b"<end>".to_vec(),
-                Err(_) => Vec::new(),
-            }
-        }
-
-        fn is_end_of_generation(&self, token: TokenId) -> bool {
-            token == END
-        }
-
-        fn required_bos(&self) -> Option<TokenId> {
-            None
-        }
-
-        fn special_tokens(&self) -> &SpecialTokens {
-            &self.0
-        }
-    }
-
-    fn grammar(lark: &str) -> Constraint {
-        let vocabulary = || Vocabulary {
-            token_bytes: (0..=255)
-                .map(|byte| vec![byte])
-                .chain([Vec::new(), b"\xFF<end>".to_vec()])
-                .collect(),
-            end_tokens: vec![END as u32],
-            tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
-        };
-        Grammars::new(vocabulary).compile(lark, &CompileTime::unlimited()).expect("a grammar")
-    }
-
-    fn active(job: Job) -> ActiveJob {
-        let sampler = Sampler::new(&job.sampling, &[], &job.breakers).expect("a sampler");
-        ActiveJob::new(job, 0, 0, sampler, Instant::now())
-    }
-
-    fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<JobUpdate>) {
-        let (updates, received) = channel();
-        let request = serde_json::json!({ "messages": [{ "role": "user", "content": "hi" }], "temperature": 0 });
-        let sampling: Sampling = ChatRequest::read(request).expect("a request").sampling;
-        let ending = b"</t>".iter().map(|byte| TokenId::from(*byte)).collect();
-        let budget = budget.map(|tokens| ReasoningBudget { tokens, ending });
-        let job = Job {
-            chat: 0,
-            prompt: vec![0],
-            max_tokens: 100,
-            sampling,
-            breakers: Arc::default(),
-            stop: Vec::new(),
-            constraint,
-            reasoning: Some(ReasoningOptions {
-                open: "<t>".into(),
-                close: "</t>".into(),
-                inside: false,
-                budget,
-            }),
-            logprobs: Some(1),
-            visible: Arc::default(),
-            reuse_prefix: true,
-            cancel: Arc::default(),
-            deadline: None,
-            updates,
-        };
-        (job, received)
-    }
-
-    /// `wish` is the likeliest token, then the end, then `x`; all others are equal.
-    fn logits(wish: Option<TokenId>) -> Vec<f32> {
-        let mut logits = vec![0.0; 258];
-        logits[usize::from(b'x')] = 1.0;
-        logits[END as usize] = 2.0;
-        wish.iter().for_each(|wish| logits[*wish as usize] = 3.0);
-        logits
-    }
-
-    struct Ran {
-        text: String,
-        logprobs: Vec<TokenId>,
-        outcome: JobOutcome,
-        masked: bool,
-    }
-
-    fn run(constraint: Option<&str>, budget: Option<usize>, wishes: &[TokenId]) -> Result<Ran> {
-        let (job, received) = job(constraint.map(grammar), budget);
-        let mut active = active(job);
-        let vocab = ByteVocabWithEnd(SpecialTokens::new(Vec::new()));
-        let mut wishes = wishes.iter().copied();
-        let finish = loop {
-            let chosen = active.choose(&logits(wishes.next()))?;
-            if let Some(finish) = active.take(chosen, &vocab, false) {
-                break finish;
-            }
-        };
-        let masked = active.masked > 0;
-        active.finish(finish, None);
-        let (mut text, mut logprobs) = (String::new(), Vec::new());
-        for update in received.iter() {
-            match update {
-                JobUpdate::Piece { text: piece, logprobs: sampled, .. } => {
-                    text += &piece;
-                    logprobs.extend(sampled.iter().map(|each| each.sampled.token));
-                }
-                JobUpdate::Done(outcome) => {
-                    return Ok(Ran { text, logprobs, outcome, masked });
-                }
-                JobUpdate::Failed(error) => return Err(error),
-            }
-        }
-        panic!("no outcome");
-    }
-
-    fn tokens(text: &str) -> Vec<TokenId> {
-        text.bytes().map(TokenId::from).collect()
-    }
-
-    #[track_caller]
-    fn check(
-        constraint: Option<&str>,
-        budget: Option<usize>,
-        wishes: &[TokenId],
-        text: &str,
-        masked: bool,
-    ) -> JobOutcome {
-        let ran = run(constraint, budget, wishes).expect("a reply");
-        assert_eq!((&*ran.text, ran.masked), (text, masked));
-        assert_eq!(ran.logprobs, tokens(text), "one for each token, in order");
-        assert_eq!(ran.outcome.completion_tokens, text.len());
-        ran.outcome
-    }
-
-    #[test]
-    fn a_mask_is_made_only_for_what_is_refused() {
-        let lark = r#"start: /[a-z]+/ ";" "#;
-        check(Some(lark), None, &tokens("abc;"), "abc;", false);
-        check(Some(lark), None, &tokens("aBc;"), "axc;", true);
-        check(None, None, &tokens("aBc"), "aBc", false);
-    }
-
-    #[test]
-    fn the_end_is_allowed_where_the_grammar_may_end() {
-        // The end is the likeliest token, but the grammar allows it only after a letter.
-        check(Some("start: /[a-z]*/"), None, &[], "", false);
-        check(Some(r#"start: "ab" /[a-z]*/"#), None, &[], "ab", true);
-        check(Some(r#"start: "ab" /[a-z]*/"#), None, &[TokenId::from(b'a'), END, END], "ab", true);
-    }
-
-    #[test]
-    fn a_token_without_text_is_never_allowed() {
-        check(Some(r#"start: "x" "y""#), None, &[BLANK, BLANK], "xy", true);
-    }
-
-    #[test]
-    fn a_grammar_that_allows_nothing_with_a_probability_is_an_error() {
-        let (job, _received) = job(Some(grammar(r#"start: "ab""#)), None);
-        let mut active = active(job);
-        let mut logits = logits(None);
-        logits[usize::from(b'a')] = f32::NEG_INFINITY;
-        let error = active.choose(&logits).err().expect("refused");
-        assert_eq!(
-            (error.code(), error.message()),
-            (Code::InferenceFailed, "no token that the grammar allows has a probability")
-        );
-        let error = active.choose(&[f32::NAN; 258]).err().expect("refused");
-        assert_eq!(error.message(), "no token has a probability");
-    }
-
-    #[test]
-    fn a_budget_ends_reasoning() {
-        let outcome = check(None, Some(2), &tokens("<t>ab????cd"), "<t>ab</t>cd", false);
-        assert_eq!(outcome.reasoning_tokens, 6);
-        let outcome = check(None, Some(5), &tokens("<t>ab</t>cd"), "<t>ab</t>cd", false);
-        assert_eq!(outcome.reasoning_tokens, 6);
-        assert_eq!(check(None, None, &tokens("abcd"), "abcd", false).reasoning_tokens, 0);
-    }
-
-    #[test]
-    fn a_forced_ending_obeys_the_grammar() {
-        let lark = r#"start: "<t>" /[a-z]+/ "</t>" /[a-z]+/"#;
-        check(Some(lark), Some(2), &tokens("<t>ab????cd"), "<t>ab</t>cd", false);
-        // The grammar has no place for the ending before the first letter, so the reasoning
-        // continues.
-        check(Some(lark), Some(0), &tokens("<t>abc</t>d"), "<t>abc</t>d", false);
-    }
 }

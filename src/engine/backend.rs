@@ -1,4 +1,4 @@
-//! What the scheduler needs from the code that computes logits.
+//! The interface between the scheduler and the code that computes logits.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::interrupt::Interrupt;
 use super::special_tokens::SpecialTokens;
 use super::threads::ThreadLimits;
+use crate::api::AdapterScales;
 use crate::error::Result;
 
 /// A token id of the vocabulary.
@@ -27,7 +28,7 @@ pub struct BatchEntry {
     pub logits: bool,
 }
 
-/// How a decode ended.
+/// The result of a decode that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
     /// The logits are available.
@@ -37,65 +38,90 @@ pub enum Decoded {
     Aborted,
 }
 
-/// Computes logits. Lives on the engine thread and is used by no other.
+/// Computes logits. A backend lives on the engine thread and is used by no other thread.
 pub trait Backend {
-    /// Cells of the KV cache, shared by all sequences.
+    /// The number of cells in the KV cache. All sequences share them.
     fn n_ctx(&self) -> usize;
 
-    /// The most entries of one batch.
+    /// The maximum number of entries in a batch.
     fn n_batch(&self) -> usize;
 
-    /// The number of sequences.
+    /// The number of sequences. They are numbered from 0.
     fn n_sequences(&self) -> usize;
 
-    /// Whether a fault has left it in an unknown state. Then every call fails, and the state is not
-    /// used again.
+    /// Whether a fault has left the backend in an unknown state. Every later call then fails, and
+    /// the state is never used again.
     fn is_broken(&self) -> bool;
 
-    /// The threads that it may compute with.
+    /// The threads that the backend may compute with, and who chooses their number.
     fn threads(&self) -> ThreadLimits;
 
-    /// Sets the threads of the following decodes, at least 1 and at most [`ThreadLimits::most`].
+    /// Sets the number of threads for the following decodes, at least 1 and at most
+    /// [`ThreadLimits::most`].
     fn set_threads(&mut self, threads: usize);
 
-    /// How long the first `threads` of its threads, with the calling one, have waited for a
-    /// processor so far, summed up. `None` if the system does not tell.
+    /// The total time for which the first `threads` threads have waited for a processor since they
+    /// started. The calling thread is one of them. `None` if the system does not report it.
     fn waited(&self, threads: usize) -> Option<Duration>;
 
-    /// Computes a batch. `abort` is polled while it runs. After an error the same holds as after an
-    /// abort.
+    /// Sets the scales of the adapters for the following decodes. Cells that are already computed
+    /// do not change.
+    fn set_adapters(&mut self, scales: &AdapterScales) -> Result<()>;
+
+    /// Computes a batch. `abort` is polled while the batch is computed. After an error the state is
+    /// the same as after an abort.
     fn decode(
         &mut self,
         batch: &[BatchEntry],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Result<Decoded>;
 
-    /// Removes all positions of a sequence from `length` on. False if the model cannot remove a
-    /// part, or has lost what the rest attends to; then no part of the sequence may be used.
+    /// Removes all positions of a sequence from `length` on. Returns false if the model cannot
+    /// remove a part of a sequence, or no longer has the cells that the remaining tokens attend to.
+    /// The caller must then not use any part of the sequence.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
     /// Empties every sequence.
     fn clear(&mut self);
 
-    /// Whether a part of a sequence can be copied or removed. Not if the model keeps one state for
-    /// the whole sequence: then nothing is shared and nothing is drafted.
+    /// Whether a part of a sequence can be copied or removed. A model with recurrent layers keeps
+    /// one state for the whole sequence, so it is not divisible. Then only whole sequences are
+    /// copied, nothing is drafted, and [`Backend::rewind`] removes the end of a sequence.
     fn is_divisible(&self) -> bool;
 
-    /// The fewest tokens that a sequence of `length` can be cut to, or copied up to, and still
-    /// continue. 1 if any prefix is usable, `length` if only the whole sequence is. In between if
-    /// layers with a sliding window have lost what a shorter prefix attends to; the value grows as
-    /// other sequences are computed.
+    /// The state of a sequence that is not divisible, for [`Backend::rewind`]. `None` if it cannot
+    /// be saved.
+    fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>>;
+
+    /// Removes all positions of a sequence from `length` on. `state` is what
+    /// [`Backend::checkpoint`] saved at `length`. Returns false if that fails; the sequence is then
+    /// empty.
+    fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool;
+
+    /// The shortest prefix of a sequence of `length` tokens that can be kept or copied and then
+    /// continued. 1 if every prefix is usable, and `length` if only the whole sequence is. Layers
+    /// with a sliding window give a value in between, because they drop the cells that a shorter
+    /// prefix attends to. The value grows while other sequences are computed.
     fn shortest(&self, sequence: usize, length: usize) -> usize;
 
-    /// Adds the positions of `from` in `range` to `to`, which holds the same positions before them;
-    /// the two share the cells. False if that fails; then `to` is empty.
+    /// Adds the positions of `from` in `range` to `to`. Both must hold the same positions before
+    /// `range`, and share the cells afterwards. If the backend is not divisible, `to` must be empty
+    /// and `range` must be the whole of `from`. Returns false if that fails; `to` is then empty.
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
 
-    /// Saves a sequence for [`Backend::restore`].
+    /// Removes `count` tokens of a sequence after the first `kept`, and moves the later tokens down
+    /// by `count` positions. No other sequence may share the cells that move. The next decode
+    /// computes their keys for the new positions and cannot be aborted. Returns how many of the
+    /// first tokens are the same as if nothing had been shifted, at most `kept`. `None` if the
+    /// model cannot shift; nothing has changed then.
+    fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize>;
+
+    /// Saves a sequence as bytes for [`Backend::restore`].
     fn save(&self, sequence: usize) -> Result<Vec<u8>>;
 
-    /// Restores a sequence of `n_tokens` tokens that a backend of the same kind saved, into an
-    /// empty sequence. After an error the sequence is empty.
+    /// Restores a sequence of `n_tokens` tokens into an empty sequence. `data` comes from
+    /// [`Backend::save`] of a backend with the same model and options. After an error the sequence
+    /// is empty.
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()>;
 
     /// The logits of the `row`-th entry of the last batch, one per token of the vocabulary. The
@@ -114,9 +140,9 @@ pub trait Vocab: Send + Sync {
     }
 
     /// Converts text to tokens without adding BOS or EOS. With `parse_special`, text that spells a
-    /// special token becomes that token. Without it, no reserved token is among the tokens.
+    /// special token becomes that token. Otherwise the result contains no reserved token.
     ///
-    /// `CANCELLED` when `interrupt` says so, `CONTEXT_OVERFLOW` if the text is too long.
+    /// `CANCELLED` when `interrupt` asks for it, `CONTEXT_OVERFLOW` if the text is too long.
     fn tokenize(
         &self,
         text: &str,
@@ -124,20 +150,20 @@ pub trait Vocab: Send + Sync {
         interrupt: &Interrupt,
     ) -> Result<Vec<TokenId>>;
 
-    /// The bytes of a token. Control tokens have none unless `special`.
+    /// The bytes of a token. A control token has none unless `special` is true.
     fn piece(&self, token: TokenId, special: bool) -> Vec<u8>;
 
     /// Whether the token ends a generation.
     fn is_end_of_generation(&self, token: TokenId) -> bool;
 
-    /// The token that must begin a prompt, if there is one.
+    /// The token that must begin every prompt. `None` if the vocabulary requires none.
     fn required_bos(&self) -> Option<TokenId>;
 
-    /// Tokens that are never drawn.
+    /// Tokens that must never be sampled.
     fn suppressed(&self) -> &[TokenId] {
         &[]
     }
 
-    /// The tokens that are matched in a text before the rest is tokenized.
+    /// The tokens that are matched in a text before the rest of it is tokenized.
     fn special_tokens(&self) -> &SpecialTokens;
 }

@@ -1,6 +1,7 @@
-//! Converts bytes of tokens to text cut at UTF-8 boundaries.
+//! Converts the bytes of tokens to text that is cut at UTF-8 boundaries.
 //!
-//! NUL becomes U+FFFD, because C strings cannot contain it and a stream must equal its reply.
+//! NUL becomes U+FFFD. C strings cannot contain NUL, and the pieces of a stream must add up to the
+//! reply.
 
 /// Holds back the bytes of an incomplete character.
 #[derive(Debug, Default)]
@@ -9,7 +10,8 @@ pub(crate) struct Utf8Assembler {
 }
 
 impl Utf8Assembler {
-    /// The complete text so far. Invalid bytes become U+FFFD, as in `String::from_utf8_lossy`.
+    /// Adds bytes and returns the text that is complete. Invalid bytes become U+FFFD, as in
+    /// `String::from_utf8_lossy`.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let text = self.complete();
@@ -39,12 +41,12 @@ impl Utf8Assembler {
         }
     }
 
-    /// Whether no character is held back.
+    /// Whether no incomplete character is held back.
     pub(crate) fn is_between_characters(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The rest at the end: an incomplete character is one U+FFFD.
+    /// Ends the text and returns what was held back: an incomplete character becomes one U+FFFD.
     pub(crate) fn finish(&mut self) -> &'static str {
         let incomplete = !self.held.is_empty();
         self.held.clear();

@@ -1,8 +1,8 @@
 //! Log probabilities of sampled tokens.
 //!
-//! In: logits of the model, before bias, penalties, grammar, truncation and temperature. Out:
-//! natural logarithms of their softmax, to about 1e-7. The row was read for the draw, and nothing is
-//! sorted but the likeliest tokens.
+//! In: the model's logits, before bias, penalties, grammar, truncation and temperature. Out:
+//! natural logarithms of their softmax, accurate to about 1e-7. The row was already read for the
+//! draw, and only the likeliest tokens are sorted.
 
 use std::collections::VecDeque;
 
@@ -31,13 +31,14 @@ pub struct SampledLogprobs {
 }
 
 impl SampledLogprobs {
-    /// The token `sampled` and the `n_top` likeliest tokens, by logits for the whole vocabulary.
+    /// The log probabilities of `sampled` and of the `n_top` likeliest tokens, from the logits of
+    /// the whole vocabulary.
     pub fn of(row: &LogitRow, sampled: TokenId, n_top: usize) -> SampledLogprobs {
         let (greatest, logarithm) = (f64::from(row.greatest()), log_weight(row));
         let logprob = |token: TokenId| {
             let logit = usize::try_from(token).ok().and_then(|token| row.logits().get(token));
             let value = logit.map_or(f64::NAN, |logit| f64::from(*logit) - greatest - logarithm);
-            // `max` of NaN and a number is the number.
+            // `f64::max` of NaN and a number is the number.
             Logprob { token, logprob: value.max(LEAST) }
         };
         SampledLogprobs {
@@ -51,14 +52,14 @@ impl SampledLogprobs {
 /// string may have begun.
 #[derive(Debug, Default)]
 pub(crate) struct PendingLogprobs {
-    /// Each with the length of the text up to the end of its token.
+    /// Each entry with the length of the text up to the end of its token.
     waiting: VecDeque<(usize, SampledLogprobs)>,
     made: usize,
     shown: usize,
 }
 
 impl PendingLogprobs {
-    /// Adds a token that made `text`, and the beginning of another character unless `whole`.
+    /// Adds a token that completed `text`. Unless `whole`, the token also begins another character.
     pub(crate) fn push(&mut self, logprobs: SampledLogprobs, text: &str, whole: bool) {
         self.made += text.len();
         self.waiting.push_back((self.made + usize::from(!whole), logprobs));
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_top_is_what_sorting_would_give() {
-        // Values that rise and fall, with equals among them.
+        // Values that rise and fall, some of them equal.
         let logits: Vec<f32> =
             (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 22) as f32 / 64.0).collect();
         let mut sorted: Vec<usize> = (0..logits.len()).collect();

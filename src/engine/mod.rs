@@ -1,11 +1,12 @@
-//! Tokens in, pieces of text out, on any [`Backend`]; llama.cpp is not known here.
+//! Tokens in, pieces of text out, on any [`Backend`]. Nothing here depends on llama.cpp.
 //!
 //! One thread per loaded model owns the backend and decodes all its chats in one batch
-//! (`scheduler`). Callers post a [`Job`] and receive [`JobUpdate`]s. The engine never calls code of
-//! a caller.
+//! (`scheduler`). Callers post a [`Job`] and receive [`JobUpdate`]s. The engine never calls a
+//! caller's code.
 
 mod active_job;
 mod backend;
+mod checkpoints;
 mod detokenize;
 mod interrupt;
 mod job;
@@ -25,11 +26,13 @@ mod token_cache;
 
 pub use backend::{Backend, BatchEntry, Decoded, TokenId, TokenMask, Vocab};
 pub use interrupt::Interrupt;
-pub use job::{Finish, Job, JobOutcome, JobUpdate};
+pub use job::{Finish, Job, JobOutcome, JobUpdate, ShiftCounts};
 pub use logprobs::{Logprob, SampledLogprobs};
+pub(crate) use prefix_cache::OPENING;
 pub use prefix_cache::{CacheLookup, SavedSequence};
-pub use reasoning_budget::{ReasoningBudget, ReasoningOptions};
+pub use reasoning_budget::ReasoningOptions;
 pub use sampler::{DryBreakers, LogitRow, Sampler, TokenCandidate};
+pub(crate) use scheduler::dropped_tokens;
 pub use special_tokens::{SpecialToken, SpecialTokens, TokenizedPrompt};
 pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "remote")]

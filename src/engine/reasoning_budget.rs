@@ -1,8 +1,9 @@
-//! Counts the tokens of reasoning and ends it when its budget is used up.
+//! Counts the tokens of reasoning, and ends it when its budget is used up or the caller asks for
+//! it.
 //!
 //! In: the text of every token of the reply, including control tokens. Out: a count, and the tokens
-//! to force once the budget is used up. Tags are matched anywhere in the text; only the reply
-//! parser can tell a quotation.
+//! to force when the reasoning must end. Tags are matched anywhere in the text; only the reply
+//! parser recognizes a quoted tag.
 
 use std::sync::Arc;
 
@@ -17,52 +18,64 @@ pub struct ReasoningOptions {
     pub close: Arc<str>,
     /// Whether the prompt ends inside reasoning.
     pub inside: bool,
-    /// `None` is unlimited.
-    pub budget: Option<ReasoningBudget>,
-}
-
-/// A limit for each block of reasoning.
-#[derive(Debug, Clone)]
-pub struct ReasoningBudget {
-    /// Tokens after the opening tag. If the last one begins a character or a closing tag, that is
-    /// completed first.
-    pub tokens: usize,
-    /// The tokens that then end the block: the closing tag and the text around it.
+    /// The maximum number of tokens of each block after the opening tag; `None` is unlimited. If
+    /// the last token begins a character or a closing tag, the model completes that first.
+    pub budget: Option<usize>,
+    /// The tokens that are forced to end a block: an optional message, then the closing tag.
     pub ending: Vec<TokenId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchState {
-    /// Waits for the opening tag.
+    /// Waiting for the opening tag.
     Outside,
-    /// Waits for the closing tag. `left` more tokens may come before it is forced, and `over` came
-    /// since.
+    /// Waiting for the closing tag. `left` more tokens may come before it is forced. `over` tokens
+    /// have come since then.
     Inside { left: Option<usize>, over: usize },
-    /// The `next`-th token of the ending is due.
+    /// The token `next` of the ending must be sampled next.
     Forcing { next: usize },
 }
 
-/// Follows one reply.
+/// Follows the reasoning of one reply.
 #[derive(Debug)]
 pub(crate) struct ReasoningWatch {
     reasoning: ReasoningOptions,
     state: WatchState,
-    /// The end of the text, as long as it may be the beginning of a tag.
+    /// The end of the text that may be the beginning of a tag.
     tail: Vec<u8>,
     tokens: usize,
+    /// Whether the caller has asked to end this block.
+    is_asked: bool,
+    /// Whether a block was ended at the caller's request.
+    was_ended: bool,
 }
 
 impl ReasoningWatch {
     pub(crate) fn new(reasoning: ReasoningOptions) -> Self {
-        let mut watch =
-            ReasoningWatch { reasoning, state: WatchState::Outside, tail: Vec::new(), tokens: 0 };
+        let mut watch = ReasoningWatch {
+            reasoning,
+            state: WatchState::Outside,
+            tail: Vec::new(),
+            tokens: 0,
+            is_asked: false,
+            was_ended: false,
+        };
         if watch.reasoning.inside {
             watch.enter();
         }
         watch
     }
 
-    /// The tokens to force if the budget is used up. `None` while a character is incomplete, or
+    /// Ends the current block as if its budget were used up. Outside of reasoning this does
+    /// nothing.
+    pub(crate) fn end(&mut self) {
+        if let WatchState::Inside { .. } = self.state {
+            self.state = WatchState::Inside { left: Some(0), over: 0 };
+            self.is_asked = true;
+        }
+    }
+
+    /// The tokens to force if the reasoning must end. `None` while a character is incomplete, or
     /// while the model itself is writing the closing tag.
     pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[TokenId]> {
         if let WatchState::Inside { left: Some(0), over } = self.state
@@ -72,13 +85,19 @@ impl ReasoningWatch {
             self.state = WatchState::Forcing { next: 0 };
         }
         let WatchState::Forcing { next } = self.state else { return None };
-        let ending = &self.reasoning.budget.as_ref()?.ending;
-        ending.get(next..).filter(|rest| !rest.is_empty())
+        self.reasoning.ending.get(next..).filter(|rest| !rest.is_empty())
     }
 
-    /// Gives up forcing the ending: the reasoning continues until the model closes it.
+    /// Whether a part of the ending has been forced.
+    pub(crate) fn is_forcing(&self) -> bool {
+        matches!(self.state, WatchState::Forcing { .. })
+    }
+
+    /// Gives up forcing the ending, so the reasoning continues until the model closes it. An end
+    /// that the caller asked for is tried again after the next token.
     pub(crate) fn give_up(&mut self) {
-        self.state = WatchState::Inside { left: None, over: 0 };
+        let left = self.is_asked.then_some(0);
+        self.state = WatchState::Inside { left, over: 0 };
     }
 
     /// Adds the text of the next token of the reply.
@@ -93,10 +112,10 @@ impl ReasoningWatch {
             WatchState::Forcing { next } => {
                 self.tokens += 1;
                 *next += 1;
-                let length = self.reasoning.budget.as_ref().map_or(0, |budget| budget.ending.len());
-                if *next >= length {
+                if *next >= self.reasoning.ending.len() {
                     self.state = WatchState::Outside;
                     self.tail.clear();
+                    self.was_ended |= std::mem::take(&mut self.is_asked);
                 }
                 return;
             }
@@ -107,7 +126,8 @@ impl ReasoningWatch {
             match self.state {
                 WatchState::Outside => self.enter(),
                 WatchState::Inside { .. } | WatchState::Forcing { .. } => {
-                    self.state = WatchState::Outside
+                    self.state = WatchState::Outside;
+                    self.is_asked = false;
                 }
             }
         }
@@ -120,11 +140,13 @@ impl ReasoningWatch {
         self.tokens
     }
 
+    /// Whether a block was ended at the caller's request.
+    pub(crate) fn was_ended(&self) -> bool {
+        self.was_ended
+    }
+
     fn enter(&mut self) {
-        self.state = WatchState::Inside {
-            left: self.reasoning.budget.as_ref().map(|budget| budget.tokens),
-            over: 0,
-        };
+        self.state = WatchState::Inside { left: self.reasoning.budget, over: 0 };
     }
 
     /// Whether the text ends with the beginning of the closing tag.
@@ -155,8 +177,13 @@ fn find(text: &[u8], tag: &[u8]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// Each byte is a token. Feeds `text`, except where tokens are forced, and returns what was
-    /// taken.
+    fn watch(inside: bool, budget: Option<usize>, ending: Vec<TokenId>) -> ReasoningWatch {
+        let (open, close) = ("<t>".into(), "</t>".into());
+        ReasoningWatch::new(ReasoningOptions { open, close, inside, budget, ending })
+    }
+
+    /// Feeds `text` byte by byte, each byte a token, except where tokens are forced. Returns what
+    /// was taken.
     #[track_caller]
     fn check(
         inside: bool,
@@ -165,14 +192,7 @@ mod tests {
         expected: &str,
         reasoning_tokens: usize,
     ) {
-        let ending = "\n</t>".bytes().map(TokenId::from).collect();
-        let budget = budget.map(|tokens| ReasoningBudget { tokens, ending });
-        let mut watch = ReasoningWatch::new(ReasoningOptions {
-            open: "<t>".into(),
-            close: "</t>".into(),
-            inside,
-            budget,
-        });
+        let mut watch = watch(inside, budget, "\n</t>".bytes().map(TokenId::from).collect());
         let mut taken = Vec::new();
         let mut text = text.bytes().peekable();
         while text.peek().is_some() {
@@ -222,13 +242,7 @@ mod tests {
 
     #[test]
     fn an_ending_that_cannot_be_written_is_given_up() {
-        let budget = Some(ReasoningBudget { tokens: 0, ending: vec![1, 2] });
-        let mut watch = ReasoningWatch::new(ReasoningOptions {
-            open: "<t>".into(),
-            close: "</t>".into(),
-            inside: true,
-            budget,
-        });
+        let mut watch = watch(true, Some(0), vec![1, 2]);
         assert_eq!(watch.due(false), None);
         assert_eq!(watch.due(true), Some([1, 2].as_slice()));
         watch.give_up();
@@ -249,9 +263,47 @@ mod tests {
             close: "</t>".into(),
             inside: true,
             budget: None,
+            ending: Vec::new(),
         });
         watch.take(b"a</t>b");
         watch.take(b"c");
         assert_eq!(watch.tokens(), 1);
+    }
+
+    #[test]
+    fn the_caller_ends_the_block_that_runs() {
+        let mut watch = watch(false, None, vec![1, 2]);
+        // Outside of reasoning there is nothing to end, and the next block is not affected.
+        watch.end();
+        watch.take(b"x<t>a");
+        assert_eq!(watch.due(true), None);
+        assert!(!watch.was_ended());
+        watch.end();
+        assert_eq!(watch.due(false), None, "a character is completed first");
+        assert_eq!(watch.due(true), Some([1, 2].as_slice()));
+        // If the grammar does not allow the ending, it is tried again after the next token.
+        watch.give_up();
+        watch.take(b"b");
+        assert_eq!(watch.due(true), Some([1, 2].as_slice()));
+        watch.take(b"one");
+        watch.end();
+        assert_eq!(watch.due(true), Some([2].as_slice()), "asked twice, ended once");
+        watch.take(b"two");
+        assert_eq!(watch.due(true), None);
+        assert_eq!((watch.was_ended(), watch.tokens()), (true, 3));
+        watch.take(b"<t>c");
+        assert_eq!(watch.due(true), None, "the next block is not ended");
+    }
+
+    #[test]
+    fn what_the_model_closes_itself_was_not_ended() {
+        let mut watch = watch(true, None, vec![1, 2]);
+        watch.take(b"a</");
+        watch.end();
+        assert_eq!(watch.due(true), None);
+        watch.take(b"t>");
+        watch.take(b"<t>b");
+        assert_eq!(watch.due(true), None);
+        assert!(!watch.was_ended());
     }
 }

@@ -1,8 +1,8 @@
-//! Tasks side by side on the processors that a decode leaves idle.
+//! Runs tasks in parallel on the processors that a decode leaves idle.
 //!
-//! In: tasks that borrow from the caller. Out: their results in order. With few tasks, or one
-//! thread, everything runs on the caller's thread. The threads end before the call returns, so
-//! nothing outlives what it borrows, and a process that exits or forks waits for none of them.
+//! In: tasks that borrow from the caller. Out: their results in order. With few tasks or one
+//! thread, everything runs on the caller's thread. The threads end before the call returns, so they
+//! never outlive what they borrow, and a process that exits or forks does not wait for them.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,12 @@ use std::thread::{Builder, scope};
 
 use crate::panic::Quiet;
 
-/// One more thread for each of so many tasks. Starting one takes as long as one to three draws.
+/// The number of tasks per additional thread. Starting a thread takes as long as one to three
+/// draws.
 const TASKS_PER_THREAD: usize = 6;
 
-/// Runs all tasks on at most `threads` threads, the caller's among them. A panic of a task is one
-/// of the caller.
+/// Runs all tasks on at most `threads` threads, including the caller's. If a task panics, the
+/// caller panics too.
 pub(crate) fn map<T: Send, R: Send>(
     tasks: Vec<T>,
     threads: usize,
@@ -36,7 +37,7 @@ pub(crate) fn map<T: Send, R: Send>(
     };
     let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
     scope(|scope| {
-        // A thread that the system refuses is one thread less.
+        // If the system cannot start a thread, there is one thread less.
         let helpers: Vec<_> = (0..helpers)
             .map_while(|_| {
                 let quiet = || {
@@ -78,7 +79,8 @@ mod tests {
 
     #[test]
     fn many_tasks_run_side_by_side_and_few_on_the_callers_thread() {
-        // Each task waits until two threads have one, or much longer than that takes.
+        // Each task waits until two threads are running tasks, or for a time much longer than that
+        // should take.
         let (seen, changed) = (Mutex::new(HashSet::new()), Condvar::new());
         map((0..12).collect(), 2, |_: usize| {
             let mut threads = seen.lock().expect("no panic");

@@ -1,9 +1,9 @@
-//! Tokenizes prompts in which only the template's text may spell special tokens.
+//! Tokenizes prompts in which only text of the template may spell special tokens.
 //!
 //! In: a prompt, and the ranges that the request wrote. Out: tokens in which every reserved token
-//! comes from the template. Text of a user or a tool is plain text, whatever it spells. The text
-//! between special tokens is tokenized in one piece, as by llama.cpp, so apart from those spellings
-//! the tokens are the same.
+//! comes from the template. Text of a user or a tool is plain text, even if it spells a special
+//! token. The text between special tokens is tokenized in one piece, as in llama.cpp, so apart from
+//! those spellings the tokens are the same.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,22 +13,22 @@ use super::interrupt::Interrupt;
 use super::spelling_finder::SpellingFinder;
 use crate::error::Result;
 
-/// A token that is matched in a text before the rest is tokenized.
+/// A token that is matched in a text before the rest of it is tokenized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecialToken {
     /// The spelling.
     pub text: String,
-    /// Its id.
+    /// The token id.
     pub token: TokenId,
-    /// Whether it is a control token, which prints nothing.
+    /// Whether this is a control token. A control token prints nothing.
     pub control: bool,
-    /// Whether only the template may write it: a control token, or one that begins or ends a text
-    /// or a turn. Other special tokens are words of the vocabulary, which mean the same in a
+    /// Whether only the template may write this token: a control token, or one that begins or ends
+    /// a text or a turn. Other special tokens are words of the vocabulary, and mean the same in a
     /// message.
     pub reserved: bool,
-    /// Whether it takes the whitespace before it.
+    /// Whether a match also consumes the whitespace before it.
     pub strips_before: bool,
-    /// Whether it takes the whitespace after it.
+    /// Whether a match also consumes the whitespace after it.
     pub strips_after: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct TokenizedPrompt {
 struct TokenBoundary {
     byte: usize,
     tokens: usize,
-    /// Whether the token takes the whitespace that follows.
+    /// Whether the token consumes the whitespace that follows.
     strips: bool,
 }
 
@@ -58,17 +58,24 @@ impl TokenizedPrompt {
         self.cuts.iter_mut().for_each(|cut| cut.tokens += 1);
     }
 
+    /// The last boundary within the first `bytes` bytes of the text: the number of tokens before
+    /// it, and its byte offset. Text after a boundary does not change the tokens before it.
+    pub fn boundary_before(&self, bytes: usize) -> (usize, usize) {
+        let cut = self.cuts.iter().rfind(|cut| cut.byte <= bytes);
+        cut.map_or((0, 0), |cut| (cut.tokens, cut.byte))
+    }
+
     /// The tokens and boundaries within the first `bytes` bytes.
     fn up_to(&self, bytes: usize) -> (Vec<TokenId>, Vec<TokenBoundary>) {
         let cuts = &self.cuts[..self.cuts.partition_point(|cut| cut.byte <= bytes)];
         let tokens = cuts.last().map_or(0, |cut| cut.tokens);
-        // Most of the prompt is reused, and the rest will be added.
+        // A continued conversation reuses most of the prompt and adds the rest.
         let mut kept = Vec::with_capacity(self.tokens.len());
         kept.extend_from_slice(&self.tokens[..tokens]);
         (kept, cuts.to_vec())
     }
 
-    /// The length of the prefix in which the plain ranges agree.
+    /// The length of the prefix in which both prompts have the same plain ranges.
     fn common_plain(&self, plain: &[Range<usize>]) -> usize {
         let same = self.plain.iter().zip(plain).take_while(|(a, b)| a == b).count();
         match (self.plain.get(same), plain.get(same)) {
@@ -82,14 +89,14 @@ impl TokenizedPrompt {
 pub struct SpecialTokens {
     tokens: Vec<SpecialToken>,
     reserved: HashMap<TokenId, usize>,
-    /// The longest spelling in bytes.
+    /// The length of the longest spelling, in bytes.
     longest: usize,
-    /// `None` without special tokens, or with too many to search for.
+    /// `None` without special tokens, or if there are too many to search for.
     finder: Option<SpellingFinder>,
 }
 
 impl SpecialTokens {
-    /// Ignores tokens without a spelling.
+    /// Collects the special tokens. Tokens without a spelling are ignored.
     pub fn new(mut tokens: Vec<SpecialToken>) -> SpecialTokens {
         tokens.retain(|special| !special.text.is_empty());
         let spellings = tokens.iter().map(|special| special.text.as_bytes());
@@ -100,12 +107,12 @@ impl SpecialTokens {
         SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), reserved, longest, tokens }
     }
 
-    /// The spelling of a token that only the template may write; `None` for any other token.
+    /// The spelling of a reserved token; `None` for any other token.
     pub fn reserved(&self, token: TokenId) -> Option<&str> {
         self.reserved.get(&token).map(|place| &*self.tokens[*place].text)
     }
 
-    /// Whether a text is a special token.
+    /// Whether a text is the spelling of a special token.
     pub fn contains(&self, text: &str) -> bool {
         self.tokens.iter().any(|special| special.text == text)
     }
@@ -125,11 +132,11 @@ impl SpecialTokens {
             .collect()
     }
 
-    /// Tokenizes a prompt. Reserved tokens are matched outside the `plain` ranges only, which are
+    /// Tokenizes a prompt. Reserved tokens are matched only outside the `plain` ranges, which are
     /// in order and do not overlap.
     ///
-    /// `before` is another prompt with its tokens. The common prefix is not tokenized again: a
-    /// continued conversation mostly repeats the previous prompt.
+    /// `before` is an earlier prompt with its tokens. The common prefix is not tokenized again,
+    /// because a continued conversation mostly repeats the previous prompt.
     pub fn tokenize(
         &self,
         vocab: &dyn Vocab,
@@ -162,7 +169,8 @@ impl SpecialTokens {
                 ranges.next();
             }
             if special.reserved && ranges.peek().is_some_and(|range| range.start < end) {
-                // The request wrote at least a part of it. Another spelling may begin inside it.
+                // The request wrote at least a part of this spelling. Another spelling may begin
+                // inside it.
                 from = start + 1;
                 continue;
             }
@@ -210,7 +218,8 @@ mod tests {
 
     use super::*;
 
-    /// Every byte is a token, after one that marks the start of each text, like a word-start.
+    /// Every byte is a token. The first token marks the start of each text, like the word-start of
+    /// a real vocabulary.
     struct WordStartVocab;
 
     impl Vocab for WordStartVocab {
@@ -303,7 +312,7 @@ mod tests {
         check("<s>", Some(0..0), "[S]");
     }
 
-    /// All texts of this many pieces, each of them a special token, a part of one, or plain text.
+    /// All texts of this many pieces. Each piece is a special token, a part of one, or plain text.
     fn texts(pieces: u32) -> Vec<String> {
         const PIECES: [&str; 6] = ["<s>", "<e>", " <w>", " ", "a", "<e"];
         let text = |number: usize| -> String {
@@ -328,7 +337,7 @@ mod tests {
                 }
                 tokenized
             };
-        // The ranges of one request and of the next.
+        // The plain ranges of one request and of the next.
         let plains: [[&[(usize, usize)]; 2]; 5] = [
             [&[], &[]],
             [&[(2, 5)], &[(2, 5)]],

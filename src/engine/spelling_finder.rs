@@ -1,45 +1,45 @@
-//! Finds the longest of many spellings at its leftmost place in a text.
+//! Finds the longest of many spellings at its leftmost position in a text.
 //!
-//! An automaton of all spellings grows with their bytes, and its construction with the square of
-//! the longest. A file may have spellings of any length. The automaton therefore has only their
-//! first bytes, and a sorted list decides about the rest.
+//! The size of an automaton of whole spellings grows with their bytes, and the time to build it
+//! with the square of the longest. A model file may have spellings of any length, so the automaton
+//! holds only their first bytes, and a sorted list decides the rest.
 
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
-/// The most bytes of a spelling in the automaton. Real special tokens are shorter.
+/// The maximum number of bytes of a spelling in the automaton. Real special tokens are shorter.
 const MOST_HEAD: usize = 64;
-/// The states that the automaton of a hostile file may have.
+/// The maximum number of states of the automaton, in case a file is hostile.
 const MOST_STATES: usize = 1 << 22;
 
-/// Finds spellings, which are known by their index.
+/// Finds spellings. Each is identified by its index.
 pub(super) struct SpellingFinder {
-    /// The different heads of all spellings.
+    /// The distinct heads of all spellings.
     heads: AhoCorasick,
-    /// What a match of each head means.
+    /// The meaning of a match, for each head.
     found: Vec<HeadMatch>,
-    /// All spellings in order of their bytes.
+    /// All spellings, sorted by their bytes.
     sorted: Vec<SortedSpelling>,
 }
 
 #[derive(Clone, Copy)]
 enum HeadMatch {
-    /// It is the spelling with this index, and no longer one begins with it.
+    /// The head is the spelling with this index, and no longer spelling begins with it.
     Whole(usize),
-    /// It is the head of longer spellings.
+    /// The head begins longer spellings.
     Head,
 }
 
 struct SortedSpelling {
     bytes: Box<[u8]>,
     index: usize,
-    /// The longest other spelling that this one begins with, as a place in the list.
+    /// The longest other spelling that this one begins with, as an index of the list.
     parent: Option<usize>,
 }
 
 impl SpellingFinder {
-    /// Spellings are not empty. Of equal ones the first is found.
+    /// Spellings must not be empty. Of equal spellings, the first one is found.
     pub(super) fn new<'a>(
         spellings: impl Iterator<Item = &'a [u8]>,
     ) -> Result<SpellingFinder, BuildError> {
@@ -62,7 +62,8 @@ impl SpellingFinder {
         Ok(SpellingFinder { heads, found, sorted })
     }
 
-    /// The first spelling from a place on, the longest if several begin there: its range and index.
+    /// The first match at or after `from`: its range, and the index of its spelling. If several
+    /// spellings begin at that position, the longest wins.
     pub(super) fn find(&self, text: &str, mut from: usize) -> Option<(Range<usize>, usize)> {
         loop {
             let head = self.heads.find(Input::new(text).range(from..))?;
@@ -83,7 +84,7 @@ impl SpellingFinder {
     fn longest(&self, text: &[u8]) -> Option<&SortedSpelling> {
         let after = self.sorted.partition_point(|spelling| *spelling.bytes <= *text);
         let mut place = after.checked_sub(1)?;
-        // Every spelling that the text begins with is this one or a beginning of it.
+        // Every spelling that the text begins with is this one or a prefix of it.
         let last = &self.sorted[place].bytes;
         let common = last.iter().zip(text).take_while(|(a, b)| a == b).count();
         while self.sorted[place].bytes.len() > common {
@@ -93,7 +94,7 @@ impl SpellingFinder {
     }
 }
 
-/// The different spellings in order.
+/// The distinct spellings, sorted by their bytes.
 fn sort<'a>(spellings: impl Iterator<Item = &'a [u8]>) -> Vec<SortedSpelling> {
     let mut indexed: Vec<(&[u8], usize)> =
         spellings.enumerate().map(|(index, bytes)| (bytes, index)).collect();
@@ -116,7 +117,7 @@ fn sort<'a>(spellings: impl Iterator<Item = &'a [u8]>) -> Vec<SortedSpelling> {
 mod tests {
     use super::*;
 
-    /// What is found in a text, against a search through all spellings at each place.
+    /// Compares the matches in a text with a search for all spellings at each position.
     #[track_caller]
     fn check(spellings: &[String], text: &str) {
         let finder =

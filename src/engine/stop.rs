@@ -1,4 +1,4 @@
-//! Ends a text at the first stop string, and never shows a part of one.
+//! Ends a text at the first stop string, and never passes on a part of a stop string.
 
 /// Finds stop strings in text that arrives in pieces.
 #[derive(Debug)]
@@ -8,20 +8,20 @@ pub(crate) struct StopMatcher {
 }
 
 impl StopMatcher {
-    /// Stop strings are not empty, which the request reader checks.
+    /// No stop string may be empty. The request reader checks this.
     pub(crate) fn new(stops: Vec<String>) -> Self {
         StopMatcher { stops, held: String::new() }
     }
 
-    /// The text that can be shown, and whether a stop string was found. After that, nothing more
-    /// may be pushed.
+    /// Adds a piece. Returns the text that can be sent, and whether a stop string was found. After
+    /// a match, `push` must not be called again.
     pub(crate) fn push(&mut self, piece: &str) -> (String, bool) {
         if self.stops.is_empty() {
             return (piece.to_owned(), false);
         }
         self.held.push_str(piece);
-        // The stop string that is complete first wins, so that the result does not depend on the
-        // pieces.
+        // The stop string that is complete first wins, so the result does not depend on how the
+        // text is cut into pieces.
         let found = self
             .stops
             .iter()
@@ -36,7 +36,7 @@ impl StopMatcher {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// The text that was held back, at the end of the reply.
+    /// Ends the reply and returns the text that was held back.
     pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

@@ -2,30 +2,31 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::backend::TokenId;
 use super::backend::{Backend, Vocab};
 use super::job::{Job, JobUpdate};
-use super::prefix_cache::{CacheLookup, SavedSequence};
+use super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
 use super::scheduler::Scheduler;
 use super::speculate::Speculation;
+use crate::api::AdapterScales;
 use crate::error::{Code, Error, Result};
 use crate::process;
+use crate::sync::JoinHandle;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::mpsc::{Receiver, Sender, channel};
 
-/// The share of a load that is done, 0 to 1.
+/// The loaded share of a model, from 0 to 1.
 pub type LoadProgress = f32;
 
-/// The result of a load.
+/// A loaded model.
 pub struct Loaded {
-    /// Computes logits.
+    /// The backend that computes logits.
     pub backend: Box<dyn Backend>,
-    /// Its vocabulary.
+    /// The vocabulary of the model.
     pub vocab: Arc<dyn Vocab>,
-    /// Speculative decoding, if it is on.
+    /// Speculative decoding; `None` if it is off.
     pub speculation: Option<Speculation>,
 }
 
@@ -37,10 +38,11 @@ enum LoadMessage {
 /// A request to the thread.
 enum EngineCommand {
     Run(Box<Job>),
-    /// What the cache has for a prompt of a chat.
+    /// Asks what the cache holds for a prompt of a chat.
     LookUp {
         chat: u64,
         prompt: Vec<TokenId>,
+        adapters: AdapterScales,
         answer: Sender<CacheLookup>,
     },
     /// Saves the sequence of a chat.
@@ -62,16 +64,18 @@ pub struct Engine {
     vocab: Arc<dyn Vocab>,
     thread: Option<JoinHandle<()>>,
     broken: Arc<AtomicBool>,
-    /// The process that has the thread.
+    /// The number of forks when the thread was started ([`process::forks`]). In a forked child the
+    /// thread does not exist.
     forks: usize,
 }
 
 impl Engine {
     /// Starts a thread, loads the model on it, and returns when the model is ready. `on_progress`
-    /// is called on the caller's thread.
-    pub fn start<L>(load: L, on_progress: &mut dyn FnMut(LoadProgress)) -> Result<Engine>
+    /// is called on the caller's thread and returns whether to continue. If it returns false, the
+    /// error is `CANCELLED`.
+    pub fn start<L>(load: L, on_progress: &mut dyn FnMut(LoadProgress) -> bool) -> Result<Engine>
     where
-        L: FnOnce(&mut dyn FnMut(LoadProgress)) -> Result<Loaded> + Send + 'static,
+        L: FnOnce(&mut dyn FnMut(LoadProgress) -> bool) -> Result<Loaded> + Send + 'static,
     {
         let (commands, inbox) = channel();
         let (report, loading) = channel();
@@ -82,7 +86,14 @@ impl Engine {
         })?;
         loop {
             match loading.recv() {
-                Ok(LoadMessage::Progress(done)) => on_progress(done),
+                Ok(LoadMessage::Progress(done)) if on_progress(done) => {}
+                Ok(LoadMessage::Progress(_)) => {
+                    // The thread ends when it next reports progress.
+                    return Err(Error::new(
+                        Code::Cancelled,
+                        "cancelled while the model was loaded",
+                    ));
+                }
                 Ok(LoadMessage::Finished(Ok(vocab))) => {
                     return Ok(Engine {
                         commands: Some(commands),
@@ -109,16 +120,21 @@ impl Engine {
         self.send(EngineCommand::Run(Box::new(job)))
     }
 
-    /// What the KV cache has for a prompt of a chat; the prompt is not empty. Waits for the running
-    /// decode.
-    pub fn look_up(&self, chat: u64, prompt: Vec<TokenId>) -> Result<CacheLookup> {
+    /// Looks up what the KV cache holds for a prompt of a chat with these adapters. The prompt must
+    /// not be empty. Waits for the running decode.
+    pub fn look_up(
+        &self,
+        chat: u64,
+        prompt: Vec<TokenId>,
+        adapters: AdapterScales,
+    ) -> Result<CacheLookup> {
         let (answer, held) = channel();
-        self.send(EngineCommand::LookUp { chat, prompt, answer })?;
+        self.send(EngineCommand::LookUp { chat, prompt, adapters, answer })?;
         held.recv().map_err(|_| stopped())
     }
 
-    /// Saves the sequence of a chat's last job; `None` if it is not in the cache any more. Waits
-    /// for the running decode, until `deadline` if there is one.
+    /// Saves the sequence of a chat's last job. `None` if it is no longer cached. Waits for the
+    /// running decode, at most until `deadline`.
     pub fn save(&self, chat: u64, deadline: Option<Instant>) -> Result<Option<SavedSequence>> {
         let (answer, kept) = channel();
         self.send(EngineCommand::Save { chat, answer })?;
@@ -131,8 +147,8 @@ impl Engine {
         answered.unwrap_or_else(|| Err(stopped()))
     }
 
-    /// Restores a sequence that [`Engine::save`] of an engine with the same model and options
-    /// returned, for further prompts that begin with it. Waits for the running decode.
+    /// Restores a sequence from [`Engine::save`] of an engine with the same model and options, so
+    /// that later prompts can begin with it. Waits for the running decode.
     pub fn restore(&self, chat: u64, kept: SavedSequence) -> Result<()> {
         let (answer, restored) = channel();
         self.send(EngineCommand::Restore { chat, kept, answer })?;
@@ -140,8 +156,10 @@ impl Engine {
     }
 
     fn send(&self, command: EngineCommand) -> Result<()> {
-        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
-        if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(stopped()) }
+        // The thread answers commands that arrive after this, and gives the reason of a fault.
+        let sends = |commands: &Sender<EngineCommand>| commands.send(command).is_ok();
+        let sent = !self.is_broken() && self.commands.as_ref().is_some_and(sends);
+        if sent { Ok(()) } else { Err(stopped()) }
     }
 
     /// Whether a fault has stopped the engine. A new engine can be started.
@@ -158,12 +176,12 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.forks != process::forks() {
-            // The thread may have held a lock of the channel when the parent forked.
+            // The thread may have held a lock of the channel when the parent process forked.
             return std::mem::forget((self.commands.take(), self.thread.take()));
         }
         drop(self.commands.take());
-        // While the process exits, the thread frees nothing, and may be in a call that does not
-        // end.
+        // While the process exits, the thread frees nothing, and may be in a call that never
+        // returns.
         if let Some(thread) = self.thread.take().filter(|_| !process::is_exiting()) {
             let _ = thread.join();
         }
@@ -176,11 +194,9 @@ fn run<L>(
     inbox: &Receiver<EngineCommand>,
     broken: &AtomicBool,
 ) where
-    L: FnOnce(&mut dyn FnMut(LoadProgress)) -> Result<Loaded>,
+    L: FnOnce(&mut dyn FnMut(LoadProgress) -> bool) -> Result<Loaded>,
 {
-    let mut progress = |done: LoadProgress| {
-        let _ = report.send(LoadMessage::Progress(done));
-    };
+    let mut progress = |done: LoadProgress| report.send(LoadMessage::Progress(done)).is_ok();
     let loaded = catch_unwind(AssertUnwindSafe(|| load(&mut progress)));
     let Loaded { backend, vocab, speculation } = match loaded {
         Ok(Ok(loaded)) => loaded,
@@ -199,13 +215,13 @@ fn run<L>(
     broken.store(true, Ordering::Release);
     let again = || Error::new(fault.code(), fault.message());
     scheduler.fail_all(again);
-    // Commands that were sent before the flag was seen. Later ones are refused by `send`.
+    // Answers the commands that were sent before the flag was seen. `send` refuses later ones.
     for command in inbox.iter() {
         let _ = match command {
             EngineCommand::Run(job) => job.updates.send(JobUpdate::Failed(again())).is_ok(),
             EngineCommand::Save { answer, .. } => answer.send(Err(again())).is_ok(),
             EngineCommand::Restore { answer, .. } => answer.send(Err(again())).is_ok(),
-            // Dropping the channel is the answer.
+            // Dropping the reply channel is the answer.
             EngineCommand::LookUp { .. } => false,
         };
     }
@@ -236,11 +252,12 @@ fn serve(scheduler: &mut Scheduler, inbox: &Receiver<EngineCommand>) -> ServeEnd
 }
 
 fn handle(scheduler: &mut Scheduler, command: EngineCommand) {
-    // Sending fails if the caller has left, which is ignored.
+    // If the caller no longer waits, sending fails. That is ignored.
     let _ = match command {
         EngineCommand::Run(job) => return scheduler.add(*job),
-        EngineCommand::LookUp { chat, prompt, answer } => {
-            answer.send(scheduler.look_up(chat, &prompt)).is_ok()
+        EngineCommand::LookUp { chat, prompt, adapters, answer } => {
+            let key = CacheKey { tokens: &prompt, adapters: &adapters };
+            answer.send(scheduler.look_up(chat, key)).is_ok()
         }
         EngineCommand::Save { chat, answer } => answer.send(scheduler.save(chat)).is_ok(),
         EngineCommand::Restore { chat, kept, answer } => {
@@ -249,7 +266,7 @@ fn handle(scheduler: &mut Scheduler, command: EngineCommand) {
     };
 }
 
-/// `ENGINE_CLOSED`: a fault has stopped the engine.
+/// The error `ENGINE_CLOSED` after a fault has stopped the engine.
 pub(crate) fn stopped() -> Error {
     Error::new(
         Code::EngineClosed,

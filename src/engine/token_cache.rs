@@ -1,5 +1,5 @@
 //! Caches the tokens of texts. Each request repeats the messages of its conversation, and llama.cpp
-//! needs a microsecond or more per token.
+//! takes a microsecond or more per token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,19 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::backend::TokenId;
 use crate::error::Result;
 
-/// Bytes of text per generation: a conversation that fills a context of 32,768 tokens.
+/// The maximum size of a generation in bytes of text. A conversation that fills a context of 32,768
+/// tokens fits.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// Caches recent texts. May be used from any thread.
+/// Caches the tokens of recent texts. May be used from any thread.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache(Mutex<Generations>);
 
-/// The current generation and the previous one. A text that is used again moves to the current one.
+/// The current and the previous generation. A text that is used again moves to the current one.
 #[derive(Debug, Default)]
 struct Generations {
     young: HashMap<Box<str>, Arc<[TokenId]>>,
     old: HashMap<Box<str>, Arc<[TokenId]>>,
-    /// Bytes of text in `young`.
+    /// The size of the texts in `young`, in bytes.
     bytes: usize,
 }
 
@@ -36,7 +37,7 @@ impl TokenCache {
         if let Some(tokens) = self.lock().find(text) {
             return Ok(tokens.to_vec());
         }
-        // Without the lock, so that other threads can tokenize.
+        // The lock is not held here, so other threads can tokenize.
         let tokens = tokenize()?;
         self.lock().keep(text.into(), tokens.as_slice().into());
         Ok(tokens)
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
     use crate::error::{Code, Error};
 
-    /// Whether the cache called `tokenize`.
+    /// Whether the cache had to call `tokenize`.
     fn asks(cache: &TokenCache, text: &str) -> bool {
         let mut asked = false;
         let tokens = cache.tokens(text, || {

@@ -1,4 +1,5 @@
-//! Callbacks of the caller. Each is called on the thread of the function it was passed to.
+//! Callbacks into the caller's code. Each is called on the thread of the function that it was
+//! passed to.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
@@ -38,8 +39,9 @@ impl Callback {
 
     /// Calls the function with `text`. Does nothing if the function is NULL.
     ///
-    /// Unwinds to the C function, which returns the error, if the callback throws an exception, and
-    /// in a child that the callback has forked: the engine threads stayed in the parent.
+    /// If the callback throws an exception, this unwinds to the C function, which returns the
+    /// error. The same happens in a child that the callback has forked, because the engine threads
+    /// are in the parent.
     pub(super) fn call(&self, text: &str) {
         let Some(function) = self.function else { return };
         let text = string::c_string(text.to_owned());
@@ -53,7 +55,7 @@ impl Callback {
         } else {
             return;
         };
-        // An exception out of an event that is emitted while the call unwinds is dropped.
+        // If an event is emitted while the call unwinds, an exception from its callback is dropped.
         if !std::thread::panicking() {
             panic::stop(problem);
         }
@@ -71,8 +73,8 @@ struct Running {
 
 thread_local! {
     /// The calls that run on this thread. Code that runs while a chat is listed may be inside a
-    /// callback of that chat. A callback may exit, so the list is usable after the destructors of
-    /// thread-locals have run; it frees its memory itself.
+    /// callback of that chat. A callback may exit, so the list stays usable after the destructors
+    /// of thread-locals have run, and frees its memory itself.
     static RUNNING: RefCell<ManuallyDrop<Vec<Running>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
@@ -100,22 +102,21 @@ impl Drop for RunningCall {
     }
 }
 
-/// Whether this thread already runs a call on the chat, so that the caller is one of its
-/// callbacks.
+/// Whether this thread already runs a call on the chat. The caller is then a callback of that chat.
 pub(super) fn is_running_here(key: usize) -> bool {
     let is_it = |running: &Running| running.key == key && running.forks == process::forks();
     RUNNING.with(|list| list.borrow().iter().any(is_it))
 }
 
-/// Gives up a call of this thread on the chat that a callback has left by `longjmp`: its frame is
-/// gone. A frame that may still exist counts as running.
+/// Gives up a call of this thread on the chat that a callback has left by `longjmp`, so that its
+/// frame is gone. A frame that may still exist counts as running.
 pub(super) fn give_up_left_call(key: usize) {
     let here = frame();
     let is_left = |running: &Running| running.key == key && running.frame < here;
     let is_listed = RUNNING.with(|list| {
         let mut list = list.borrow_mut();
         let found = list.iter().position(is_left);
-        // Calls inside the one that was left are gone, too.
+        // The calls inside the abandoned one are gone too.
         found.inspect(|index| list.truncate(*index)).is_some()
     });
     if is_listed {
@@ -123,13 +124,14 @@ pub(super) fn give_up_left_call(key: usize) {
     }
 }
 
-/// Gives up the calls of a thread that ends in a callback.
+/// Gives up the calls of a thread that a callback has ended.
 extern "C" fn give_up_calls() {
     let calls = RUNNING.with(|list| std::mem::take(&mut **list.borrow_mut()));
     calls.into_iter().for_each(|running| handle::give_up_call(running.key));
 }
 
-/// An address in the current stack frame. Stacks grow down, so those of callers are greater.
+/// An address in the current stack frame. Stacks grow down, so the frames of callers have greater
+/// addresses.
 #[inline(never)]
 fn frame() -> usize {
     let here = 0u8;

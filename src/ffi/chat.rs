@@ -1,4 +1,4 @@
-//! `llb_chat_*`.
+//! The C functions `llb_chat_*`.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn llb_chat_create_with(
 /// The key that marks a running create. No chat has this key.
 const CREATING: usize = usize::MAX;
 
-/// `options` returns also the JSON that they were read from.
+/// `options` returns the options and the JSON that they were read from.
 fn create(
     options: impl FnOnce() -> Result<(CreateOptions, Value)>,
     events: Callback,
@@ -83,7 +83,7 @@ fn create(
         let _running = RunningCall::enter(CREATING);
         match OpenChat::create(options, Box::new(move |event| events.call(event))) {
             Ok(chat) => Ok(handle::insert(chat)),
-            // The exit is the reason of most errors that follow it.
+            // Most errors after the start of the exit are caused by it.
             Err(_) if process::is_exiting() => Err(exiting()),
             Err(CreateFailure { error, .. }) => Err(error),
         }
@@ -141,8 +141,8 @@ pub unsafe extern "C" fn llb_chat_infer_stream(
     })
 }
 
-/// Describes what a request would do, without generating a token: prompt, token count, grammar,
-/// and capabilities used, as JSON (docs/abi.md).
+/// Describes what a request would do, without generating a token. Returns its prompt, token count,
+/// grammar and the capabilities that it uses, as JSON (docs/abi.md).
 ///
 /// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread; it
 /// does not wait for a running request of the chat. A NULL or destroyed `chat` is
@@ -176,6 +176,23 @@ pub extern "C" fn llb_chat_cancel(chat: *mut llb_chat) {
     });
 }
 
+/// Ends the block of reasoning that the running reply of a chat is in. The next text is the
+/// request's `reasoning_budget_message` and the model's closing tag, and the answer follows. The
+/// reply has the diagnostic `reasoning_ended`.
+///
+/// Does not wait. May be called from any thread and from callbacks, but not from a signal handler.
+/// A no-op if no request runs, if the reply is not in reasoning, if the tags of the model's
+/// reasoning are unknown, or if `chat` is NULL or destroyed. Waiting requests and later blocks of
+/// reasoning are not affected.
+#[unsafe(no_mangle)]
+pub extern "C" fn llb_chat_end_reasoning(chat: *mut llb_chat) {
+    guard::void(|| {
+        if let Ok(chat) = handle::get(chat) {
+            chat.end_reasoning();
+        }
+    });
+}
+
 /// Destroys a chat: cancels its requests, waits until they end, and frees it.
 ///
 /// May be called from any thread. A NULL or destroyed `chat` is a no-op. From a callback of the
@@ -199,7 +216,7 @@ fn reply<T: ToJson>(
     handle: *mut llb_chat,
     body: impl FnOnce(&OpenChat) -> Result<T>,
 ) -> *const c_char {
-    // An error before the body runs has no details, so both shapes are the same.
+    // An error before `body` runs has no details, so it is the same in both shapes.
     let door = Cell::new(Door::Options);
     let body = |chat: &OpenChat| {
         door.set(chat.door());
@@ -246,7 +263,7 @@ fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&OpenChat) -> Result<T>) -> 
     reply
 }
 
-/// `ENGINE_CLOSED`: the exit stops all engines.
+/// The error `ENGINE_CLOSED`, because the exit of the process stops all engines.
 fn exiting() -> Error {
     Error::new(Code::EngineClosed, "the process is exiting")
 }

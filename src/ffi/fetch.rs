@@ -1,11 +1,11 @@
-//! `llb_model_fetch*`: models of the Hugging Face hub.
+//! The C functions `llb_model_fetch*`: models from the Hugging Face hub.
 
 use std::ffi::{c_char, c_void};
 
 use super::callback::{Callback, llb_event_cb};
 use super::{guard, string};
 
-/// Downloads a model of the Hugging Face hub into the cache and verifies it:
+/// Downloads a model from the Hugging Face hub into the cache and verifies it:
 /// `{"type":"model_fetched","path",...}` (docs/hub.md).
 ///
 /// Blocks until the file is complete and its header has been checked. Never returns NULL. Free
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn llb_model_fetch(
     })
 }
 
-/// Cancels the fetches of a model: with `org/name:quant` those requested by exactly that id, with
+/// Cancels the fetches of a model: `org/name:quant` cancels those requested by exactly that id, and
 /// `org/name` all fetches of that model. They return `CANCELLED`. The next fetch resumes the
 /// download.
 ///

@@ -1,15 +1,15 @@
-//! Forks of the host. The child has only the thread that forked.
+//! Prepares for forks of the host. A forked child has only the thread that forked.
 //!
-//! A fork waits until other threads do not use state that all share, so the child finds no lock
-//! held. Chats belong to the process that opened them: in the child they are closed, and new ones
-//! can be opened. A fork by a system call of its own, without the C library, is not noticed.
+//! A fork waits until no other thread uses shared state, so the child finds no lock held. Chats
+//! belong to the process that opened them: in the child they are closed, and new ones can be
+//! opened. A fork by a direct system call, without the C library, is not noticed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::llama;
 use crate::process;
 
-/// Makes forks known, once per process.
+/// Registers the fork handlers, once per process.
 pub(super) fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     if WATCHED.load(Ordering::Relaxed) || WATCHED.swap(true, Ordering::Relaxed) {

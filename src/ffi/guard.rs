@@ -21,30 +21,31 @@ thread_local! {
         const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// The stack that a call needs at most, apart from recursion that asks for more itself. A thread
-/// that has less runs the call, and its callbacks, on a stack of its own.
+/// The maximum stack size of a call, apart from recursion that reserves more itself. A thread with
+/// less stack runs the call and its callbacks on a separate stack.
 const ROOM: usize = 128 << 10;
 const MORE_STACK: usize = 1 << 20;
 
-/// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`, what a callback throws `CANCELLED`.
+/// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`, and an exception of a callback becomes
+/// `CANCELLED`.
 pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Before anything that a fork could interrupt.
+    // Must come before anything that a fork could interrupt.
     fork::watch();
     let _thread = ThreadGuard::enter();
     let _quiet = panic::Quiet::enter();
     catch_panic(|| stacker::maybe_grow(ROOM, MORE_STACK, body))
 }
 
-/// As [`catch`], inside it.
+/// Like [`catch`], for use inside it.
 pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         Err(panic::stopped(payload).unwrap_or_else(|payload| panic::error(&*payload)))
     })
 }
 
-/// A value that has a text in JSON.
+/// A value that can be written as JSON text.
 pub(super) trait ToJson {
-    /// Appends the text.
+    /// Appends the JSON text.
     fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()>;
 }
 
@@ -59,14 +60,15 @@ pub(super) fn json<T: ToJson>(body: impl FnOnce() -> Result<T>) -> *const c_char
     json_or(body, Error::to_json)
 }
 
-/// As [`json()`], with an error in another shape. The last error of the thread keeps its own.
+/// Like [`json()`], with an error in another shape. The last error of the thread keeps its usual
+/// shape.
 pub(super) fn json_or<T: ToJson>(
     body: impl FnOnce() -> Result<T>,
     error_json: impl FnOnce(&Error) -> Value,
 ) -> *const c_char {
     let serialized = || {
         let body = body()?;
-        // Large enough for most replies and the terminating NUL.
+        // Large enough for most replies, including the terminating NUL.
         let mut json = Vec::with_capacity(1024);
         let written = body.write_json(&mut json);
         written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
@@ -99,8 +101,8 @@ pub(super) fn set_last_error(error: &Error) {
 /// `{"type":"error","error":{"code","message","details"?}}`, or `{"type":"error","error":null}`
 /// if the thread has had none.
 ///
-/// Every function that fails sets it. It is kept until the next failure: success does not clear
-/// it. Free the result with `llb_string_free`.
+/// Every function that fails sets it. It is kept until the next failure, so a success does not
+/// clear it. Free the result with `llb_string_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_last_error() -> *const c_char {
     let _thread = ThreadGuard::enter();

@@ -1,10 +1,10 @@
-// Starts the helper process of isolated models, and is its first code. The declarations are in
-// helper.rs; docs/isolation.md has the picture.
+// Starts the helper process of isolated models, and is the first code that runs in it. The
+// declarations are in helper.rs. docs/isolation.md has a figure.
 //
 //   host --clone, exec--> monitor --fork--> worker
 //
-// The monitor waits for its worker and tells the host how it ended. It is no child of the host: the
-// host gets no SIGCHLD, and finds no unknown process when it waits for any child.
+// The monitor waits for its worker and reports to the host how it ended. It is not a child of the
+// host, so the host gets no SIGCHLD, and finds no unknown process when it waits for any child.
 
 #include <cerrno>
 #include <cstdint>
@@ -29,23 +29,23 @@
 
 extern "C" {
 
-// In helper.rs: serves the host on this descriptor.
+// Defined in helper.rs: serves the host on this descriptor.
 void llb_helper_serve(int door);
 
-// The descriptors of a monitor and its worker.
+// The numbers of the descriptors in a monitor and its worker.
 enum { CONTROL = 3, DOOR = 4, HOST = 5 };
 
-// The start of this image, by the linker.
+// The start of this image, defined by the linker.
 extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
 
-// What the host asks for. helper.rs declares the same.
+// The parameters of a start, then its results. helper.rs declares the same struct.
 struct HelperStart {
     const char * program;
     char * const * arguments;
     char * const * environment;
-    // For CONTROL, DOOR and HOST; HOST may be -1.
+    // The descriptors for CONTROL, DOOR and HOST; HOST may be -1.
     int descriptors[3];
-    // Results.
+    // The results.
     int pidfd;
     int pid;
     int error;
@@ -57,13 +57,13 @@ namespace {
 
 constexpr size_t STACK = 64 << 10;
 
-// Moves the descriptors to their numbers and closes all others. Only system calls: the memory
-// belongs to the host, whose thread waits.
+// Moves the descriptors to their numbers and closes all others. Makes only system calls, because
+// the memory belongs to the host, whose thread waits.
 bool arrange_descriptors(const HelperStart * start) {
     const int none = open("/dev/null", O_RDWR | O_CLOEXEC);
     int moved[3];
     for (int i = 0; i < 3; ++i) {
-        // Above the numbers that are overwritten.
+        // Uses numbers above those that are overwritten below.
         moved[i] = start->descriptors[i] < 0 ? -1 : fcntl(start->descriptors[i], F_DUPFD_CLOEXEC, 16);
     }
     if (none < 0 || moved[0] < 0 || moved[1] < 0) {
@@ -73,7 +73,7 @@ bool arrange_descriptors(const HelperStart * start) {
         if (dup2(none, fd) < 0) {
             return false;
         }
-        // dup2 changes nothing if the number is the same, also not that it is closed by exec.
+        // If both numbers are the same, dup2 changes nothing and leaves the close-on-exec flag set.
         fcntl(fd, F_SETFD, 0);
     }
     for (int i = 0; i < 3; ++i) {
@@ -96,7 +96,7 @@ bool arrange_descriptors(const HelperStart * start) {
 
 int exec_monitor(void * data) {
     auto * start = static_cast<HelperStart *>(data);
-    // What the host ignores or handles, the helper does not inherit.
+    // The helper must not inherit signals that the host ignores or handles.
     struct sigaction by_default{};
     by_default.sa_handler = SIG_DFL;
     for (int signal = 1; signal < NSIG; ++signal) {
@@ -105,7 +105,7 @@ int exec_monitor(void * data) {
     sigset_t none;
     sigemptyset(&none);
     if (arrange_descriptors(start)) {
-        // Signals of a terminal are for the host.
+        // Signals of the terminal are meant for the host.
         setsid();
         sigprocmask(SIG_SETMASK, &none, nullptr);
         execve(start->program, start->arguments, start->environment);
@@ -114,8 +114,8 @@ int exec_monitor(void * data) {
     _exit(127);
 }
 
-// Between the host and the monitor, so that the monitor is no child of the host. Shares the host's
-// memory and descriptors, and ends at once.
+// Runs between the host and the monitor, so that the monitor is not a child of the host. Shares the
+// host's memory and descriptors, and ends at once.
 int clone_monitor(void * data) {
     auto * start = static_cast<HelperStart *>(data);
     void * stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
@@ -137,7 +137,8 @@ int clone_monitor(void * data) {
     _exit(0);
 }
 
-// The end of the monitor: kills the worker, waits for it, tells the host how it ended.
+// The last step of the monitor: kills the worker, waits for it, and reports to the host how it
+// ended.
 [[noreturn]] void report_end(pid_t worker) {
     kill(worker, SIGKILL);
     int status = 0;
@@ -147,8 +148,8 @@ int clone_monitor(void * data) {
     _exit(0);
 }
 
-// Waits until the worker ends, or the host ends or asks for the end by closing its side. `alive` is
-// a pipe that only the worker can write to.
+// Waits until the worker ends, until the host ends, or until the host closes its side to end the
+// helper. `alive` is a pipe that only the worker can write to.
 [[noreturn]] void monitor(pid_t worker, int alive) {
     const int32_t pid = worker;
     (void) send(CONTROL, &pid, sizeof pid, MSG_NOSIGNAL);
@@ -166,11 +167,41 @@ void close_quietly(int fd) {
     }
 }
 
+using Initializer = void (*)(int, char **, char **);
+
+// Whether the initializers of this image have started to run.
+bool initialized = false;
+
+// Calls the initializers of a shared library that runs as a program. Before 2.34, glibc left that
+// to code that the linker adds only to programs.
+void initialize(int argc, char ** argv, char ** environment) {
+    const auto base = reinterpret_cast<uintptr_t>(__ehdr_start);
+    const auto * header = reinterpret_cast<const ElfW(Ehdr) *>(base);
+    const auto * segment = reinterpret_cast<const ElfW(Phdr) *>(base + header->e_phoff);
+    // Every shared library has such a segment.
+    while (segment->p_type != PT_DYNAMIC) {
+        ++segment;
+    }
+    const Initializer * first = nullptr;
+    size_t count = 0;
+    const auto * entry = reinterpret_cast<const ElfW(Dyn) *>(base + segment->p_vaddr);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_INIT_ARRAY) {
+            first = reinterpret_cast<const Initializer *>(base + entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_INIT_ARRAYSZ) {
+            count = entry->d_un.d_val / sizeof *first;
+        }
+    }
+    for (size_t i = 0; i < count; ++i) {
+        first[i](argc, argv, environment);
+    }
+}
+
 } // namespace
 
 extern "C" {
 
-// Starts a monitor. False with an errno in `error`.
+// Starts a monitor. On failure returns false and sets `error` to an errno.
 bool llb_helper_start(HelperStart * start) {
     void * stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (stack == MAP_FAILED) {
@@ -180,11 +211,12 @@ bool llb_helper_start(HelperStart * start) {
     start->pid = -1;
     start->pidfd = -1;
     start->error = 0;
-    // No handler of the host may run in its memory by another process.
+    // Handlers of the host must not run in its memory on behalf of another process.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    // Without an exit signal: the host gets no SIGCHLD, and waits only for it that name __WCLONE.
+    // There is no exit signal, so the host gets no SIGCHLD, and only a wait with __WCLONE finds the
+    // child.
     const int flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;
     const pid_t between = clone(clone_monitor, static_cast<char *>(stack) + STACK, flags, start);
     if (between < 0) {
@@ -214,7 +246,7 @@ uintptr_t llb_helper_interpreter() {
     return getauxval(AT_BASE);
 }
 
-// The whole life of a monitor and its worker.
+// Runs the monitor and its worker until they end.
 [[noreturn]] int llb_helper_main() {
     int alive[2];
     if (pipe2(alive, O_CLOEXEC) != 0) {
@@ -239,10 +271,10 @@ uintptr_t llb_helper_interpreter() {
     close(alive[0]);
     close(CONTROL);
     close(HOST);
-    // A core file would have prompts.
+    // A core file would contain prompts.
     const rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    // If memory runs out, the kernel should end the helper before the host.
+    // If memory runs out, the kernel should kill the helper rather than the host.
     const int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score >= 0) {
         (void) !write(score, "500", 3);
@@ -252,9 +284,13 @@ uintptr_t llb_helper_interpreter() {
     _exit(0);
 }
 
-// The entry point of the shared library as a program: `ld.so libllb.so`. The loader has set up the
-// stack as for any program.
-__attribute__((visibility("hidden"), used)) int llb_helper_libc_main(int, char **, char **) {
+// The entry point when the shared library runs as a program: `ld.so libllb.so`. The loader has set
+// up the stack as for any program.
+__attribute__((visibility("hidden"), used))
+int llb_helper_libc_main(int argc, char ** argv, char ** environment) {
+    if (!initialized) {
+        initialize(argc, argv, environment);
+    }
     llb_helper_main();
 }
 
@@ -306,18 +342,17 @@ __asm__(
 
 namespace {
 
-using Initializer = void (*)(int, char **, char **);
-
 extern "C" {
-// The initializers of the program, by the linker. In a shared library there may be none.
+// The initializers of the program, defined by the linker. A shared library may have none.
 extern Initializer __init_array_start[] __attribute__((visibility("hidden"), weak));
 extern Initializer __init_array_end[] __attribute__((visibility("hidden"), weak));
 }
 
-// A program that contains this library is its own helper: it is started again, with this name and
-// variable, and ends here, before its `main`. Initializers that come later are called first, because
-// the library needs its own ones.
+// A program that contains this library is its own helper: it is started again with this name and
+// variable, and ends here, before its `main`. Initializers that would run later are called first,
+// because the library depends on its own.
 __attribute__((constructor)) void become_helper(int argc, char ** argv, char ** environment) {
+    initialized = true;
     if (argc != 1 || !argv || !argv[0] || strcmp(argv[0], "llb-helper") != 0 || !environment) {
         return;
     }

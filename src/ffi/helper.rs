@@ -1,9 +1,9 @@
-//! Starts helper processes for `isolation`, and is the first Rust code of one.
+//! Starts helper processes for `isolation`. It is also the first Rust code that runs in a helper.
 //!
-//! The library is its own helper. A shared library is run by the dynamic loader of this process
-//! (`ld.so libllb.so`), which needs no other file and works where the host is a JVM or Python. A
-//! program that contains `libllb.a` is run again and becomes a helper before its `main`. The
-//! environment of the helper has no variable of the host but `LD_LIBRARY_PATH` and `LLB_BACKENDS`.
+//! The library is its own helper. The dynamic loader of this process runs a shared library (`ld.so
+//! libllb.so`). That needs no other file, and works where the host is a JVM or Python. A program
+//! that contains `libllb.a` is started again and becomes a helper before its `main`. From the
+//! host's environment, the helper gets only `LD_LIBRARY_PATH` and `LLB_BACKENDS`.
 
 use std::ffi::{CString, c_char, c_int};
 use std::io;
@@ -14,7 +14,7 @@ use super::version;
 use crate::isolation::{self, HelperDescriptors, StartedHelper};
 use crate::process;
 
-/// What helper.cpp is asked for; it declares the same.
+/// The parameters and results of a start. helper.cpp declares the same struct.
 #[repr(C)]
 struct HelperStart {
     program: *const c_char,
@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn llb_helper_interpreter() -> usize;
 }
 
-/// Starts a helper. It is no child of this process.
+/// Starts a helper. The helper is not a child of this process.
 pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper> {
     let Program { path, arguments, mark } = Program::find()?;
     let mut environment = vec![mark];
@@ -72,7 +72,7 @@ pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper
 struct Program {
     path: CString,
     arguments: Vec<CString>,
-    /// Tells helper.cpp how it was started.
+    /// Shows helper.cpp how it was started.
     mark: CString,
 }
 
@@ -122,7 +122,8 @@ name_serve!("jmp {serve}");
 #[cfg(target_arch = "aarch64")]
 name_serve!("b {serve}");
 
-/// The worker: serves the host on the descriptor that it has left open.
+/// The entry point of the worker: serves the host on this descriptor, the only one that is still
+/// open.
 extern "C" fn serve(door: c_int) {
     // SAFETY: helper.cpp passes an open descriptor that it does not use itself.
     let door = unsafe { OwnedFd::from_raw_fd(door) };

@@ -1,4 +1,4 @@
-// The edge to the host's code, as far as Rust cannot guard it: what a callback throws, and the
+// The boundary to the host's code where Rust cannot guard it: exceptions of callbacks, and the
 // state of the host's thread. The declarations are in host.rs.
 
 #include <cfenv>
@@ -15,7 +15,7 @@
 
 namespace {
 
-// The state of a thread while it is in the library. host.rs has room for it.
+// The saved state of a thread while it is inside the library. host.rs reserves the space.
 struct ThreadState {
     int cancellation;
     bool has_floats;
@@ -23,8 +23,8 @@ struct ThreadState {
 };
 static_assert(sizeof(ThreadState) <= 64 && alignof(ThreadState) <= 16, "host.rs has room for it");
 
-// Whether no floating-point exception traps, numbers are rounded to the nearest, and small ones are
-// not flushed to zero. Cheaper than setting it.
+// Whether no floating-point exception traps, results are rounded to nearest, and subnormal numbers
+// are not flushed to zero. Checking this is cheaper than setting it.
 bool has_default_floats() {
 #if defined(__x86_64__)
     unsigned short x87 = 0;
@@ -43,14 +43,15 @@ bool has_default_floats() {
 
 #if defined(__GLIBCXX__)
 
-// The counts of exceptions of a thread (Itanium C++ ABI, 2.2.2).
+// A thread's exception counts (Itanium C++ ABI, 2.2.2).
 struct ExceptionGlobals {
     void * caught;
     unsigned int uncaught;
 };
 
-// The library has a C++ runtime of its own, which has caught what the host's runtime threw. Each
-// counts: the host must not see an uncaught exception for ever.
+// The library has its own C++ runtime, which has caught an exception that the host's runtime threw.
+// Each runtime keeps a count, so the host's is corrected: otherwise it would see an uncaught
+// exception forever.
 void count_in_host() {
     using GetGlobals = ExceptionGlobals * (*)();
     const auto host = reinterpret_cast<GetGlobals>(dlsym(RTLD_DEFAULT, "__cxa_get_globals"));
@@ -65,7 +66,7 @@ void count_in_host() {
 void count_in_host() {}
 #endif
 
-// What holds for a thread inside the library, also after a callback has changed it.
+// Sets the state of a thread inside the library, even if a callback has changed it.
 void mask() {
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
     if (!has_default_floats()) {
@@ -100,7 +101,7 @@ void llb_host_leave(const ThreadState * state) {
     pthread_setcancelstate(state->cancellation, nullptr);
 }
 
-// Calls a callback. False if it threw: then `message` says what.
+// Calls a callback. Returns false if it threw an exception; `message` is then its text.
 bool llb_host_call(
     void (*callback)(const char *, void *), const char * text, void * user_data,
     void (*on_thread_exit)(), char * message, size_t size
@@ -112,7 +113,7 @@ bool llb_host_call(
 #if defined(__GLIBCXX__)
     } catch (const abi::__forced_unwind &) {
         // The thread wants to end, but Rust's frames cannot be unwound. Its calls are given up, and
-        // it stays here.
+        // the thread pauses here forever.
         on_thread_exit();
         for (;;) {
             pause();

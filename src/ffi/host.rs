@@ -1,10 +1,10 @@
-//! The edge to the host's code, with the help of `host.cpp`: callbacks that throw, cancellation of
-//! threads, and floating-point traps.
+//! The boundary to the host's code, with the help of `host.cpp`: callbacks that throw, cancellation
+//! of threads, and floating-point traps.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
-/// The state of the host's thread while it is in the library. `host.cpp` checks the size.
+/// The saved state of the host's thread while it is inside the library. `host.cpp` checks the size.
 #[repr(C, align(16))]
 struct ThreadState([MaybeUninit<u8>; 64]);
 
@@ -23,8 +23,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// While this lives, its thread is not cancelled, and computes in the default floating-point
-/// environment: nothing traps, as on the threads that the library starts.
+/// While a guard lives, its thread cannot be cancelled and computes in the default floating-point
+/// environment. Nothing traps, as on the threads that the library starts.
 pub(super) struct ThreadGuard(ThreadState);
 
 impl ThreadGuard {
@@ -43,11 +43,11 @@ impl Drop for ThreadGuard {
     }
 }
 
-/// Calls a callback. An error is the text of the exception that it threw. If the callback ends its
-/// thread, calls `on_thread_exit` and does not return.
+/// Calls a callback. An error is the text of the exception that the callback threw. If the callback
+/// ends its thread, this calls `on_thread_exit` and does not return.
 ///
 /// # Safety
-/// The function may be called with this text and this user data.
+/// The caller must allow calls of the function with this text and this user data.
 pub(super) unsafe fn call(
     function: CallbackFn,
     text: &CStr,

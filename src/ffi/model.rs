@@ -1,4 +1,4 @@
-//! `llb_model_info`.
+//! The C function `llb_model_info`.
 
 use std::ffi::c_char;
 

@@ -1,4 +1,4 @@
-//! The chat of a handle: in this process, or in a helper process.
+//! The chat behind a handle: in this process, or in a helper process.
 
 use serde_json::Value;
 
@@ -20,22 +20,22 @@ pub(super) enum OpenChat {
 }
 
 /// The reply to a request.
-pub(super) enum Reply {
+pub(super) enum ChatReply {
     Here(Box<ChatResponse>),
     Explanation(Value),
     #[cfg(llb_isolation)]
     Isolated(IsolatedReply),
 }
 
-impl ToJson for Reply {
+impl ToJson for ChatReply {
     fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
         match self {
-            Reply::Here(reply) => reply.write_json(json),
-            Reply::Explanation(explanation) => explanation.write_json(json),
+            ChatReply::Here(reply) => reply.write_json(json),
+            ChatReply::Explanation(explanation) => explanation.write_json(json),
             #[cfg(llb_isolation)]
-            Reply::Isolated(IsolatedReply::Host(reply)) => reply.write_json(json),
+            ChatReply::Isolated(IsolatedReply::Host(reply)) => reply.write_json(json),
             #[cfg(llb_isolation)]
-            Reply::Isolated(IsolatedReply::Helper(text)) => {
+            ChatReply::Isolated(IsolatedReply::Helper(text)) => {
                 json.extend_from_slice(text.as_bytes());
                 Ok(())
             }
@@ -43,7 +43,7 @@ impl ToJson for Reply {
     }
 }
 
-/// Calls a method of either chat.
+/// Calls a method of either kind of chat.
 macro_rules! either {
     ($chat:expr, $inner:ident => $call:expr) => {
         match $chat {
@@ -55,7 +55,7 @@ macro_rules! either {
 }
 
 impl OpenChat {
-    /// Opens a chat with these options, and the JSON that they were read from.
+    /// Opens a chat with these options. The JSON is what they were read from.
     pub(super) fn create(
         options: Result<(CreateOptions, Value)>,
         events: EventSink,
@@ -71,19 +71,19 @@ impl OpenChat {
         }
     }
 
-    pub(super) fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Reply> {
+    pub(super) fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<ChatReply> {
         match self {
-            OpenChat::Here(chat) => Ok(Reply::Here(Box::new(chat.infer(request, pieces)?))),
+            OpenChat::Here(chat) => Ok(ChatReply::Here(Box::new(chat.infer(request, pieces)?))),
             #[cfg(llb_isolation)]
-            OpenChat::Isolated(chat) => Ok(Reply::Isolated(chat.infer(request, pieces)?)),
+            OpenChat::Isolated(chat) => Ok(ChatReply::Isolated(chat.infer(request, pieces)?)),
         }
     }
 
-    pub(super) fn explain(&self, request: &str) -> Result<Reply> {
+    pub(super) fn explain(&self, request: &str) -> Result<ChatReply> {
         match self {
-            OpenChat::Here(chat) => chat.explain(request).map(Reply::Explanation),
+            OpenChat::Here(chat) => chat.explain(request).map(ChatReply::Explanation),
             #[cfg(llb_isolation)]
-            OpenChat::Isolated(chat) => chat.explain(request).map(Reply::Isolated),
+            OpenChat::Isolated(chat) => chat.explain(request).map(ChatReply::Isolated),
         }
     }
 
@@ -97,6 +97,10 @@ impl OpenChat {
 
     pub(super) fn cancel(&self) {
         either!(self, chat => chat.cancel());
+    }
+
+    pub(super) fn end_reasoning(&self) {
+        either!(self, chat => chat.end_reasoning());
     }
 
     pub(super) fn give_up_call(&self) {

@@ -1,5 +1,5 @@
-//! Strings across the C boundary: borrowed from the caller on the way in, owned by the caller on
-//! the way out.
+//! Strings that cross the C boundary. Arguments are borrowed from the caller, and results are owned
+//! by the caller.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -28,7 +28,7 @@ pub(super) unsafe fn borrow_nullable<'a>(
 /// Borrows a string argument. NULL is `INVALID_REQUEST`.
 ///
 /// # Safety
-/// As [`borrow_nullable`].
+/// As for [`borrow_nullable`].
 pub(super) unsafe fn borrow<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
     // SAFETY: both functions have the same contract.
     unsafe { borrow_nullable(text, name) }?.ok_or_else(|| Error::invalid(name, "is NULL"))

@@ -1,4 +1,4 @@
-//! `llb_template_*`: chat templates without a model.
+//! The C functions `llb_template_*`: chat templates without a model.
 
 use std::ffi::c_char;
 

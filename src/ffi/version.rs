@@ -8,17 +8,18 @@ use crate::process::{Lazy, Shared};
 
 /// Version of the C ABI. It grows when functions are added. An incompatible change would also
 /// change the SONAME.
-pub const LLB_ABI_VERSION: u32 = 1;
+pub const LLB_ABI_VERSION: u32 = 2;
 
 static VERSION: Lazy<CString> = Lazy::new(|| {
     string::c_string(format!("llb {} (llama.cpp b{})", env!("CARGO_PKG_VERSION"), llama::BUILD))
 });
 
-/// The texts that name a file of kernels, by its variant. They live forever.
+/// The version texts that name a variant of kernels, by variant. They are never freed.
 static WITH_KERNELS: Shared<Vec<(&str, &CStr)>> = Shared::new(Vec::new());
 
-/// Returns `llb <version> (llama.cpp b<build>)`. If the kernels of a file compute, or will after
-/// the first create, ` <variant>` follows (docs/backends.md). The string is static: do not free it.
+/// Returns `llb <version> (llama.cpp b<build>)`. If kernels from a file are used, or will be after
+/// the first chat is created, ` <variant>` follows (docs/backends.md). The string is static: do not
+/// free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_version() -> *const c_char {
     let variant = guard::catch(|| Ok(llama::file_variant())).ok().flatten();

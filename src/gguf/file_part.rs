@@ -1,7 +1,7 @@
 //! One file of a model: magic, version, metadata, tensor table.
 //!
-//! In: a cursor at byte 0. Out: `FilePart`, with diagnostics about the file's length. What only a
-//! whole model must have is not checked.
+//! In: a cursor at byte 0. Out: `FilePart`, with diagnostics about the file's length. Requirements
+//! that concern the whole model are not checked here.
 
 use std::io::{Read, Seek};
 
@@ -19,7 +19,7 @@ pub(crate) struct FilePart {
     pub(crate) version: u32,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: TensorTable,
-    /// Bytes that the file must have; `None` if a tensor type is unknown.
+    /// The size in bytes that the file must have; `None` if a tensor type is unknown.
     pub(crate) data_end: Option<u64>,
     pub(crate) diagnostics: Vec<Diagnostic>,
 }

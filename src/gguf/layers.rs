@@ -1,38 +1,39 @@
-//! The memory that the layers of a model need, from its header: weights, and state of each token or
-//! sequence.
+//! Computes the memory that the layers of a model need, from its header: weights, and state per
+//! token or per sequence.
 
 use super::header::ModelHeader;
 use super::value::GgufValue;
 
-/// The needs of a model's layers, in bytes unless noted otherwise.
+/// The memory that a model's layers need. Sizes are in bytes unless noted otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layers {
     /// The blocks, in order.
     pub blocks: Vec<Layer>,
-    /// The weights after the last block, which compute logits.
+    /// The size of the weights after the last block, which compute logits.
     pub output: u64,
-    /// The largest tensor of a block.
+    /// The size of the largest tensor of a block.
     pub largest: u64,
-    /// Elements of a token's embedding, of the widest layer inside a block, and of its logits.
+    /// The number of elements in a token's embedding, in the widest layer inside a block, and in
+    /// its logits.
     pub widths: [u64; 3],
-    /// Attention heads.
+    /// The number of attention heads.
     pub heads: u64,
 }
 
-/// The needs of one block.
+/// The memory that one block needs, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// The weights.
+    /// The size of the weights.
     pub weights: u64,
-    /// KV cache for each token of context.
+    /// The KV cache for each token of context.
     pub per_token: u64,
-    /// State for each sequence, in a block that has state instead of a KV cache.
+    /// The state for each sequence, in a block that has state instead of a KV cache.
     pub per_sequence: u64,
 }
 
 impl ModelHeader {
-    /// The needs of the layers. The arguments are the bytes of a key element and of a value element
-    /// in the KV cache (2.0 for f16).
+    /// The memory that the layers need. The arguments are the sizes of a key element and of a value
+    /// element in the KV cache, in bytes (2.0 for f16).
     ///
     /// An upper bound for layers that share a cache. `None` if the header lacks the sizes.
     pub fn layers(&self, key_element: f64, value_element: f64) -> Option<Layers> {
@@ -59,7 +60,7 @@ impl ModelHeader {
                 None => None,
             };
             let per_token = kv_heads.unwrap_or(0) as f64 * per_head;
-            // If the header gives heads to all blocks, only the engine knows which of them have
+            // If the header gives heads to all blocks, only the engine knows which blocks have
             // state instead.
             let may_have_state = kv_heads.unwrap_or(0) == 0
                 || !matches!(
@@ -98,8 +99,8 @@ impl ModelHeader {
         })
     }
 
-    /// Elements of the state of a layer (llama.cpp `n_embd_r` and `n_embd_s`); 0 if it has none or
-    /// its size is unknown.
+    /// The number of elements in the state of a layer (llama.cpp `n_embd_r` and `n_embd_s`). 0
+    /// without state, or if its size is unknown.
     fn state_elements(&self, embedding: u64) -> u64 {
         let number =
             |key: &str| self.architecture_value(key).and_then(GgufValue::as_u64).unwrap_or(0);
@@ -151,7 +152,8 @@ mod tests {
     #[test]
     fn layers_with_heads_need_cache_per_token() {
         let layers = read(base().to_bytes()).unwrap();
-        // Four heads of two elements each, two bytes and one.
+        // Four heads. A key has two elements of two bytes each, and a value two elements of one
+        // byte each.
         let layer = |weights| Layer { weights, per_token: 4 * (2 * 2 + 2), per_sequence: 0 };
         assert_eq!(layers.blocks, [layer(0), layer(32)]);
         assert_eq!(

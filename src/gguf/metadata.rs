@@ -1,6 +1,6 @@
 //! The key-value table of a GGUF file.
 //!
-//! In: a cursor after the counts. Out: scalars, strings, short integer arrays and the words of
+//! In: a cursor after the counts. Out: scalars, strings, short integer arrays and the word lists of
 //! `general.` by key, and the offsets of the token texts. Long arrays and long strings are skipped.
 
 use std::collections::BTreeMap;
@@ -11,28 +11,29 @@ use super::token_lengths::TokenLengths;
 use super::value::{GgufValue, ValueType};
 use crate::error::Result;
 
-/// Known files have fewer than a hundred entries.
+/// The maximum number of entries. Known files have fewer than a hundred.
 const MAX_ENTRIES: u64 = 16_384;
 /// The format's own limit.
 const MAX_KEY_BYTES: u64 = 65_535;
-/// Bytes of keys, kept strings and kept arrays. The largest known chat template has 40 kB.
+/// The maximum size of keys, kept strings and kept arrays in bytes. The largest known chat template
+/// has 40 kB.
 const MAX_KEPT_BYTES: u64 = 8 * 1024 * 1024;
-/// A longer string is kept only if it is a chat template. Some converters store a whole
+/// The maximum size of a kept string that is not a chat template. Some converters store a whole
 /// tokenizer.json.
 const MAX_OTHER_STRING_BYTES: u64 = 64 * 1024;
-/// Longer arrays do not have one value per layer.
+/// The maximum length of a kept array. Longer arrays do not have one value per layer.
 const MAX_KEPT_ARRAY: u64 = 1_024;
-/// The arrays of strings that are kept are lists of words: tags, languages, datasets.
+/// The prefix of string arrays that are kept. They are lists of words: tags, languages, datasets.
 const WORDS_PREFIX: &str = "general.";
 const MAX_WORDS: u64 = 64;
 const MAX_WORD_BYTES: u64 = 256;
-/// String arrays must be walked element by element. Vocabulary and merges of the largest models
-/// take 12 MB.
+/// The maximum size of string arrays, which must be read element by element. Vocabulary and merges
+/// of the largest models take 12 MB.
 const MAX_WALKED_BYTES: u64 = 64 * 1024 * 1024;
-/// One offset is kept for this many token texts.
+/// The offset of every 256th token text is kept.
 const CHECKPOINT_EVERY: u64 = 256;
 
-/// The type of each token.
+/// The key of the array with the type of each token.
 const TYPES_KEY: &str = "tokenizer.ggml.token_type";
 /// llama.cpp's `LLAMA_TOKEN_TYPE_CONTROL`.
 pub(crate) const CONTROL: u32 = 3;
@@ -41,20 +42,20 @@ pub(crate) const USER_DEFINED: u32 = 4;
 const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 
-/// Offsets of the token texts.
+/// The offsets of the token texts.
 struct Tokens {
     count: u64,
-    /// Offsets of the elements 0, 256, 512, …
+    /// The offsets of the elements 0, 256, 512, …
     checkpoints: Vec<u64>,
     lengths: TokenLengths,
 }
 
-/// The table after reading.
+/// The key-value table of a file.
 pub(crate) struct Metadata {
-    /// `None` for a value that was skipped.
+    /// The value of each key; `None` for a value that was skipped.
     entries: BTreeMap<String, Option<GgufValue>>,
     tokens: Option<Tokens>,
-    /// The offset of the token types, and their number.
+    /// The offset of the token types, and the number of tokens.
     types: Option<(u64, u64)>,
 }
 
@@ -110,7 +111,7 @@ impl Metadata {
         let at = cursor.offset();
         let element = value_type(cursor, key)?;
         let count = cursor.u64(key)?;
-        // A string takes at least its length field.
+        // A string takes at least the size of its length field.
         let total = count
             .checked_mul(element.bytes().unwrap_or(8))
             .filter(|total| *total <= cursor.remaining());
@@ -152,7 +153,7 @@ impl Metadata {
         }
     }
 
-    /// A kept value.
+    /// The value of a key, if it was kept.
     pub(crate) fn get(&self, key: &str) -> Option<&GgufValue> {
         self.entries.get(key)?.as_ref()
     }
@@ -175,7 +176,8 @@ impl Metadata {
         self.get(key)?.as_str()
     }
 
-    /// Names of the string templates: `default` first, then the others in alphabetical order.
+    /// The names of the chat templates that are strings: `default` first, then the others in
+    /// alphabetical order.
     pub(crate) fn template_names(&self) -> Vec<&str> {
         let default = self.str(TEMPLATE_KEY).map(|_| "default");
         let others = self.entries.iter().filter_map(|(key, value)| {
@@ -213,7 +215,7 @@ impl Metadata {
         cursor.text(length, "a token text").map(Some)
     }
 
-    /// Sums over the lengths of the token texts; `None` without a vocabulary.
+    /// Statistics of the lengths of the token texts; `None` without a vocabulary.
     pub(crate) fn token_lengths(&self) -> Option<TokenLengths> {
         self.tokens.as_ref().map(|tokens| tokens.lengths)
     }
@@ -266,7 +268,7 @@ impl Metadata {
     }
 }
 
-/// Bytes that may still be kept or walked.
+/// How many more bytes may be kept or read.
 struct ReadBudget {
     kept: u64,
     walked: u64,
@@ -334,7 +336,7 @@ fn scalar<R: Read + Seek>(
     })
 }
 
-/// Reads the first elements of a string array, without those that are too long or not UTF-8.
+/// Reads the first elements of a string array. Skips those that are too long or not UTF-8.
 fn words<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     key: &str,
@@ -358,7 +360,7 @@ fn words<R: Read + Seek>(
     Ok(GgufValue::Array(ValueType::String, words))
 }
 
-/// Walks a string array.
+/// Reads a string array without keeping its elements.
 fn walk_strings<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     key: &str,

@@ -1,9 +1,11 @@
-//! GGUF file -> `ModelHeader`: the facts about a model that its file states, without the weights.
+//! Reads the header of a GGUF file into a `ModelHeader`: the facts that the file states about its
+//! model, without the weights.
 //!
 //! In: a path, or a source that reads and seeks. Out: metadata (templates, token texts, sizes) and
-//! sums over the tensor table. Tensor data and whole vocabularies are never read, and no allocation
-//! exceeds what the file's size justifies.
+//! sums over the tensor table. Tensor data and whole vocabularies are never read, and the size of
+//! an allocation is limited by the size of the file.
 
+mod embedding;
 mod file_part;
 mod header;
 mod layers;

@@ -11,7 +11,8 @@ pub(crate) struct TensorType {
     pub(crate) block_bytes: u64,
 }
 
-/// By number: (ggml type, name, elements per block, bytes per block). Retired numbers are absent.
+/// The tensor types by number: (ggml type, name, elements per block, bytes per block). Retired
+/// numbers are absent.
 const TENSOR_TYPES: &[(u32, &str, u64, u64)] = &[
     (0, "F32", 1, 4),
     (1, "F16", 1, 2),
@@ -50,7 +51,7 @@ const TENSOR_TYPES: &[(u32, &str, u64, u64)] = &[
     (42, "Q2_0", 64, 18),
 ];
 
-/// By number: `general.file_type`, spelled as in file names.
+/// The names of file types by the number in `general.file_type`, spelled as in file names.
 const FILE_TYPES: &[(u64, &str)] = &[
     (0, "F32"),
     (1, "F16"),
@@ -90,7 +91,7 @@ const FILE_TYPES: &[(u64, &str)] = &[
     (41, "Q2_0"),
 ];
 
-/// Set in `general.file_type` if the converter guessed it.
+/// A flag that converters set in `general.file_type` if they guessed it.
 const GUESSED: u64 = 1024;
 
 /// The tensor type of this number; `None` if it is retired or newer than the engine.

@@ -1,8 +1,8 @@
 //! A little-endian cursor over a file, with its own buffer.
 //!
-//! In: a source that reads and seeks, and its size. Out: numbers and strings, each checked against
-//! the remaining bytes before anything is allocated. A skip inside the buffer moves an index; a
-//! longer one becomes a seek at the next read.
+//! In: a source that reads and seeks, and its size. Out: numbers and strings. Each is checked
+//! against the remaining bytes before anything is allocated. A skip inside the buffer moves an
+//! index; a longer skip becomes a seek at the next read.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 
@@ -11,26 +11,27 @@ use crate::error::{Code, Error, Result};
 /// Large enough to read a 6 MB header in fewer than a hundred reads.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// `MODEL_INVALID` at a byte offset.
+/// The error `MODEL_INVALID` at a byte offset.
 pub(crate) fn invalid(offset: u64, problem: impl std::fmt::Display) -> Error {
     Error::new(Code::ModelInvalid, format!("{problem} (at byte {offset})")).with("offset", offset)
 }
 
 pub(crate) struct Cursor<R> {
     source: R,
-    /// The position of the source; differs from `end` after a long skip.
+    /// The position of the source. It differs from `end` after a long skip.
     source_at: u64,
     size: u64,
     buffer: Box<[u8]>,
     /// The unread bytes are `buffer[head..tail]`.
     head: usize,
     tail: usize,
-    /// The file offset after `buffer[tail - 1]`.
+    /// The file offset of the byte after `buffer[tail - 1]`.
     end: u64,
 }
 
 impl<R: Read + Seek> Cursor<R> {
-    /// A cursor at byte 0 of a source of `size` bytes, whatever the position of the source.
+    /// Creates a cursor at byte 0 of a source of `size` bytes, regardless of the current position
+    /// of the source.
     pub(crate) fn new(source: R, size: u64) -> Self {
         Cursor {
             source,
@@ -43,12 +44,12 @@ impl<R: Read + Seek> Cursor<R> {
         }
     }
 
-    /// File offset of the next byte.
+    /// The file offset of the next byte.
     pub(crate) fn offset(&self) -> u64 {
         self.end - (self.tail - self.head) as u64
     }
 
-    /// Bytes from the next one to the end of the file.
+    /// The number of bytes from the next one to the end of the file.
     pub(crate) fn remaining(&self) -> u64 {
         self.size.saturating_sub(self.offset())
     }
@@ -60,7 +61,7 @@ impl<R: Read + Seek> Cursor<R> {
         self.end = offset;
     }
 
-    /// Fails if fewer than `n` bytes remain. `what` names them in the message.
+    /// Fails if fewer than `n` bytes remain. `what` names the missing data in the message.
     fn require(&self, n: u64, what: &str) -> Result<()> {
         if n > self.remaining() {
             return Err(invalid(
@@ -74,7 +75,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(())
     }
 
-    /// Fills the buffer with at least `n` bytes; `n` does not exceed its size.
+    /// Fills the buffer with at least `n` bytes. `n` must not exceed the size of the buffer.
     #[cold]
     fn fill(&mut self, n: usize, what: &str) -> Result<()> {
         self.require(n as u64, what)?;
@@ -156,7 +157,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(())
     }
 
-    /// The length of a string to keep. Fails if it exceeds `cap` or the remaining bytes.
+    /// Reads the length of a string to keep. Fails if it exceeds `cap` or the remaining bytes.
     pub(crate) fn length(&mut self, cap: u64, what: &str) -> Result<u64> {
         let at = self.offset();
         let length = self.u64(what)?;
@@ -170,7 +171,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(length)
     }
 
-    /// `length` bytes, which the caller has limited.
+    /// Reads `length` bytes. The caller has limited `length`.
     pub(crate) fn byte_string(&mut self, length: u64, what: &str) -> Result<Vec<u8>> {
         self.require(length, what)?;
         let at = self.offset();
@@ -188,7 +189,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(bytes)
     }
 
-    /// Text of `length` bytes, which the caller has limited.
+    /// Reads a text of `length` bytes. The caller has limited `length`.
     pub(crate) fn text(&mut self, length: u64, what: &str) -> Result<String> {
         let at = self.offset();
         String::from_utf8(self.byte_string(length, what)?).map_err(|error| {

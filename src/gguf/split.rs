@@ -1,4 +1,4 @@
-//! Models that are split into several files: the names and metadata of the parts.
+//! Models that are split into several files: names and metadata of the parts.
 //!
 //! The first part has the metadata. Every part has its own tensor table and the keys `split.no`
 //! (from 0), `split.count` and `split.tensors.count`. llama.cpp finds the other parts by name
@@ -15,15 +15,15 @@ use super::metadata::Metadata;
 /// The split metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Split {
-    /// From 0.
+    /// The number of the part, from 0.
     pub(crate) no: u64,
     pub(crate) count: u64,
-    /// The number of tensors of all parts.
+    /// The total number of tensors in all parts.
     pub(crate) tensors: Option<u64>,
 }
 
 impl Split {
-    /// `None` for a model in one file.
+    /// Reads the split metadata; `None` for a model in one file.
     pub(crate) fn of(metadata: &Metadata) -> Option<Split> {
         let count = metadata.u64("split.count").filter(|count| *count > 1)?;
         let no = metadata.u64("split.no").unwrap_or(0);
@@ -31,8 +31,8 @@ impl Split {
     }
 }
 
-/// The paths of all parts of a model, by the name of the file; those that are missing, too. The path
-/// itself comes first.
+/// The paths of all parts of a model, including missing ones, from the name of one file. That file
+/// comes first.
 #[cfg(feature = "engine")]
 pub(crate) fn part_paths(path: &Path) -> Vec<PathBuf> {
     let mut paths = vec![path.to_owned()];
@@ -48,13 +48,13 @@ pub(crate) fn part_paths(path: &Path) -> Vec<PathBuf> {
 pub(crate) struct PartName<'a> {
     /// The common prefix of the names of all parts.
     pub(crate) stem: &'a str,
-    /// From 1.
+    /// The number of the part, from 1.
     pub(crate) number: u64,
     pub(crate) count: u64,
 }
 
 impl<'a> PartName<'a> {
-    /// `None` for a name of another form.
+    /// Parses a file name; `None` if it does not have this form.
     pub(crate) fn parse(file_name: &'a str) -> Option<PartName<'a>> {
         let (rest, count) = file_name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;

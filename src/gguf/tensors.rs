@@ -11,40 +11,41 @@ use super::reader::{Cursor, invalid};
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 
-/// The largest known models have a few thousand tensors per file.
+/// The maximum number of tensors. The largest known models have a few thousand per file.
 const MAX_TENSORS: u64 = 65_536;
 /// ggml's limit of 64 bytes includes the terminating NUL.
 const MAX_NAME_BYTES: u64 = 63;
 const MAX_DIMENSIONS: u32 = 4;
-/// llama.cpp's name for a table with one row for each position (`LLM_TENSOR_POS_EMBD`).
+/// llama.cpp's name for a table with one row per position (`LLM_TENSOR_POS_EMBD`).
 const POSITIONS: &str = "position_embd.weight";
 
-/// A tensor by its name.
+/// A tensor of the table.
 pub(crate) struct TensorInfo {
     pub(crate) name: String,
-    /// ggml's number.
+    /// ggml's number for the type.
     pub(crate) type_number: u32,
 }
 
 #[derive(Default)]
 pub(crate) struct TensorTable {
-    /// In the order of the file.
+    /// The tensors in the order of the file.
     pub(crate) list: Vec<TensorInfo>,
     pub(crate) count: u64,
     pub(crate) elements: u64,
     pub(crate) elements_by_type: BTreeMap<u32, u64>,
-    /// Bytes from the start of the data section to the end of the last tensor; `None` if a type is
-    /// unknown.
+    /// The number of bytes from the start of the data section to the end of the last tensor; `None`
+    /// if a type is unknown.
     pub(crate) data_bytes: Option<u64>,
-    /// Bytes of the tensors of each block, by its number.
+    /// The size of the tensors of each block in bytes, by block number.
     pub(crate) blocks: BTreeMap<u32, u64>,
-    /// Bytes of the tensors after the last block, and whether they include output weights.
+    /// The size of the tensors after the last block in bytes, and whether they include output
+    /// weights.
     pub(crate) output: u64,
     pub(crate) has_output: bool,
-    /// Bytes of the embedding, and of the largest tensor of a block.
+    /// The size of the embedding in bytes, and that of the largest tensor of a block.
     pub(crate) embedding: u64,
     pub(crate) largest: u64,
-    /// Rows of the table of learned positions.
+    /// The number of rows in the table of learned positions; `None` without one.
     pub(crate) positions: Option<u64>,
 }
 
@@ -81,7 +82,7 @@ impl TensorTable {
         Ok(table)
     }
 
-    /// Reads the rest of an entry and returns the type.
+    /// Reads the rest of an entry and returns the type of the tensor.
     fn tensor<R: Read + Seek>(
         &mut self,
         cursor: &mut Cursor<R>,
@@ -101,7 +102,7 @@ impl TensorTable {
         for extent in shape.iter_mut().take(n_dims as usize) {
             *extent = cursor.u64(name)?;
         }
-        // A zero extent does not hide an overflow: ggml multiplies in order, in i64.
+        // A zero extent does not hide an overflow, because ggml multiplies in order, in i64.
         let too_large =
             || invalid(at, format_args!("tensor {name:?} of shape {shape:?} is too large"));
         let product =
@@ -146,7 +147,7 @@ impl TensorTable {
         Ok(type_number)
     }
 
-    /// Adds the bytes of a tensor to the sum that its name selects: `blk.<number>.…`, `output…`,
+    /// Adds the size of a tensor to the sum that its name selects: `blk.<number>.…`, `output…`,
     /// `token_embd.…`.
     fn add_bytes(&mut self, name: &str, bytes: u64) {
         self.has_output |= name == "output.weight";
@@ -186,7 +187,7 @@ impl TensorTable {
     }
 }
 
-/// The first occurrence of a problem, and the number of further ones: a hostile file cannot cause a
+/// The first occurrence of a problem, and the number of further ones. A hostile file cannot cause a
 /// long list.
 #[derive(Default)]
 struct RepeatedProblem {

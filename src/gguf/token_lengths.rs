@@ -1,7 +1,7 @@
-//! Refuses vocabularies whose tokens llama.cpp's tokenizers cannot take: they would recurse, wait
-//! or allocate without a limit.
+//! Refuses vocabularies that llama.cpp's tokenizers cannot handle: they would recurse, loop or
+//! allocate without a limit.
 //!
-//! In: the metadata and, for the few vocabularies in question, the token texts. Out: an error that
+//! In: the metadata and, for the few vocabularies that need it, the token texts. Out: an error that
 //! names the token.
 
 use std::io::{Read, Seek};
@@ -10,7 +10,7 @@ use super::metadata::Metadata;
 use super::reader::Cursor;
 use crate::error::{Code, Error, Result};
 
-/// Sums over the bytes of all tokens.
+/// Sums over the lengths of all tokens in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TokenLengths {
     pub(super) longest: u64,
@@ -28,19 +28,21 @@ impl TokenLengths {
     }
 }
 
-/// RWKV's and T5's tokenizers recurse for each byte of a token when they load and free it.
+/// RWKV's and T5's tokenizers recurse for each byte of a token when they are loaded and freed.
 const MOST_BYTES_OF_A_TREE: u64 = 1_024;
-/// WordPiece tries every length up to the longest token, at each character.
+/// WordPiece tries every length up to that of the longest token, at each character.
 const MOST_BYTES_OF_WORDPIECE: u64 = 128;
-/// PLaMo-2's tokenizer builds each part of each token. Its own vocabulary needs a fiftieth.
+/// PLaMo-2's tokenizer builds every part of each token. Its own vocabulary needs a fiftieth of this
+/// limit.
 const MOST_CUBES: u128 = 1_000_000_000;
-/// What byte-pair encodings may allocate for tokens that are not in GPT-2's letters.
+/// The maximum that byte-pair encodings may allocate for tokens that are not written in GPT-2's
+/// byte letters.
 const MOST_SQUARES: u128 = 1_000_000_000;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
-/// Checks the vocabulary of a file, which is opened again only if its texts matter. `MODEL_INVALID`
-/// if llama.cpp cannot take it.
+/// Checks the vocabulary of a file. Fails with `MODEL_INVALID` if llama.cpp cannot handle it. The
+/// file is opened again only if the token texts have to be read.
 pub(super) fn check<R: Read + Seek>(
     metadata: &Metadata,
     open: impl FnOnce() -> Result<Cursor<R>>,
@@ -75,8 +77,8 @@ fn refused(problem: String) -> Error {
     Error::new(Code::ModelInvalid, format!("{TOKENS}: {problem}"))
 }
 
-/// llama.cpp's RWKV tokenizer starts again from the beginning of a text, without an end, where a
-/// token begins with a byte that is no token.
+/// Where a token begins with a byte that is not a token itself, llama.cpp's RWKV tokenizer starts
+/// again from the beginning of the text and never ends.
 fn check_first_bytes<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
     let (mut first, mut single) = ([false; 256], [false; 256]);
     metadata.each_token(cursor, &mut |text| {
@@ -94,7 +96,7 @@ fn check_first_bytes<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>
     }
 }
 
-/// The bytes of a token text of RWKV, read as llama.cpp does.
+/// The bytes of an RWKV token text, unescaped as in llama.cpp.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter().copied();
@@ -121,8 +123,8 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// For each character of a token that is none of GPT-2's letters, llama.cpp writes the whole token
-/// into its text.
+/// For each character of a token that is not one of GPT-2's byte letters, llama.cpp writes the
+/// whole token into its text.
 fn check_letters<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
     let is_letter =
         |it: &char| matches!(it, '!'..='~' | '\u{A1}'..='\u{AC}' | '\u{AE}'..='\u{143}');
@@ -149,7 +151,7 @@ mod tests {
     use crate::gguf::GgufWriter;
     use crate::gguf::file_part::FilePart;
 
-    /// The problem of a vocabulary; empty if there is none.
+    /// The problem that is found in a vocabulary; empty if it is accepted.
     fn problem(kind: &str, tokens: Vec<String>) -> String {
         let bytes = GgufWriter::new()
             .metadata("general.architecture", "llama")

@@ -40,7 +40,7 @@ impl ValueType {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Bytes of one value; `None` for strings and arrays.
+    /// The size of one value in bytes; `None` for strings and arrays.
     pub(super) fn bytes(self) -> Option<u64> {
         match self {
             ValueType::U8 | ValueType::I8 | ValueType::Bool => Some(1),
@@ -79,12 +79,12 @@ pub enum GgufValue {
     U64(u64),
     I64(i64),
     F64(f64),
-    /// The element type, which an empty array has too, and the elements.
+    /// The element type and the elements. An empty array has a type too.
     Array(ValueType, Vec<GgufValue>),
 }
 
 impl GgufValue {
-    /// The type that this value is written with.
+    /// The type with which this value is written to a file.
     pub fn value_type(&self) -> ValueType {
         match self {
             GgufValue::U8(_) => ValueType::U8,
@@ -103,7 +103,7 @@ impl GgufValue {
         }
     }
 
-    /// A non-negative integer of any width.
+    /// The value of a non-negative integer of any width.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             GgufValue::U8(v) => Some(v.into()),
@@ -118,7 +118,7 @@ impl GgufValue {
         }
     }
 
-    /// A string.
+    /// The value of a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             GgufValue::String(text) => Some(text),
@@ -126,7 +126,7 @@ impl GgufValue {
         }
     }
 
-    /// A boolean.
+    /// The value of a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
             GgufValue::Bool(v) => Some(v),
@@ -134,7 +134,7 @@ impl GgufValue {
         }
     }
 
-    /// A float, or an integer converted to one.
+    /// The value of a float, or of an integer converted to a float.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             GgufValue::F32(v) => Some(v.into()),

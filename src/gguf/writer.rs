@@ -1,7 +1,7 @@
-//! Metadata and tensors -> a GGUF file, for tests and test models.
+//! Writes metadata and tensors to a GGUF file, for tests and test models.
 //!
-//! Writes little-endian, version 3 (or 2, which differs only in the number). The content is not
-//! checked, so that tests can write invalid files.
+//! The file is little-endian and of version 3, or 2, which differs only in the number. The content
+//! is not checked, so tests can write invalid files.
 
 use std::io::{self, Write};
 
@@ -29,7 +29,7 @@ impl Default for GgufWriter {
 }
 
 impl GgufWriter {
-    /// An empty file of version 3, aligned to 32 bytes.
+    /// Creates an empty file of version 3, aligned to 32 bytes.
     pub fn new() -> Self {
         GgufWriter { version: 3, alignment: 32, metadata: Vec::new(), tensors: Vec::new() }
     }
@@ -48,7 +48,7 @@ impl GgufWriter {
         self.metadata("general.alignment", alignment)
     }
 
-    /// Adds an entry. The values of an array must have its element type.
+    /// Adds an entry. All elements of an array must have its element type.
     #[must_use]
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<GgufValue>) -> Self {
         self.metadata.push((key.into(), value.into()));
@@ -78,7 +78,7 @@ impl GgufWriter {
     /// Writes the file.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut header = b"GGUF".to_vec();
         header.extend_from_slice(&self.version.to_le_bytes());

@@ -1,10 +1,11 @@
-//! The cache on disk, in the layout of huggingface_hub (2.4, file_download.py): each finds the files
-//! of the other.
+//! The cache on disk, in the layout of huggingface_hub (2.4, file_download.py). Each library finds
+//! the files of the other.
 //!
-//! `models--org--name/blobs/<etag>` has the bytes, `snapshots/<commit>/<file>` links to them, and
-//! `refs/<branch>` has a commit. `.locks/models--org--name/<etag>.lock` is locked by `flock` during
-//! a download. An incomplete blob is `<etag>.incomplete`; huggingface_hub inserts letters into that
-//! name, so the two never share one. Only bytes, names and commits are written.
+//! `models--org--name/blobs/<etag>` contains the bytes of a file, `snapshots/<commit>/<file>` is a
+//! link to them, and `refs/<branch>` contains a commit. During a download,
+//! `.locks/models--org--name/<etag>.lock` is locked by `flock`. An incomplete blob is
+//! `<etag>.incomplete`. huggingface_hub inserts letters into that name, so the two libraries never
+//! share an incomplete blob. Only bytes, names and commits are written.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -21,27 +22,27 @@ use super::name;
 use crate::error::{Code, Error, Result};
 use crate::process;
 
-/// Files of a snapshot that are listed, and the depth of its folders.
+/// The maximum number of files in a snapshot that are listed, and the maximum depth of its folders.
 const MOST_FILES: usize = 100_000;
 const MOST_DEPTH: usize = 16;
-/// Bytes of a file below `refs`.
+/// The maximum size of a file below `refs`, in bytes.
 const MOST_REF_BYTES: u64 = 1 << 10;
-/// The time between two tries to lock: releasing a lock notifies no waiter.
+/// The time between two attempts to lock, because releasing a lock notifies no waiter.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// How often the file of a lock may be replaced while it is locked.
+/// How often a lock file may be replaced while it is being locked.
 const MOST_REPLACED: usize = 100;
 
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This file is a cache directory tag (https://bford.info/cachedir/), so that backups can leave the folder out.\n";
 
-/// The folder of a repository.
+/// The cache of one repository.
 pub(super) struct HubCache {
     root: PathBuf,
     folder: String,
 }
 
 impl HubCache {
-    /// Creates no folder yet.
+    /// Does not create any folder.
     pub(super) fn new(root: &Path, repository: &str) -> HubCache {
         HubCache {
             root: root.to_owned(),
@@ -61,17 +62,17 @@ impl HubCache {
         self.repository().join("blobs").join(format!("{etag}.incomplete"))
     }
 
-    /// The same, with a name that only this call uses.
+    /// Like the path of the incomplete blob, but with a name that only this call uses.
     pub(super) fn private_incomplete(&self, etag: &str) -> PathBuf {
         unique_sibling(&self.blob(etag), "incomplete")
     }
 
-    /// The path of a commit's file, which links to a blob.
+    /// The path of a file in a commit, which is a link to a blob.
     pub(super) fn pointer(&self, commit: &str, name: &str) -> PathBuf {
         self.repository().join("snapshots").join(commit).join(name)
     }
 
-    /// The commit of a branch or tag when it was last fetched.
+    /// The commit of a branch or tag at the last fetch.
     pub(super) fn commit(&self, revision: &str) -> Option<String> {
         if name::is_commit(revision) {
             return Some(revision.to_owned());
@@ -88,13 +89,13 @@ impl HubCache {
         names
     }
 
-    /// A cached file, complete by its size.
+    /// The path of a cached file, if its size is right.
     pub(super) fn find(&self, commit: &str, name: &str, size: Option<u64>) -> Option<PathBuf> {
         let path = self.pointer(commit, name);
         is_complete(&path, size).then_some(path)
     }
 
-    /// The sha256 of a file by the name of its blob. The download verified it.
+    /// The sha256 of a file, taken from the name of its blob. The download has verified it.
     pub(super) fn sha256(&self, path: &Path) -> Option<String> {
         let blob = fs::canonicalize(path).ok()?;
         let etag = blob.file_name()?.to_str()?;
@@ -123,16 +124,16 @@ impl HubCache {
             let file = open_private(&path).map_err(|error| unwritable(&path, &error))?;
             match file.try_lock() {
                 Ok(()) if is_same(&file, &path) => return Ok(BlobLock::new(Some(file))),
-                // The file was removed between the two calls, so the lock protects nothing. If
-                // that never ends, the file system has no stable inode numbers, and nothing tells
-                // who holds the lock.
+                // The file was removed between the two calls, so the lock protects nothing. If that
+                // happens every time, the file system has no stable inode numbers, and it cannot be
+                // known who holds the lock.
                 Ok(()) if replaced >= MOST_REPLACED => return Ok(BlobLock::new(None)),
                 Ok(()) => {
                     replaced += 1;
                     cancel.wait(LOCK_INTERVAL)?;
                 }
                 Err(TryLockError::WouldBlock) => cancel.wait(LOCK_INTERVAL)?,
-                // A file system without locks.
+                // The file system does not support locks.
                 Err(TryLockError::Error(_)) => return Ok(BlobLock::new(None)),
             }
         }
@@ -147,7 +148,7 @@ impl HubCache {
         if fs::read_link(&pointer).is_ok_and(|old| old == Path::new(&target)) {
             return Ok(pointer);
         }
-        // Created under a second name and renamed, so that the file is never absent.
+        // The link is created under a temporary name and then renamed, so the file is never absent.
         let new = unique_sibling(&pointer, "new");
         let _ = fs::remove_file(&new);
         let made = symlink(&target, &new)
@@ -160,7 +161,8 @@ impl HubCache {
         Ok(pointer)
     }
 
-    /// Records the commit of a branch or tag. Failures are ignored: the files are usable without.
+    /// Records the commit of a branch or tag. Failures are ignored, because the files are usable
+    /// without it.
     pub(super) fn set_commit(&self, revision: &str, commit: &str) {
         if name::is_commit(revision) || self.commit(revision).is_some_and(|known| known == commit) {
             return;
@@ -174,7 +176,8 @@ impl HubCache {
         }
     }
 
-    /// Moves a refused file out of the commit, next to a note with the reason. Returns its new path.
+    /// Moves a refused file out of the commit, and writes the reason to a file next to it. Returns
+    /// the new path.
     pub(super) fn quarantine(
         &self,
         etag: &str,
@@ -194,16 +197,17 @@ impl HubCache {
             "message": reason.message(),
             "llb": env!("CARGO_PKG_VERSION"),
         });
-        // A second name: whatever is at the path is replaced, and neither followed nor opened.
+        // A temporary name is renamed to the path. Whatever is at the path is replaced, and neither
+        // followed nor opened.
         let path = folder.join(format!("{etag}.json"));
         let new = unique_sibling(&path, "tmp");
         fs::write(&new, format!("{note:#}\n")).and_then(|()| fs::rename(&new, &path)).ok()?;
         Some(moved)
     }
 
-    /// Free bytes on the disk of the cache; `None` if the system does not report them.
+    /// The number of free bytes on the disk of the cache; `None` if the system does not report it.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        // The folders may not exist yet, and existing ones may be links to another disk.
+        // The folders may not exist yet. Existing ones may be links to another disk.
         let blobs = self.repository().join("blobs");
         let existing = blobs.ancestors().find(|folder| folder.exists())?;
         #[cfg(unix)]
@@ -220,7 +224,8 @@ impl HubCache {
     }
 }
 
-/// Held until it is dropped. The file stays, because others may wait for it.
+/// A lock that is released when it is dropped. The lock file stays, because others may be waiting
+/// for it.
 #[derive(Debug)]
 pub(super) struct BlobLock {
     file: Option<File>,
@@ -232,7 +237,7 @@ impl BlobLock {
         BlobLock { file, forks: process::forks() }
     }
 
-    /// False on a file system without locks.
+    /// Whether the lock is held. False on a file system without locks.
     pub(super) fn is_held(&self) -> bool {
         self.file.is_some()
     }
@@ -240,21 +245,21 @@ impl BlobLock {
 
 impl Drop for BlobLock {
     fn drop(&mut self) {
-        // A forked child has the file open, too: closing it here would not unlock it, and the child
-        // must not unlock it.
+        // A forked child has the file open too. Closing it in the parent would not unlock it, and
+        // the child must not unlock it.
         if let Some(file) = self.file.as_ref().filter(|_| self.forks == process::forks()) {
             let _ = file.unlock();
         }
     }
 }
 
-/// Whether the path is a regular file, of this size if it is known.
+/// Whether the path is a regular file, and has this size if the size is known.
 pub(super) fn is_complete(path: &Path, size: Option<u64>) -> bool {
     fs::metadata(path)
         .is_ok_and(|metadata| metadata.is_file() && size.is_none_or(|size| size == metadata.len()))
 }
 
-/// `INVALID_REQUEST` about the cache folder, or `OUT_OF_MEMORY` if the disk is full.
+/// The error `INVALID_REQUEST` about the cache folder, or `OUT_OF_MEMORY` if the disk is full.
 pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Error {
     if matches!(
         error.kind(),
@@ -272,7 +277,8 @@ pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// Opens a file for reading and writing, and creates it if it is absent. Anything but a regular
-/// file is removed first: a link could lead to a file elsewhere, and a pipe never ends.
+/// file is removed first: a link could lead to a file elsewhere, and opening a pipe could block
+/// forever.
 pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         fs::remove_file(path)?;
@@ -282,7 +288,7 @@ pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // The mode of huggingface_hub's locks: users of a shared cache wait for each other.
+        // The mode of huggingface_hub's locks. It lets users of a shared cache wait for each other.
         options.mode(0o664).custom_flags(libc::O_NOFOLLOW);
     }
     options.open(path)
@@ -293,7 +299,8 @@ fn make_parent(path: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))
 }
 
-/// A unique name in the same folder. It is random: processes in two containers may share an id.
+/// A unique path in the same folder. It is random, because processes in two containers may have the
+/// same process id.
 fn unique_sibling(path: &Path, extension: &str) -> PathBuf {
     let random = RandomState::new().build_hasher().finish();
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -310,7 +317,7 @@ fn collect(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
         if names.len() >= MOST_FILES {
             return;
         }
-        // The layout has no links to folders, and such links may form a cycle.
+        // The layout has no links to folders. Such a link could form a cycle.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if depth > 0 {
                 collect(&path, &format!("{name}/"), depth - 1, names);
@@ -321,7 +328,7 @@ fn collect(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
     }
 }
 
-/// Copies a file and syncs it, before it gets its name.
+/// Copies a file and syncs it. The caller then gives it its name.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::copy(from, to)?;
     OpenOptions::new().write(true).open(to)?.sync_all()

@@ -1,4 +1,4 @@
-//! Running fetches, and how each learns that it was cancelled.
+//! The running fetches, and the flags that cancel them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::process::{Lazy, Shared};
 
 type CancelFlag = Arc<AtomicBool>;
 
-/// The flags of running fetches, by the id of the request.
+/// The flags of running fetches, by the model id in the request.
 static RUNNING: Lazy<Shared<HashMap<String, Vec<CancelFlag>>>> =
     Lazy::new(|| Shared::new(HashMap::new()));
 
-/// Cancels the fetches of this id: `org/name:quant` those requested by exactly that text,
-/// `org/name` all of that model. They fail with `CANCELLED` within a tenth of a second, and the next
-/// fetch resumes the download. Any thread; an unknown id does nothing.
+/// Cancels the fetches of a model: `org/name:quant` cancels those requested by exactly that text,
+/// and `org/name` all of that model. They fail with `CANCELLED` within a tenth of a second, and the
+/// next fetch resumes the download. May be called from any thread. An unknown id does nothing.
 pub fn cancel(id: &str) {
     let running = RUNNING.lock();
     for (key, flags) in running.iter() {
@@ -29,7 +29,7 @@ pub fn cancel(id: &str) {
     wait::wake();
 }
 
-/// Registers a fetch as cancellable until it is dropped.
+/// Registers a fetch so that it can be cancelled, until this is dropped.
 pub(super) struct CancelToken {
     id: String,
     flag: CancelFlag,
@@ -47,7 +47,7 @@ impl CancelToken {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// `CANCELLED`.
+    /// The error `CANCELLED`.
     pub(super) fn error(&self) -> Error {
         let message = format!(
             "the fetch of {} was cancelled; fetch it again to resume the download",
@@ -61,7 +61,7 @@ impl CancelToken {
         if self.is_cancelled() { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Waits for a time, or until the fetch is cancelled.
+    /// Waits for this time, or fails as soon as the fetch is cancelled.
     pub(super) fn wait(&self, time: Duration) -> Result<()> {
         wait::pause(time, || self.is_cancelled());
         self.check()

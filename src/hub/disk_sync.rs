@@ -1,5 +1,5 @@
-//! Writes data to the disk (`fsync`) on a thread, while the download goes on: little is left to
-//! wait for at its end.
+//! Writes data to the disk (`fsync`) on a thread during the download, so that the final sync is
+//! short.
 
 use std::fs::File;
 use std::io;
@@ -9,12 +9,12 @@ use super::cancel::CancelToken;
 use crate::error::{Code, Error, Result};
 use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 
-/// Bytes between two syncs.
+/// The number of bytes between two syncs.
 const BATCH_BYTES: u64 = 32 << 20;
 
-/// Syncs one file.
+/// Syncs one file on a thread.
 pub(super) struct DiskSync {
-    /// Requests for a sync; true for the last one.
+    /// Requests for a sync; true marks the last one.
     requests: Sender<bool>,
     result: WaitReceiver<io::Result<()>>,
     unsynced: u64,
@@ -28,12 +28,12 @@ impl DiskSync {
         Ok(DiskSync { requests, result, unsynced: 0 })
     }
 
-    /// Counts bytes that were written.
+    /// Counts bytes that were written, and requests a sync when a batch is complete.
     pub(super) fn add(&mut self, bytes: usize) {
         self.unsynced += bytes as u64;
         if self.unsynced >= BATCH_BYTES {
             self.unsynced = 0;
-            // Fails only if the thread is gone, which `finish` reports.
+            // Sending fails only if the thread has ended, which `finish` reports.
             let _ = self.requests.send(false);
         }
     }
@@ -55,7 +55,7 @@ impl DiskSync {
 
 /// Syncs until the last request, or until the owner is dropped.
 fn run(file: &File, requests: &Receiver<bool>, sender: &WaitSender<io::Result<()>>) {
-    // The system reports a write error once, so the first result counts.
+    // The system reports a write error only once, so the first result counts.
     let mut result = Ok(());
     while let Ok(first) = requests.recv() {
         let is_last = requests.try_iter().fold(first, |last, more| last | more);

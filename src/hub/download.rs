@@ -1,10 +1,10 @@
 //! Downloads one blob: hashes the bytes of an earlier attempt, fetches the rest, compares hash and
-//! size, then gives the file its name.
+//! size, and then renames the file.
 //!
-//! A download that is killed leaves `<etag>.incomplete`, the beginning of the file, which the next
-//! one resumes. The blob gets its name after its bytes are on the disk, so a power loss leaves no
-//! blob with holes. It may leave holes in an incomplete file, which the hash detects. A file without
-//! a hash at the hub is therefore downloaded from the start.
+//! A download that is killed leaves `<etag>.incomplete`, the beginning of the file, and the next
+//! download resumes it. The blob gets its final name only once its bytes are on the disk, so a
+//! power loss leaves no blob with holes. It may leave holes in an incomplete file, which the hash
+//! detects. A file for which the hub has no hash is therefore always downloaded from the start.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -25,29 +25,29 @@ pub(super) struct Download<'a> {
     pub(super) identity: &'a BlobIdentity,
     pub(super) name: &'a str,
     pub(super) incomplete: &'a Path,
-    /// Bytes of the files before this one.
+    /// The number of bytes in the files before this one.
     pub(super) done_before: u64,
 }
 
-/// The incomplete file and what is known of its bytes.
+/// The incomplete file, and what is known about its bytes.
 struct OpenDownload {
     file: File,
-    /// Bytes in the file.
+    /// The number of bytes in the file.
     length: u64,
     hash: HashThread,
     disk_sync: DiskSync,
-    /// Whether an earlier attempt wrote the beginning.
+    /// Whether an earlier attempt wrote the beginning of the file.
     resumed: bool,
-    /// The etag of the server that has the bytes, once it is known.
+    /// The etag of the server that stores the bytes, once it is known.
     validator: Option<String>,
 }
 
 impl Download<'_> {
-    /// Fetches what is missing, gives the blob its name and returns its sha256.
+    /// Fetches the missing bytes, renames the file to the blob, and returns its sha256.
     ///
     /// # Errors
-    /// `HUB_VERIFY` if the bytes are not what the hub lists; then the incomplete file is removed.
-    /// `CANCELLED` and network errors leave it, and the next call resumes.
+    /// `HUB_VERIFY` if the bytes are not those that the hub lists; the incomplete file is then
+    /// removed. `CANCELLED` and network errors keep it, and the next call resumes.
     pub(super) fn run(&self, blob: &Path, progress: &mut FetchProgress) -> Result<String> {
         let mut open = self.open()?;
         loop {
@@ -62,7 +62,7 @@ impl Download<'_> {
                 }
                 Err(error) => {
                     let _ = fs::remove_file(self.incomplete);
-                    // The bytes of the earlier attempt may be the wrong ones: start over once.
+                    // The bytes of the earlier attempt may be wrong: start over once.
                     if error.code() != Code::HubVerify || !resumed {
                         return Err(error);
                     }
@@ -106,7 +106,7 @@ impl Download<'_> {
         })
     }
 
-    /// Fetches the rest, over as many connections as that takes.
+    /// Fetches the rest, over as many connections as needed.
     fn fetch(&self, open: &mut OpenDownload, progress: &mut FetchProgress) -> Result<()> {
         let (mut failed, mut longest) = (0, open.length);
         progress.report(self.done_before + open.length);
@@ -120,7 +120,7 @@ impl Download<'_> {
                     return Err(error);
                 }
                 Err(HubFault::Again { error, after }) => {
-                    // A server that starts over and breaks off each time makes no progress.
+                    // A server that starts over and then breaks off makes no progress.
                     failed = if open.length > longest { 0 } else { failed + 1 };
                     longest = longest.max(open.length);
                     if failed >= MOST_TRIES {
@@ -142,7 +142,7 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Fetches over one connection.
+    /// Fetches the rest over one connection.
     fn fetch_once(
         &self,
         open: &mut OpenDownload,
@@ -151,7 +151,7 @@ impl Download<'_> {
         let RemoteFile { client, cancel, context, url } = self.source;
         let has_hash = self.identity.sha256.is_some();
         if !has_hash && open.validator.is_none() {
-            // Nothing could tell that the rest belongs to another file.
+            // Without a validator, the rest could belong to another file.
             self.restart(open)?;
         }
         let resumes = open.length > 0;
@@ -164,7 +164,7 @@ impl Download<'_> {
         let has_changed = !has_hash && etag.is_some() && etag != open.validator;
         match (head.status, head.content_range) {
             (206, Some((first, _))) if resumes && first == open.length && !has_changed => {}
-            // The server ignores `If-Range`.
+            // The server has ignored `If-Range`.
             (206, _) if resumes && has_changed => {
                 self.restart(open)?;
                 return again("the file changed at the hub");
@@ -173,7 +173,7 @@ impl Download<'_> {
             (206, _) => {
                 return Err(network(&head.host, "sent a range that was not requested").into());
             }
-            // The file ends before the range, so the bytes here are not its beginning.
+            // The file ends before the range, so the local bytes are not its beginning.
             (416, _) if resumes => {
                 self.restart(open)?;
                 return again("has fewer bytes than were downloaded");

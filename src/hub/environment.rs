@@ -1,5 +1,5 @@
-//! Settings from environment variables: the hub's endpoint, the token, the cache, proxies. Nothing
-//! else in `hub` reads the environment.
+//! Settings from environment variables: the hub's endpoint, the token, the cache and the proxies.
+//! No other module of `hub` reads the environment.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,22 @@ use crate::net::trust_store::TrustStore;
 use crate::regular_file;
 
 const ENDPOINT: &str = "https://huggingface.co";
-/// How long the server may be silent.
+/// The maximum time without data from the server.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a token or of its file.
+/// The maximum size of a token, or of the file that contains it, in bytes.
 const MOST_TOKEN_BYTES: u64 = 16 << 10;
 
 /// Returns the value of a variable.
 type ReadVariable = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
-/// Environment variables, of the process or of a test.
+/// The environment variables of the process, or of a test.
 pub struct Environment {
     read: Box<ReadVariable>,
 }
 
 impl Environment {
-    /// The variables of the process. An absent `HOME` is the user's home folder by the system.
+    /// The variables of the process. If `HOME` is absent, the system provides the user's home
+    /// folder.
     pub fn process() -> Environment {
         let read = |name: &str| match (std::env::var_os(name), name) {
             (None, "HOME") => std::env::home_dir().map(PathBuf::into_os_string),
@@ -38,7 +39,7 @@ impl Environment {
         Environment { read: Box::new(read) }
     }
 
-    /// These variables only.
+    /// Only these variables, for tests.
     pub fn of(variables: &[(&str, &str)]) -> Environment {
         let owned = |text: &str| text.to_owned();
         let variables: Vec<_> =
@@ -49,8 +50,8 @@ impl Environment {
         Environment { read: Box::new(read) }
     }
 
-    /// A variable's value; an empty one is absent. `INVALID_REQUEST` if it is not Unicode: ignoring
-    /// it would use another folder or hub.
+    /// The value of a variable. An empty value counts as absent. Fails with `INVALID_REQUEST` if
+    /// the value is not Unicode, because ignoring it would use another folder or hub.
     pub(super) fn get(&self, name: &str) -> Result<Option<String>> {
         match (self.read)(name).map(OsString::into_string) {
             Some(Err(_)) => Err(Error::invalid(name, "the environment variable is not UTF-8")),
@@ -59,14 +60,14 @@ impl Environment {
         }
     }
 
-    /// A switch, read as huggingface_hub does.
+    /// Reads a switch as huggingface_hub does.
     fn is_on(&self, name: &str) -> Result<bool> {
         Ok(self.get(name)?.is_some_and(|value| {
             matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")
         }))
     }
 
-    /// A path. A leading `~` is the home folder.
+    /// Reads a path. A leading `~` means the home folder.
     fn path(&self, name: &str) -> Result<Option<PathBuf>> {
         self.get(name)?.map(|value| self.expand_home(&value)).transpose()
     }
@@ -80,7 +81,7 @@ impl Environment {
         })
     }
 
-    /// The folder below the first variable that is set.
+    /// The folder inside the first of these variables that is set.
     fn first(&self, names: &[(&str, &str)]) -> Result<Option<PathBuf>> {
         for (name, subfolder) in names {
             if let Some(folder) = self.path(name)? {
@@ -91,7 +92,7 @@ impl Environment {
         Ok(None)
     }
 
-    /// `HF_HOME` or its default.
+    /// The value of `HF_HOME`, or its default.
     fn hf_home(&self) -> Result<Option<PathBuf>> {
         self.first(&[
             ("HF_HOME", ""),
@@ -103,11 +104,11 @@ impl Environment {
 
 /// The settings of one fetch.
 pub(super) struct Settings {
-    /// Without a trailing slash.
+    /// The endpoint without a trailing slash.
     pub(super) endpoint: String,
     pub(super) origin: UrlOrigin,
     pub(super) token: Option<Secret>,
-    /// Knows the token and the passwords of the proxies.
+    /// Removes the token and the passwords of the proxies from messages.
     pub(super) redactor: Redactor,
     pub(super) cache: PathBuf,
     pub(super) offline: bool,
@@ -118,7 +119,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// # Errors
-    /// `INVALID_REQUEST` that names the invalid variable or member.
+    /// `INVALID_REQUEST` with the invalid variable or member.
     pub(super) fn read(request: &FetchRequest, environment: &Environment) -> Result<Settings> {
         let endpoint =
             environment.get(&request.endpoint_env)?.unwrap_or_else(|| ENDPOINT.to_owned());
@@ -149,7 +150,7 @@ impl Settings {
         let cache =
             std::path::absolute(&cache).map_err(|error| Error::invalid("cache_dir", error))?;
         if cache.to_str().is_none() {
-            // The JSON reply could not name a file in it.
+            // The JSON reply could not contain the path of a file in this folder.
             return Err(Error::invalid(
                 "cache_dir",
                 format!("{}: its path is not UTF-8", cache.display()),
@@ -184,8 +185,8 @@ impl Settings {
     }
 }
 
-/// The token of the request's variable, else of the file that a login wrote.
-/// `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves only a variable that the request names.
+/// The token from the variable that the request names, or else from the file that a login wrote.
+/// With `HF_HUB_DISABLE_IMPLICIT_TOKEN`, only a variable that the request names is used.
 fn read_token(request: &FetchRequest, environment: &Environment) -> Result<Option<Secret>> {
     let is_named = request.token_env != TOKEN_ENV;
     let is_explicit = environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")?;
@@ -202,7 +203,7 @@ fn read_token(request: &FetchRequest, environment: &Environment) -> Result<Optio
         None => environment.hf_home()?.map(|home| home.join("token")),
         named => named,
     };
-    // An unreadable file means no token: public models need none.
+    // An unreadable file counts as no token, because public models need none.
     let Some(file) = file else { return Ok(None) };
     match read_small(&file, MOST_TOKEN_BYTES) {
         Some(text) if !text.trim().is_empty() => {

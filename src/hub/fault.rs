@@ -1,4 +1,4 @@
-//! Failures of requests to the hub: the error code and message, and whether another try may help.
+//! Failed requests to the hub: the error code and message, and whether to try again.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use super::cancel::CancelToken;
 use super::http::{HubHead, quoted};
 use crate::error::{Code, Error, Result};
 
-/// Failed tries in a row, without a byte gained, after which a fetch fails.
+/// A fetch fails after this many failed attempts in a row that gained no byte.
 pub(super) const MOST_TRIES: usize = 5;
-/// The longest wait that a server may ask for.
+/// The longest wait that a server may request.
 const MOST_WAIT: Duration = Duration::from_secs(300);
 
 /// Why a request failed.
 #[derive(Debug)]
 pub(super) enum HubFault {
-    /// Another try does not help.
+    /// Another attempt would not help.
     Stop(Error),
-    /// Another try may help, after a time if the server names one.
+    /// Another attempt may help. `after` is the wait that the server requests.
     Again { error: Error, after: Option<Duration> },
 }
 
 impl HubFault {
-    /// Another try may help at once.
+    /// A fault after which another attempt may help at once.
     pub(super) fn again(error: Error) -> HubFault {
         HubFault::Again { error, after: None }
     }
@@ -35,12 +35,12 @@ impl From<Error> for HubFault {
     }
 }
 
-/// `HUB_NETWORK` about a host.
+/// The error `HUB_NETWORK` for a host.
 pub(super) fn network(host: &str, problem: impl std::fmt::Display) -> Error {
     Error::new(Code::HubNetwork, format!("{host}: {problem}")).with("host", host)
 }
 
-/// The wait before the next try; an error if the server asks for a wait that is too long.
+/// The wait before the next attempt. Fails if the server requests a wait that is too long.
 pub(super) fn retry_delay(
     tries: usize,
     error: &Error,
@@ -56,7 +56,7 @@ pub(super) fn retry_delay(
     }
 }
 
-/// Tries up to `tries` times.
+/// Makes up to `tries` attempts.
 pub(super) fn retry<T>(
     cancel: &CancelToken,
     tries: usize,
@@ -79,18 +79,18 @@ pub(super) fn retry<T>(
     }
 }
 
-/// What was requested, for messages about a refusal.
+/// The request, for messages about a refusal.
 pub(super) struct RequestContext<'a> {
-    /// `org/name`.
+    /// The repository: `org/name`.
     pub(super) repository: &'a str,
     /// The web page of the model.
     pub(super) page: &'a str,
-    /// `revision "main"` or `file "x.gguf"`.
+    /// The requested object: `revision "main"` or `file "x.gguf"`.
     pub(super) what: String,
     pub(super) has_token: bool,
 }
 
-/// The fault for a response that is no success.
+/// The fault for a response that reports a failure.
 pub(super) fn refused(head: &HubHead, body: &[u8], context: &RequestContext) -> HubFault {
     let status = head.status;
     let reason = server_reason(head, body);
@@ -109,7 +109,7 @@ pub(super) fn refused(head: &HubHead, body: &[u8], context: &RequestContext) -> 
         };
     }
     if !head.at_hub && matches!(status, 400..=499) {
-        // The URL of a redirect expires; the hub gives a new one.
+        // The URL of a redirect has expired. The hub provides a new one.
         let message = format!("{}: refused {what} (status {status}){reason}", head.host);
         return HubFault::again(error(Code::HubNetwork, message));
     }
@@ -164,7 +164,7 @@ pub(super) fn gated_message(repository: &str, page: &str, has_token: bool) -> St
     format!("{repository} is gated: accept its licence on {page} {next}")
 }
 
-/// `: ` and the server's own message; empty if it sent none.
+/// `: ` and the server's message; empty if the server sent none.
 fn server_reason(head: &HubHead, body: &[u8]) -> String {
     let json: Option<Value> = serde_json::from_slice(body).ok();
     let text = match &json {

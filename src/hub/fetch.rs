@@ -1,4 +1,4 @@
-//! One fetch: what the request means, the refusal of unsuitable models before the download, and the
+//! One fetch: interprets the request, refuses unsuitable models before the download, and builds the
 //! reply.
 
 use std::path::{Path, PathBuf};
@@ -148,7 +148,7 @@ impl Fetch<'_> {
         Ok(FetchPlan { commit, files, diagnostics: Vec::new() })
     }
 
-    /// Whether a file need not be downloaded.
+    /// Whether a file is already in the cache.
     fn is_cached(&self, commit: &str, file: &ListedFile) -> bool {
         self.find(commit, file).is_some()
             || file
@@ -157,7 +157,7 @@ impl Fetch<'_> {
                 .is_some_and(|hash| cache::is_complete(&self.cache.blob(hash), file.size))
     }
 
-    /// The path of a commit's file, if it leads to the bytes that the hub lists.
+    /// The path of a file in a commit, if the cache has the bytes that the hub lists.
     pub(super) fn find(&self, commit: &str, file: &ListedFile) -> Option<PathBuf> {
         let path = self.cache.find(commit, &file.name, file.size)?;
         match (self.cache.sha256(&path), &file.sha256) {
@@ -166,7 +166,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// A requested commit must be the one that the hub answers with.
+    /// If the request names a commit, the hub must answer with that commit.
     fn check_commit(&self, listing: &Listing) -> Result<()> {
         match &self.request.revision {
             Some(requested) if name::is_commit(requested) && *requested != listing.commit => {
@@ -199,8 +199,8 @@ impl Fetch<'_> {
         Err(refusal.with("page", &*self.page))
     }
 
-    /// The reply of `llb_model_info`. An error if the file is truncated, or if tools are required
-    /// and the template cannot carry them.
+    /// The reply of `llb_model_info` for this model. Fails if the file is truncated, or if tools
+    /// are required and the template does not support them.
     pub(super) fn check_model(&self, header: &ModelHeader, consequence: &str) -> Result<Value> {
         let repository = &self.request.id.repository;
         if let Some(truncated) =
@@ -262,7 +262,7 @@ impl Fetch<'_> {
         })
     }
 
-    /// The reply for files in the cache.
+    /// The reply for a model that is in the cache.
     pub(super) fn reply(
         &self,
         plan: &FetchPlan,

@@ -1,24 +1,24 @@
-//! Selects the files of a repository that a request means.
+//! Selects the files of a repository that a request refers to.
 //!
 //! In: the names of all files. Out: the parts of one model, in order. Files that accompany a model
-//! (projectors, importance matrices, draft models) are selected only by their exact name.
+//! (projectors, importance matrices, draft models) are selected only by their exact names.
 
 use super::listing::names;
 use super::request::FetchRequest;
 use crate::error::{Code, Error, Result};
 use crate::gguf::PartName;
 
-/// The quantisations to look for if the request names none, in this order.
+/// The quantizations to look for if the request names none, in this order.
 const DEFAULT_ORDER: [&str; 7] = ["Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "Q6_K", "Q3_K_M", "Q2_K"];
-/// Words in the names of files that accompany a model.
+/// Words in the names of files that accompany a model and are not models themselves.
 const COMPANIONS: [&str; 3] = ["mmproj", "imatrix", "draft"];
-/// Parts of a split model.
+/// The maximum number of parts of a split model.
 const MOST_PARTS: u64 = 1000;
 
 /// The files of the requested model: one, or all its parts.
 ///
 /// # Errors
-/// `HUB_NOT_FOUND`, `HUB_AMBIGUOUS`, with the candidates in `details.files`.
+/// `HUB_NOT_FOUND` or `HUB_AMBIGUOUS`, with the candidates in `details.files`.
 pub(super) fn select(request: &FetchRequest, files: &[&str]) -> Result<Vec<String>> {
     let repository = &request.id.repository;
     if let Some(filename) = &request.filename {
@@ -120,13 +120,13 @@ fn is_companion(name: &str) -> bool {
     })
 }
 
-/// Whether a path names a quantisation: `x-Q4_K_M.gguf`, `x_q4_k_m-00001-of-00002.gguf`,
-/// `Q4_K_M/x.gguf`.
+/// Whether a path contains the name of a quantization: `x-Q4_K_M.gguf`,
+/// `x_q4_k_m-00001-of-00002.gguf`, `Q4_K_M/x.gguf`.
 fn has_quant(path: &str, quant: &str) -> bool {
     let (path, quant) = (path.to_ascii_lowercase(), quant.to_ascii_lowercase());
     path.match_indices(&*quant).any(|(at, _)| {
         let before = path[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
-        // `Q4_K` is not `Q4_K_M`.
+        // `Q4_K` must not match `Q4_K_M`.
         let after =
             path[at + quant.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
         !before && !after
@@ -137,7 +137,8 @@ fn has_quant(path: &str, quant: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// `rest` has further members of the request; `expected` is the names, or the code of the error.
+    /// `rest` contains further members of the request. `expected` is the names, or the code of the
+    /// error.
     #[track_caller]
     fn check(files: &[&str], rest: &str, expected: &str) {
         let id = if rest.starts_with(':') { format!("o/n{rest}") } else { "o/n".to_owned() };

@@ -1,4 +1,4 @@
-//! SHA-256, of a download on a thread of its own and of a file in the cache.
+//! SHA-256, of a download on a separate thread and of a file in the cache.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::buffer_pool::PooledBuffer;
 use crate::regular_file;
 
-/// Buffers that may wait to be hashed.
+/// The maximum number of buffers that wait to be hashed.
 const MOST_WAITING: usize = 8;
 
 /// Hashes bytes in the order in which they are added.
@@ -34,7 +34,7 @@ impl HashThread {
     }
 
     pub(super) fn add(&self, bytes: PooledBuffer) {
-        // Fails only if the thread is gone, which `finish` reports.
+        // Sending fails only if the thread has ended, which `finish` reports.
         let _ = self.buffers.send(bytes);
     }
 

@@ -1,9 +1,9 @@
 //! GET requests to the hub, one at a time.
 //!
 //! In: a URL and a range. Out: the head of the response after all redirects, then its bytes as they
-//! arrive. The token goes to the scheme, host and port of the endpoint only, whatever a redirect
-//! says. The size of heads, the number of redirects and the silence of the server are bounded.
-//! Compressed responses are neither requested nor accepted.
+//! arrive. The token is sent only to the scheme, host and port of the endpoint, even if a redirect
+//! leads elsewhere. The size of heads, the number of redirects and the time without data are
+//! limited. Compressed responses are neither requested nor accepted.
 
 use std::time::{Duration, Instant};
 
@@ -27,18 +27,18 @@ use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
 use crate::net::wait::WaitEnd;
 
-/// Redirects of one request.
+/// The maximum number of redirects of one request.
 const MOST_REDIRECTS: usize = 10;
-/// Bytes that are read, hashed and written at once.
+/// The number of bytes that are read, hashed and written at once.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 const BUFFERING: Buffering = Buffering { buffer_bytes: BUFFER_BYTES, most_waiting: 8 };
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Characters of a server's text that a message quotes.
+/// The maximum number of characters of a server's text that a message quotes.
 const MOST_QUOTED: usize = 200;
 
 const SILENT: &str = "the server was silent for too long";
 
-/// Sends requests to the hub and to where it redirects.
+/// Sends requests to the hub, and to the servers that it redirects to.
 pub(super) struct HubClient<'a> {
     origin: UrlOrigin,
     token: Option<Secret>,
@@ -52,7 +52,7 @@ pub(super) struct HubClient<'a> {
 #[derive(Default)]
 pub(super) struct GetRequest<'a> {
     pub(super) url: &'a str,
-    /// For example `bytes=0-9`.
+    /// The byte range, for example `bytes=0-9`.
     pub(super) range: Option<String>,
     /// The etag that the file must still have.
     pub(super) if_range: Option<&'a str>,
@@ -60,7 +60,7 @@ pub(super) struct GetRequest<'a> {
     pub(super) deadline: Option<Instant>,
 }
 
-/// The head of a response. Texts are empty where the header is absent.
+/// The head of a response. A text is empty if its header is absent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HubHead {
     pub(super) status: u16,
@@ -69,7 +69,7 @@ pub(super) struct HubHead {
     /// Whether the endpoint itself answered.
     pub(super) at_hub: bool,
     pub(super) length: Option<u64>,
-    /// The first byte and the size of the whole file, of a 206.
+    /// The first byte and the size of the whole file, from a response with status 206.
     pub(super) content_range: Option<(u64, u64)>,
     pub(super) etag: String,
     pub(super) retry_after: Option<Duration>,
@@ -134,7 +134,7 @@ impl<'a> HubClient<'a> {
         self.token.is_some()
     }
 
-    /// The response after all redirects, whatever its status.
+    /// Sends a request and follows redirects. Returns the final response with any status.
     pub(super) fn get(
         &self,
         request: &GetRequest,
@@ -149,15 +149,16 @@ impl<'a> HubClient<'a> {
             let at_hub = origin == self.origin;
             let host = origin.shown();
             let exchange = self.start(&url, &origin, request, at_hub)?;
-            // To resolve the name, connect, send the request, and get the head of the response.
+            // The time to resolve the name, connect, send the request, and receive the head of the
+            // response.
             let head_wait = CONNECT_TIMEOUT * 2 + self.read_timeout * 3;
             let mut head = match next_step(&exchange, &host, cancel, request.deadline, head_wait)? {
                 HttpStep::Head(head) => HubHead::of(&head),
                 _ => return Err(HubFault::again(network(&host, "sent no response"))),
             };
             if at_hub {
-                // A hub redirects renamed models to itself first. The response that has the file's
-                // own etag wins.
+                // A hub first redirects a renamed model to itself. The response with the file's own
+                // etag counts.
                 if !head.linked_etag.is_empty() {
                     linked.linked_etag.clone_from(&head.linked_etag);
                     linked.linked_size = head.linked_size;
@@ -222,8 +223,8 @@ impl<'a> HubClient<'a> {
     }
 }
 
-/// Waits for the next step of an exchange with a host, until the deadline of the exchange and for
-/// `most` at most.
+/// Waits for the next step of an exchange with a host, at most for `most` and until the deadline of
+/// the exchange.
 fn next_step(
     exchange: &HttpExchange,
     host: &str,
@@ -249,9 +250,9 @@ fn next_step(
 }
 
 impl HubResponse {
-    /// The next bytes; `None` at the end.
+    /// Receives the next bytes; `None` at the end.
     pub(super) fn next(&self, cancel: &CancelToken) -> Result<Option<PooledBuffer>, HubFault> {
-        // Bytes that are no part of the body, such as extensions of chunks, are silence.
+        // Bytes that are not part of the body, such as extensions of chunks, do not count as data.
         let most = self.read_timeout;
         match next_step(&self.exchange, &self.head.host, cancel, self.deadline, most)? {
             HttpStep::Bytes(bytes) => Ok(Some(bytes)),
@@ -259,7 +260,7 @@ impl HubResponse {
         }
     }
 
-    /// The whole body of a response that should be short.
+    /// Receives the whole body of a response that should be short.
     pub(super) fn body(&self, most: usize, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
         let mut body = Vec::new();
         while let Some(bytes) = self.next(cancel)? {
@@ -272,7 +273,7 @@ impl HubResponse {
         Ok(body)
     }
 
-    /// The body of an error response, empty if it is long or cannot be read.
+    /// Receives the body of an error response. Empty if it is long or cannot be read.
     pub(super) fn error_body(&self, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
         const MOST: usize = 16 << 10;
         match self.body(MOST, cancel) {
@@ -282,18 +283,18 @@ impl HubResponse {
     }
 }
 
-/// `bytes 5-9/100`: the first byte and the size of the whole file.
+/// Parses `bytes 5-9/100` to the first byte and the size of the whole file.
 fn content_range(value: &str) -> Option<(u64, u64)> {
     let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
     Some((range.split_once('-')?.0.trim().parse().ok()?, size.trim().parse().ok()?))
 }
 
-/// Text of a server or of the user, for a message.
+/// Quotes text of a server or of the user in a message.
 pub(super) fn quoted(text: &str) -> String {
     one_line(text, MOST_QUOTED)
 }
 
-/// What happened. Messages of ureq may quote the host, but no header and no path.
+/// Describes the error. Messages of ureq may quote the host, but never a header or a path.
 fn problem(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {

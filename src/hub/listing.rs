@@ -14,26 +14,26 @@ use super::name;
 use crate::error::{Code, Error, Result};
 use crate::net::redactor::Redactor;
 
-/// Bytes of the response, and how long it may take.
+/// The maximum size of the response in bytes, and the maximum time that it may take.
 const MOST_BYTES: usize = 32 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The same for the hint. The hub may compute it slowly, and it is not worth a long wait.
+/// The same limits for the hint. The hub may compute it slowly, and it is not worth a long wait.
 const MOST_HINT_BYTES: usize = 2 << 20;
 const HINT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most files of a repository.
+/// The maximum number of files in a repository.
 const MOST_FILES: usize = 50_000;
-/// File names in a message.
+/// The maximum number of file names in a message.
 const MOST_NAMES: usize = 20;
 
-/// A revision of a repository.
+/// The files of one revision of a repository.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// Forty hexadecimal digits.
+    /// The commit: forty hexadecimal digits.
     pub(super) commit: String,
     pub(super) gated: bool,
     pub(super) private: bool,
     pub(super) files: Vec<ListedFile>,
-    /// Names that are not safe as paths.
+    /// Names that are not safe as paths. These files are ignored.
     pub(super) refused: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct ListedFile {
 }
 
 impl Listing {
-    /// Refuses names with a secret: they would be the names of files.
+    /// Refuses names that contain a secret, because they would become names of files.
     pub(super) fn without(mut self, redactor: &Redactor) -> Result<Listing> {
         if redactor.finds_in(&self.commit) {
             let problem = "the hub sent the token back as the name of a commit";
@@ -59,7 +59,7 @@ impl Listing {
     }
 }
 
-/// Requests a revision; `None` is the default branch.
+/// Requests the listing of a revision; `None` is the default branch.
 pub(super) fn request(
     client: &HubClient,
     api: &str,
@@ -70,7 +70,7 @@ pub(super) fn request(
     let revision = revision
         .map(|revision| format!("/revision/{}", name::encoded(revision, false)))
         .unwrap_or_default();
-    // Sizes and hashes cost the hub little and save a request per file.
+    // The parameter adds sizes and hashes. It costs the hub little, and saves a request per file.
     let url = format!("{api}{revision}?blobs=true");
     let deadline = Some(Instant::now() + TIMEOUT);
     let request = GetRequest { url: &url, deadline, ..GetRequest::default() };
@@ -86,7 +86,7 @@ pub(super) fn request(
 }
 
 fn parse(body: &[u8]) -> Result<Listing, String> {
-    // An error of another kind than syntax would quote the response.
+    // The text of the error is not used: unless it is a syntax error, it quotes the response.
     let revision: Revision = serde_json::from_slice(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let what = if error.is_data() { "a member of another type" } else { "no JSON" };
@@ -106,7 +106,8 @@ fn parse(body: &[u8]) -> Result<Listing, String> {
     })
 }
 
-/// The members that are read. The others are skipped: a response may be all members without a use.
+/// The members that are read. All others are skipped, because a response may consist mostly of
+/// unused members.
 #[derive(Deserialize)]
 struct Revision {
     sha: String,
@@ -118,7 +119,7 @@ struct Revision {
     siblings: Listing,
 }
 
-/// `false`, `"auto"` or `"manual"`.
+/// The member `gated`: `false`, `"auto"` or `"manual"`.
 #[derive(Default)]
 struct Gated(bool);
 
@@ -159,7 +160,7 @@ struct Lfs {
     size: Option<u64>,
 }
 
-/// Reads `siblings`, one after another.
+/// Reads `siblings` one by one.
 fn read_files<'de, D: Deserializer<'de>>(json: D) -> Result<Listing, D::Error> {
     struct Read;
     impl<'de> Visitor<'de> for Read {
@@ -188,8 +189,8 @@ fn read_files<'de, D: Deserializer<'de>>(json: D) -> Result<Listing, D::Error> {
     json.deserialize_seq(Read)
 }
 
-/// What the hub reports about the model's GGUF header, for people: it knows at most one template.
-/// Null if it does not answer soon.
+/// Requests what the hub reports about the model's GGUF header. This is information for people,
+/// because the hub knows at most one template. Null if the hub does not answer soon.
 pub(super) fn hint(client: &HubClient, api: &str, cancel: &CancelToken) -> Result<Value> {
     let url = format!("{api}?expand=gguf");
     let deadline = Some(Instant::now() + HINT_TIMEOUT);
@@ -220,7 +221,7 @@ struct HintedHeader {
     chat_template: Option<String>,
 }
 
-/// File names for a message.
+/// Joins file names for a message.
 pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     let mut shown: Vec<_> =
@@ -231,7 +232,7 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     shown.join(", ")
 }
 
-/// `HUB_VERIFY`: the hub lists names that are not safe as paths.
+/// The error `HUB_VERIFY`: the hub lists names that are not safe as paths.
 pub(super) fn refused_names(repository: &str, listing: &Listing) -> Error {
     let shown = names(listing.refused.iter().map(String::as_str));
     let message = format!(

@@ -1,9 +1,8 @@
-//! From a model's id to a verified file: models of the Hugging Face hub.
+//! Fetches models from the Hugging Face hub: a model's id in, a verified file out.
 //!
-//! In: an id and the environment. Out: the path of a complete file in the cache, as the hub has it,
-//! and its model profile. The header is read first, by ranges, so that nothing is downloaded of a
-//! model that will be refused. Names, sizes, hashes and redirects of the hub are checked before
-//! they are used.
+//! In: an id and the environment. Out: the path of a complete and verified file in the cache, and
+//! its model profile. The header is read first, by ranges, so that a refused model is never
+//! downloaded. Names, sizes, hashes and redirects of the hub are checked before they are used.
 
 mod cache;
 pub(crate) mod cancel;
@@ -42,7 +41,7 @@ use request::FetchRequest;
 
 /// Runs an `llb_model_fetch` request (docs/hub.md) on the caller's thread and returns its reply.
 ///
-/// `on_event` gets `fetch_start`, `fetch_progress:<bytes>/<total>`, `fetch_verify`, and last
+/// `on_event` receives `fetch_start`, `fetch_progress:<bytes>/<total>`, `fetch_verify`, and last
 /// `fetch_success` or `fetch_failure:<code>`. [`cancel()`] ends the fetch from any other thread.
 ///
 /// # Errors
@@ -79,7 +78,7 @@ fn run(request: &str, environment: &Environment, progress: &mut FetchProgress) -
         settings: &settings,
         cancel: &cancel,
     };
-    // Whatever a hub sends back, no error and no reply shows the token.
+    // No error and no reply contains the token, even if the hub sends it back.
     let mut reply = fetch.run(progress).map_err(|error| settings.redactor.error(error))?;
     for member in ["diagnostics", "hub", "model_info"] {
         reply[member] = settings.redactor.value(&reply[member]);

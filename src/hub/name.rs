@@ -1,13 +1,13 @@
-//! Checks names of a caller or of the hub that become paths and URLs.
+//! Checks names from a caller or from the hub that become paths and URLs.
 //!
-//! A name is accepted or refused, never repaired. An accepted name cannot lead out of the cache on
-//! any system.
+//! A name is accepted or refused, and never repaired. An accepted name cannot lead out of the cache
+//! on any system.
 
-/// Bytes of a path segment and of a path.
+/// The maximum size of a path segment and of a path, in bytes.
 const MOST_SEGMENT_BYTES: usize = 200;
 const MOST_PATH_BYTES: usize = 1000;
 
-/// `org/name` or `name`, in characters that the hub allows.
+/// Checks `org/name` or `name` against the characters that the hub allows.
 pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
     let segment = |text: &str| {
         !text.is_empty()
@@ -16,7 +16,7 @@ pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
             && !text.starts_with(['.', '-'])
             && !text.ends_with(['.', '-'])
             && !text.contains("..")
-            // Two models would share a folder of the cache.
+            // Otherwise two models could share a folder of the cache.
             && !text.contains("--")
     };
     match repository.split('/').count() {
@@ -25,7 +25,7 @@ pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A branch, tag or commit. It becomes a path below `refs`.
+/// Checks a branch, tag or commit, which becomes a path below `refs`.
 pub(super) fn check_revision(revision: &str) -> Result<(), &'static str> {
     match revision.len() <= MOST_SEGMENT_BYTES
         && !revision.contains([' ', '~', '^'])
@@ -36,12 +36,12 @@ pub(super) fn check_revision(revision: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A file below a snapshot: a relative path without `..`, in characters that no file system
-/// interprets.
+/// Checks a file name below a snapshot. It must be a relative path without `..`, in characters that
+/// no file system interprets.
 pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
     let reserved =
         |c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|');
-    // Invisible characters, and those that change the direction of text.
+    // Invisible characters, and characters that change the direction of text.
     let hidden = |c: char| matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}');
     if path.len() > MOST_PATH_BYTES
         || path.split('/').any(|segment| segment.len() > MOST_SEGMENT_BYTES)
@@ -63,7 +63,8 @@ pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// `NUL`, `aux.gguf` and `com1.x` are devices on Windows, in every folder.
+/// Whether a segment is a device on Windows, such as `NUL`, `aux.gguf` and `com1.x` in every
+/// folder.
 fn is_device(segment: &str) -> bool {
     let stem = segment.split('.').next().unwrap_or(segment).trim_end().to_ascii_lowercase();
     let numbered = |rest: &str| {
@@ -74,12 +75,12 @@ fn is_device(segment: &str) -> bool {
         || stem.strip_prefix("com").or(stem.strip_prefix("lpt")).is_some_and(numbered)
 }
 
-/// A commit as the hub writes it: forty hexadecimal digits.
+/// Whether a text is a commit as the hub writes it: forty hexadecimal digits.
 pub(super) fn is_commit(text: &str) -> bool {
     text.len() == 40 && is_hex(text)
 }
 
-/// The sha256 of a file as the hub writes it.
+/// Whether a text is the sha256 of a file as the hub writes it.
 pub(super) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && is_hex(text)
 }
@@ -88,17 +89,17 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// An etag that is safe as a file name.
+/// Whether an etag is safe as a file name.
 pub(super) fn is_blob(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// The `x` of `W/"x"` or `"x"`.
+/// The value of an etag: `x` for `W/"x"` and for `"x"`.
 pub(super) fn bare_etag(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
-/// Percent-encodes a part of a URL. `keep_slash` is for paths.
+/// Percent-encodes a part of a URL. `keep_slash` is true for paths.
 pub(super) fn encoded(text: &str, keep_slash: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

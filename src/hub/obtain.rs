@@ -1,4 +1,4 @@
-//! Downloads the missing files of a plan and verifies what is in the cache.
+//! Downloads the missing files of a plan, and verifies the files in the cache.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
 impl Fetch<'_> {
-    /// Downloads what is missing, verifies all files, and returns the reply. `first` is the identity
+    /// Downloads missing files, verifies all files, and returns the reply. `first` is the identity
     /// of the first file, if it is known.
     pub(super) fn obtain(
         &self,
@@ -80,7 +80,7 @@ impl Fetch<'_> {
         Ok(missing)
     }
 
-    /// Checks that the disk has room for the missing bytes.
+    /// Checks that the disk has enough space for the missing bytes.
     fn check_disk_space(&self, missing: &[Option<BlobIdentity>]) -> Result<()> {
         let missing_bytes = |identity: &BlobIdentity| {
             if cache::is_complete(&self.cache.blob(&identity.blob), Some(identity.size)) {
@@ -123,8 +123,8 @@ impl Fetch<'_> {
             self.cache.link(etag, commit, &file.name)?;
             return self.cached_file(commit, file);
         }
-        // Without locks another process may write the shared file. A private one is used then, and
-        // never resumed.
+        // Without locks, another process may write to the shared file. A private file is used then,
+        // and never resumed.
         let incomplete = if lock.is_held() {
             self.cache.incomplete(etag)
         } else {
@@ -147,7 +147,7 @@ impl Fetch<'_> {
         Ok(LocalFile { path, sha256, size: identity.size, cached: false })
     }
 
-    /// A file that is in the cache already.
+    /// Describes a file that is already in the cache.
     fn cached_file(&self, commit: &str, file: &ListedFile) -> Result<LocalFile> {
         let path = self.cache.pointer(commit, &file.name);
         let unreadable = |error: std::io::Error| {
@@ -156,7 +156,7 @@ impl Fetch<'_> {
         let size = std::fs::metadata(&path).map_err(unreadable)?.len();
         let sha256 = match self.cache.sha256(&path) {
             Some(sha256) => sha256,
-            // A copy in a cache without links, or a file whose etag is not its hash.
+            // The cache has a copy instead of a link, or the etag is not a hash.
             None => hash::of_file(&path, self.cancel)?,
         };
         if let Some(listed) = file.sha256.as_ref().filter(|listed| **listed != sha256) {
@@ -169,8 +169,7 @@ impl Fetch<'_> {
         Ok(LocalFile { path, sha256, size, cached: true })
     }
 
-    /// Checks the model on the disk. New files that fail are put in quarantine if tools are
-    /// required.
+    /// Checks the model on the disk. If tools are required, new files that fail are quarantined.
     fn verify(
         &self,
         plan: &FetchPlan,
@@ -180,11 +179,11 @@ impl Fetch<'_> {
         let checked = ModelHeader::read_file(&local[0].path)
             .and_then(|header| self.check_model(&header, "the model was not accepted"));
         let error = match checked {
-            // Redacted here too, because a note in the cache quotes it.
+            // The error is redacted here too, because a file in the cache quotes it.
             Err(error) if self.request.require_tools => self.settings.redactor.error(error),
             other => return other,
         };
-        // An unreadable file or a lack of memory says nothing about the model.
+        // An unreadable file or a lack of memory is not the model's fault.
         if !matches!(
             error.code(),
             Code::ModelInvalid

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// The least time between two progress events.
+/// The minimum time between two progress events.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Progress over all files of a fetch.
+/// The progress over all files of a fetch.
 pub(super) struct FetchProgress<'a> {
     on_event: &'a mut dyn FnMut(&str),
     done: u64,
@@ -26,13 +26,13 @@ impl<'a> FetchProgress<'a> {
         self.total = total;
     }
 
-    /// Sets how many bytes are present, and always reports it.
+    /// Sets how many bytes are present, and always emits an event.
     pub(super) fn report(&mut self, done: u64) {
         self.done = done;
         self.emit_progress();
     }
 
-    /// Sets how many bytes are present, and reports it unless the last report is recent.
+    /// Sets how many bytes are present, and emits an event unless the last one is recent.
     pub(super) fn update(&mut self, done: u64) {
         self.done = done;
         if self.last.is_none_or(|(at, _)| at.elapsed() >= INTERVAL) {

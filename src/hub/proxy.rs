@@ -1,7 +1,7 @@
-//! The proxy for a URL, from the variables that curl and huggingface_hub read.
+//! Chooses the proxy for a URL from the variables that curl and huggingface_hub read.
 //!
-//! In: environment variables. Out: a proxy, or none, for each host. Messages never quote the URL of
-//! a proxy, which may have a password.
+//! In: environment variables. Out: the proxy for each host, if any. Messages never quote the URL of
+//! a proxy, because it may contain a password.
 
 use ureq::Proxy;
 
@@ -9,7 +9,7 @@ use super::environment::Environment;
 use crate::error::{Error, Result};
 use crate::net::secret::Secret;
 
-/// The first variable that is set counts.
+/// The variables for `https` URLs. The first one that is set counts.
 const HTTPS_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
 const HTTP_VARIABLES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 const NO_PROXY_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
@@ -25,8 +25,8 @@ pub(super) struct Proxies {
 
 impl Proxies {
     /// # Errors
-    /// `INVALID_REQUEST` that names a variable whose value is not the URL of a proxy. Connecting
-    /// without a proxy may be unwanted.
+    /// `INVALID_REQUEST` with the variable whose value is not the URL of a proxy. It is not
+    /// ignored, because connecting without a proxy may be unwanted.
     pub(super) fn read(environment: &Environment) -> Result<Proxies> {
         let first = |names: &[&'static str]| -> Result<Option<(&'static str, String)>> {
             for &name in names {
@@ -46,14 +46,14 @@ impl Proxies {
         Ok(Proxies { https: proxy(&HTTPS_VARIABLES)?, http: proxy(&HTTP_VARIABLES)?, no_proxy })
     }
 
-    /// The passwords in the URLs, as far as a text could show them.
+    /// The passwords in the URLs, to be removed from messages.
     pub(super) fn passwords(&self) -> Vec<Secret> {
         let proxies = [&self.https, &self.http].into_iter().flatten();
         let password = |proxy: &Proxy| Secret::new(proxy.password()?, "[proxy password]");
         proxies.filter_map(password).collect()
     }
 
-    /// The proxy for a host, spelled as in a URL.
+    /// The proxy for a host. The host is spelled as in a URL.
     pub(super) fn of(&self, secure: bool, host: &str, port: u16) -> Option<Proxy> {
         let proxy = if secure { &self.https } else { &self.http };
         proxy.clone().filter(|_| !is_listed(&self.no_proxy, host, port))

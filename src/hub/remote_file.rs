@@ -1,4 +1,4 @@
-//! A file at the hub: its size and hash, and ranges of its bytes.
+//! A file at the hub: its size, its hash, and ranges of its bytes.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use super::listing::ListedFile;
 use super::name;
 use crate::error::{Code, Error, Result};
 
-/// How long reading a range may take.
+/// The maximum time for reading a range.
 const RANGE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Bytes that are skipped if a server does not support ranges.
+/// The maximum number of bytes that are skipped if a server does not support ranges.
 const MOST_SKIPPED: u64 = 64 << 20;
 
 /// Where a file is, and how to read it.
@@ -19,29 +19,30 @@ pub(super) struct RemoteFile<'a> {
     pub(super) client: &'a HubClient<'a>,
     pub(super) cancel: &'a CancelToken,
     pub(super) context: RequestContext<'a>,
-    /// A URL of the endpoint. It redirects to a URL that expires.
+    /// The URL at the endpoint. It redirects to a URL that expires.
     pub(super) url: String,
 }
 
-/// What the bytes of a file must be.
+/// The identity of a file's bytes: its size, and its hash or etag.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BlobIdentity {
     pub(super) size: u64,
-    /// The name of the blob in the cache: the hash if the hub has one, else the etag.
+    /// The name of the blob in the cache: the hash if the hub lists one, otherwise the etag.
     pub(super) blob: String,
     pub(super) sha256: Option<String>,
-    /// The etag of the server that has the bytes, for `If-Range`.
+    /// The etag of the server that stores the bytes, for `If-Range`.
     pub(super) validator: Option<String>,
 }
 
 impl BlobIdentity {
-    /// From the listing alone, if it has size and hash.
+    /// The identity according to the listing. `None` if it lacks the size or the hash.
     pub(super) fn of_listed(listed: &ListedFile) -> Option<BlobIdentity> {
         let (size, sha256) = (listed.size?, listed.sha256.clone()?);
         Some(BlobIdentity { size, blob: sha256.clone(), sha256: Some(sha256), validator: None })
     }
 
-    /// From the listing and a response, which must agree. `what` names the file in messages.
+    /// The identity according to the listing and a response, which must agree. `what` names the
+    /// file in messages.
     fn of(listed: &ListedFile, head: &HubHead, what: &str) -> Result<BlobIdentity> {
         let verify = |problem: String| {
             Error::new(Code::HubVerify, format!("{what}: {problem}")).with("file", &*listed.name)
@@ -54,7 +55,7 @@ impl BlobIdentity {
         if let Some(other) = sizes.iter().find(|other| **other != size) {
             return Err(verify(format!("the hub lists {size} bytes, but serves {other}")));
         }
-        // The hub's own etag is the hash of a large file, or a git hash. Etags of other servers can
+        // The hub's own etag is the hash of a large file, or a git hash. Other servers' etags can
         // be anything.
         let etag = if head.linked_etag.is_empty() { &head.hub_etag } else { &head.linked_etag };
         let etag = name::bare_etag(etag);
@@ -74,12 +75,12 @@ impl BlobIdentity {
     }
 }
 
-/// An etag that `If-Range` accepts: a weak one does not identify bytes.
+/// The etag, if `If-Range` accepts it. A weak etag does not identify the bytes.
 pub(super) fn strong(etag: &str) -> Option<String> {
     (etag.starts_with('"') && etag.len() > 2).then(|| etag.to_owned())
 }
 
-/// The size of the whole file by a response.
+/// The size of the whole file according to a response.
 pub(super) fn size(head: &HubHead) -> Option<u64> {
     match head.status {
         206 => head.content_range.map(|(_, size)| size),
@@ -88,7 +89,8 @@ pub(super) fn size(head: &HubHead) -> Option<u64> {
 }
 
 impl RemoteFile<'_> {
-    /// Up to `length` bytes from `start`, fewer at the end of the file, and the file's identity.
+    /// Reads up to `length` bytes from `start`, fewer at the end of the file. Also returns the
+    /// file's identity.
     pub(super) fn read(
         &self,
         listed: &ListedFile,
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!(code(&listed(None, None), &odd), Some(Code::HubNetwork));
         let silent = HubHead { content_range: None, ..head.clone() };
         assert_eq!(code(&listed(None, None), &silent), Some(Code::HubNetwork));
-        // A weak etag is none for ranges.
+        // A weak etag does not identify the bytes of a range.
         let small = HubHead {
             linked_etag: String::new(),
             hub_etag: "\"0af\"".into(),

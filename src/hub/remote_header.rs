@@ -1,5 +1,5 @@
-//! Reads a model's header at the hub, before the weights are downloaded. It requests only the
-//! ranges that the header needs.
+//! Reads a model's header at the hub before the weights are downloaded. Requests only the ranges
+//! that the header needs.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -8,16 +8,17 @@ use super::remote_file::{BlobIdentity, RemoteFile};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
-/// Bytes of the first request. Each further one doubles, up to `LARGEST_REQUEST`.
+/// The size of the first request in bytes. Each further request doubles it, up to
+/// `LARGEST_REQUEST`.
 const FIRST_REQUEST: u64 = 256 << 10;
 const LARGEST_REQUEST: u64 = 8 << 20;
-/// Bytes of all requests.
+/// The maximum size of all requests, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Reads the header of a file; for a split model, of its first part.
+/// Reads the header of a file; for a split model, that of its first part.
 ///
 /// # Errors
-/// `MODEL_INVALID` if it is not a GGUF file; those of the hub.
+/// `MODEL_INVALID` if the file is not a GGUF file, and the errors of requests to the hub.
 pub(super) fn read(file: &RemoteFile, listed: &ListedFile) -> Result<(BlobIdentity, ModelHeader)> {
     let repository = file.context.repository;
     if listed.size == Some(0) {
@@ -51,13 +52,13 @@ struct RangeReader<'a> {
     listed: &'a ListedFile,
     size: u64,
     position: u64,
-    /// Bytes of the next request.
+    /// The size of the next request in bytes.
     next_request: u64,
-    /// Bytes of all requests so far.
+    /// The size of all requests so far, in bytes.
     received: u64,
-    /// The start of each range and its bytes.
+    /// The ranges that were read: the start of each, and its bytes.
     ranges: Vec<(u64, Vec<u8>)>,
-    /// Why a request failed.
+    /// The error of a failed request.
     error: Option<Error>,
 }
 

@@ -6,20 +6,20 @@ use super::name;
 use crate::api::{self, Fields};
 use crate::error::Result;
 
-/// The default variable of the token.
+/// The default name of the variable that contains the token.
 pub(super) const TOKEN_ENV: &str = "HF_TOKEN";
 
-/// The request, with checked members.
+/// A checked request.
 #[derive(Debug)]
 pub(super) struct FetchRequest {
     pub(super) id: ModelId,
     /// A branch, tag or commit; `None` is `main`.
     pub(super) revision: Option<String>,
-    /// Exactly this file.
+    /// The exact name of the file to fetch, if the request names one.
     pub(super) filename: Option<String>,
-    /// Exactly this quantisation; `None` is the default order.
+    /// The quantization; `None` tries the default order.
     pub(super) quant: Option<String>,
-    /// The cache, in place of the environment's.
+    /// The cache folder, which replaces the environment's.
     pub(super) cache_dir: Option<String>,
     pub(super) token_env: String,
     pub(super) endpoint_env: String,
@@ -29,12 +29,12 @@ pub(super) struct FetchRequest {
     pub(super) ignored_keys: Vec<String>,
 }
 
-/// A model on the hub.
+/// The id of a model on the hub.
 #[derive(Debug)]
 pub(super) struct ModelId {
-    /// The id of the request, which identifies the fetch when it is cancelled.
+    /// The id as written in the request. It identifies the fetch when it is cancelled.
     pub(super) text: String,
-    /// `org/name`, or a bare `name` as the oldest models have it.
+    /// The repository: `org/name`, or a bare `name` for the oldest models.
     pub(super) repository: String,
 }
 
@@ -66,13 +66,13 @@ impl FetchRequest {
         })
     }
 
-    /// The requested branch, tag or commit.
+    /// The requested branch, tag or commit, or the default.
     pub(super) fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or("main")
     }
 }
 
-/// The model and the quantisation, which `id` or `quant` has.
+/// Reads the model and the quantization, which is in `id` or in `quant`.
 fn read_id(fields: &mut Fields) -> Result<(ModelId, Option<String>)> {
     const EXAMPLE: &str = "it looks like \"org/name\" or \"org/name:Q8_0\"";
     let Some(id) = fields.string("id")? else {
@@ -81,7 +81,7 @@ fn read_id(fields: &mut Fields) -> Result<(ModelId, Option<String>)> {
     let (repository, id_quant) =
         id.split_once(':').map_or((id, None), |(repository, quant)| (repository, Some(quant)));
     let checked = match id_quant {
-        // A URL or a path.
+        // The id is a URL or a path.
         Some(quant) if quant.contains('/') => Err("is not a model id"),
         _ => name::check_repository(repository),
     };
@@ -119,7 +119,7 @@ fn read_checked<E: Display>(
 
 fn read_variable_name(fields: &mut Fields, key: &'static str, default: &str) -> Result<String> {
     let name = fields.string(key)?.unwrap_or(default);
-    // The value is not quoted: it may be the token itself.
+    // The value is not quoted, because it may be the token itself.
     match !name.is_empty() && is_word(name) {
         true => Ok(name.to_owned()),
         false => Err(fields.invalid(key, "is not the name of an environment variable")),

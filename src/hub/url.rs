@@ -1,8 +1,9 @@
-//! URLs: their origin, and where a redirect leads.
+//! URLs: their origins, and the targets of redirects.
 
 use ureq::http::Uri;
 
-/// Scheme, host and port. The token is sent to the origin of the endpoint only.
+/// The origin of a URL: scheme, host and port. The token is sent only to the origin of the
+/// endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UrlOrigin {
     secure: bool,
@@ -11,7 +12,7 @@ pub(super) struct UrlOrigin {
 }
 
 impl UrlOrigin {
-    /// `None` unless it is an `http` or `https` URL with a host.
+    /// The origin of a URL; `None` unless it is an `http` or `https` URL with a host.
     pub(super) fn of(url: &str) -> Option<UrlOrigin> {
         let uri: Uri = url.parse().ok()?;
         let secure = match uri.scheme_str()? {
@@ -22,7 +23,7 @@ impl UrlOrigin {
         let host = uri.host().filter(|host| !host.is_empty())?.to_ascii_lowercase();
         let after_host = uri.authority()?.as_str().rsplit('@').next()?.get(host.len()..)?;
         if after_host.len() > 1 && uri.port_u16().is_none() {
-            // A port above 65535 is invalid, not the default port.
+            // A port above 65535 makes the URL invalid. The default port is not used.
             return None;
         }
         Some(UrlOrigin {
@@ -36,7 +37,8 @@ impl UrlOrigin {
         (self.secure, &self.host, self.port)
     }
 
-    /// `host` or `host:port`, for messages; without the path, which may have a signature.
+    /// The origin for messages: `host` or `host:port`. Leaves out the path, which may contain a
+    /// signature.
     pub(super) fn shown(&self) -> String {
         match (self.secure, self.port) {
             (true, 443) | (false, 80) => self.host.clone(),
@@ -45,8 +47,8 @@ impl UrlOrigin {
     }
 }
 
-/// The target of a `Location` header. `None` if it is not a web URL, or would leave an encrypted
-/// connection.
+/// The target of a `Location` header. `None` if it is not a web URL, or if it would leave an
+/// encrypted connection.
 pub(super) fn follow(from: &str, location: &str) -> Option<String> {
     let scheme = from.split_once("://")?.0;
     let origin = from
@@ -61,7 +63,7 @@ pub(super) fn follow(from: &str, location: &str) -> Option<String> {
     } else if location.starts_with('/') {
         format!("{origin}{location}")
     } else {
-        // Hubs use no other form, and another form may hide a scheme.
+        // Hubs use no other form, and another form could hide a scheme.
         return None;
     };
     let to = to.split('#').next()?.to_owned();

@@ -1,14 +1,14 @@
 //! A chat whose model runs in a helper process.
 //!
-//! The host keeps what does not depend on the model: the queue of requests, deadlines, and the
-//! events of the life of the chat and of its calls. The helper sends log lines, progress and pieces.
+//! The host keeps what does not depend on the model: the request queue, the deadlines, and the
+//! events of the chat and its calls. The helper sends log lines, progress and pieces.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -16,9 +16,10 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::connection::Kind;
-use super::helper::{CallError, CallLimits, Helper, Request, StartHelper};
+use super::helper::{Helper, HelperCallLimits, HelperError, Request, StartHelper};
 use super::message::{Call, LentStateCall};
 use super::options::HelperOptions;
+use super::reasoning_end::ReasoningEnd;
 use crate::api::response::ChatResponse;
 use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, RequestDefaults};
 use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
@@ -26,8 +27,8 @@ use crate::error::{Code, Error, Result};
 use crate::llama::{self, BeforeExit, StatePath, StateStore};
 use crate::process;
 
-/// A create may compute this long without progress, and so much longer for each gigabyte of its
-/// files.
+/// The processor seconds that a create may use without reporting progress: a base, and an allowance
+/// for each gigabyte of its files.
 const MOST_WORK: f64 = 8.0;
 const MOST_WORK_PER_GIGABYTE: f64 = 8.0;
 /// How long a close may take to write the state.
@@ -45,12 +46,14 @@ pub(crate) struct IsolatedChat {
     session: Arc<Session>,
     events: EventSink,
     log: LogLevel,
-    /// Members of requests that say nothing else.
+    /// Defaults for members that a request omits.
     defaults: RequestDefaults,
     queue: RequestQueue,
-    /// Whether a call has told that the helper has ended.
+    /// Ends the reasoning of the running call.
+    end_reasoning: Mutex<Weak<ReasoningEnd>>,
+    /// Whether a call has already reported that the helper ended.
     is_end_told: AtomicBool,
-    /// Set by a destroy from a callback. The running call emits `destroy` when it ends.
+    /// Set by a destroy from inside a callback. The running call emits `destroy` when it ends.
     destroyed: AtomicBool,
 }
 
@@ -59,7 +62,7 @@ struct Session {
     helper: Arc<Helper>,
     chat: u64,
     state: Option<StatePath>,
-    /// Whether a request ran, so that there may be a state to write.
+    /// Whether a request has run. Without one there is no state to write.
     used: AtomicBool,
     closed: AtomicBool,
     /// The cancel flag of the last request.
@@ -67,8 +70,8 @@ struct Session {
 }
 
 impl IsolatedChat {
-    /// Opens a chat in a helper process. Emits the events of [`chat::Chat::create`]. `json` is what
-    /// `options` was read from, `version` what the helper must be.
+    /// Opens a chat in a helper process and emits the events of [`chat::Chat::create`]. `json` is
+    /// the text that `options` was parsed from. `version` is the version that the helper must have.
     pub(crate) fn create(
         options: &CreateOptions,
         json: &Value,
@@ -86,6 +89,7 @@ impl IsolatedChat {
                     log: options.log,
                     defaults: options.defaults.clone(),
                     queue: RequestQueue::default(),
+                    end_reasoning: Mutex::default(),
                     is_end_told: AtomicBool::new(false),
                     destroyed: AtomicBool::new(false),
                 })
@@ -97,7 +101,7 @@ impl IsolatedChat {
         }
     }
 
-    /// As [`chat::Chat::infer`].
+    /// See [`chat::Chat::infer`].
     pub(crate) fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<IsolatedReply> {
         let timeout = timeout(request);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -128,7 +132,14 @@ impl IsolatedChat {
         let chat = self.session.chat;
         let call = |call| Call::Infer { chat, call, stream, cancelled };
         let request = Request { call: &call, text: Some(request), descriptor: None };
-        let limits = CallLimits { cancel, deadline, most_work: None };
+        let end_reasoning = Arc::new(ReasoningEnd::default());
+        *self.running_reasoning() = Arc::downgrade(&end_reasoning);
+        let limits = HelperCallLimits {
+            cancel: Some(cancel),
+            deadline,
+            end_reasoning: Some(&end_reasoning),
+            ..HelperCallLimits::default()
+        };
         self.call(&request, &limits, &mut |kind, text| match (kind, &mut pieces) {
             (Kind::Piece, Some(pieces)) => pieces(text),
             (Kind::Event, _) => self.forward_log(text),
@@ -136,65 +147,65 @@ impl IsolatedChat {
         })
     }
 
-    /// As [`chat::Chat::explain`].
+    /// See [`chat::Chat::explain`].
     pub(crate) fn explain(&self, request: &str) -> Result<IsolatedReply> {
         let chat = self.session.chat;
         let call = |_| Call::Explain { chat };
         let request = Request { call: &call, text: Some(request), descriptor: None };
-        let limits =
-            CallLimits { cancel: &AtomicBool::new(false), deadline: None, most_work: None };
-        self.call(&request, &limits, &mut |_, _| {})
+        self.call(&request, &HelperCallLimits::default(), &mut |_, _| {})
     }
 
     fn call(
         &self,
         request: &Request,
-        limits: &CallLimits,
+        limits: &HelperCallLimits,
         on_frame: &mut dyn FnMut(Kind, &str),
     ) -> Result<IsolatedReply> {
         let reply = self.session.helper.call(request, limits, on_frame);
-        let invalid = || Error::new(Code::InferenceFailed, "the helper process sent no JSON reply");
         match reply {
-            Ok(text) => {
-                // Checked without a value, which could take 50 times the memory of its text.
-                let is_json = serde_json::from_str::<IgnoredAny>(&text).is_ok();
-                if !is_json || !text.starts_with(r#"{"type":"#) {
-                    return Err(invalid());
-                }
-                Ok(IsolatedReply::Helper(text))
-            }
-            Err(CallError::Answered(error, _)) => Err(error),
-            Err(CallError::Ended(error)) if self.is_end_told.swap(true, Ordering::Relaxed) => {
+            Ok(text) => checked_reply(text).map(IsolatedReply::Helper),
+            Err(HelperError::Answered(error, _)) => Err(error),
+            Err(HelperError::Ended(error)) if self.is_end_told.swap(true, Ordering::Relaxed) => {
                 let message = format!("{}; create the chat again", error.message());
                 Err(Error::new(Code::EngineClosed, message))
             }
-            Err(CallError::Ended(error)) => Err(error),
+            Err(HelperError::Ended(error)) => Err(error),
         }
     }
 
-    /// As [`chat::Chat::cancel`].
+    /// See [`chat::Chat::cancel`].
     pub(crate) fn cancel(&self) {
         self.queue.cancel_all();
     }
 
-    /// As [`chat::Chat::give_up_call`].
+    /// See [`chat::Chat::end_reasoning`].
+    pub(crate) fn end_reasoning(&self) {
+        let running = self.running_reasoning().upgrade();
+        running.iter().for_each(|end| self.session.helper.end_reasoning(end));
+    }
+
+    fn running_reasoning(&self) -> MutexGuard<'_, Weak<ReasoningEnd>> {
+        self.end_reasoning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See [`chat::Chat::give_up_call`].
     pub(crate) fn give_up_call(&self) {
         self.queue.give_up();
     }
 
-    /// As [`chat::Chat::close`].
+    /// See [`chat::Chat::close`].
     pub(crate) fn close(&self) {
         self.queue.close();
         self.end();
     }
 
-    /// As [`chat::Chat::close_from_callback`].
+    /// See [`chat::Chat::close_from_callback`].
     pub(crate) fn close_from_callback(&self) {
         self.destroyed.store(true, Ordering::Relaxed);
         self.queue.refuse();
     }
 
-    /// As [`chat::Chat::finish_destroy`].
+    /// See [`chat::Chat::finish_destroy`].
     pub(crate) fn finish_destroy(&self) {
         if self.destroyed.swap(false, Ordering::Relaxed) {
             self.end();
@@ -216,7 +227,17 @@ impl IsolatedChat {
     }
 }
 
-/// Emits a log line of the helper, if it is one and has the level that the caller asks for.
+/// Returns the helper's reply if it is valid JSON.
+pub(super) fn checked_reply(text: String) -> Result<String> {
+    // Checked without building a value, which could take 50 times as much memory as its text.
+    let is_json = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+    if !is_json || !text.starts_with(r#"{"type":"#) {
+        return Err(Error::new(Code::InferenceFailed, "the helper process sent no JSON reply"));
+    }
+    Ok(text)
+}
+
+/// Emits a helper's event if it is a log line at a level that the caller asked for.
 fn forward_log(log: LogLevel, event: &str, events: &EventSink) {
     let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
     let level = event
@@ -272,7 +293,7 @@ impl Session {
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the chat of the helper, once, and writes its state file.
+    /// Closes the helper's chat and writes its state file. Later calls do nothing.
     fn close(&self, deadline: Instant, on_log: &mut dyn FnMut(&str)) -> io::Result<()> {
         if self.closed.swap(true, Ordering::Relaxed) || !self.helper.is_alive() {
             return Ok(());
@@ -286,7 +307,7 @@ impl Session {
                     unchanged.set(!is_written);
                     if is_written { Ok(()) } else { Err(io::Error::other("nothing was written")) }
                 });
-                // The helper has said why, or there was nothing to write.
+                // The helper has already reported the failure, or there was nothing to write.
                 if unchanged.get() { Ok(()) } else { replaced }
             }
         }
@@ -302,14 +323,10 @@ impl Session {
         let call = |_| Call::Close { chat: self.chat };
         let descriptor = file.map(|file| file.as_fd());
         let request = Request { call: &call, text: None, descriptor };
-        let limits = CallLimits {
-            cancel: &AtomicBool::new(false),
-            deadline: Some(deadline),
-            most_work: None,
-        };
+        let limits = HelperCallLimits { deadline: Some(deadline), ..HelperCallLimits::default() };
         let closed = self.helper.call(&request, &limits, &mut |_, line| on_log(line));
         let reply = closed.map_err(|error| match error {
-            CallError::Answered(error, _) | CallError::Ended(error) => {
+            HelperError::Answered(error, _) | HelperError::Ended(error) => {
                 io::Error::other(error.message().to_owned())
             }
         })?;
@@ -323,7 +340,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A chat that was created but never became a handle, or was given up.
+        // The chat was abandoned, or never became a handle.
         if !process::is_exiting() {
             let _ = self.close(Instant::now() + CLOSE_TIMEOUT, &mut |_| {});
         }
@@ -361,8 +378,7 @@ fn create(
     };
     let descriptor = file.map(|(file, _)| file.as_fd());
     let request = Request { call: &call, text: Some(options), descriptor };
-    let limits =
-        CallLimits { cancel: &AtomicBool::new(false), deadline: None, most_work: Some(most_work) };
+    let limits = HelperCallLimits { most_work: Some(most_work), ..HelperCallLimits::default() };
     let is_loaded = Cell::new(false);
     let created = helper.call(&request, &limits, &mut |_, event| match event
         .strip_prefix("load_progress:")
@@ -383,14 +399,14 @@ fn create(
         Ok(reply) => serde_json::from_str::<Created>(&reply)
             .map(|created| created.chat)
             .map_err(|_| CreateFailure::new(stage(), helper.ended())),
-        Err(CallError::Answered(error, event)) => {
+        Err(HelperError::Answered(error, event)) => {
             Err(CreateFailure::new(event.unwrap_or("init_context"), error))
         }
-        Err(CallError::Ended(error)) => Err(CreateFailure::new(stage(), error)),
+        Err(HelperError::Ended(error)) => Err(CreateFailure::new(stage(), error)),
     }
 }
 
-/// Tells in the log what the helper is, and what does not restrict it.
+/// Logs the helper's process id, and any restriction that could not be applied.
 fn tell_restrictions(helper: &Helper, log: LogLevel, events: &EventSink) {
     let hello = helper.hello();
     if log <= LogLevel::Info {
@@ -410,7 +426,7 @@ fn tell_restrictions(helper: &Helper, log: LogLevel, events: &EventSink) {
     }
 }
 
-/// The time limit of a request. The helper reports a request that is not valid.
+/// The time limit of a request. An invalid request has none here: the helper reports its error.
 fn timeout(request: &str) -> Option<Duration> {
     #[derive(Deserialize)]
     struct Limits {

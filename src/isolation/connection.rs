@@ -1,7 +1,7 @@
-//! Frames over a socket between host and helper: `u8 kind | u32 length, little-endian | payload`.
+//! Frames on the socket between host and helper: `u8 kind | u32 length, little-endian | payload`.
 //!
-//! The other side is not trusted: memory grows with what has arrived, not with what a length says.
-//! No signal is raised if the other side is gone.
+//! The peer is not trusted: memory grows with the bytes received, not with the announced length.
+//! Writing to a closed socket raises no signal.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -41,24 +41,24 @@ impl Kind {
     }
 }
 
-/// Bytes before the payload.
+/// The size of a frame's header in bytes.
 const HEAD: usize = 5;
-/// Bytes that are read at once.
+/// The most bytes that one read receives.
 const BLOCK: usize = 64 << 10;
-/// The most bytes of one frame.
+/// The most bytes in one frame.
 const MOST_BYTES: usize = 1 << 30;
 
 /// One side of a socket.
 pub(super) struct Connection {
     socket: OwnedFd,
-    /// Bytes that were received, and how many of them were taken.
+    /// Received bytes, and how many of them have been consumed.
     received: Vec<u8>,
     taken: usize,
-    /// Descriptors that came with them.
+    /// Descriptors received with those bytes, not yet taken.
     descriptors: Vec<OwnedFd>,
 }
 
-/// Decides while a connection waits: until when, or why not at all.
+/// Called before each wait of a connection. Returns the deadline of the wait; an error ends it.
 pub(super) type Patience<'a> = &'a mut dyn FnMut() -> io::Result<Option<Instant>>;
 
 /// Waits without limit.
@@ -96,7 +96,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next frame. `UnexpectedEof` if the other side is gone.
+    /// Receives the next frame. `UnexpectedEof` if the peer has closed the socket.
     pub(super) fn receive(&mut self, patience: Patience) -> io::Result<(Kind, Vec<u8>)> {
         self.fill(HEAD, patience)?;
         let head = &self.received[self.taken..self.taken + HEAD];
@@ -112,18 +112,18 @@ impl Connection {
         if self.taken == self.received.len() {
             self.taken = 0;
             self.received.clear();
-            // A long text is rare.
+            // Frees the buffer of a long text, which is rare.
             self.received.shrink_to(BLOCK);
         }
         Ok((kind, payload))
     }
 
-    /// The descriptor that came with the frames so far.
+    /// Takes the descriptor that arrived with the frames so far.
     pub(super) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop()
     }
 
-    /// Receives until `count` bytes are there.
+    /// Receives until the buffer holds `count` bytes.
     fn fill(&mut self, count: usize, patience: Patience) -> io::Result<()> {
         while self.received.len() - self.taken < count {
             if self.taken > 0 {
@@ -147,7 +147,7 @@ impl Connection {
     }
 }
 
-/// Sends what the socket takes at once, and waits until it takes something.
+/// Sends as many bytes as the socket accepts. Waits until it accepts at least one.
 pub(super) fn send_some(
     socket: impl AsFd,
     parts: &[&[u8]],
@@ -172,7 +172,8 @@ pub(super) fn send_some(
     }
 }
 
-/// Receives what is there, and waits until something is. 0 bytes if the other side is gone.
+/// Receives the available bytes. Waits until there is at least one; 0 if the peer has closed the
+/// socket.
 pub(super) fn receive_some(
     socket: impl AsFd,
     buffer: &mut [u8],
@@ -201,7 +202,7 @@ pub(super) fn receive_some(
     }
 }
 
-/// Waits for an event of a descriptor until the patience ends, then asks it again.
+/// Waits for an event on a descriptor. Asks `patience` again at each deadline that it set.
 pub(super) fn wait(fd: BorrowedFd, events: PollFlags, patience: Patience) -> io::Result<()> {
     let until = patience()?;
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn frames_arrive_whole_and_in_order() {
         let (one, mut other) = pair();
-        // More than a socket holds, so both sides wait for each other.
+        // More than a socket buffer holds, so both sides have to wait for each other.
         let long = vec![7; 3 << 20];
         std::thread::scope(|scope| {
             scope.spawn(|| {

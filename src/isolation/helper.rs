@@ -1,4 +1,5 @@
-//! A helper process, as the host sees it: started, shared by the chats of the same files, ended.
+//! A helper process as the host sees it: starting it, sharing it among chats with the same files,
+//! ending it.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,22 +15,24 @@ use super::connection::{Connection, Kind, Patience, receive_some, send_some, wai
 use super::helper_end::HelperEnd;
 use super::message::{Call, DoorMessage, Hello, read_error};
 use super::options::HelperKey;
+use super::reasoning_end::ReasoningEnd;
 use crate::error::{Code, Error, Result};
 use crate::process::{self, Shared};
 
-/// The descriptors that a new helper gets.
+/// The descriptors that a new helper receives.
 pub(crate) struct HelperDescriptors<'a> {
-    /// The monitor tells the end of the worker. It ends both when the host shuts this down.
+    /// The monitor reports the worker's exit here. When the host shuts this down, the monitor ends
+    /// the worker and itself.
     pub(crate) control: BorrowedFd<'a>,
     /// The worker receives [`DoorMessage`]s.
     pub(crate) door: BorrowedFd<'a>,
-    /// The host's process, so that the monitor notices its end.
+    /// The host's process. The monitor waits on it to notice when the host exits.
     pub(crate) host: Option<BorrowedFd<'a>>,
 }
 
-/// A helper that was started.
+/// A helper process that was just started.
 pub(crate) struct StartedHelper {
-    /// The monitor's process, if the system has descriptors of processes.
+    /// A descriptor of the monitor's process, where the system provides them.
     pub(crate) monitor: Option<OwnedFd>,
 }
 
@@ -38,13 +41,13 @@ pub(crate) type StartHelper = fn(&HelperDescriptors) -> io::Result<StartedHelper
 
 /// How long a helper may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a call may go on after it was cancelled or has reached its deadline.
+/// How long a call may continue after it was cancelled or reached its deadline.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the host waits for the end of a helper that it ends.
+/// How long the host waits for a helper that it ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a waiting call looks at its cancel flag.
+/// How often a waiting call checks its cancel flag.
 const TICK: Duration = Duration::from_millis(100);
-/// Connections that are kept for the next calls.
+/// The most idle connections that are kept for later calls.
 const MOST_IDLE: usize = 8;
 
 /// A helper process. Dropping it ends the process.
@@ -54,7 +57,7 @@ pub(super) struct Helper {
     monitor: Option<OwnedFd>,
     /// The process id of the worker.
     worker: i32,
-    /// What restricts the worker.
+    /// The restrictions that apply to the worker.
     hello: Hello,
     idle: Mutex<Vec<NumberedConnection>>,
     last_connection: AtomicU64,
@@ -68,37 +71,41 @@ struct NumberedConnection {
     connection: Connection,
 }
 
-/// A call that the helper has not answered, in words of the host.
-pub(super) enum CallError {
-    /// The helper's answer; the event is that of a failed create.
+/// Why a call to a helper failed.
+pub(super) enum HelperError {
+    /// An error that the helper sent, with the event if a create failed.
     Answered(Error, Option<&'static str>),
-    /// The helper has ended.
+    /// The helper has ended. The host wrote the message.
     Ended(Error),
 }
 
-/// When a call ends before its answer.
-pub(super) struct CallLimits<'a> {
-    pub(super) cancel: &'a AtomicBool,
+/// What makes a call end early.
+#[derive(Default)]
+pub(super) struct HelperCallLimits<'a> {
+    pub(super) cancel: Option<&'a AtomicBool>,
     pub(super) deadline: Option<Instant>,
-    /// The most processor seconds of the helper between two events of the call.
+    /// The most processor seconds that the helper may use between two events of the call.
     pub(super) most_work: Option<f64>,
+    /// Ends the reasoning of the reply when the caller asks for it.
+    pub(super) end_reasoning: Option<&'a ReasoningEnd>,
 }
 
-/// What a call sends.
+/// The content of a call.
 pub(super) struct Request<'a> {
-    /// The call, by its number.
+    /// Builds the call from its number.
     pub(super) call: &'a dyn Fn(u64) -> Call,
     pub(super) text: Option<&'a str>,
     pub(super) descriptor: Option<BorrowedFd<'a>>,
 }
 
-type HelperSlot = Arc<Mutex<Weak<Helper>>>;
+pub(super) type HelperSlot = Arc<Mutex<Weak<Helper>>>;
 
-/// The helpers of this process and of the one that has forked it.
-static HELPERS: Shared<Vec<(usize, HelperKey, HelperSlot)>> = Shared::new(Vec::new());
+/// All helpers, each with the process that started it. A forked child inherits its parent's
+/// entries.
+pub(super) static HELPERS: Shared<Vec<(usize, HelperKey, HelperSlot)>> = Shared::new(Vec::new());
 
 impl Helper {
-    /// The helper with this key: the one of another chat, or a new one.
+    /// Returns the helper with this key: another chat's, or a new one.
     pub(super) fn shared(
         key: &HelperKey,
         version: &str,
@@ -119,7 +126,7 @@ impl Helper {
                 slot
             })
         };
-        // Held while the helper starts: a second chat waits for it.
+        // Locked while the helper starts, so that a second chat waits for it.
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(helper) = slot.upgrade().filter(|helper| helper.is_alive()) {
             return Ok(helper);
@@ -183,22 +190,25 @@ impl Helper {
         self.worker
     }
 
-    /// What restricts the worker.
+    /// The restrictions that apply to the worker.
     pub(super) fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Runs a call. `on_frame` gets its events and pieces.
+    /// Runs a call and returns its reply. `on_frame` receives its events and pieces.
     pub(super) fn call(
         &self,
         request: &Request,
-        limits: &CallLimits,
+        limits: &HelperCallLimits,
         on_frame: &mut dyn FnMut(Kind, &str),
-    ) -> Result<String, CallError> {
+    ) -> Result<String, HelperError> {
         let number = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
-        let ended = |_| CallError::Ended(self.ended());
-        let mut running = RunningCall { helper: self, number, connection: None, is_done: false };
+        let ended = |_| HelperError::Ended(self.ended());
+        let mut running = HelperCall { helper: self, number, connection: None, is_done: false };
         let connection = running.connection.insert(self.connect().map_err(ended)?);
+        if let Some(end) = limits.end_reasoning {
+            end.note_sent(connection.number, number).iter().for_each(|message| self.tell(message));
+        }
         let mut watch = CallWatch::new(self, limits, number, connection.number);
         let connection = &mut connection.connection;
         let call = json_bytes(&(request.call)(number));
@@ -210,7 +220,7 @@ impl Helper {
             sent.map_err(|error| match error.kind() {
                 ErrorKind::InvalidInput => {
                     self.kill("got a request that is too long");
-                    CallError::Answered(Error::invalid("request", error), None)
+                    HelperError::Answered(Error::invalid("request", error), None)
                 }
                 _ => ended(error),
             })?;
@@ -231,22 +241,31 @@ impl Helper {
                     running.is_done = true;
                     let (error, event) =
                         read_error(text.as_bytes()).ok_or_else(|| self.invalid())?;
-                    return Err(CallError::Answered(error, event));
+                    return Err(HelperError::Answered(error, event));
                 }
                 Kind::Call | Kind::Text => return Err(self.invalid()),
             }
         }
     }
 
-    /// Cancels a call, if it still runs.
+    /// Cancels a call if it is still running.
     fn cancel(&self, connection: u64, call: u64) {
-        let message = DoorMessage::Cancel { connection, call }.to_bytes();
-        // A helper that does not read is ended by the call itself.
+        self.tell(&DoorMessage::Cancel { connection, call });
+    }
+
+    /// Ends the reasoning in the reply to the call of `end`, if it is still running.
+    pub(super) fn end_reasoning(&self, end: &ReasoningEnd) {
+        end.ask().iter().for_each(|message| self.tell(message));
+    }
+
+    fn tell(&self, message: &DoorMessage) {
+        let message = message.to_bytes();
+        // A full socket is not waited for: the call itself ends a helper that does not read.
         let mut once = || Err(ErrorKind::TimedOut.into());
         let _ = send_some(self.door.as_fd(), &[&message], None, &mut once);
     }
 
-    /// A connection for one call.
+    /// A connection for one call: an idle one, or a new one.
     fn connect(&self) -> io::Result<NumberedConnection> {
         if let Some(idle) = lock(&self.idle).pop() {
             return Ok(idle);
@@ -260,22 +279,23 @@ impl Helper {
         Ok(NumberedConnection { number, connection: Connection::new(own) })
     }
 
-    /// Ends the helper because of what it did.
+    /// Ends the helper because it misbehaved. `deed` says how and becomes part of the message.
     fn kill(&self, deed: &str) {
         let message = format!("the helper process of the model {deed}, and was ended");
         lock(&self.end).get_or_insert(HelperEnd::told(message));
         self.ended();
     }
 
-    fn invalid(&self) -> CallError {
-        self.kill("sent what is no reply");
-        CallError::Ended(self.ended())
+    fn invalid(&self) -> HelperError {
+        self.kill("sent an invalid reply");
+        HelperError::Ended(self.ended())
     }
 
-    /// Ends the helper, if it has not ended by itself, and returns why it has.
+    /// Ends the helper unless it has already ended, and returns the reason.
     pub(super) fn ended(&self) -> Error {
         let mut end = lock(&self.end);
-        // The monitor ends a worker that still lives; one that has ended keeps its reason.
+        // The monitor ends the worker if it is still running. A worker that has ended keeps its
+        // reason.
         let _ = shutdown(&self.control, Shutdown::Write);
         let end = end.get_or_insert_with(|| {
             let deadline = Instant::now() + END_TIMEOUT;
@@ -287,13 +307,13 @@ impl Helper {
         end.error()
     }
 
-    /// Whether the helper can still be called, as far as this process knows. Not in a child that the
-    /// host has forked.
+    /// Whether the helper can still be called, as far as this process knows. Always false in a
+    /// forked child of the host.
     pub(super) fn is_alive(&self) -> bool {
         self.forks == process::forks() && lock(&self.end).is_none()
     }
 
-    /// A number from the monitor: first the worker's process, then its end.
+    /// Reads a number from the monitor: first the worker's process id, then its exit status.
     fn read_number(&self, patience: Patience) -> Option<i32> {
         let (mut bytes, mut descriptors) = ([0; 4], Vec::new());
         let mut read = 0;
@@ -307,12 +327,12 @@ impl Helper {
         Some(i32::from_ne_bytes(bytes))
     }
 
-    /// Processor seconds of the worker.
+    /// The processor seconds that the worker has used.
     fn work(&self) -> Option<f64> {
-        /// The unit of /proc, on every processor of Linux.
+        /// The clock ticks of /proc/PID/stat: USER_HZ, which is 100 on every architecture.
         const TICKS_PER_SECOND: f64 = 100.0;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.worker)).ok()?;
-        // The name is in parentheses and may have any characters.
+        // The process name is in parentheses and may contain any character.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
         let mut next = || fields.next()?.parse::<f64>().ok();
         Some((next()? + next()?) / TICKS_PER_SECOND)
@@ -322,7 +342,7 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         if self.forks != process::forks() {
-            // The helper of the parent.
+            // The helper belongs to the parent.
             return;
         }
         let _ = shutdown(&self.control, Shutdown::Write);
@@ -331,8 +351,8 @@ impl Drop for Helper {
             // Readable when the process has ended.
             Some(monitor) => {
                 let _ = wait(monitor.as_fd(), PollFlags::IN, &mut || still(deadline));
-                // Processes without a parent are given to the first process, or to a process that
-                // asked for them. That may be the host, which must not keep a zombie.
+                // Orphaned processes are adopted by init, or by a process that asked for them. That
+                // may be the host, which must not keep a zombie.
                 let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                 let _ = waitid(WaitId::PidFd(monitor.as_fd()), exited);
             }
@@ -341,16 +361,16 @@ impl Drop for Helper {
     }
 }
 
-/// A call on its connection. The connection is kept if the call is answered; otherwise, also if a
+/// A call on its connection. The connection is kept if the call is answered. Otherwise, even if a
 /// callback of the host unwinds, the helper's call is cancelled.
-struct RunningCall<'a> {
+struct HelperCall<'a> {
     helper: &'a Helper,
     number: u64,
     connection: Option<NumberedConnection>,
     is_done: bool,
 }
 
-impl Drop for RunningCall<'_> {
+impl Drop for HelperCall<'_> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         if !self.is_done {
@@ -363,25 +383,25 @@ impl Drop for RunningCall<'_> {
     }
 }
 
-/// Watches a call while it waits.
+/// Watches a waiting call for cancellation, its deadline and its use of the processor.
 struct CallWatch<'a> {
     helper: &'a Helper,
-    limits: &'a CallLimits<'a>,
+    limits: &'a HelperCallLimits<'a>,
     call: u64,
     connection: u64,
-    /// When the call was cancelled.
+    /// When the call was cancelled or reached its deadline.
     over: Option<Instant>,
-    /// The processor seconds at the last event.
+    /// The worker's processor seconds at the last event.
     work: Option<f64>,
 }
 
 impl<'a> CallWatch<'a> {
-    fn new(helper: &'a Helper, limits: &'a CallLimits, call: u64, connection: u64) -> Self {
+    fn new(helper: &'a Helper, limits: &'a HelperCallLimits, call: u64, connection: u64) -> Self {
         let work = limits.most_work.and_then(|_| helper.work());
         CallWatch { helper, limits, call, connection, over: None, work }
     }
 
-    /// When to look again. An error ends the call, after the helper was ended.
+    /// Returns when to check again. An error means that the call is over and the helper was ended.
     fn look(&mut self) -> io::Result<Option<Instant>> {
         let now = Instant::now();
         let gone = || io::Error::from(ErrorKind::TimedOut);
@@ -389,7 +409,8 @@ impl<'a> CallWatch<'a> {
             return Err(gone());
         }
         let is_late = self.limits.deadline.is_some_and(|deadline| now >= deadline);
-        if self.over.is_none() && (is_late || self.limits.cancel.load(Ordering::Relaxed)) {
+        let is_cancelled = self.limits.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed));
+        if self.over.is_none() && (is_late || is_cancelled) {
             self.over = Some(now);
             self.helper.cancel(self.connection, self.call);
         }
@@ -417,7 +438,7 @@ impl<'a> CallWatch<'a> {
     }
 }
 
-/// Waits until a deadline.
+/// Returns the deadline, or an error once it has passed.
 fn still(deadline: Instant) -> io::Result<Option<Instant>> {
     if Instant::now() >= deadline {
         return Err(ErrorKind::TimedOut.into());

@@ -1,22 +1,22 @@
-//! How a helper process ended, in words and as an error.
+//! How a helper process ended, as a message and as an error.
 
 use crate::error::{Code, Error};
 
-/// How a helper ended.
+/// Why a helper ended.
 #[derive(Debug, Clone)]
 pub(super) struct HelperEnd {
     message: String,
-    /// A member of the error's details.
+    /// The member added to the error's details: the exit status or the signal.
     detail: Option<(&'static str, i32)>,
 }
 
 impl HelperEnd {
-    /// An end that the host knows in words.
+    /// An end that the host observed, with its own message.
     pub(super) fn told(message: String) -> HelperEnd {
         HelperEnd { message, detail: None }
     }
 
-    /// The error of calls that it ends.
+    /// The error for the calls that were running.
     pub(super) fn error(&self) -> Error {
         let error = Error::new(Code::InferenceFailed, self.message.clone());
         match self.detail {
@@ -25,7 +25,7 @@ impl HelperEnd {
         }
     }
 
-    /// By the status of `waitpid`.
+    /// From a status of `waitpid`.
     pub(super) fn of(status: i32) -> HelperEnd {
         let what = "the helper process of the model ended";
         let signal = status & 0x7f;

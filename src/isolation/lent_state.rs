@@ -12,7 +12,7 @@ use crate::llama::StateStore;
 /// The state of one chat.
 pub(super) struct LentState {
     name: String,
-    /// What [`StateStore::open`] returns, once.
+    /// The result of the one call to [`StateStore::open`].
     stored: Mutex<Result<Option<(File, u64)>, String>>,
     target: Mutex<Option<File>>,
     is_written: AtomicBool,
@@ -32,12 +32,12 @@ impl LentState {
         }
     }
 
-    /// Where the next write goes.
+    /// Sets the file that the next write goes to.
     pub(super) fn write_to(&self, target: OwnedFd) {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target.into());
     }
 
-    /// Whether it was written completely.
+    /// Whether the state was written completely.
     pub(super) fn is_written(&self) -> bool {
         self.is_written.load(Ordering::Relaxed)
     }

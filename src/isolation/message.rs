@@ -1,56 +1,64 @@
-//! The JSON of the frames between host and helper. Both are of the same build, so its members are
-//! private to it.
+//! The JSON of the frames between host and helper. Host and helper are the same build, so this
+//! format is private and may change.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Code, Error};
+use crate::tokens::TokenCall;
 
-/// What the host asks for. The text of the call follows in a frame of its own where noted.
+/// A call of the host. Where noted, its text follows in a separate frame.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Call {
     /// The first call of a helper: the files that it may read, and the option `backend`. Answered by
     /// a [`Hello`].
     Start { files: Vec<String>, backend: Option<String> },
-    /// Opens a chat with the options in the text. Answered by its number.
+    /// Opens a chat with the options in the text. Answered by the chat's number.
     Create { state: Option<LentStateCall> },
-    /// Runs the request in the text.
+    /// Runs the chat request in the text.
     Infer { chat: u64, call: u64, stream: bool, cancelled: bool },
-    /// Explains the request in the text.
+    /// Explains the request in the text without running it.
     Explain { chat: u64 },
-    /// Closes a chat, with a descriptor to write its state to. Answered by whether it was written.
+    /// Runs the request in the text with the vocabulary of a file.
+    Tokens { call: TokenCall },
+    /// Unloads the model at the path in the text. Answered by the number of chats that held it.
+    Unload,
+    /// Closes a chat. The descriptor for its state comes with the call. Answered by whether the
+    /// state was written.
     Close { chat: u64 },
 }
 
-/// The state of a chat at create. The descriptor of its file comes with the call, if there is one.
+/// The state of a chat at create. If its file exists, the descriptor comes with the call.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LentStateCall {
-    /// For messages.
+    /// The file's name in messages.
     pub(super) name: String,
-    /// Bytes of the file; `None` if there is none.
+    /// Bytes of the file; `None` if it does not exist.
     pub(super) size: Option<u64>,
     /// Why the file must not be read.
     pub(super) problem: Option<String>,
 }
 
-/// What the helper is.
+/// How a helper introduces itself.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
-    /// Must be that of the host.
+    /// The build's version. It must be equal to the host's.
     pub(super) version: String,
-    /// What restricts the helper, and why if it is not all.
+    /// Which restrictions are active, and the problem if one is missing.
     pub(super) landlock: bool,
     pub(super) seccomp: bool,
     pub(super) problem: Option<String>,
 }
 
-/// A message of the host about a call on another connection, or a new connection.
+/// A message of the host about a call on another connection, or about a new connection.
 pub(super) enum DoorMessage {
-    /// A connection with this number; its descriptor comes with the message.
+    /// Opens the connection with this number. Its descriptor comes with the message.
     Connect(u64),
-    /// Cancels this call of this connection, and all before it.
+    /// Cancels this call and all earlier ones on this connection.
     Cancel { connection: u64, call: u64 },
+    /// Ends the reasoning in the reply to this call.
+    EndReasoning { connection: u64, call: u64 },
 }
 
 impl DoorMessage {
@@ -58,6 +66,7 @@ impl DoorMessage {
         let (kind, connection, call) = match *self {
             DoorMessage::Connect(connection) => (0, connection, 0),
             DoorMessage::Cancel { connection, call } => (1, connection, call),
+            DoorMessage::EndReasoning { connection, call } => (2, connection, call),
         };
         let mut bytes = [kind; 17];
         bytes[1..9].copy_from_slice(&u64::to_le_bytes(connection));
@@ -71,12 +80,13 @@ impl DoorMessage {
         match bytes[0] {
             0 => Some(DoorMessage::Connect(connection)),
             1 => Some(DoorMessage::Cancel { connection, call }),
+            2 => Some(DoorMessage::EndReasoning { connection, call }),
             _ => None,
         }
     }
 }
 
-/// An error as JSON. `event` is that of a failed create.
+/// An error as JSON. `event` is the event of a failed create.
 pub(super) fn error_json(error: &Error, event: Option<&str>) -> Value {
     json!({
         "code": error.code().as_str(),
@@ -86,7 +96,7 @@ pub(super) fn error_json(error: &Error, event: Option<&str>) -> Value {
     })
 }
 
-/// The error and the event of such a JSON; `None` if it is none.
+/// Reads the error and the event from such JSON; `None` if it is anything else.
 pub(super) fn read_error(text: &[u8]) -> Option<(Error, Option<&'static str>)> {
     const EVENTS: [&str; 8] = [
         "null_path",

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! In: options and requests as JSON texts. Out: replies as JSON texts. The host keeps the request
-//! queue, the deadlines and the events of a call; everything that reads the model file or depends on
-//! its content runs in the helper, whose messages are checked and not trusted. Starting a process is
-//! the business of `ffi`. docs/isolation.md has the life of a helper.
+//! queue, the deadlines and the events of a call; everything that reads the model file or depends
+//! on its content runs in the helper, whose messages are checked and not trusted. `ffi` starts the
+//! processes. docs/isolation.md describes the life of a helper.
 
 mod chat;
 mod connection;
@@ -19,9 +19,14 @@ mod helper_end;
 mod lent_state;
 mod message;
 mod options;
+mod reasoning_end;
 mod sandbox;
 mod server;
+mod tokens;
+mod unload;
 
 pub(crate) use chat::{IsolatedChat, IsolatedReply};
 pub(crate) use helper::{HelperDescriptors, StartedHelper};
 pub(crate) use server::serve;
+pub(crate) use tokens::run_tokens;
+pub(crate) use unload::unload;

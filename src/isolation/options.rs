@@ -1,4 +1,5 @@
-//! Options of an isolated chat: what the helper gets of them, and which files it may read.
+//! The options of an isolated chat: the JSON that the helper receives, and the files that it may
+//! read.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -9,25 +10,25 @@ use crate::api::{CreateOptions, Speculative};
 use crate::error::{Error, Result};
 use crate::gguf;
 
-/// The options as the helper gets them.
+/// The options as the helper receives them.
 pub(super) struct HelperOptions {
-    /// JSON with absolute paths, because the helper has its own working directory.
+    /// Paths are absolute, because the helper has its own working directory.
     pub(super) json: String,
     pub(super) key: HelperKey,
     /// The state file, which only the host opens.
     pub(super) state_file: Option<PathBuf>,
 }
 
-/// Chats with equal ones share a helper.
+/// Identifies a helper: chats with equal keys share one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HelperKey {
-    /// All that it may read.
+    /// All files that the helper may read.
     pub(super) files: Vec<AllowedFile>,
     /// The option `backend`.
     pub(super) backend: Option<String>,
 }
 
-/// A file that a helper may read, as it was when it was named.
+/// A file that a helper may read, as it was when the chat was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AllowedFile {
     pub(super) path: String,
@@ -37,7 +38,7 @@ pub(super) struct AllowedFile {
 }
 
 impl HelperOptions {
-    /// `json` is what `options` was read from.
+    /// `json` is the text that `options` was parsed from.
     pub(super) fn new(options: &CreateOptions, json: &Value) -> Result<HelperOptions> {
         let mut json = json.clone();
         let mut paths = Vec::new();
@@ -78,9 +79,25 @@ impl HelperOptions {
     }
 }
 
+impl HelperKey {
+    /// The key of a chat with this model and no other options, and the model's absolute path.
+    /// `name` is the JSON member with the path, for messages.
+    pub(super) fn of_model(path: &str, name: &str) -> Result<(HelperKey, String)> {
+        let path = absolute(path, name)?;
+        let parts = gguf::part_paths(Path::new(&path));
+        let files = parts.iter().filter_map(|part| AllowedFile::new(part)).collect();
+        Ok((HelperKey { files, backend: None }, path))
+    }
+}
+
 impl AllowedFile {
+    /// Whether both are the same file, under any name.
+    pub(super) fn is_same_file(&self, other: &AllowedFile) -> bool {
+        self.device_and_inode == other.device_and_inode
+    }
+
     /// `None` unless it is a regular file.
-    fn new(path: &Path) -> Option<AllowedFile> {
+    pub(super) fn new(path: &Path) -> Option<AllowedFile> {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         Some(AllowedFile {
@@ -92,8 +109,8 @@ impl AllowedFile {
     }
 }
 
-/// The empty path stays empty, so that its error is the same.
-fn absolute(path: &str, name: &str) -> Result<String> {
+/// An empty path stays empty, so that the error is the same as without isolation.
+pub(super) fn absolute(path: &str, name: &str) -> Result<String> {
     if path.is_empty() {
         return Ok(String::new());
     }

@@ -1,8 +1,8 @@
 //! What the worker process gives up before it reads the model: files, network, new processes.
 //!
-//! Landlock limits which files can be opened, seccomp which system calls exist. Where the kernel
-//! refuses one of them, the other still applies, and the host tells so. Both hold for the calling
-//! thread and all that it starts, so this runs before any other thread.
+//! Landlock limits which files can be opened, seccomp which system calls can be made. If the kernel
+//! lacks one of them, the other still applies and the host logs it. Both apply to the calling
+//! thread and all threads that it starts, so this runs before any other thread starts.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// The newest rules that are asked for. Older kernels apply those that they know.
+/// The newest rules that are requested. An older kernel applies the rules that it supports.
 const LANDLOCK: ABI = ABI::V6;
 
-/// What the system tells every process about memory, processors and control groups. The engine
-/// chooses threads and sizes by it.
+/// Files in which the system describes memory, processors and control groups. The engine chooses
+/// thread counts and sizes from them.
 const SYSTEM_FILES: [&str; 7] = [
     "/proc/meminfo",
     "/proc/cpuinfo",
@@ -30,11 +30,11 @@ const SYSTEM_FILES: [&str; 7] = [
     "/sys/devices/system/cpu",
 ];
 
-/// What restricts this process.
+/// The restrictions that apply to this process.
 pub(super) struct Restrictions {
     pub(super) landlock: bool,
     pub(super) seccomp: bool,
-    /// Why something is missing.
+    /// Why a restriction is missing.
     pub(super) problem: Option<String>,
 }
 
@@ -61,7 +61,7 @@ fn restrict_files(files: &[String]) -> Result<(), String> {
         .and_then(|rules| rules.handle_access(AccessNet::from_all(LANDLOCK)))
         .and_then(|rules| rules.scope(Scope::from_all(LANDLOCK)))
         .and_then(Ruleset::create)
-        // A path that does not exist is left out: to open it fails as it would without rules.
+        // Paths that do not exist are skipped: opening one fails anyway.
         .and_then(|rules| {
             let access = AccessFs::ReadFile | AccessFs::ReadDir;
             rules.add_rules(path_beneath_rules(paths, access))
@@ -78,7 +78,7 @@ fn restrict_calls() -> Result<(), String> {
     let named = |error: &dyn std::fmt::Display| format!("seccomp: {error}");
     let rules = rules().map_err(|error| named(&error))?;
     let arch = std::env::consts::ARCH.try_into().map_err(|_| named(&"unknown processor"))?;
-    // As on a kernel that does not have the call: libraries then use an older one.
+    // ENOSYS looks like an old kernel, so libraries fall back to an older call.
     let refuse = SeccompAction::Errno(libc::ENOSYS as u32);
     let program: BpfProgram = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)
         .and_then(BpfProgram::try_from)
@@ -86,11 +86,11 @@ fn restrict_calls() -> Result<(), String> {
     seccompiler::apply_filter(&program).map_err(|error| named(&error))
 }
 
-/// The system calls that may be made, and with which arguments. No rule is any argument.
+/// The allowed system calls and their arguments. An empty list allows any arguments.
 fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
-    // An argument whose bits of a mask have a value.
+    // A rule for an argument: `argument & mask == value`.
     let masked = |index: u8, mask: i64, value: i64| {
         let operator = SeccompCmpOp::MaskedEq(mask as u64);
         let condition =
@@ -101,20 +101,20 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
     rules.insert(libc::SYS_openat, vec![masked(2, writes, i64::from(libc::O_RDONLY))?]);
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_open, vec![masked(1, writes, i64::from(libc::O_RDONLY))?]);
-    // Threads, but no processes. The flags of clone3 cannot be seen; it is refused.
+    // New threads, but no new processes. seccomp cannot see the flags of clone3, so it is refused.
     let thread = i64::from(libc::CLONE_THREAD);
     rules.insert(libc::SYS_clone, vec![masked(0, thread, thread)?]);
-    // No memory becomes code.
+    // Memory never becomes executable.
     let exec = i64::from(libc::PROT_EXEC);
     rules.insert(libc::SYS_mmap, vec![masked(2, exec, 0)?]);
     rules.insert(libc::SYS_mprotect, vec![masked(2, exec, 0)?]);
-    // Signals to itself, as `abort` sends one.
+    // Signals to this process only; `abort` sends one.
     let all = i64::from(u32::MAX);
     let own = i64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![masked(0, all, own)?]);
-    // Limits of itself. 0 is the caller.
+    // This process's own limits. Process id 0 means the caller.
     rules.insert(libc::SYS_prlimit64, vec![masked(0, all, 0)?]);
-    // Names of threads and of memory.
+    // Naming threads and memory.
     let names = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
     let names = names.map(|name| masked(0, all, i64::from(name)));
     rules.insert(libc::SYS_prctl, names.into_iter().collect::<Result<_, _>>()?);
@@ -122,7 +122,7 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
 }
 
 const ALLOWED: &[i64] = &[
-    // Reading, and writing to what the host has passed.
+    // Reading, and writing to descriptors that the host passed.
     libc::SYS_read,
     libc::SYS_pread64,
     libc::SYS_readv,
@@ -147,7 +147,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_fdatasync,
     libc::SYS_fadvise64,
     libc::SYS_readahead,
-    // The host's connections. No socket can be made.
+    // The host's connections. New sockets cannot be created.
     libc::SYS_sendmsg,
     libc::SYS_sendto,
     libc::SYS_recvmsg,
@@ -187,7 +187,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigtimedwait,
     libc::SYS_sigaltstack,
-    // Time, and what the process is.
+    // Time, and information about this process.
     libc::SYS_clock_gettime,
     libc::SYS_clock_getres,
     libc::SYS_clock_nanosleep,
@@ -228,7 +228,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::process::Command;
 
-    /// The folder of the child that is restricted.
+    /// Set for the restricted child process of the test: the folder it works in.
     const FOLDER: &str = "LLB_TEST_SANDBOX";
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
             )
             .is_err()
         );
-        // Threads and memory, also much of it.
+        // Threads and large allocations still work.
         assert_eq!(std::thread::spawn(|| vec![1u8; 64 << 20].len()).join().unwrap(), 64 << 20);
     }
 }

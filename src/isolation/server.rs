@@ -1,7 +1,7 @@
-//! The helper: runs the calls of the host on chats of its own process.
+//! The helper: runs the host's calls on the chats of its process.
 //!
-//! The main thread waits at the door, for new connections and for cancels. Each connection has a
-//! thread and runs one call after another.
+//! The main thread waits at the door for new connections and cancellations. Each connection has a
+//! thread, which runs one call after another.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,12 +18,13 @@ use super::lent_state::LentState;
 use super::message::{Call, DoorMessage, Hello, error_json, read_error};
 use super::sandbox;
 use crate::api::{self, CreateOptions};
-use crate::chat::{Chat, CreateFailure};
+use crate::chat::{CallControl, Chat, CreateFailure};
 use crate::error::{Code, Error, Result};
 use crate::llama::{self, StateStore};
 use crate::panic;
+use crate::tokens;
 
-/// The stack of a connection's thread, as that of a large host's thread.
+/// The stack of a connection's thread. Large hosts give their threads as much.
 const STACK: usize = 4 << 20;
 
 /// Serves the host until it closes the door.
@@ -42,12 +43,15 @@ pub(crate) fn serve(door: &OwnedFd, version: &str) {
                     return;
                 }
                 let server = Arc::clone(&server);
-                // Without a thread the connection is closed, which the host sees.
+                // If no thread can be started, the connection closes and the host notices.
                 let _ = panic::spawn_quiet_with_stack("llb-helper-call", STACK, move || {
                     server.run(number, connection);
                 });
             }
             Some(DoorMessage::Cancel { connection, call }) => server.cancel(connection, call),
+            Some(DoorMessage::EndReasoning { connection, call }) => {
+                server.end_reasoning(connection, call);
+            }
             None => {}
         }
     }
@@ -58,9 +62,9 @@ struct Server {
     version: String,
     chats: Mutex<HashMap<u64, Arc<ServedChat>>>,
     last_chat: AtomicU64,
-    /// Why this process has no kernels.
+    /// Why no kernels could be chosen.
     refusal: Mutex<Option<String>>,
-    /// By the number of the connection.
+    /// Keyed by the number of the connection.
     calls: Mutex<HashMap<u64, ConnectionCalls>>,
 }
 
@@ -69,26 +73,35 @@ struct ServedChat {
     state: Option<Arc<LentState>>,
 }
 
-/// The calls of one connection, as a cancel sees them: it may come before its call.
+/// The calls of one connection as messages at the door refer to them. A message may arrive before
+/// its call.
 #[derive(Default)]
 struct ConnectionCalls {
-    /// The calls up to this one are cancelled.
+    /// Calls up to this number are cancelled.
     cancelled: u64,
-    running: Option<(u64, Arc<AtomicBool>)>,
+    /// Calls up to this number are to end their reasoning.
+    ended_reasoning: u64,
+    running: Option<ServedCall>,
 }
 
-/// The connection of the call that runs on a thread.
+#[derive(Clone, Default)]
+struct ServedCall {
+    number: u64,
+    control: CallControl,
+}
+
+/// The connection of the call that runs on the current thread.
 #[derive(Clone)]
 struct Caller {
     connection: Arc<Connection>,
-    /// Set if the host is gone.
-    cancel: Arc<AtomicBool>,
+    /// Cancelled when the host is gone.
+    running: ServedCall,
 }
 
 impl Caller {
     fn send(&self, kind: Kind, text: &str) {
         if self.connection.send(kind, text.as_bytes(), None, &mut forever).is_err() {
-            self.cancel.store(true, Ordering::Relaxed);
+            self.running.control.cancel.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -97,8 +110,8 @@ thread_local! {
     static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
 }
 
-/// The events of a chat go to the host of the call that runs on this thread. It makes those of the
-/// life of chats and calls itself.
+/// Sends an event of a chat to the host if the current thread runs a call. The host emits the
+/// events of chats and calls itself.
 fn on_event(event: &str) {
     if event.starts_with("log:") || event.starts_with("load_progress:") {
         let caller = CALLER.with(|caller| caller.borrow().clone());
@@ -107,13 +120,13 @@ fn on_event(event: &str) {
 }
 
 impl Server {
-    /// Answers the first call: gives up what the process does not need.
+    /// Answers the first call, and gives up every right that the process does not need.
     fn start(&self, connection: &mut Connection) -> bool {
         let Ok((Kind::Call, call)) = connection.receive(&mut forever) else { return false };
         let Ok(Call::Start { files, backend }) = serde_json::from_slice(&call) else {
             return false;
         };
-        // Kernels are loaded before files can no longer be opened.
+        // Kernels are loaded while files can still be opened.
         if let Err(error) = llama::choose_kernels(backend.as_deref()) {
             let event = match error.code() {
                 Code::InvalidRequest => "invalid_options",
@@ -136,8 +149,8 @@ impl Server {
     fn run(&self, number: u64, connection: Connection) {
         let mut connection = Arc::new(connection);
         while let Some(call) = self.next_call(number, &mut connection) {
-            let IncomingCall { call, text, descriptor, cancel } = call;
-            let caller = Caller { connection: Arc::clone(&connection), cancel };
+            let IncomingCall { call, text, descriptor, running } = call;
+            let caller = Caller { connection: Arc::clone(&connection), running };
             CALLER.set(Some(caller.clone()));
             let done =
                 catch_unwind(AssertUnwindSafe(|| self.answer(call, &text, descriptor, &caller)));
@@ -156,12 +169,16 @@ impl Server {
     }
 
     fn next_call(&self, number: u64, connection: &mut Arc<Connection>) -> Option<IncomingCall> {
-        // The last caller is dropped, so there is no other reference.
+        // The last caller was dropped, so this is the only reference.
         let connection = Arc::get_mut(connection)?;
         let (Kind::Call, call) = connection.receive(&mut forever).ok()? else { return None };
         let call: Call = serde_json::from_slice(&call).ok()?;
         let text = match call {
-            Call::Create { .. } | Call::Infer { .. } | Call::Explain { .. } => {
+            Call::Create { .. }
+            | Call::Infer { .. }
+            | Call::Explain { .. }
+            | Call::Tokens { .. }
+            | Call::Unload => {
                 let (Kind::Text, text) = connection.receive(&mut forever).ok()? else {
                     return None;
                 };
@@ -169,33 +186,47 @@ impl Server {
             }
             Call::Start { .. } | Call::Close { .. } => String::new(),
         };
-        let cancel = match call {
+        let running = match call {
             Call::Infer { call, cancelled, .. } => {
-                let cancel = self.set_running(number, Some(call));
-                cancel.fetch_or(cancelled, Ordering::Relaxed);
-                cancel
+                let running = self.set_running(number, Some(call));
+                running.control.cancel.fetch_or(cancelled, Ordering::Relaxed);
+                running
             }
-            _ => Arc::default(),
+            _ => ServedCall::default(),
         };
-        Some(IncomingCall { call, text, descriptor: connection.take_descriptor(), cancel })
+        Some(IncomingCall { call, text, descriptor: connection.take_descriptor(), running })
     }
 
-    /// Notes which call runs on a connection. Returns its cancel flag.
-    fn set_running(&self, connection: u64, call: Option<u64>) -> Arc<AtomicBool> {
+    /// Records which call runs on a connection, and returns its entry.
+    fn set_running(&self, connection: u64, call: Option<u64>) -> ServedCall {
         let mut calls = lock(&self.calls);
         let calls = calls.entry(connection).or_default();
-        let is_cancelled = call.is_some_and(|call| call <= calls.cancelled);
-        let cancel = Arc::new(AtomicBool::new(is_cancelled));
-        calls.running = call.map(|call| (call, Arc::clone(&cancel)));
-        cancel
+        let number = call.unwrap_or_default();
+        let flag = |last: u64| Arc::new(AtomicBool::new(call.is_some() && number <= last));
+        let control = CallControl {
+            cancel: flag(calls.cancelled),
+            end_reasoning: flag(calls.ended_reasoning),
+        };
+        let running = ServedCall { number, control };
+        calls.running = call.map(|_| running.clone());
+        running
     }
 
     fn cancel(&self, connection: u64, call: u64) {
         let mut calls = lock(&self.calls);
         let calls = calls.entry(connection).or_default();
         calls.cancelled = calls.cancelled.max(call);
-        if let Some((_, cancel)) = calls.running.as_ref().filter(|(running, _)| *running <= call) {
-            cancel.store(true, Ordering::Relaxed);
+        if let Some(running) = calls.running.as_ref().filter(|running| running.number <= call) {
+            running.control.cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn end_reasoning(&self, connection: u64, call: u64) {
+        let mut calls = lock(&self.calls);
+        let calls = calls.entry(connection).or_default();
+        calls.ended_reasoning = calls.ended_reasoning.max(call);
+        if let Some(running) = calls.running.as_ref().filter(|running| running.number <= call) {
+            running.control.end_reasoning.store(true, Ordering::Relaxed);
         }
     }
 
@@ -216,10 +247,16 @@ impl Server {
                 let served = self.chat(chat)?;
                 let mut on_piece = |piece: &str| caller.send(Kind::Piece, piece);
                 let pieces = stream.then_some(&mut on_piece as _);
-                let reply = served.chat.infer_until(text, Arc::clone(&caller.cancel), pieces)?;
+                let control = caller.running.control.clone();
+                let reply = served.chat.infer_until(text, control, pieces)?;
                 Ok(to_json(&reply)?)
             }
             Call::Explain { chat } => Ok(to_json(&self.chat(chat)?.chat.explain(text)?)?),
+            Call::Tokens { call } => {
+                let request = api::parse(text, "request_json")?;
+                Ok(to_json(&tokens::run(call, request)?)?)
+            }
+            Call::Unload => Ok(json!({ "chats": llama::unload(text)? }).to_string()),
             Call::Close { chat } => {
                 let served = self.chat(chat)?;
                 lock(&self.chats).remove(&chat);
@@ -261,10 +298,10 @@ struct IncomingCall {
     call: Call,
     text: String,
     descriptor: Option<OwnedFd>,
-    cancel: Arc<AtomicBool>,
+    running: ServedCall,
 }
 
-/// An error of a call that is no create.
+/// Errors of calls other than create have no event.
 impl From<Error> for CreateFailure {
     fn from(error: Error) -> CreateFailure {
         CreateFailure::new("", error)

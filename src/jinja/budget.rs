@@ -29,12 +29,12 @@ const MAX_NESTING: usize = 12_000;
 const CLOCK_STEPS: u64 = 2_000;
 /// Bytes of text that cost one step.
 const BYTES_PER_STEP: usize = 256;
-/// Stack that must be free at each level of nesting, and the size of a new stack segment.
-/// Comparing, printing and dropping values fit into the red zone.
+/// The stack that must be free at each level of nesting, and the size of a new stack segment.
+/// Comparing, printing and dropping values need no more than the red zone.
 const RED_ZONE: usize = 256 << 10;
 const MORE_STACK: usize = 2 << 20;
 
-/// What is left of the [`Bounds`].
+/// The unused part of the [`Bounds`].
 #[derive(Debug)]
 pub(crate) struct Budget {
     bounds: Bounds,

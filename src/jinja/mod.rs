@@ -44,7 +44,7 @@ pub(crate) struct Template {
     parsed: ParsedTemplate,
 }
 
-/// The result of a render.
+/// The output of a render.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     pub(crate) text: String,

@@ -12,12 +12,12 @@ use super::keywords::{entries, list, strings};
 use super::pointer::{child, local_pointer};
 use super::types::TypeSet;
 
-/// The most schemas visited for one value.
+/// The most schemas that one lookup visits.
 const BRANCHES: usize = 64;
 /// The deepest nesting of `$ref`, `anyOf`, `oneOf` and `allOf`.
 const DEPTH: usize = 16;
 
-/// The schemas that apply to one value of the arguments, as JSON pointers.
+/// The schemas that apply to one value of the arguments, as JSON pointers into the tool's schema.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SchemaPointers(Vec<String>);
 
@@ -28,16 +28,16 @@ impl SchemaPointers {
     }
 }
 
-/// What a schema says about a key.
+/// What the schemas of an object say about one of its members.
 #[derive(Debug, Clone)]
 pub(crate) struct SchemaMember {
     /// The schemas of its value.
     pub(crate) pointers: SchemaPointers,
-    /// The schema lists its keys, and this is not one of them.
+    /// Whether a schema lists the allowed names and this one is not among them.
     pub(crate) unknown: bool,
 }
 
-/// The schema of a tool's arguments, if it has one.
+/// The schema of a tool's arguments; `None` allows anything.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ArgumentsSchema(Option<Arc<Value>>);
 
@@ -94,7 +94,8 @@ impl ArgumentsSchema {
         all
     }
 
-    /// The parameter that a value without a name belongs to: the only required one, or the only one.
+    /// The parameter that a value without a name is assigned to: the only required one, or the only
+    /// one.
     pub(crate) fn only_parameter(&self) -> Option<String> {
         let (mut required, mut properties) = (Vec::new(), Vec::new());
         for (_, schema) in self.branches(&self.root()) {
@@ -112,7 +113,7 @@ impl ArgumentsSchema {
         self.0.as_deref()?.pointer(pointer)
     }
 
-    /// These schemas, with those that they refer to or combine.
+    /// These schemas, and the schemas that they refer to or combine.
     fn branches(&self, at: &SchemaPointers) -> Vec<(String, &Value)> {
         let mut pending: Vec<String> = at.0.iter().rev().cloned().collect();
         let mut seen = HashSet::new();

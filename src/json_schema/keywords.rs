@@ -24,7 +24,8 @@ pub(crate) fn is_required(schema: &Map<String, Value>, name: &str) -> bool {
     strings(schema.get("required")).any(|required| required == name)
 }
 
-/// The names that `type` lists: a string is a list of one. None without a list of strings.
+/// The names in `type`. A single string counts as a list of one. `None` unless it is a string or a
+/// list of strings.
 pub(crate) fn type_names(argument: Option<&Value>) -> Option<Vec<&str>> {
     match argument? {
         Value::Array(names) => names.iter().map(Value::as_str).collect(),

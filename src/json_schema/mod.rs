@@ -1,7 +1,7 @@
 //! JSON Schema documents: pointers, local references, type sets, and keyword lookups.
 //!
-//! In: a schema as the caller wrote it. Out: what it allows, found in bounded work. Unreadable parts
-//! of a schema are ignored. This module never validates values.
+//! In: a schema as the caller wrote it. Out: what it allows. The work is bounded, and unreadable
+//! parts of a schema are ignored. This module never validates values.
 
 mod arguments;
 mod keywords;

@@ -7,13 +7,13 @@ pub(crate) fn child(parent: &str, key: &str) -> String {
     format!("{parent}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-/// A pointer that is being extended, without allocation.
+/// A pointer that is extended level by level, without allocation.
 #[derive(Clone, Copy)]
 pub(crate) enum PointerPath<'a> {
     Root,
     Key(&'a PointerPath<'a>, &'a str),
     Index(&'a PointerPath<'a>, usize),
-    /// The pointer of a reference.
+    /// A complete pointer, taken from a reference.
     Spelled(&'a str),
 }
 
@@ -28,7 +28,7 @@ impl PointerPath<'_> {
     }
 }
 
-/// The pointer of a `$ref` into its own document; or why it is not supported.
+/// The pointer in a `$ref` to its own document, or the reason why the reference is not supported.
 pub(crate) fn local_pointer(reference: &Value) -> Result<&str, &'static str> {
     let text = reference.as_str().ok_or("is not a string")?;
     match text.strip_prefix('#') {

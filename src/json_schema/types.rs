@@ -44,18 +44,19 @@ impl TypeSet {
         }
     }
 
-    /// The union of these sets; None if one of them is unknown, or if there are none.
+    /// The union of these sets; `None` if one of them is unknown, or if there are no sets.
     pub(crate) fn union(sets: impl Iterator<Item = Option<TypeSet>>) -> Option<TypeSet> {
         sets.reduce(|all, types| Some(all?.or(types?)))?
     }
 
-    /// The intersection of two sets, where None is unknown. Contradictory sets give the first.
+    /// The intersection of two sets, where `None` means unknown. If they have nothing in common,
+    /// the first set is returned.
     pub(super) fn meet(types: Option<TypeSet>, other: Option<TypeSet>) -> Option<TypeSet> {
         let (Some(a), Some(b)) = (types, other) else { return types.or(other) };
         Some(if a.has(b) { TypeSet(a.0 & b.0) } else { a })
     }
 
-    /// Whether the sets share a type.
+    /// Whether the two sets have a type in common.
     pub(crate) fn has(self, other: TypeSet) -> bool {
         self.0 & other.0 != 0
     }

@@ -1,10 +1,10 @@
-//! The entries of a batch as the arrays that llama.cpp reads.
+//! The arrays of a `llama_batch`, filled from batch entries.
 
 use llama_cpp_sys_2 as sys;
 
 use crate::engine::BatchEntry;
 
-/// The arrays of a `llama_batch`, filled for every decode.
+/// The arrays of a `llama_batch`. They are reused for every decode.
 pub(super) struct Batch {
     tokens: Vec<sys::llama_token>,
     positions: Vec<sys::llama_pos>,
@@ -15,7 +15,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Room for `n_batch` entries.
+    /// Allocates room for `n_batch` entries.
     pub(super) fn new(n_batch: usize) -> Self {
         let mut sequences = vec![0; n_batch];
         let sequence_pointers = sequences.iter_mut().map(|sequence| &raw mut *sequence).collect();
@@ -29,7 +29,7 @@ impl Batch {
         }
     }
 
-    /// Takes at most as many entries as `new` was given.
+    /// Fills the arrays. There must be no more entries than `new` allocated.
     pub(super) fn fill(&mut self, entries: &[BatchEntry]) -> sys::llama_batch {
         for (index, entry) in entries.iter().enumerate() {
             self.tokens[index] = entry.token;

@@ -10,32 +10,19 @@ use std::time::Duration;
 use llama_cpp_sys_2 as sys;
 
 use super::batch::Batch;
-use super::lora::Adapter;
+use super::context_options::ContextOptions;
+use super::context_shift;
+use super::decoding::{AbortCheck, Decoding, on_operation, should_abort};
+use super::lora::{Adapter, AppliedAdapters};
 use super::model::Model;
+use super::sequence_state::{self, SequencePart};
 use super::threads::Threads;
 use super::trial::{self, Repeats};
 use super::{cpu, device, exit, shim};
-use crate::api::{CacheType, FlashAttention};
+use crate::api::AdapterScales;
 use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::{Code, Error, Result};
 use crate::process::Lazy;
-
-/// The options of a context.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct ContextOptions {
-    pub(crate) n_ctx: u32,
-    pub(crate) n_batch: u32,
-    pub(crate) n_parallel: u32,
-    pub(crate) n_threads: u32,
-    /// Whether the number of threads may be lowered while other programs are busy.
-    pub(crate) adapts_threads: bool,
-    pub(crate) flash_attn: FlashAttention,
-    pub(crate) cache_type_k: CacheType,
-    pub(crate) cache_type_v: CacheType,
-}
-
-/// Returns whether a decode should stop. llama.cpp calls it during a decode.
-type AbortCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
@@ -45,28 +32,20 @@ pub(crate) struct LlamaContext {
     decoding: Box<Decoding>,
     limits: ThreadLimits,
     adapts_threads: bool,
-    /// Those of the next decode.
+    /// The threads that the next decode uses.
     n_threads: usize,
     n_ctx: usize,
     n_batch: usize,
     n_parallel: usize,
     n_vocab: i32,
-    /// An assertion failed in a call on the context: it is not used again, not even freed.
+    /// A call on the context failed an assertion. The context is never used again, not even freed.
     broken: bool,
-    // Dropped after the context is freed, in this order.
-    adapters: Vec<Adapter>,
+    /// Whether only the calling thread has computed with the context so far.
+    is_alone: bool,
+    shift_refusal: Option<&'static str>,
+    // Fields are dropped in this order, after the context is freed.
+    adapters: AppliedAdapters,
     model: Arc<Model>,
-}
-
-/// What computes a decode, and what may stop it.
-struct Decoding {
-    threads: Threads,
-    /// Whether its file can still be read.
-    model: Arc<Model>,
-    /// The check of the running decode.
-    check: Option<AbortCheck<'static>>,
-    /// During the trial: what is left out.
-    repeats: RefCell<Option<Repeats>>,
 }
 
 impl LlamaContext {
@@ -76,28 +55,14 @@ impl LlamaContext {
             threads: Threads::none(),
             model: Arc::clone(&model),
             check: None,
+            moves_keys: false,
+            makes_logits: options.pooling.is_none(),
             repeats: RefCell::new(None),
         });
-        // SAFETY: takes nothing, returns a plain struct.
-        let mut params = unsafe { sys::llama_context_default_params() };
-        params.n_ctx = options.n_ctx;
-        params.n_batch = options.n_batch;
-        params.n_ubatch = options.n_batch;
-        params.n_seq_max = options.n_parallel;
-        params.n_threads = 1;
-        params.n_threads_batch = 1;
-        params.flash_attn_type = match options.flash_attn {
-            FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
-            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
-            FlashAttention::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
-        };
-        params.type_k = ggml_type(options.cache_type_k);
-        params.type_v = ggml_type(options.cache_type_v);
-        params.kv_unified = true;
-        params.no_perf = true;
+        let mut params = options.params();
         params.abort_callback = Some(should_abort);
         params.abort_callback_data = (&raw mut *decoding).cast::<c_void>();
-        // Devices compute several operations at once only without this.
+        // The callback would keep a device from computing several operations at once.
         if !device::exists() {
             params.cb_eval = Some(on_operation);
             params.cb_eval_user_data = (&raw mut *decoding).cast::<c_void>();
@@ -110,8 +75,11 @@ impl LlamaContext {
         let context = match context {
             Ok(context) => context,
             Err(failed) => {
-                // The partly created context may refer to both.
-                std::mem::forget((model, decoding));
+                // The partly created context may refer to both, but only a device could still use
+                // them.
+                if device::exists() {
+                    std::mem::forget((model, decoding));
+                }
                 return Err(failed.error(Code::InferenceFailed, refused));
             }
         };
@@ -125,7 +93,7 @@ impl LlamaContext {
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
-        Ok(LlamaContext {
+        let mut made = LlamaContext {
             limits: ThreadLimits { most: 1, processors: 1, policy: ThreadPolicy::Pinned },
             adapts_threads: options.adapts_threads,
             n_threads: 1,
@@ -137,12 +105,17 @@ impl LlamaContext {
             n_parallel: options.n_parallel as usize,
             n_vocab,
             broken: false,
-            adapters: Vec::new(),
+            is_alone: true,
+            shift_refusal: None,
+            adapters: AppliedAdapters::default(),
             model,
-        })
+        };
+        made.shift_refusal = context_shift::refusal(&made.model, options, made.can_shift());
+        Ok(made)
     }
 
-    /// Computes the first tokens, before other threads join. `MODEL_INVALID` if that fails.
+    /// Runs the trial on the calling thread, before other threads join. `MODEL_INVALID` if it
+    /// fails.
     pub(crate) fn tried(mut self) -> Result<Self> {
         *self.decoding.repeats.get_mut() = Some(Repeats::default());
         let n_vocab = self.n_vocab;
@@ -153,6 +126,7 @@ impl LlamaContext {
 
     /// Starts the other threads.
     pub(crate) fn with_threads(mut self, n_threads: u32) -> Result<Self> {
+        self.is_alone = false;
         self.decoding.threads = Threads::start(n_threads)?;
         self.decoding.threads.attach(self.context)?;
         let policy = match (self.model.uses_device(), self.adapts_threads) {
@@ -166,30 +140,21 @@ impl LlamaContext {
         Ok(self)
     }
 
-    /// Applies adapters, each with its scale. The model should then be tried.
+    /// Applies adapters, each with its scale. Run the trial afterwards.
     pub(crate) fn with_adapters(mut self, adapters: Vec<(Adapter, f32)>) -> Result<Self> {
-        let (adapters, mut scales): (Vec<Adapter>, Vec<f32>) = adapters.into_iter().unzip();
-        self.adapters = adapters;
-        let mut raw: Vec<_> = self.adapters.iter().map(Adapter::as_ptr).collect();
-        let (n, raw, scales) = (raw.len(), raw.as_mut_ptr(), scales.as_mut_ptr());
-        // SAFETY: context and adapters are alive, and both arrays have `n` elements.
-        let set = shim::guard(|| unsafe {
-            shim::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales)
-        });
-        if !matches!(set, Ok(0)) {
-            self.abandon();
-            return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply the adapters"));
-        }
+        let (adapters, scales): (Vec<Adapter>, Vec<f32>) = adapters.into_iter().unzip();
+        self.adapters = AppliedAdapters::new(adapters);
+        self.set_adapters(&AdapterScales(scales.into()))?;
         Ok(self)
     }
 
-    /// After a failed call: the context is not used again, and its threads end.
+    /// Called after a failed call. The context is not used again, and its threads end.
     fn abandon(&mut self) {
         self.broken = true;
         self.decoding.threads.end();
     }
 
-    /// The memory of all sequences; `None` if there is none, or if the context is broken.
+    /// The memory of all sequences; `None` if the context has no memory or is broken.
     fn memory(&self) -> Option<sys::llama_memory_t> {
         // SAFETY: the context is alive.
         let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
@@ -206,10 +171,10 @@ impl LlamaContext {
         usize::try_from(last.ok()?).ok()
     }
 
-    /// The fewest tokens that a sequence can be cut to without losing what the next token attends
-    /// to in layers with a sliding window. llama.cpp gives cells outside the window to other
-    /// sequences, and saves only the last window. From its first position on, a sequence has no
-    /// holes.
+    /// The shortest length that a sequence can be cut to without losing cells that the next token
+    /// attends to in layers with a sliding window. llama.cpp reuses cells outside the window for
+    /// other sequences, and saves only the last window. From its first position on, a sequence has
+    /// no holes.
     fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> usize {
         let window = self.model.window().max(0) as usize;
         if window == 0 {
@@ -222,6 +187,30 @@ impl LlamaContext {
         let first = first.unwrap_or(-1).max(0) as usize;
         // The token at position p attends to positions from p - window + 1.
         if first == 0 { 1 } else { first + window - 1 }
+    }
+
+    /// The reason why its sequences cannot be shifted ([`Backend::shift`]); `None` if they can be.
+    pub(super) fn shift_refusal(&self) -> Option<&'static str> {
+        self.shift_refusal
+    }
+
+    fn can_shift(&self) -> bool {
+        let Some(memory) = self.memory() else { return false };
+        // SAFETY: the memory belongs to the context.
+        shim::guard(|| unsafe { shim::calls::llama_memory_can_shift(memory) }).unwrap_or(false)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::llama_context {
+        self.context.as_ptr()
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Whether the context remembers earlier tokens. An encoder does not.
+    pub(super) fn has_memory(&self) -> bool {
+        self.memory().is_some()
     }
 
     fn row(&self, row: usize) -> Option<&[f32]> {
@@ -276,6 +265,13 @@ impl Backend for LlamaContext {
         self.decoding.threads.waited(threads)
     }
 
+    fn set_adapters(&mut self, scales: &AdapterScales) -> Result<()> {
+        if self.is_broken() {
+            return Err(engine::stopped());
+        }
+        self.adapters.apply(self.context, scales).inspect_err(|_| self.abandon())
+    }
+
     fn decode(&mut self, batch: &[BatchEntry], abort: AbortCheck) -> Result<Decoded> {
         if self.is_broken() {
             return Err(engine::stopped());
@@ -299,6 +295,7 @@ impl Backend for LlamaContext {
             shim::guard(|| unsafe { shim::calls::llama_decode(context, raw) })
         });
         self.decoding.check = None;
+        self.decoding.moves_keys = false;
         if let Some(repeats) = self.decoding.repeats.get_mut() {
             repeats.restore();
         }
@@ -347,9 +344,9 @@ impl Backend for LlamaContext {
         removed
     }
 
-    /// Zeroes the states too. llama.cpp assigns states to sequences before it computes a batch and
-    /// does not undo that when the batch is aborted (`llama_memory_recurrent::find_slot`): unused
-    /// states then hold remains, and a state that was to be moved is lost.
+    /// Also zeroes the states. llama.cpp assigns states to sequences before it computes a batch,
+    /// and does not undo that when the batch is aborted (`llama_memory_recurrent::find_slot`).
+    /// Unused states then hold stale values, and a state that was to be moved is lost.
     fn clear(&mut self) {
         let Some(memory) = self.memory() else { return };
         // SAFETY: the memory belongs to the context.
@@ -372,8 +369,10 @@ impl Backend for LlamaContext {
 
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
         let Some(memory) = self.memory() else { return false };
-        // No copied token may attend to a position that is missing.
-        if range.end < self.shortest_window(memory, from) {
+        // A copied token must not attend to a position that is missing. A complete sequence has
+        // every position that its next token attends to.
+        let is_part = self.is_divisible();
+        if is_part && range.end < self.shortest_window(memory, from) {
             self.truncate(to, 0);
             return false;
         }
@@ -389,55 +388,81 @@ impl Backend for LlamaContext {
             return false;
         }
         let whole = self.last_position(to) == Some(range.end - 1)
-            && range.end >= self.shortest_window(memory, to);
+            && (!is_part || range.end >= self.shortest_window(memory, to));
         if !whole {
             self.truncate(to, 0);
         }
         whole
     }
 
-    fn save(&self, sequence: usize) -> Result<Vec<u8>> {
-        let what = "llama.cpp could not save the sequence";
-        let (context, sequence) = (self.context.as_ptr(), sequence as i32);
-        // SAFETY: the context is alive and only read.
-        let size =
-            shim::guard(|| unsafe { shim::calls::llama_state_seq_get_size(context, sequence) });
-        let size = size.map_err(|failed| failed.error(Code::InferenceFailed, what))?;
-        let mut data = Vec::new();
-        data.try_reserve_exact(size)
-            .map_err(|error| Error::new(Code::OutOfMemory, error.to_string()).caused_by(error))?;
-        data.resize(size, 0);
-        // SAFETY: the context is alive, and the buffer is valid for its length.
-        let written = shim::guard(|| unsafe {
-            shim::calls::llama_state_seq_get_data(context, data.as_mut_ptr(), size, sequence)
+    fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>> {
+        self.memory()?;
+        sequence_state::read(self.context, sequence, SequencePart::State).ok()
+    }
+
+    /// Layers with attention keep their cells, because the cells before `length` are unchanged.
+    fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
+        let Some(memory) = self.memory() else { return false };
+        let restored = sequence_state::write(self.context, sequence, SequencePart::State, state);
+        let (id, length) = (sequence as sys::llama_seq_id, length as sys::llama_pos);
+        let removed = restored.and_then(|restored| {
+            // SAFETY: the memory belongs to the context.
+            let cut = || unsafe { shim::calls::llama_memory_seq_rm(memory, id, length, -1) };
+            shim::guard(cut).map(|removed| removed && restored)
         });
-        match written {
-            Ok(written) if written == size && size > 0 => Ok(data),
-            Ok(written) => {
-                Err(Error::new(Code::InferenceFailed, format!("{what}: {written} of {size} bytes")))
+        let Ok(rewound) = removed else {
+            self.abandon();
+            return false;
+        };
+        let rewound = rewound && self.last_position(sequence) == Some(length as usize - 1);
+        if !rewound {
+            self.truncate(sequence, 0);
+        }
+        rewound
+    }
+
+    fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize> {
+        let memory = self.memory()?;
+        if self.shift_refusal().is_some() {
+            return None;
+        }
+        let last = self.last_position(sequence)?;
+        let (from, to) = (kept as sys::llama_pos, (kept + count) as sys::llama_pos);
+        let (sequence, end) = (sequence as sys::llama_seq_id, last as sys::llama_pos + 1);
+        // SAFETY: the memory belongs to the context; positions without a cell are skipped.
+        let removed =
+            shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, sequence, from, to) });
+        let moved = removed.and_then(|removed| {
+            // SAFETY: as above; the memory can be shifted.
+            let add = || unsafe {
+                shim::calls::llama_memory_seq_add(memory, sequence, to, end, from - to)
+            };
+            if removed { shim::guard(add).map(|()| true) } else { Ok(false) }
+        });
+        match moved {
+            Ok(true) => {
+                self.decoding.moves_keys = true;
+                // A window may reach back beyond the kept part, where cells may be gone.
+                Some(if self.model.window() > 0 { 0 } else { kept })
             }
-            Err(failed) => Err(failed.error(Code::InferenceFailed, what)),
+            Ok(false) => None,
+            Err(_) => {
+                self.abandon();
+                None
+            }
         }
     }
 
+    fn save(&self, sequence: usize) -> Result<Vec<u8>> {
+        sequence_state::read(self.context, sequence, SequencePart::Whole)
+    }
+
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
-        let context = self.context.as_ptr();
-        // SAFETY: the context is alive, and the data is valid for its length, which llama.cpp
-        // checks.
-        let read = shim::guard(|| unsafe {
-            shim::calls::llama_state_seq_set_data(
-                context,
-                data.as_ptr(),
-                data.len(),
-                sequence as i32,
-            )
-        });
+        let read = sequence_state::write(self.context, sequence, SequencePart::Whole, data);
         if read.is_err() {
             self.abandon();
         }
-        if matches!(read, Ok(read) if read == data.len())
-            && self.last_position(sequence) == Some(n_tokens - 1)
-        {
+        if matches!(read, Ok(true)) && self.last_position(sequence) == Some(n_tokens - 1) {
             return Ok(());
         }
         self.truncate(sequence, 0);
@@ -453,48 +478,17 @@ impl Backend for LlamaContext {
 impl Drop for LlamaContext {
     fn drop(&mut self) {
         if self.broken {
-            // Leaked, with everything that it refers to but its threads.
+            // The context is leaked, with everything that it refers to except its threads. If no
+            // other thread and no device has computed with it, nothing uses the model any more, so
+            // the model is freed. Adapters belong to the model.
             let adapters = std::mem::take(&mut self.adapters);
-            std::mem::forget((adapters, Arc::clone(&self.model)));
+            if !self.is_alone || !adapters.is_empty() || device::exists() {
+                std::mem::forget((adapters, Arc::clone(&self.model)));
+            }
             return;
         }
         // SAFETY: created by llama_init_from_model, freed once; threads, adapters and model are freed
         // after it.
         shim::free(|| unsafe { shim::calls::llama_free(self.context.as_ptr()) });
     }
-}
-
-fn ggml_type(cache: CacheType) -> sys::ggml_type {
-    match cache {
-        CacheType::F32 => sys::GGML_TYPE_F32,
-        CacheType::F16 => sys::GGML_TYPE_F16,
-        CacheType::Bf16 => sys::GGML_TYPE_BF16,
-        CacheType::Q8_0 => sys::GGML_TYPE_Q8_0,
-        CacheType::Q5_1 => sys::GGML_TYPE_Q5_1,
-        CacheType::Q5_0 => sys::GGML_TYPE_Q5_0,
-        CacheType::Q4_1 => sys::GGML_TYPE_Q4_1,
-        CacheType::Q4_0 => sys::GGML_TYPE_Q4_0,
-    }
-}
-
-unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the context's box, which outlives the context and does not change during a
-    // decode.
-    let decoding = unsafe { &*data.cast::<Decoding>() };
-    shim::callback(true, || {
-        exit::is_stopping()
-            || decoding.threads.has_failure()
-            || decoding.model.is_lost()
-            || decoding.check.is_some_and(|check| check())
-    })
-}
-
-unsafe extern "C" fn on_operation(
-    node: *mut sys::ggml_tensor,
-    is_before: bool,
-    data: *mut c_void,
-) -> bool {
-    // SAFETY: as above. llama.cpp calls this on the thread that decodes.
-    let decoding = unsafe { &*data.cast::<Decoding>() };
-    shim::callback(false, || trial::on_operation(&decoding.repeats, node, is_before))
 }

@@ -24,10 +24,11 @@ pub(crate) fn exists() -> bool {
     !raw().is_empty()
 }
 
-/// Loads by `load`. If the options leave the number of layers open, as many are put on devices as
-/// fit. If llama.cpp then fails, half of them are tried, then none, and then the processor alone: a
-/// device that computes for the layers of the processor needs memory too. Where the memory of
-/// devices is unknown, llama.cpp decides first: all layers.
+/// Loads a model by `load`. If the options do not set the number of layers, as many layers as fit
+/// are put on devices. If llama.cpp then fails, the load is retried with half as many, then with
+/// none, and then without devices: a device that computes for layers in main memory needs memory
+/// too. Where the memory of the devices is unknown, llama.cpp decides first, which means all
+/// layers.
 pub(crate) fn load_fitting<T>(
     options: &ModelOptions,
     needs: Option<&MemoryNeeds>,
@@ -39,7 +40,7 @@ pub(crate) fn load_fitting<T>(
     }
     let _one = FITTING.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = measured();
-    // A device that does not report its memory makes fitting impossible.
+    // Fitting is impossible if a device does not report its memory.
     let needs = needs.filter(|_| devices.iter().all(|device| device.total > 0));
     let fitting = match options.n_gpu_layers {
         None => needs.map(|needs| needs.fitting(&devices)),
@@ -70,12 +71,12 @@ pub(crate) fn load_fitting<T>(
     loaded.map(|(_, loaded)| loaded)
 }
 
-/// Where a model goes.
+/// Where the layers of a model are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DevicePlacement {
     /// llama.cpp decides.
     Unlimited,
-    /// So many layers on devices.
+    /// This many layers on devices.
     Layers(usize),
     /// No device is used.
     Processor,
@@ -92,7 +93,7 @@ impl fmt::Display for DevicePlacement {
 }
 
 impl DevicePlacement {
-    /// What is tried if it fails. There was memory for `fitting` layers.
+    /// The placement to try if this one fails. There was memory for `fitting` layers.
     fn next(self, fitting: usize) -> Option<DevicePlacement> {
         match self {
             DevicePlacement::Layers(0) | DevicePlacement::Unlimited => {
@@ -107,8 +108,8 @@ impl DevicePlacement {
     }
 }
 
-/// The first placement that loads, from the one for so many layers on. The error is that of the last
-/// one.
+/// Tries placements, starting with this many layers, until one loads. Returns the error of the last
+/// attempt.
 fn first_that_loads<T>(
     fitting: Option<usize>,
     notes: &mut Vec<(LogLevel, String)>,
@@ -164,6 +165,16 @@ fn name(device: sys::ggml_backend_dev_t) -> Option<String> {
     unsafe { text(name) }
 }
 
+/// The name of a device other than the CPU; `None` for the CPU and for NULL.
+pub(super) fn name_of_other(device: sys::ggml_backend_dev_t) -> Option<String> {
+    if device.is_null() {
+        return None;
+    }
+    // SAFETY: a device of the registry.
+    let kind = unsafe { sys::ggml_backend_dev_type(device) };
+    (kind != sys::GGML_BACKEND_DEVICE_TYPE_CPU).then(|| name(device)).flatten()
+}
+
 /// # Safety
 /// NULL, or a NUL-terminated text.
 unsafe fn text(text: *const c_char) -> Option<String> {
@@ -171,7 +182,8 @@ unsafe fn text(text: *const c_char) -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-fn measured() -> Vec<Device> {
+/// The devices that llama.cpp uses by default, with their memory.
+pub(super) fn measured() -> Vec<Device> {
     raw().into_iter().map(measure).collect()
 }
 
@@ -189,9 +201,9 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     Device { name, free: free as u64, total: total as u64 }
 }
 
-/// The devices that llama.cpp uses by default: GPUs with their own memory, each once even if
-/// several backends know it; else the GPUs of one backend that share the system's memory
-/// (llama.cpp, `llama_prepare_model_devices`).
+/// The devices that llama.cpp uses by default. These are the GPUs with their own memory, each
+/// listed once even if several backends support it. Without such GPUs, they are the GPUs of one
+/// backend that share the system's memory (llama.cpp, `llama_prepare_model_devices`).
 fn raw() -> Vec<sys::ggml_backend_dev_t> {
     let all = all();
     // SAFETY: the device is from the registry.
@@ -230,7 +242,7 @@ fn all() -> Vec<sys::ggml_backend_dev_t> {
     (0..count).filter_map(get).collect()
 }
 
-/// The id of a device, the same in every backend.
+/// A device's id, which is the same in every backend.
 fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
     // SAFETY: a plain struct of numbers and pointers; zeros are valid values.
     let mut props: sys::ggml_backend_dev_props = unsafe { std::mem::zeroed() };
@@ -248,7 +260,7 @@ fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What is tried for so many fitting layers, if this one loads.
+    /// The placements that are tried if this many layers fit and only `loads` succeeds.
     fn tried(
         fitting: Option<usize>,
         loads: Option<DevicePlacement>,

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::context::{ContextOptions, LlamaContext};
+use super::context::LlamaContext;
+use super::context_options::ContextOptions;
 use super::device;
 use super::fit::MemoryNeeds;
 use super::log::LogQueue;
@@ -16,14 +17,12 @@ use crate::gguf::ModelHeader;
 /// The header of a draft model, checked before any weights are read. Every error names the option.
 pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(invalid)?;
-    header.check_complete().map_err(|error| invalid(error.about(path)))?;
-    header.check_loadable().map_err(|error| invalid(error.about(path)))?;
-    header.check_tokens(Path::new(path)).map_err(invalid)?;
+    header.check_before_load(Path::new(path)).map_err(invalid)?;
     Ok(header)
 }
 
-/// Loads a draft model and creates its context, with the options of the main model's. `tried` tries
-/// it. Runs on the engine thread, after the main model has taken its memory.
+/// Loads a draft model and creates its context, with the same options as the main model. `tried`
+/// runs the trial. Runs on the engine thread, after the main model has allocated its memory.
 pub(crate) fn load(
     options: &ModelOptions,
     context: &ContextOptions,
@@ -43,7 +42,7 @@ fn load_as(
     context: &ContextOptions,
     vocab: &LlamaVocab,
 ) -> Result<LlamaContext> {
-    let model = Arc::new(Model::load(options, &mut |_| ())?);
+    let model = Arc::new(Model::load(options, &mut |_| true)?);
     if !model.has_decoder() || !model.has_vocabulary() {
         return Err(not_usable(format!("{}: not a model that generates text", options.path)));
     }
@@ -60,7 +59,7 @@ fn not_usable(message: String) -> Error {
     Error::new(Code::InvalidRequest, message)
 }
 
-/// An error about the option `draft_model`, to tell it from an error about the model.
+/// Marks an error as being about the option `draft_model`, not about the model.
 pub(crate) fn invalid(error: Error) -> Error {
     if error.code() == Code::OutOfMemory {
         return error.about("draft_model");

@@ -1,9 +1,9 @@
 //! The exit of the process while engines compute.
 //!
 //! `exit` destroys llama.cpp's static objects while other threads still use them, so a host that
-//! exits during a reply would crash. A handler that runs before those destructors lets chats save
-//! their state, and then ends all use of llama.cpp: running calls are aborted, and later ones are
-//! refused. Nothing of llama.cpp is freed from then on.
+//! exits during a reply would crash. A handler therefore runs before those destructors. It lets
+//! chats save their state, and then ends all use of llama.cpp: it aborts running calls and refuses
+//! later ones. From then on, no object of llama.cpp is freed.
 //!
 //! A forked child has no other threads, so it has nothing to wait for.
 
@@ -20,25 +20,25 @@ use crate::process::{self, Shared};
 /// How long the exit waits for calls into llama.cpp that cannot be aborted, and for each engine
 /// that saves a state.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause between two looks at whether all calls have ended.
+/// How often the exit checks whether all calls have ended.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Threads inside llama.cpp.
+/// The number of threads that are inside llama.cpp.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
-/// Set before the exit begins: decodes abort, so that engines answer.
+/// Set before the exit begins. Decodes then abort, so that the engines can answer.
 static STOPPING: AtomicBool = AtomicBool::new(false);
 
-/// Something that an exit ends while the engines still run.
+/// Something to finish at exit, while the engines are still running.
 pub trait BeforeExit: Send + Sync {
-    /// Runs on the exiting thread, where thread-locals may be destroyed. Waits for the engine until
-    /// `deadline`. False if the engine did not answer.
+    /// Runs on the exiting thread, whose thread-locals may already be destroyed. Waits for the
+    /// engine until `deadline`. Returns false if the engine did not answer.
     fn before_exit(&self, deadline: Instant) -> bool;
 }
 
-/// Each with the process that it belongs to.
+/// The registered values, each with the process that registered it.
 static BEFORE_EXIT: Shared<Vec<(usize, Weak<dyn BeforeExit>)>> = Shared::new(Vec::new());
 
-/// Calls `value` when this process exits, if it still lives then.
+/// Calls `value` when this process exits, if it is still alive then.
 pub fn call_before_exit(value: Weak<dyn BeforeExit>) {
     let mut values = BEFORE_EXIT.lock();
     values.retain(|(_, value)| value.strong_count() > 0);
@@ -48,15 +48,17 @@ pub fn call_before_exit(value: Weak<dyn BeforeExit>) {
 }
 
 thread_local! {
-    /// The guards of this thread. An exit from a signal handler does not wait for its own thread.
+    /// The number of this thread's guards. An exit from a signal handler must not wait for its own
+    /// thread.
     static INSIDE_HERE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While one lives, its thread is inside llama.cpp.
+/// Marks the current thread as being inside llama.cpp.
 pub(super) struct CallGuard(());
 
 impl CallGuard {
-    /// `None` once the process is exiting: the call must not be made, and its object is leaked.
+    /// Returns `None` once the process is exiting. The call must then not be made, and its object
+    /// is leaked.
     pub(super) fn enter() -> Option<CallGuard> {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         INSIDE_HERE.set(INSIDE_HERE.get() + 1);
@@ -72,10 +74,10 @@ impl Drop for CallGuard {
     }
 }
 
-/// Keeps signal handlers of the host away from this thread and those that it starts. A handler that
-/// exits would wait for its own thread. Faults of the thread itself and profiling are not blocked.
-/// Faults that `faults.cpp` handles are unblocked: the host may have blocked them on the thread
-/// that started this one, and a blocked fault ends the process.
+/// Blocks the host's signals on this thread and the threads that it starts, because a handler that
+/// calls `exit` there would wait for its own thread. Signals of faults and of profilers stay
+/// unblocked. Faults that `faults.cpp` handles are unblocked explicitly: the host may have blocked
+/// them on the thread that started this one, and a blocked fault ends the process.
 pub(super) fn block_signals() {
     #[cfg(unix)]
     {
@@ -102,26 +104,26 @@ pub(super) fn block_signals() {
     }
 }
 
-/// Changes the mask of this thread.
+/// Changes the signal mask of this thread.
 #[cfg(unix)]
 fn set_mask(how: i32, signals: &libc::sigset_t) {
     // SAFETY: the set is initialised, and the old mask is not asked for.
     unsafe { libc::pthread_sigmask(how, &raw const *signals, std::ptr::null_mut()) };
 }
 
-/// Before a fork: takes the lock that llama.cpp holds for moments in every decode.
+/// Called before a fork. Takes the lock that llama.cpp holds briefly in every decode.
 pub(crate) fn before_fork() {
     // SAFETY: takes nothing. `after_fork_in_parent` ends the section on the same thread.
     unsafe { ggml_critical_section_start() };
 }
 
-/// After a fork, in the parent.
+/// Called after a fork, in the parent.
 pub(crate) fn after_fork_in_parent() {
     // SAFETY: `before_fork` has started the section on this thread.
     unsafe { ggml_critical_section_end() };
 }
 
-/// After a fork, in the child: the threads inside llama.cpp are gone.
+/// Called after a fork, in the child. The threads that were inside llama.cpp do not exist here.
 pub(crate) fn after_fork_in_child() {
     after_fork_in_parent();
     INSIDE.store(INSIDE_HERE.get(), Ordering::SeqCst);
@@ -138,9 +140,9 @@ pub(super) fn is_stopping() -> bool {
     STOPPING.load(Ordering::Relaxed)
 }
 
-/// Registers the handler to run before the destructors of all static objects that llama.cpp has
-/// created so far. It creates them on first use, so this is called after every load and after the
-/// first decode.
+/// Registers the handler so that it runs before the destructors of all static objects that
+/// llama.cpp has created so far. llama.cpp creates them on first use, so this is called after every
+/// load and after the first decode.
 pub(super) fn register() {
     #[cfg(unix)]
     // SAFETY: the handler takes and returns nothing, and does not unwind. A failed registration
@@ -148,7 +150,7 @@ pub(super) fn register() {
     let _ = unsafe { libc::atexit(stop_all) };
 }
 
-/// Only the first of the registered handlers has something to do.
+/// The handler may be registered several times. Only its first run does anything.
 #[cfg(unix)]
 extern "C" fn stop_all() {
     let _ = catch_unwind(|| {
@@ -174,7 +176,8 @@ fn save_states() {
         let saved =
             catch_unwind(AssertUnwindSafe(|| value.before_exit(Instant::now() + EXIT_TIMEOUT)));
         if matches!(saved, Ok(false)) {
-            // The engine is in a call that cannot be aborted. Others may wait for the same one.
+            // The engine is inside a call that cannot be aborted. Other engines may be waiting for
+            // the same call.
             return;
         }
     }

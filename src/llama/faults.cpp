@@ -1,20 +1,21 @@
-// Faults of llama.cpp that the system reports by a signal, as failed calls. Linux only.
+// Faults of llama.cpp that the system reports by a signal, and that are turned into failed calls.
+// Linux only.
 //
 // Three kinds are handled, and only on a thread that is inside a guarded call or computes for one:
 //
 // - SIGSEGV at an address below 64 KiB, where nothing is mapped: a tensor or a kernel that the file
 //   lacks, as a null pointer. The access had no effect.
-// - SIGFPE for a division of integers by zero. The same holds.
+// - SIGFPE for an integer division by zero. It had no effect either.
 // - SIGBUS inside a mapped model file: the file was cut, or its disk cannot be read. Zeros are
 //   mapped there, the range is marked as lost, and the thread continues. The model is not used
 //   again.
 //
-// The first two are handled only where the code of this library or of its kernels faulted: a function of the C
-// library may hold one of its locks. The handler changes where the thread continues, and returns.
-// The thread then leaves the call on its own stack, outside of any handler: by `siglongjmp`, past
-// the destructors of llama.cpp's frames. What they own is leaked, like the context. A fault at any
-// other address may follow from damaged memory. It goes to the previous handler, as do all faults
-// of the host.
+// The first two are handled only where the code of this library or of its kernels faulted: a
+// function of the C library may hold one of its locks. The handler changes where the thread
+// continues, and returns. The thread then leaves the call on its own stack, outside of any handler:
+// by `siglongjmp`, past the destructors of llama.cpp's frames. What they own is leaked, like the
+// context. A fault at any other address may follow from damaged memory. It goes to the previous
+// handler, as do all faults of the host.
 //
 // Handlers are shared with the host:
 // - They are installed while a model is loaded, and removed after the last one was freed, unless
@@ -34,7 +35,8 @@
 extern "C" {
 struct llb_range;
 
-// threads.cpp. Does not return on a worker, and ends those that compute with this thread.
+// From threads.cpp. Does not return on a worker, and ends the workers that compute with this
+// thread.
 void llb_workers_on_abort(const char * message);
 }
 
@@ -78,7 +80,7 @@ struct Code {
     std::atomic<uintptr_t> start{0};
     std::atomic<uintptr_t> end{0};
 };
-// That of this image, which llama.cpp is linked into, and that of a file of kernels.
+// The code of this image, which llama.cpp is linked into, and the code of a file of kernels.
 Code codes[2];
 
 std::mutex ranges_mutex;
@@ -120,7 +122,7 @@ bool is_own_code(uintptr_t at) {
 // Maps zeros over a lost page and the rest of its range.
 bool replace_lost(uintptr_t address) {
     uintptr_t lost_end = 0;
-    // Several models may have mapped a file.
+    // Several models may have mapped the same file.
     for (llb_range * range = ranges; range; range = range->next) {
         const uintptr_t end = range->end;
         if (address >= range->start && address < end) {
@@ -148,12 +150,12 @@ uintptr_t instruction(const ucontext_t & thread) {
 // Makes a thread call `function` instead of the instruction that faulted.
 void call_instead(ucontext_t & thread, void (*function)()) {
     const auto target = reinterpret_cast<uintptr_t>(function);
-    // Below what a function may use without moving its stack pointer.
+    // A function may use this much memory below its stack pointer without moving it.
     const uintptr_t red_zone = 128;
 #if defined(__x86_64__)
     auto & registers = thread.uc_mcontext.gregs;
     uintptr_t stack = static_cast<uintptr_t>(registers[REG_RSP]) - red_zone;
-    // As after a call. Without an address to return to, a stack trace ends here.
+    // Set up as after a call instruction. There is no return address, so a stack trace ends here.
     stack = (stack & ~uintptr_t(15)) - sizeof(uintptr_t);
     *reinterpret_cast<uintptr_t *>(stack) = 0;
     registers[REG_RSP] = static_cast<greg_t>(stack);
@@ -167,13 +169,14 @@ void call_instead(ucontext_t & thread, void (*function)()) {
     registers.pc = target;
     registers.regs[29] = 0;
     registers.regs[30] = 0;
-    // The kind of the last branch, which the target would have to permit.
+    // The type of the last branch. The target would have to permit it.
     const unsigned long long branch = 0xC00;
     registers.pstate &= ~branch;
 #endif
 }
 
-// What a fault means, or NULL if it may have changed memory or holds a lock.
+// The message for a fault. NULL if the fault may have changed memory, or if it occurred while
+// holding a lock.
 const char * explain(int signal, const siginfo_t & info, uintptr_t at) {
     const auto address = reinterpret_cast<uintptr_t>(info.si_addr);
     const bool is_own = is_own_code(at);
@@ -189,7 +192,7 @@ const char * explain(int signal, const siginfo_t & info, uintptr_t at) {
     return nullptr;
 }
 
-// Ends the call that faulted, where the fault was. Not in a handler.
+// Ends the call that faulted, on its own stack. Not called from a handler.
 [[noreturn]] void leave_call() {
     llb_landing * const landing = llb_faults_landing();
     // A second fault from here on is not handled.
@@ -198,7 +201,7 @@ const char * explain(int signal, const siginfo_t & info, uintptr_t at) {
     siglongjmp(landing->point, 1);
 }
 
-// Acts as if the previous handler were still installed.
+// Does what would happen if the previous handler were still installed.
 void pass_on(int signal, siginfo_t * info, void * context) {
     struct sigaction & slot = previous[index_of(signal)];
     const struct sigaction before = slot;
@@ -270,7 +273,8 @@ void llb_faults_set_landing(llb_landing * landing) {
     }
 }
 
-// Before the first model is loaded. Not on two threads at once, nor with `llb_faults_remove`.
+// Called before the first model is loaded. Not thread-safe, neither against itself nor
+// `llb_faults_remove`.
 void llb_faults_install(void) {
     if (!has_key) {
         if (pthread_key_create(&landing_key, nullptr) != 0) {
@@ -283,8 +287,8 @@ void llb_faults_install(void) {
     }
     for (const int signal : SIGNALS) {
         const size_t i = index_of(signal);
-        // A handler of the host that came after ours may call it. Then ours cannot come first
-        // again.
+        // A handler that the host installed after ours may call ours. Ours must then not be
+        // installed again in front of it.
         if (is_installed[i]) {
             continue;
         }
@@ -292,19 +296,20 @@ void llb_faults_install(void) {
         action.sa_sigaction = on_fault;
         // SA_NODEFER: `pass_on` blocks what the previous handler wants blocked.
         action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
-        // Read first, so that a fault of another thread finds it at any time.
+        // Stored before installing, so that a fault on another thread always finds the previous
+        // handler.
         sigaction(signal, nullptr, &previous[i]);
         is_installed[i] = sigaction(signal, &action, &previous[i]) == 0;
     }
 }
 
-// The image that has code at this address computes, too. Once, before any model is loaded.
+// Adds the image that has code at this address. Called once, before any model is loaded.
 void llb_faults_add_code(uintptr_t address) {
     CodeSearch search{address, codes[1]};
     dl_iterate_phdr(find_code, &search);
 }
 
-// After the last model was freed.
+// Called after the last model was freed.
 void llb_faults_remove(void) {
     for (const int signal : SIGNALS) {
         const size_t i = index_of(signal);
@@ -315,7 +320,7 @@ void llb_faults_remove(void) {
     }
 }
 
-// Watches [start, end), which is mapped until `llb_range_remove`. NULL without memory.
+// Watches [start, end), which stays mapped until `llb_range_remove`. Returns NULL if out of memory.
 llb_range * llb_range_add(uintptr_t start, uintptr_t end) {
     const std::lock_guard<std::mutex> lock(ranges_mutex);
     llb_range * range = ranges;
@@ -341,7 +346,7 @@ void llb_range_remove(llb_range * range) {
     range->end = 0;
 }
 
-// Whether a page of it could not be read.
+// Whether a page of the range could not be read.
 bool llb_range_is_lost(const llb_range * range) {
     return range->is_lost.load(std::memory_order_relaxed);
 }

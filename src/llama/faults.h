@@ -1,5 +1,5 @@
-// The landing of a guarded call: where a fault of llama.cpp on this thread ends it. shim.cpp makes
-// one for every call, threads.cpp one for every worker; faults.cpp uses them.
+// The landing of a guarded call: the place where a fault of llama.cpp on this thread ends. shim.cpp
+// creates one for every call, threads.cpp one for every worker. faults.cpp jumps to them.
 
 #ifndef LLB_FAULTS_H
 #define LLB_FAULTS_H
@@ -11,15 +11,15 @@
 
 struct llb_landing {
 #ifdef LLB_HAS_FAULTS
-    // Not used on a worker, which never leaves its graph.
+    // Not used on a worker, because a worker never leaves its graph.
     sigjmp_buf point;
 #endif
-    // Why the call did not return: a text that lives forever.
+    // Why the call did not return: a static string.
     const char * fault = nullptr;
 };
 
 extern "C" {
-// The landing of the running thread; NULL outside of all calls.
+// The landing of the current thread; NULL outside of all calls.
 llb_landing * llb_faults_landing(void);
 void llb_faults_set_landing(llb_landing * landing);
 }

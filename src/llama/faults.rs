@@ -1,4 +1,4 @@
-//! The handlers of signals that turn faults of llama.cpp into failed calls (`faults.cpp`).
+//! Signal handlers that turn faults of llama.cpp into failed calls (`faults.cpp`).
 
 use crate::process::Shared;
 
@@ -8,20 +8,20 @@ unsafe extern "C" {
     fn llb_faults_add_code(address: usize);
 }
 
-/// How many [`FaultHandlers`] there are.
+/// The number of live [`FaultHandlers`].
 static USERS: Shared<usize> = Shared::new(0);
 
-/// The handlers are installed while one of these lives.
+/// Keeps the handlers installed until the last one is dropped.
 pub(super) struct FaultHandlers(());
 
-/// Faults of the image that has code at this address are those of llama.cpp, too.
+/// Treats faults in the image that has code at this address as faults of llama.cpp.
 pub(super) fn add_code(address: usize) {
     // SAFETY: only reads the list of images.
     unsafe { llb_faults_add_code(address) };
 }
 
 impl FaultHandlers {
-    /// On any thread, before the calls that may fault.
+    /// Installs the handlers. Any thread may call this, before the calls that may fault.
     pub(super) fn install() -> FaultHandlers {
         let mut users = USERS.lock();
         if *users == 0 {

@@ -1,18 +1,31 @@
 //! Identifies a model file by its content.
 
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use crate::regular_file;
 
-/// Blocks that are read to identify a model file, and their size.
+/// The number of blocks that are read to identify a model file, and their size.
 const SAMPLES: u64 = 64;
 const SAMPLE_BYTES: u64 = 64 * 1024;
 
-/// A hash of the file's size and of blocks spread over it. Files that differ only between these
-/// blocks are not told apart, but fine-tuning changes every tensor.
+/// The hash of a model, which may be split into several files. Missing parts are skipped, because a
+/// complete model may have the file name of a part.
+pub(crate) fn of_files(parts: &[PathBuf]) -> io::Result<String> {
+    let mut hashes = Vec::new();
+    for part in parts {
+        match of_file(part) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            hash => hashes.push(hash?),
+        }
+    }
+    Ok(hashes.join(" "))
+}
+
+/// A hash of the file's size and of blocks spread over it. Files that differ only outside of these
+/// blocks get the same hash, but fine-tuning changes every tensor.
 pub(crate) fn of_file(path: &Path) -> io::Result<String> {
     let (mut file, metadata) = regular_file::open(path)?;
     let size = metadata.len();
@@ -21,7 +34,7 @@ pub(crate) fn of_file(path: &Path) -> io::Result<String> {
     let mut block = Vec::new();
     for sample in 0..SAMPLES {
         let last = size.saturating_sub(SAMPLE_BYTES);
-        // In 128 bits, because sizes are multiplied.
+        // Computed in 128 bits, because the product may overflow 64.
         let start = (u128::from(last) * u128::from(sample) / u128::from(SAMPLES - 1)) as u64;
         file.seek(SeekFrom::Start(start))?;
         block.clear();

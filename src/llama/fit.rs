@@ -1,13 +1,14 @@
-//! How many layers of a model fit on the devices: arithmetic over sizes, before anything is loaded.
+//! How many layers of a model fit on the devices: computed from sizes, before anything is loaded.
 //!
 //! In: the needs of the layers from the model's header, and the free memory of each device. Out: a
 //! number of layers for llama.cpp, which puts the last layers on devices and the first ones in main
-//! memory. Compute buffers can only be estimated: the estimate is high, and a reserve is left.
+//! memory. Compute buffers can only be estimated, so the estimate is on the high side and a reserve
+//! is left.
 //!
 //! llama.cpp's own function for this (common/fit.h) is not used: it redirects the log of the whole
 //! process while it runs, is part of a large library, and reports failures by C++ exceptions.
 
-use super::context::ContextOptions;
+use super::context_options::ContextOptions;
 use crate::api::FlashAttention;
 use crate::gguf::{Layers, ModelHeader};
 
@@ -16,18 +17,47 @@ use crate::gguf::{Layers, ModelHeader};
 pub(crate) struct Device {
     /// llama.cpp's name for it.
     pub(crate) name: String,
-    /// Bytes.
+    /// Free memory in bytes.
     pub(crate) free: u64,
-    /// Bytes.
+    /// Total memory in bytes.
     pub(crate) total: u64,
 }
 
 impl Device {
-    /// The memory that may be used. The rest is for drivers, other programs and errors of the
-    /// estimate.
-    fn usable(&self) -> u64 {
+    /// The memory that a model may use. The rest is a reserve for drivers, other programs and
+    /// errors of the estimate.
+    pub(super) fn usable(&self) -> u64 {
         self.free.saturating_sub((self.total / 16).clamp(LEAST_RESERVE, MOST_RESERVE))
     }
+}
+
+/// The largest batch on the CPU. Longer batches are no faster there.
+const PROCESSOR_BATCH: u32 = 512;
+/// The largest batch on devices. On an H100, prefill of a 7B model with 2048 tokens per decode is 1.18
+/// times as fast as with 512 (10,900 and 9,250 tokens/s).
+const DEVICE_BATCH: u32 = 2048;
+/// The fraction of a device's memory, as a divisor, that the compute buffers of the large batch may
+/// take.
+const COMPUTE_SHARE: u64 = 8;
+
+/// The tokens per decode call that suit the devices, or the CPU if there are no devices. It does
+/// not depend on the free memory, because two loads with the same options share a model.
+pub(crate) fn batch_size(
+    header: &ModelHeader,
+    context: &ContextOptions,
+    devices: &[Device],
+) -> u32 {
+    let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes());
+    layers.map_or(PROCESSOR_BATCH, |layers| batch_size_of(&layers, context, devices))
+}
+
+fn batch_size_of(layers: &Layers, context: &ContextOptions, devices: &[Device]) -> u32 {
+    let large = ContextOptions { n_batch: DEVICE_BATCH, ..context.clone() };
+    let needs = MemoryNeeds::of_layers(layers, &large);
+    let buffers = needs.compute.saturating_add(needs.logits);
+    let least = devices.iter().map(|device| device.total).min();
+    let fits = least.is_some_and(|least| buffers <= least / COMPUTE_SHARE);
+    if fits { DEVICE_BATCH } else { PROCESSOR_BATCH }
 }
 
 const LEAST_RESERVE: u64 = 256 << 20;
@@ -36,21 +66,21 @@ const MOST_RESERVE: u64 = 1 << 30;
 /// The memory that a model needs on devices, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryNeeds {
-    /// Each block with its KV cache.
+    /// The size of each block with its KV cache.
     blocks: Vec<u64>,
     /// The output weights.
     output: u64,
-    /// Compute buffers on every device that has a block.
+    /// The compute buffers on each device that has a block.
     compute: u64,
-    /// Additional compute buffers on the device with the output.
+    /// Further compute buffers on the device with the output.
     logits: u64,
-    /// Additional memory on every device if some blocks are in main memory: their weights are sent
-    /// there for large batches.
+    /// Further memory on each device if some blocks are in main memory. For large batches, the
+    /// weights of those blocks are copied to the device.
     largest: u64,
 }
 
 impl MemoryNeeds {
-    /// The needs of a model with this context. `None` if its header lacks the sizes.
+    /// The memory that a model needs with this context. `None` if its header lacks the sizes.
     pub(crate) fn of(header: &ModelHeader, context: &ContextOptions) -> Option<MemoryNeeds> {
         let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes())?;
         Some(MemoryNeeds::of_layers(&layers, context))
@@ -59,7 +89,7 @@ impl MemoryNeeds {
     fn of_layers(layers: &Layers, context: &ContextOptions) -> MemoryNeeds {
         let [n_ctx, n_batch, n_parallel] =
             [context.n_ctx, context.n_batch, context.n_parallel].map(u64::from);
-        // llama.cpp rounds up.
+        // llama.cpp rounds the context up.
         let n_ctx = n_ctx.next_multiple_of(256);
         let [embedding, inner, logits] = layers.widths;
         let block = |layer: &crate::gguf::Layer| {
@@ -77,8 +107,8 @@ impl MemoryNeeds {
             0
         };
         let attention = n_batch.saturating_mul(n_ctx).saturating_mul(6 + scores);
-        // Several tensors of a layer live at once: some as wide as the embedding, three inside a
-        // feed-forward block.
+        // Several tensors of a layer exist at the same time: some as wide as the embedding, and
+        // three inside a feed-forward block.
         let widths = embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3));
         MemoryNeeds {
             blocks: layers.blocks.iter().map(block).collect(),
@@ -89,7 +119,7 @@ impl MemoryNeeds {
         }
     }
 
-    /// The number of layers as llama.cpp counts them, including the output.
+    /// The number of layers as llama.cpp counts them: the blocks and the output.
     pub(crate) fn n_layers(&self) -> usize {
         self.blocks.len() + 1
     }
@@ -109,8 +139,8 @@ impl MemoryNeeds {
         (1..=self.n_layers()).rev().find(fits).unwrap_or(0)
     }
 
-    /// The memory used on each device if the last `n` layers are on devices. Layers are assigned as
-    /// by llama.cpp, in proportion to free memory (`llama_model_base::load_tensors`).
+    /// The memory used on each device if the last `n` layers are on devices. As in llama.cpp,
+    /// layers are assigned in proportion to free memory (`llama_model_base::load_tensors`).
     fn taken(&self, n: usize, devices: &[Device]) -> Vec<u64> {
         let mut taken = vec![0_u64; devices.len()];
         let ends: Vec<f32> = devices
@@ -162,6 +192,7 @@ mod tests {
             flash_attn: FlashAttention::Auto,
             cache_type_k: CacheType::F16,
             cache_type_v: CacheType::F16,
+            pooling: None,
         }
     }
 
@@ -183,6 +214,25 @@ mod tests {
     }
 
     #[test]
+    fn devices_with_memory_have_large_batches() {
+        let of = |totals: &[u64], logits| {
+            let layers = Layers { widths: [0, 0, logits], ..layers() };
+            let device = |total: &u64| Device { name: "d".into(), free: 0, total: *total };
+            let devices: Vec<Device> = totals.iter().map(device).collect();
+            batch_size_of(&layers, &context(1024), &devices)
+        };
+        // 2048 rows of logits take 1188 MiB, the mask 12 MiB: 1200 MiB, an eighth of 9600 MiB.
+        let logits = 152_064;
+        assert_eq!(of(&[9600 * MIB], logits), 2048);
+        assert_eq!(of(&[9599 * MIB], logits), 512);
+        assert_eq!(of(&[9599 * MIB], logits / 2), 2048);
+        assert_eq!(of(&[80_000 * MIB, 9599 * MIB], logits), 512);
+        // The processor, and a device that does not report its memory.
+        assert_eq!(of(&[], logits), 512);
+        assert_eq!(of(&[0], logits), 512);
+    }
+
+    #[test]
     fn as_many_layers_as_fit_are_placed() {
         // The cache of 1024 tokens takes 1 MiB per block, the mask 512 * 1024 * 6 bytes, 3 MiB.
         let needs = MemoryNeeds::of_layers(&layers(), &context(1024));
@@ -194,7 +244,7 @@ mod tests {
             (57 + 10, 1),
             (57 + 11, 2),
             (57 + 9 * 11, 10),
-            // With all layers on the device, no weights are sent.
+            // With all layers on the device, no weights are copied for large batches.
             (57 - 4 + 10 * 11, 11),
             (100_000, 11),
         ];
@@ -220,7 +270,7 @@ mod tests {
         };
         let plain = needs(&|_| ());
         assert_eq!((plain.blocks[0], plain.logits), (4 * 3 * MIB, 4 * MIB));
-        // 1000 tokens take 1024 cells.
+        // 1000 tokens are rounded up to 1024 cells.
         assert_eq!(plain.compute, 3 * MIB + 512 * 4 * (6 * 256 + 3 * 1024));
         let off = needs(&|context| context.flash_attn = FlashAttention::Off);
         assert_eq!(off.compute - plain.compute, 512 * 1024 * 2 * 8);
@@ -268,7 +318,7 @@ mod tests {
             let header = ModelHeader::read_file(&path).expect("a header");
             let needs = MemoryNeeds::of(&header, &context(8192)).expect("the header says enough");
             assert_eq!(needs.n_layers(), n_layers, "{name}");
-            // All weights are counted once, the embedding perhaps twice.
+            // All weights are counted once; the embedding may be counted twice.
             let cache = header.kv_bytes_per_token(2.0, 2.0).expect("it has heads") * 8192;
             let weights = needs.blocks.iter().sum::<u64>() - cache + needs.output;
             assert!(

@@ -10,21 +10,22 @@ use llama_cpp_sys_2 as sys;
 
 use super::shim;
 use crate::api::LogLevel;
+use crate::error::Error;
 use crate::process::Lazy;
 
-/// Lines kept until a caller fetches them. The oldest are dropped.
+/// The most log lines that are kept until a caller fetches them. The oldest are dropped.
 const MOST_LINES: usize = 256;
 
 /// Log lines of one engine.
 #[derive(Default)]
 pub struct LogQueue {
-    lines: Mutex<Lines>,
+    lines: Mutex<LogLines>,
 }
 
 #[derive(Default)]
-struct Lines {
+struct LogLines {
     kept: VecDeque<(LogLevel, String)>,
-    /// The number of lines so far, and when a failure was last explained.
+    /// The number of lines so far, and that number when a failure was last explained.
     total: u64,
     explained: u64,
 }
@@ -41,8 +42,8 @@ impl LogQueue {
         lines.kept.drain(..).filter(|(level, _)| *level >= least).collect()
     }
 
-    /// What the error lines say about a failure, beyond what was `said`. Lines that explained an
-    /// earlier failure do not count.
+    /// What the error lines add to `said` about a failure. Lines that explained an earlier failure
+    /// do not count.
     pub(crate) fn explain(&self, said: &str) -> Option<String> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let new = (lines.total - lines.explained) as usize;
@@ -52,7 +53,18 @@ impl LogQueue {
         reason(said, errors.map(|(_, text)| text.as_str()))
     }
 
-    /// Adds a line of llb.
+    /// Adds the reason that llama.cpp logged to the error of a call that returned NULL.
+    pub(crate) fn add_reason(&self, error: Error) -> Error {
+        match self.explain(error.message()) {
+            Some(reason) => {
+                let message = format!("{}: {reason}", error.message());
+                Error::new(error.code(), message).caused_by(error)
+            }
+            None => error,
+        }
+    }
+
+    /// Adds a line of llb itself.
     pub(crate) fn push(&self, level: LogLevel, text: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.kept.len() == MOST_LINES {
@@ -72,7 +84,7 @@ pub(crate) fn install() {
     *INSTALLED;
 }
 
-/// Sends further log lines of this thread to `queue`.
+/// From now on, sends this thread's log lines to `queue`.
 pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
     let _ = QUEUE.try_with(|slot| *slot.borrow_mut() = Some(queue));
 }
@@ -80,9 +92,9 @@ pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
 /// The most bytes of a reason. A file can make llama.cpp print long names.
 const MOST_REASON: usize = 600;
 
-/// Joins log lines, without the names of functions and the folders of source files. llama.cpp reports
-/// one failure on several lines, from the cause outwards: a line whose words were all said before is
-/// left out.
+/// Joins log lines into a reason, without function names and without the folders of source files.
+/// llama.cpp reports one failure on several lines, from the cause outwards. A line is skipped if
+/// earlier lines already contain all its words.
 fn reason<'a>(said: &str, lines: impl Iterator<Item = &'a str>) -> Option<String> {
     let words = |text: &str| {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -150,7 +162,7 @@ fn take_line(level: sys::ggml_log_level, text: &CStr) {
         sys::GGML_LOG_LEVEL_INFO => Some(LogLevel::Info),
         sys::GGML_LOG_LEVEL_WARN => Some(LogLevel::Warn),
         sys::GGML_LOG_LEVEL_ERROR => Some(LogLevel::Error),
-        // A continuation has the level of the line before it.
+        // A continuation line has the level of the line before it.
         _ => None,
     };
     let _ = QUEUE.try_with(|queue| {

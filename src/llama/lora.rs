@@ -12,11 +12,12 @@ use llama_cpp_sys_2 as sys;
 
 use super::model::Model;
 use super::shim;
+use crate::api::AdapterScales;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{GgufValue, ModelHeader, ValueType};
 
-/// F32, F16, Q8_0 and BF16, which llama.cpp's converter writes. Others, in particular integers,
-/// cannot be multiplied.
+/// F32, F16, Q8_0 and BF16, the types that llama.cpp's converter writes. Other types may not
+/// support multiplication; integers do not.
 const TENSOR_TYPES: [u32; 4] = [0, 1, 8, 30];
 
 /// A loaded adapter. Owned by the context that uses it, on the engine thread; freed before its
@@ -40,10 +41,6 @@ impl Adapter {
             Error::new(Code::InvalidRequest, format!("{path}: llama.cpp rejected the adapter"))
         })
     }
-
-    pub(crate) fn as_ptr(&self) -> *mut sys::llama_adapter_lora {
-        self.raw.as_ptr()
-    }
 }
 
 impl Drop for Adapter {
@@ -54,8 +51,56 @@ impl Drop for Adapter {
     }
 }
 
-/// Checks by its header that a file is an adapter for a model with this header.
-pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
+/// The adapters of a context, and their current scales.
+#[derive(Default)]
+pub(super) struct AppliedAdapters {
+    adapters: Vec<Adapter>,
+    scales: AdapterScales,
+}
+
+impl AppliedAdapters {
+    /// Adapters for a context without adapters. They have no effect until
+    /// [`AppliedAdapters::apply`].
+    pub(super) fn new(adapters: Vec<Adapter>) -> AppliedAdapters {
+        AppliedAdapters { adapters, scales: AdapterScales::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.adapters.is_empty()
+    }
+
+    /// Changes the scales if they differ from the current ones. A change makes llama.cpp plan the
+    /// memory of the next decode again. The context must be alive and the one that the adapters
+    /// belong to. After an error the context must not be used again.
+    pub(super) fn apply(
+        &mut self,
+        context: NonNull<sys::llama_context>,
+        scales: &AdapterScales,
+    ) -> Result<()> {
+        if *scales == self.scales {
+            return Ok(());
+        }
+        let what = "llama.cpp cannot apply the adapters";
+        let mut raw: Vec<_> = self.adapters.iter().map(|adapter| adapter.raw.as_ptr()).collect();
+        let mut values = scales.0.to_vec();
+        values.resize(raw.len(), 0.0);
+        let (n, raw, values) = (raw.len(), raw.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: context and adapters are alive, and both arrays have `n` elements.
+        let set = shim::guard(|| unsafe {
+            shim::calls::llama_set_adapters_lora(context.as_ptr(), raw, n, values)
+        });
+        match set {
+            Ok(0) => self.scales = scales.clone(),
+            Ok(_) => return Err(Error::new(Code::InvalidRequest, what)),
+            Err(failed) => return Err(failed.error(Code::InvalidRequest, what)),
+        }
+        Ok(())
+    }
+}
+
+/// Checks from its header that a file is an adapter for a model with the header `model`. Returns the
+/// size of its tensors in bytes.
+pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<u64> {
     let header = ModelHeader::read_file(Path::new(path))?;
     let refuse =
         |problem: String| Err(Error::new(Code::ModelInvalid, format!("{path}: {problem}")));
@@ -74,8 +119,8 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
     if !matches!(alpha, Some(GgufValue::F32(alpha)) if alpha.is_finite()) {
         return refuse("adapter.lora.alpha is missing or not a 32-bit float".to_owned());
     }
-    // An "activated" adapter applies only to the tokens after a phrase. Applied to all tokens it
-    // would be a different adapter.
+    // An "activated" adapter applies only to the tokens after a phrase. Applying it to all tokens
+    // would change what it does.
     if header.get("adapter.alora.invocation_tokens").is_some() {
         return refuse("an activated LoRA (aLoRA) is not supported".to_owned());
     }
@@ -88,5 +133,6 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
     if header.tensor_types().any(|number| !TENSOR_TYPES.contains(&number)) {
         return refuse("its tensors must be F32, F16, BF16 or Q8_0".to_owned());
     }
-    header.check_complete().map_err(|error| error.about(path))
+    header.check_complete().map_err(|error| error.about(path))?;
+    Ok(header.tensor_bytes())
 }

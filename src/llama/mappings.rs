@@ -1,6 +1,6 @@
 //! The parts of a model file that llama.cpp has mapped, and whether all of them can still be read.
 //!
-//! A file that is cut while it is mapped, or whose disk fails, faults where it is read (SIGBUS).
+//! Reading a file that was truncated while it was mapped, or whose disk fails, raises SIGBUS.
 //! `faults.cpp` maps zeros there and marks the range. llama.cpp does not say where it maps a file,
 //! so the ranges are read from `/proc/self/maps`. Linux only; elsewhere nothing is watched.
 
@@ -23,9 +23,9 @@ unsafe extern "C" {
     fn llb_range_is_lost(range: *const WatchedRange) -> bool;
 }
 
-/// Watches the mapped parts of a model until it is dropped, before the model is freed.
+/// Watches the mapped parts of a model. Must be dropped before the model is freed.
 pub(super) struct Mappings {
-    /// The names of its files in `/proc/self/maps`.
+    /// The names of the model's files in `/proc/self/maps`.
     names: Vec<String>,
     watched: Vec<NonNull<WatchedRange>>,
 }
@@ -36,7 +36,7 @@ unsafe impl Send for Mappings {}
 unsafe impl Sync for Mappings {}
 
 impl Mappings {
-    /// Watches nothing before [`Mappings::refresh`].
+    /// Prepares the watch. Nothing is watched before [`Mappings::refresh`].
     pub(super) fn of(model: &Path) -> Mappings {
         let name = |part: PathBuf| {
             let path = std::fs::canonicalize(&part).unwrap_or(part);
@@ -46,7 +46,8 @@ impl Mappings {
         Mappings { names, watched: Vec::new() }
     }
 
-    /// Watches what is mapped now. Other models may have mapped the same files: theirs, too.
+    /// Watches what is mapped now. If other models have mapped the same files, their mappings are
+    /// watched too.
     pub(super) fn refresh(&mut self) {
         self.forget();
         let Ok(maps) = std::fs::read("/proc/self/maps") else { return };
@@ -59,7 +60,7 @@ impl Mappings {
         }
     }
 
-    /// Whether a part could not be read. The model then has zeros there.
+    /// Whether a part could not be read. The model then contains zeros there.
     pub(super) fn are_lost(&self) -> bool {
         // SAFETY: the range lives for ever.
         self.watched.iter().any(|range| unsafe { llb_range_is_lost(range.as_ptr()) })
@@ -80,8 +81,8 @@ impl Drop for Mappings {
     }
 }
 
-/// The range of a line of `/proc/self/maps`, if it is a shared, read-only mapping of one of these
-/// files: `7f01-7f02 r--s 00000000 08:01 1234  /path` (proc_pid_maps(5)).
+/// The address range of a line in `/proc/self/maps`, if it is a shared, read-only mapping of one of
+/// these files: `7f01-7f02 r--s 00000000 08:01 1234  /path` (proc_pid_maps(5)).
 fn mapped_range(line: &str, names: &[String]) -> Option<Range<usize>> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

@@ -1,11 +1,11 @@
-//! Available memory, so that a model that cannot fit is an error and does not end the process.
+//! Available memory. It is checked first, so that a model that cannot fit causes an error.
 //!
-//! llama.cpp clears the KV cache when it creates it. If it does not fit on a machine that
-//! overcommits, the kernel's OOM killer ends the process.
+//! llama.cpp clears the KV cache when it creates it. If the cache does not fit on a machine that
+//! overcommits memory, the kernel's OOM killer ends the process.
 
 use std::fs;
 
-/// Bytes that can still be used: the system's available memory, within the limit of the control
+/// The bytes that can still be used: the system's available memory, within the limit of the control
 /// group. `None` if the system does not report it.
 pub(crate) fn available() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_available(&text));
@@ -26,6 +26,15 @@ fn group_available() -> Option<u64> {
     };
     // Without a limit `memory.max` reads "max", which does not parse.
     Some(read("memory.max")?.saturating_sub(read("memory.current")?))
+}
+
+/// Returns freed memory to the system. Without this, glibc keeps freed blocks of up to 32 MiB.
+pub(crate) fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: takes a number; it locks what it changes.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 #[cfg(test)]

@@ -6,23 +6,37 @@
 
 mod batch;
 mod context;
+mod context_options;
+mod context_shift;
 mod cpu;
+mod decoding;
 mod device;
 mod draft;
+mod embedder;
 mod exit;
 mod faults;
+mod file_identity;
+mod file_vocabulary;
 mod fingerprint;
 mod fit;
+mod kept_model;
 mod kernels;
+mod loader_thread;
 mod log;
+mod logits;
 mod lora;
 mod mappings;
 mod memory;
+mod memory_use;
 mod model;
 mod model_cache;
+mod prefix_folder;
+mod prefix_store;
+mod sequence_state;
 mod shim;
 mod stack;
 mod state_file;
+mod state_store;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 mod threads;
@@ -30,10 +44,21 @@ mod trial;
 mod version;
 mod vocab;
 
+pub(crate) use embedder::{Embedder, load as load_embedder};
 pub use exit::{BeforeExit, call_before_exit};
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
+pub(crate) use file_identity::{FileIdentity, ModelFiles};
+pub use file_vocabulary::FileVocabulary;
+pub(crate) use kept_model::{
+    Kept, Release, absolute, file_paths, look_again, wake_keeper, watch, with_absolute_paths,
+};
+pub use kept_model::{KeptModel, KeptState, ModelUse, unload};
 pub(crate) use kernels::{choose as choose_kernels, file_variant, report as kernels_report};
 pub use log::LogQueue;
-pub use model_cache::{LoadedModel, open};
-pub use state_file::{StatePath, StateStore};
+pub(crate) use memory::give_back as give_memory_back;
+pub use memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
+pub use model_cache::LoadedModel;
+pub use prefix_store::PrefixStore;
+pub use state_store::{StatePath, StateStore};
 pub use version::BUILD;
+pub(crate) use vocab::LlamaVocab;

@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::faults::FaultHandlers;
 use super::mappings::Mappings;
-use super::{device, exit, kernels, log, shim};
+use super::{device, exit, kernels, log, shim, stack};
 use crate::error::{Code, Error, Result};
 use crate::process::{Lazy, Use};
 
@@ -18,8 +18,8 @@ use crate::process::{Lazy, Use};
 pub(crate) struct ModelOptions {
     pub(crate) path: String,
     pub(crate) n_gpu_layers: Option<u32>,
-    /// Whether devices are used at all. With no layers on them, they still compute parts of a
-    /// prefill, and need memory for that.
+    /// Whether devices are used at all. Even without layers on them, they compute parts of a
+    /// prefill and need memory for that.
     pub(crate) use_devices: bool,
     pub(crate) use_mmap: bool,
     pub(crate) use_mlock: bool,
@@ -30,7 +30,8 @@ pub(crate) struct Model {
     raw: NonNull<sys::llama_model>,
     path: String,
     uses_device: bool,
-    /// The parts of the file that it reads while it computes. `None` only while it is freed.
+    /// The parts of the file that the model reads while it computes. `None` for a model without
+    /// weights, and while the model is being freed.
     mappings: Option<Mappings>,
     // Dropped after the model is freed.
     _handlers: FaultHandlers,
@@ -42,25 +43,27 @@ unsafe impl Send for Model {}
 unsafe impl Sync for Model {}
 
 impl Model {
-    /// Loads the weights. `on_progress` gets shares from 0 to 1 on this thread.
-    pub(crate) fn load(options: &ModelOptions, on_progress: &mut dyn FnMut(f32)) -> Result<Model> {
+    /// Loads the weights. `on_progress` receives the share that is loaded, from 0 to 1, on this
+    /// thread. It returns whether to continue.
+    pub(crate) fn load(
+        options: &ModelOptions,
+        on_progress: &mut dyn FnMut(f32) -> bool,
+    ) -> Result<Model> {
         start_backend();
-        let path = CString::new(options.path.as_str()).map_err(|error| {
-            Error::new(Code::ModelNotFound, "the model path holds a NUL character").caused_by(error)
-        })?;
+        let path = c_path(&options.path)?;
         let handlers = FaultHandlers::install();
         let mut mappings = Mappings::of(Path::new(&options.path));
         let mut is_mapped = false;
-        // llama.cpp reports for the first time when it has mapped the file, and has read none of
+        // llama.cpp's first report comes after it has mapped the file, and before it reads any of
         // it.
         let mut on_progress = |done: f32| {
             if options.use_mmap && !is_mapped {
                 mappings.refresh();
                 is_mapped = true;
             }
-            on_progress(done);
+            on_progress(done)
         };
-        let mut on_progress: &mut dyn FnMut(f32) = &mut on_progress;
+        let mut on_progress: &mut dyn FnMut(f32) -> bool = &mut on_progress;
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
         params.n_gpu_layers =
@@ -77,26 +80,11 @@ impl Model {
         };
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
-        // The first load makes llama.cpp's static tables. A child that is forked meanwhile would
-        // wait for them for ever.
-        static TABLES_ARE_MADE: AtomicBool = AtomicBool::new(false);
-        let first = !TABLES_ARE_MADE.load(Ordering::Relaxed);
-        let during = first.then(Use::begin);
-        // SAFETY: the path is NUL-terminated; the closure and the list of devices outlive the call,
-        // and only the call uses them.
-        let raw = shim::guard(|| unsafe {
-            shim::calls::llama_model_load_from_file(path.as_ptr(), params)
-        });
-        drop(during);
-        TABLES_ARE_MADE.store(true, Ordering::Relaxed);
-        let raw = raw.map_err(|failed| {
-            failed.error(Code::ModelInvalid, "llama.cpp could not load the model")
-        })?;
-        let raw = NonNull::new(raw)
-            .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))?;
+        // SAFETY: the closure and the list of devices outlive the call, and only the call uses them.
+        let raw = unsafe { load_from_file(&path, params) }?;
         let is_lost = mappings.are_lost();
         if is_mapped {
-            // The load unmaps what is not read again.
+            // At the end of a load, llama.cpp unmaps the parts that it does not read again.
             mappings.refresh();
         }
         let mappings = Some(mappings);
@@ -107,16 +95,48 @@ impl Model {
         if is_lost { Err(Error::new(Code::ModelInvalid, model.lost())) } else { Ok(model) }
     }
 
+    /// Loads only the vocabulary. The result cannot compute.
+    pub(crate) fn load_vocabulary(path: &str) -> Result<Model> {
+        start_backend();
+        let handlers = FaultHandlers::install();
+        // SAFETY: takes nothing, returns a plain struct.
+        let mut params = unsafe { sys::llama_model_default_params() };
+        params.vocab_only = true;
+        let mut no_devices = [std::ptr::null_mut()];
+        params.devices = no_devices.as_mut_ptr();
+        // SAFETY: the list of devices outlives the call, and only the call uses it.
+        let raw = unsafe { load_from_file(&c_path(path)?, params) }?;
+        let path = path.to_owned();
+        Ok(Model { raw, path, uses_device: false, mappings: None, _handlers: handlers })
+    }
+
+    /// Loads only the metadata that determines the sizes of the model and its contexts, without
+    /// weights. The result cannot compute.
+    pub(crate) fn load_sizes(options: &ModelOptions) -> Result<Model> {
+        start_backend();
+        let handlers = FaultHandlers::install();
+        // SAFETY: takes nothing, returns a plain struct.
+        let mut params = unsafe { sys::llama_model_default_params() };
+        params.no_alloc = true;
+        params.load_mode = sys::LLAMA_LOAD_MODE_NONE;
+        params.n_gpu_layers =
+            options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
+        // SAFETY: the parameters have no pointers.
+        let raw = unsafe { load_from_file(&c_path(&options.path)?, params) }?;
+        let path = options.path.clone();
+        Ok(Model { raw, path, uses_device: false, mappings: None, _handlers: handlers })
+    }
+
     /// Whether a part of the mapped file could not be read since it was loaded.
     pub(crate) fn is_lost(&self) -> bool {
         self.mappings.as_ref().is_some_and(Mappings::are_lost)
     }
 
-    /// A message that says so.
+    /// The error message for a lost part.
     pub(crate) fn lost(&self) -> String {
         format!(
             "{}: the file was cut short or could not be read while it was in use; restore it and \
-             create the chat again, or load it with use_mmap false",
+             open it again, or with use_mmap false",
             self.path
         )
     }
@@ -130,7 +150,7 @@ impl Model {
         unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
     }
 
-    /// A text, number or truth value of the file's metadata, as text.
+    /// A string, number or boolean of the file's metadata, as text.
     pub(crate) fn metadata(&self, key: &str) -> Option<String> {
         let key = CString::new(key).ok()?;
         let mut value = [0 as c_char; 128];
@@ -163,7 +183,7 @@ impl Model {
         unsafe { sys::llama_model_n_swa(self.raw.as_ptr()) }
     }
 
-    /// Tokens that must never be sampled, by the file (`tokenizer.ggml.suppress_tokens`).
+    /// Tokens that must never be sampled, according to the file (`tokenizer.ggml.suppress_tokens`).
     pub(crate) fn suppressed(&self) -> &[sys::llama_token] {
         let mut count = 0;
         // SAFETY: the model is alive; the count is written during the call.
@@ -177,7 +197,8 @@ impl Model {
         unsafe { std::slice::from_raw_parts(tokens, count) }
     }
 
-    /// Whether there is a vocabulary. Without one llama.cpp asserts in most functions that take it.
+    /// Whether the model has a vocabulary. Without one, most llama.cpp functions that take it fail
+    /// an assertion.
     pub(crate) fn has_vocabulary(&self) -> bool {
         // SAFETY: the model is alive.
         let kind = unsafe { sys::llama_vocab_type(self.vocab()) };
@@ -185,13 +206,38 @@ impl Model {
         kind != sys::LLAMA_VOCAB_TYPE_NONE && unsafe { sys::llama_vocab_n_tokens(self.vocab()) } > 0
     }
 
-    /// Whether some layers keep one state for the whole sequence, which cannot be copied or cut in
-    /// part.
+    /// The number of tokens in the vocabulary.
+    pub(crate) fn n_tokens(&self) -> u32 {
+        // SAFETY: the model is alive.
+        let count = unsafe { sys::llama_vocab_n_tokens(self.vocab()) };
+        count.max(0) as u32
+    }
+
+    /// Whether some layers keep one state for the whole sequence. Such a state can only be copied
+    /// or cut as a whole.
     pub(crate) fn has_state(&self) -> bool {
         // SAFETY: the model is alive.
         let recurrent = unsafe { sys::llama_model_is_recurrent(self.raw.as_ptr()) };
         // SAFETY: the model is alive.
         recurrent || unsafe { sys::llama_model_is_hybrid(self.raw.as_ptr()) }
+    }
+
+    /// The length of the vector of a token or text.
+    pub(crate) fn vector_length(&self) -> usize {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_n_embd_out(self.raw.as_ptr()) }.max(0) as usize
+    }
+
+    /// The number of scores for a text.
+    pub(crate) fn n_scores(&self) -> usize {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_n_cls_out(self.raw.as_ptr()) as usize }
+    }
+
+    /// Whether the model has an encoder whose output a decoder reads, like T5.
+    pub(crate) fn has_encoder(&self) -> bool {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_has_encoder(self.raw.as_ptr()) }
     }
 
     /// Whether the model generates text; an encoder does not.
@@ -203,11 +249,48 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
+        /// Token trees are freed recursively. This is enough for the longest token that `gguf`
+        /// accepts.
+        const STACK: usize = 1 << 20;
         self.mappings = None;
-        // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold
-        // an Arc of this model.
-        shim::free(|| unsafe { shim::calls::llama_model_free(self.raw.as_ptr()) });
+        let raw = self.raw.as_ptr();
+        // If no memory is left for the stack, the model is leaked.
+        let _ = stack::with_stack(STACK, || {
+            // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts
+            // hold an Arc of this model.
+            shim::free(|| unsafe { shim::calls::llama_model_free(raw) });
+            Ok(())
+        });
     }
+}
+
+fn c_path(path: &str) -> Result<CString> {
+    CString::new(path).map_err(|error| {
+        Error::new(Code::ModelNotFound, "the model path holds a NUL character").caused_by(error)
+    })
+}
+
+/// # Safety
+/// All that the parameters point to must outlive the call, and only the call may use it.
+unsafe fn load_from_file(
+    path: &CStr,
+    params: sys::llama_model_params,
+) -> Result<NonNull<sys::llama_model>> {
+    // The first load creates llama.cpp's static tables; loading a vocabulary creates some of them.
+    // A child forked meanwhile would wait for them forever.
+    static TABLES_ARE_MADE: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
+    let are_made = &TABLES_ARE_MADE[usize::from(params.vocab_only)];
+    let first = !are_made.load(Ordering::Relaxed);
+    let during = first.then(Use::begin);
+    // SAFETY: the path is NUL-terminated; the rest is the caller's promise.
+    let raw =
+        shim::guard(|| unsafe { shim::calls::llama_model_load_from_file(path.as_ptr(), params) });
+    drop(during);
+    are_made.store(true, Ordering::Relaxed);
+    let raw = raw
+        .map_err(|failed| failed.error(Code::ModelInvalid, "llama.cpp could not load the model"))?;
+    NonNull::new(raw)
+        .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))
 }
 
 /// Starts llama.cpp, once per process, before any other call.
@@ -223,9 +306,6 @@ pub(crate) fn start_backend() {
 
 unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool {
     // SAFETY: `load` passes a pointer to its closure, which lives until the load returns.
-    let on_progress = unsafe { &mut *user_data.cast::<&mut dyn FnMut(f32)>() };
-    shim::callback(false, || {
-        on_progress(done);
-        !exit::is_stopping()
-    })
+    let on_progress = unsafe { &mut *user_data.cast::<&mut dyn FnMut(f32) -> bool>() };
+    shim::callback(false, || on_progress(done) && !exit::is_stopping())
 }

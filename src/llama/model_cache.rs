@@ -4,21 +4,23 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::SystemTime;
 
 use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
 
-use super::context::{ContextOptions, LlamaContext};
+use super::context::LlamaContext;
+use super::context_options::ContextOptions;
+use super::file_identity::{FileIdentity, identify};
 use super::fit::MemoryNeeds;
 use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
-use super::state_file::{self, StateLimits, StateStore};
+use super::state_file::{self, StateLimits};
+use super::state_store::StateStore;
 use super::trial::Verdicts;
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, device, draft, exit, fingerprint, kernels, memory};
-use crate::api::{CreateOptions, Speculative};
+use super::{cpu, device, draft, exit, fingerprint, fit, kernels, memory, memory_use};
+use crate::api::{AdapterScales, CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
     Drafter, Engine, LoadProgress, Loaded, NgramDrafter, SavedSequence, Speculation, TokenId,
@@ -27,13 +29,17 @@ use crate::error::{Code, Error, Result};
 use crate::gguf::{self, Layer, ModelHeader};
 use crate::process::{self, Shared, Use};
 
-/// The context if the header does not give the trained context length.
-const UNKNOWN_CONTEXT: u64 = 4096;
+/// The context length if the header does not contain the trained one.
+pub(super) const UNKNOWN_CONTEXT: u64 = 4096;
 /// The default context, sized for a laptop.
 const DEFAULT_CONTEXT: u64 = 8192;
-/// llama.cpp maps whole files and reads every mapped page in advance. A file with more bytes than
-/// this after its tensors is read instead, which takes its tensors only.
-const MOST_TRAILING_BYTES: u64 = 64 << 20;
+/// llama.cpp maps whole files and reads every mapped page in advance. A file with more than this
+/// many bytes after its tensors is read instead of mapped, which reads only the tensors.
+pub(super) const MOST_TRAILING_BYTES: u64 = 64 << 20;
+
+/// The reason for refusing a model without a decoder, or without memory of earlier tokens.
+const ENCODER: &str = "the model does not generate text token by token; if it is an encoder, open it \
+                       with llb_embed_create for vectors of texts";
 
 /// A model in memory with its engine.
 pub struct LoadedModel {
@@ -45,48 +51,60 @@ pub struct LoadedModel {
     pub log: Arc<LogQueue>,
     /// Tokens of context.
     pub n_ctx: usize,
-    /// The most tokens of context that the model can have, if there is a limit.
+    /// The most tokens of context that the model supports, if there is a limit.
     pub most_ctx: Option<usize>,
-    /// The tokens of context that the model was made for, where its file tells.
+    /// The trained context length in tokens, if the file contains it.
     pub trained_ctx: Option<usize>,
+    /// The reason why a full context cannot be shifted; `None` if it can be.
+    pub shift_refusal: Option<&'static str>,
     key: LoadKey,
-    /// Bytes of a state file's data.
+    /// The most bytes of data in a state file.
     most_state_bytes: u64,
-    /// What a state file must match, computed on first use.
+    /// The description that a state file must match, computed on first use.
     description: OnceCell<Value>,
 }
 
 impl LoadedModel {
-    /// Reads a state file for this model, llama.cpp version and these options. `None` if there is
-    /// no file. An error is a message that says why the file cannot be used.
+    /// Reads a state file, which must match this model, the llama.cpp version and these options.
+    /// `None` if the file does not exist. The error is a message that says why the file cannot be
+    /// used.
     pub fn read_state(&self, store: &dyn StateStore) -> Result<Option<SavedSequence>, String> {
         let description = self.description().map_err(|error| error.to_string())?;
         let vocab = self.engine.vocab();
         let fits = |token: TokenId| usize::try_from(token).is_ok_and(|token| token < vocab.len());
-        let limits = StateLimits { n_tokens: self.n_ctx, n_bytes: self.most_state_bytes };
+        let limits = StateLimits {
+            n_tokens: self.n_ctx,
+            n_bytes: self.most_state_bytes,
+            n_adapters: self.key.lora.len(),
+        };
         state_file::read(store, description, limits, fits)
     }
 
     /// Writes a state file, replacing an existing one.
     pub fn write_state(&self, store: &dyn StateStore, kept: &SavedSequence) -> Result<()> {
-        let written =
-            self.description().and_then(|description| state_file::write(store, description, kept));
+        let written = self
+            .state_description(&kept.adapters)
+            .and_then(|description| state_file::write(store, &description, kept));
         written.map_err(|error| {
             Error::new(Code::InferenceFailed, format!("{}: {error}", store.name())).caused_by(error)
         })
     }
 
+    /// What a state of this model with these adapters can be used by: a model of the same content,
+    /// llama.cpp, and options that shape a state.
+    pub fn state_description(&self, adapters: &AdapterScales) -> io::Result<Value> {
+        let mut description = self.description()?.clone();
+        description["lora_scales"] = adapters.to_json();
+        Ok(description)
+    }
+
     fn description(&self) -> io::Result<&Value> {
         self.description.get_or_try_init(|| {
             let LoadKey { model, context, lora, .. } = &self.key;
-            let adapters = lora.iter().map(|lora| {
-                Ok(json!([
-                    fingerprint::of_file(Path::new(&lora.path))?,
-                    f32::from_bits(lora.scale)
-                ]))
-            });
+            let adapters =
+                lora.iter().map(|lora| Ok(fingerprint::of_file(Path::new(&lora.path))?.into()));
             Ok(json!({
-                "model": fingerprint::of_file(Path::new(&model.path))?,
+                "model": fingerprint::of_files(&gguf::part_paths(Path::new(&model.path)))?,
                 "lora": adapters.collect::<io::Result<Vec<Value>>>()?,
                 "llama.cpp": super::BUILD,
                 "n_ctx": context.n_ctx,
@@ -101,55 +119,54 @@ impl LoadedModel {
 /// Two loads with equal keys share one model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct LoadKey {
-    /// The process: a forked child cannot use the engines of its parent.
+    /// The process that loaded the model. A forked child cannot use its parent's engines.
     forks: usize,
     file: FileIdentity,
     model: ModelOptions,
     context: ContextOptions,
+    /// Whether the context is the largest one that fitted.
+    fits_ctx: bool,
     lora: Vec<AdapterKey>,
     speculative: Speculative,
     /// The draft model's file.
     draft: Option<FileIdentity>,
 }
 
-/// An adapter of a load.
+/// An adapter in a load key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct AdapterKey {
     file: FileIdentity,
     path: String,
-    /// The bits of the scale, which can be hashed.
-    scale: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct FileIdentity {
-    device_and_inode: (u64, u64),
-    size: u64,
-    modified: Option<SystemTime>,
-}
-
-/// Seconds and nanoseconds of the last change of a file or its attributes, which no program can
-/// set.
+/// Seconds and nanoseconds of a file's ctime: the last change of its content or attributes. No
+/// program can set it.
 type FileChange = (i64, i64);
 
 type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
 
-/// Loads that passed their trials, each with the times when its files last changed in any way.
+/// Loads that passed their trials, each with the ctimes of its files.
 static PASSED: Verdicts<(LoadKey, Vec<Option<FileChange>>)> = Verdicts::new();
 
 static LOADED: Shared<Option<HashMap<LoadKey, ModelSlot>>> = Shared::new(None);
 
-/// The loaded model for these options, from memory or newly loaded. `OUT_OF_MEMORY` if it does not
-/// fit, `MODEL_INVALID` if llama.cpp refuses the file, `INFERENCE_FAILED` if it refuses the
-/// options.
-pub fn open(
+/// Returns the model for these options, shared or newly loaded. `OUT_OF_MEMORY` if it does not fit,
+/// `MODEL_INVALID` if llama.cpp refuses the file, `INFERENCE_FAILED` if it refuses the options.
+pub(super) fn open(
     options: &CreateOptions,
     path: &str,
     header: &ModelHeader,
-    on_progress: &mut dyn FnMut(LoadProgress),
+    on_progress: &mut dyn FnMut(LoadProgress) -> bool,
 ) -> Result<Arc<LoadedModel>> {
     let kernels = kernels::choose(options.backend.as_deref())?;
-    let context = context_options(options, header)?;
+    let mut context = context_options(options, header)?;
+    let file = identify(Path::new(path))?;
+    if options.fits_ctx && options.n_ctx.is_none() {
+        context.n_ctx = match loaded_fit(&file, &context) {
+            Some(n_ctx) => n_ctx,
+            None => memory_use::fitting_ctx(options, path, header, &context)?,
+        };
+    }
     let draft = match &options.speculative {
         Speculative::Draft { model, .. } => {
             let header = draft::header(model)?;
@@ -171,10 +188,9 @@ pub fn open(
         most_state_bytes: most_state_bytes(header, &context),
     };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
-        let checked =
-            lora::check(&lora.path, header).and_then(|()| identify(Path::new(&lora.path)));
+        let checked = lora::check(&lora.path, header).and_then(|_| identify(Path::new(&lora.path)));
         let file = checked.map_err(|error| adapter_error(index, error))?;
-        Ok(AdapterKey { file, path: lora.path.clone(), scale: lora.scale.to_bits() })
+        Ok(AdapterKey { file, path: lora.path.clone() })
     });
     let lora: Vec<AdapterKey> = lora.collect::<Result<_>>()?;
     let model = ModelOptions {
@@ -186,13 +202,13 @@ pub fn open(
     };
     let speculative = options.speculative.clone();
     let forks = process::forks();
-    let file = identify(Path::new(path))?;
-    let key = LoadKey { forks, file, model, context, lora, speculative, draft };
+    let fits_ctx = options.fits_ctx;
+    let key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
     let entry = {
         let mut loaded = LOADED.lock();
         let loaded = loaded.get_or_insert_default();
-        // Forget models that are dropped and not being loaded. The entries of a parent process may
-        // be locked for ever.
+        // Removes models that were dropped and are not being loaded. Entries of a parent process
+        // may be locked forever.
         loaded.retain(|key, entry| {
             key.forks != forks
                 || Arc::strong_count(entry) > 1
@@ -200,7 +216,7 @@ pub fn open(
         });
         Arc::clone(loaded.entry(key.clone()).or_default())
     };
-    // Held while loading: a second chat with the same key waits for the load.
+    // Locked while loading, so that a second chat with the same key waits for the load.
     let mut slot = entry.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(model) = slot.upgrade().filter(|model| !model.engine.is_broken()) {
         on_progress(1.0);
@@ -215,9 +231,23 @@ pub fn open(
     Ok(model)
 }
 
-/// What a load needs by its headers.
+/// The context of a loaded model that was fitted with these options. Fitting again would give a
+/// smaller one, because the model itself takes memory now.
+fn loaded_fit(file: &FileIdentity, context: &ContextOptions) -> Option<u32> {
+    let forks = process::forks();
+    let loaded = LOADED.lock();
+    let fitted = loaded.iter().flatten().find(|(key, entry)| {
+        let like = ContextOptions { n_ctx: context.n_ctx, ..key.context.clone() };
+        key.fits_ctx && key.forks == forks && key.file == *file && like == *context
+            // The entry of a model that is being loaded is locked.
+            && entry.try_lock().map_or(true, |model| model.strong_count() > 0)
+    });
+    fitted.map(|(key, _)| key.context.n_ctx)
+}
+
+/// What a load needs, computed from the headers.
 struct LoadNeeds {
-    /// Device memory of the model and of the draft model.
+    /// The device memory for the model and the draft model.
     model: Option<MemoryNeeds>,
     draft: Option<MemoryNeeds>,
     most_state_bytes: u64,
@@ -226,24 +256,19 @@ struct LoadNeeds {
 fn load(
     key: &LoadKey,
     needs: LoadNeeds,
-    on_progress: &mut dyn FnMut(LoadProgress),
+    on_progress: &mut dyn FnMut(LoadProgress) -> bool,
 ) -> Result<LoadedModel> {
     let queue = Arc::new(LogQueue::default());
     let most_state_bytes = needs.most_state_bytes;
+    let shift_refusal = Arc::new(OnceCell::new());
     let load = {
         let (queue, key) = (Arc::clone(&queue), key.clone());
-        move |on_progress: &mut dyn FnMut(LoadProgress)| {
+        let shift_refusal = Arc::clone(&shift_refusal);
+        move |on_progress: &mut dyn FnMut(LoadProgress) -> bool| {
             exit::block_signals();
             log::collect_on_this_thread(Arc::clone(&queue));
-            // llama.cpp returns NULL and logs the reason.
-            let with_reason = |error: Error| match queue.explain(error.message()) {
-                Some(reason) => {
-                    let message = format!("{}: {reason}", error.message());
-                    Error::new(error.code(), message).caused_by(error)
-                }
-                None => error,
-            };
-            // Before the files are read.
+            let with_reason = |error: Error| queue.add_reason(error);
+            // Read before the files, so that later changes are noticed.
             let verdict = (key.clone(), key.changes());
             let is_trusted = PASSED.has_passed(&verdict);
             let tried =
@@ -251,16 +276,16 @@ fn load(
             let load = &mut |options: &ModelOptions| {
                 let model = Arc::new(Model::load(options, on_progress).map_err(with_reason)?);
                 if !model.has_decoder() {
-                    return Err(Error::new(
-                        Code::ModelInvalid,
-                        "the model is an encoder, which cannot generate text",
-                    ));
+                    return Err(Error::new(Code::ModelInvalid, ENCODER));
                 }
                 if !model.has_vocabulary() {
                     return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
                 }
                 let context =
                     LlamaContext::new(Arc::clone(&model), &key.context).map_err(with_reason)?;
+                if !context.has_memory() {
+                    return Err(Error::new(Code::ModelInvalid, ENCODER));
+                }
                 Ok((model, tried(context)?))
             };
             let (model, mut context) =
@@ -270,10 +295,8 @@ fn load(
                 .map_err(with_reason)?;
             let adapters = key.lora.iter().enumerate().map(|(index, lora)| {
                 let loaded = Adapter::load(&model, &lora.path).map_err(with_reason);
-                Ok((
-                    loaded.map_err(|error| adapter_error(index, error))?,
-                    f32::from_bits(lora.scale),
-                ))
+                // All adapters are on during the trial. Each request sets its own scales.
+                Ok((loaded.map_err(|error| adapter_error(index, error))?, 1.0))
             });
             let adapters = adapters.collect::<Result<Vec<_>>>()?;
             if !adapters.is_empty() {
@@ -284,13 +307,14 @@ fn load(
             }
             let context = context.with_threads(key.context.n_threads)?;
             PASSED.pass(verdict);
+            shift_refusal.get_or_init(|| context.shift_refusal());
             Ok(Loaded { backend: Box::new(context), vocab, speculation })
         }
     };
     let engine = Engine::start(load, on_progress)?;
     exit::register();
     let vocab = Arc::clone(engine.vocab());
-    // Built in advance: most chats have tools, and their first request should not wait.
+    // Built in advance, because most chats have tools and their first request should not wait.
     let grammars = Grammars::new(move || vocab::grammar_vocabulary(&vocab)).begin();
     Ok(LoadedModel {
         engine,
@@ -299,13 +323,14 @@ fn load(
         n_ctx: key.context.n_ctx as usize,
         most_ctx: None,
         trained_ctx: None,
+        shift_refusal: shift_refusal.get().copied().flatten(),
         key: key.clone(),
         most_state_bytes,
         description: OnceCell::new(),
     })
 }
 
-/// The drafter of this load. Runs on the engine thread.
+/// The drafter for speculative decoding. Runs on the engine thread.
 fn speculation(
     key: &LoadKey,
     needs: Option<&MemoryNeeds>,
@@ -326,12 +351,15 @@ fn speculation(
     Ok(Some(Speculation::new(drafter, n_max as usize)))
 }
 
-/// An error about the option, to tell it from an error about the model.
-fn adapter_error(index: usize, error: Error) -> Error {
+/// Marks an error as being about the option `lora`, not about the model.
+pub(super) fn adapter_error(index: usize, error: Error) -> Error {
     Error::invalid(format_args!("lora[{index}].path"), error.message()).caused_by(error)
 }
 
-fn context_options(options: &CreateOptions, header: &ModelHeader) -> Result<ContextOptions> {
+pub(super) fn context_options(
+    options: &CreateOptions,
+    header: &ModelHeader,
+) -> Result<ContextOptions> {
     let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
     let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
@@ -340,22 +368,29 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> Result<Cont
     let during = Use::begin();
     let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
     drop(during);
-    Ok(ContextOptions {
+    let mut context = ContextOptions {
         n_ctx,
-        n_batch: options.n_batch,
+        n_batch: options.n_batch.unwrap_or_default(),
         n_parallel: options.n_parallel,
-        // llama.cpp's threads spin while they wait for each other: with more threads than cores
+        // llama.cpp's threads spin while they wait for each other, so with more threads than cores
         // they make almost no progress.
         n_threads: options.n_threads.unwrap_or(physical).min(usable),
         adapts_threads: options.n_threads.is_none(),
         flash_attn: options.flash_attn,
         cache_type_k: options.cache_type_k,
         cache_type_v: options.cache_type_v,
-    })
+        pooling: None,
+    };
+    if options.n_batch.is_none() {
+        let uses_devices = options.n_gpu_layers != Some(0) && device::exists();
+        let devices = if uses_devices { device::measured() } else { Vec::new() };
+        context.n_batch = fit::batch_size(header, &context, &devices);
+    }
+    Ok(context)
 }
 
-/// Refuses a context with more positions than the model has learned. llama.cpp asserts on the first
-/// token beyond them.
+/// Refuses a context with more positions than the model has learned. llama.cpp fails an assertion
+/// on the first token beyond them.
 fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
     match header.learned_positions() {
         Some(positions) if positions < u64::from(n_ctx) => Err(Error::invalid(
@@ -370,8 +405,8 @@ fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
     }
 }
 
-/// `headers` are those of all models of the load.
-fn check_memory(
+/// Refuses a load that does not fit into memory. `headers` are the headers of all its models.
+pub(super) fn check_memory(
     options: &CreateOptions,
     use_mmap: bool,
     context: &ContextOptions,
@@ -387,7 +422,7 @@ fn check_memory(
     // The KV cache of a layer is on the layer's device, whose memory is checked elsewhere.
     let on_devices = options.n_gpu_layers != Some(0) && device::exists();
     let cache = if on_devices { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
-    // Mapped weights can be paged in and out. Weights that are read must fit.
+    // Mapped weights can be paged in and out. Weights that are read into memory must fit.
     let size = |header: &&ModelHeader| header.file_size() - header.trailing_bytes();
     let weights = if use_mmap { 0 } else { headers.iter().map(size).sum() };
     let needed = cache.saturating_add(weights);
@@ -407,8 +442,8 @@ fn check_memory(
         .with("available_bytes", available))
 }
 
-/// A bound of the state of one sequence: twice the cache of a full context, and room for what
-/// llama.cpp notes about its cells and layers. No bound if the header lacks the sizes.
+/// An upper bound for the state of one sequence: twice the cache of a full context, and room for
+/// llama.cpp's data about cells and layers. Without a limit if the header lacks the sizes.
 fn most_state_bytes(header: &ModelHeader, context: &ContextOptions) -> u64 {
     const NOTES: u64 = 16 << 20;
     const NOTES_PER_TOKEN: u64 = 64;
@@ -426,8 +461,8 @@ fn most_state_bytes(header: &ModelHeader, context: &ContextOptions) -> u64 {
 }
 
 impl LoadKey {
-    /// When each file was last changed, all parts of the models included. `None` where the system
-    /// does not tell.
+    /// The ctimes of all files, including all parts of split models. `None` where the system does
+    /// not report one.
     fn changes(&self) -> Vec<Option<FileChange>> {
         let draft = match &self.speculative {
             Speculative::Draft { model, .. } => Some(model),
@@ -452,18 +487,4 @@ fn changed(path: &Path) -> Option<FileChange> {
         let _ = path;
         None
     }
-}
-
-fn identify(path: &Path) -> Result<FileIdentity> {
-    let metadata = std::fs::metadata(path).map_err(|error| {
-        Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
-    })?;
-    #[cfg(unix)]
-    let device_and_inode = {
-        use std::os::unix::fs::MetadataExt;
-        (metadata.dev(), metadata.ino())
-    };
-    #[cfg(not(unix))]
-    let device_and_inode = (0, 0);
-    Ok(FileIdentity { device_and_inode, size: metadata.len(), modified: metadata.modified().ok() })
 }

@@ -1,9 +1,9 @@
-// Catches what llama.cpp throws. Rust cannot catch C++ exceptions.
+// Catches C++ exceptions of llama.cpp, because Rust cannot catch them.
 //
-// In: a Rust function that makes one call into llama.cpp. Out: a status, and the message of what
-// was thrown, or of the fault that ended the call (faults.cpp). The frames between here and
-// llama.cpp's are Rust functions of the ABI "C-unwind", which exceptions may pass. A failed
-// assertion is an exception too: ggml calls `on_abort` before it would end the process.
+// In: a Rust function that makes one call into llama.cpp. Out: a status, and the message of the
+// exception or of the fault that ended the call (faults.cpp). The frames between here and llama.cpp
+// are Rust functions with the ABI "C-unwind", which lets exceptions pass. A failed assertion
+// becomes an exception too: ggml calls `on_abort` before it ends the process.
 //
 // ggml's functions are declared here: the crate that builds llama.cpp exports no headers.
 
@@ -17,13 +17,14 @@ extern "C" {
 typedef void (*ggml_abort_callback_t)(const char * message);
 ggml_abort_callback_t ggml_set_abort_callback(ggml_abort_callback_t callback);
 
-// threads.cpp. Does not return on a thread of a pool, and ends those that compute with this thread.
+// From threads.cpp. Does not return on a pool's thread, and ends the threads that compute with this
+// one.
 void llb_workers_on_abort(const char * message);
 }
 
 namespace {
 
-// The number of calls of `llb_shim_call` that this thread is in.
+// How many calls of `llb_shim_call` are on this thread's stack.
 thread_local int depth = 0;
 
 struct Inside {
@@ -31,7 +32,7 @@ struct Inside {
     ~Inside() { --depth; }
 };
 
-// Faults of this thread land here while it lives.
+// Faults of this thread jump here until the destructor runs.
 struct Landing : llb_landing {
     llb_landing * const outer = llb_faults_landing();
 
@@ -50,7 +51,7 @@ void copy(char * to, size_t size, const char * text) {
 void on_abort(const char * message) {
     llb_workers_on_abort(message);
     if (depth == 0) {
-        return; // No one could catch it. ggml ends the process.
+        return; // An exception would not be caught, so ggml ends the process.
     }
     AssertionFailed failed;
     copy(failed.message, sizeof(failed.message), message);
@@ -77,7 +78,7 @@ int llb_shim_call(void (*call)(void *), void * data, char * message, size_t size
     const Inside inside;
     Landing landing;
 #ifdef LLB_HAS_FAULTS
-    // Nothing that changes between here and the call is used after a jump back.
+    // No variable that changes between here and the call is used after a jump back.
     if (sigsetjmp(landing.point, 0) != 0) {
         copy(message, size, landing.fault);
         return FAULT;

@@ -2,12 +2,14 @@
 //!
 //! A call goes through [`guard`], which runs it inside a `try` block of `shim.cpp`. Exceptions and
 //! failed assertions unwind llama.cpp's C and C++ frames, whose destructors run. The object of the
-//! call is then in an unknown state: it must not be used again, not even freed. The same holds
-//! after a fault that `faults.cpp` handles, but no destructor of those frames runs.
+//! call is then in an unknown state and must not be used again, not even freed. The same holds
+//! after a fault that `faults.cpp` handles, except that the destructors do not run.
 //!
-//! [`calls`] lists the functions that need a guard: all but those that only return a stored value.
+//! [`calls`] lists the functions that need a guard. Functions that only return a stored value need
+//! none.
 //!
-//! Only a thread inside a guard can be saved, and a thread of a pool ([`super::threads`]).
+//! Faults are caught only on threads inside a guard and on the threads of a pool
+//! ([`super::threads`]).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
@@ -18,12 +20,14 @@ use super::exit::CallGuard;
 use crate::error::{Code, Error};
 use crate::process::Lazy;
 
-/// The functions that may throw. They have the types that llama-cpp-sys-2 declares, which the
-/// compiler checks, and the ABI that exceptions may pass.
+/// The functions that may throw. The compiler checks their types against the declarations of
+/// llama-cpp-sys-2. Their ABI lets exceptions pass.
 pub(super) mod calls {
     use std::ffi::{c_char, c_int, c_void};
 
     use llama_cpp_sys_2::*;
+
+    use crate::llama::memory_use::MemoryRow;
 
     macro_rules! declare {
         ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
@@ -65,6 +69,15 @@ pub(super) mod calls {
             add_special: bool,
             parse_special: bool
         ) -> i32;
+        fn llama_detokenize(
+            vocab: *const llama_vocab,
+            tokens: *const llama_token,
+            n_tokens: i32,
+            text: *mut c_char,
+            text_len_max: i32,
+            remove_special: bool,
+            unparse_special: bool
+        ) -> i32;
         fn llama_token_to_piece(
             vocab: *const llama_vocab,
             token: llama_token,
@@ -81,6 +94,11 @@ pub(super) mod calls {
         fn llama_free(context: *mut llama_context);
         fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
         fn llama_get_logits_ith(context: *mut llama_context, row: i32) -> *mut f32;
+        fn llama_get_embeddings_seq(
+            context: *mut llama_context,
+            sequence: llama_seq_id
+        ) -> *mut f32;
+        fn llama_get_embeddings_ith(context: *mut llama_context, row: i32) -> *mut f32;
         fn ggml_nbytes(tensor: *const ggml_tensor) -> usize;
         fn ggml_backend_buffer_is_host(buffer: ggml_backend_buffer_t) -> bool;
         fn ggml_backend_buffer_get_type(
@@ -122,6 +140,14 @@ pub(super) mod calls {
             p0: llama_pos,
             p1: llama_pos
         ) -> bool;
+        fn llama_memory_seq_add(
+            memory: llama_memory_t,
+            sequence: llama_seq_id,
+            p0: llama_pos,
+            p1: llama_pos,
+            delta: llama_pos
+        );
+        fn llama_memory_can_shift(memory: llama_memory_t) -> bool;
         fn llama_memory_seq_pos_min(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
         fn llama_memory_seq_pos_max(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
 
@@ -137,22 +163,37 @@ pub(super) mod calls {
             scales: *mut f32
         ) -> i32;
 
-        fn llama_state_seq_get_size(context: *mut llama_context, sequence: llama_seq_id) -> usize;
-        fn llama_state_seq_get_data(
+        fn llama_state_seq_get_size_ext(
+            context: *mut llama_context,
+            sequence: llama_seq_id,
+            flags: llama_state_seq_flags
+        ) -> usize;
+        fn llama_state_seq_get_data_ext(
             context: *mut llama_context,
             data: *mut u8,
             size: usize,
-            sequence: llama_seq_id
+            sequence: llama_seq_id,
+            flags: llama_state_seq_flags
         ) -> usize;
-        fn llama_state_seq_set_data(
+        fn llama_state_seq_set_data_ext(
             context: *mut llama_context,
             data: *const u8,
             size: usize,
-            sequence: llama_seq_id
+            sequence: llama_seq_id,
+            flags: llama_state_seq_flags
         ) -> usize;
     }
 
-    /// A function of Rust that makes one of these calls.
+    unsafe extern "C-unwind" {
+        /// Defined in `memory_use.cpp`.
+        pub(in crate::llama) fn llb_memory_rows(
+            context: *const llama_context,
+            rows: *mut MemoryRow,
+            most: usize,
+        ) -> usize;
+    }
+
+    /// A Rust function that makes one of these calls.
     pub(super) type GuardedCall = unsafe extern "C-unwind" fn(data: *mut c_void);
 }
 
@@ -175,20 +216,22 @@ const OUT_OF_MEMORY: c_int = 3;
 /// Why a call into llama.cpp did not return.
 #[derive(Debug)]
 pub(super) struct CallFailed {
-    /// File, line and text of an assertion, the text of an exception, or the kind of a fault.
+    /// An assertion's file, line and text, an exception's text, or the kind of a fault.
     message: String,
     out_of_memory: bool,
 }
 
 impl CallFailed {
-    /// An error whose message starts with `what`. `OUT_OF_MEMORY` if memory ran out, else `code`.
+    /// Converts to an error whose message starts with `what`. `OUT_OF_MEMORY` if memory ran out,
+    /// else `code`.
     pub(super) fn error(&self, code: Code, what: impl Display) -> Error {
         let code = if self.out_of_memory { Code::OutOfMemory } else { code };
         Error::new(code, format!("{what}: {}", self.message))
     }
 }
 
-/// Runs calls into llama.cpp. `call` must not panic. It does not run once the process is exiting.
+/// Runs calls into llama.cpp. `call` must not panic. Once the process is exiting, `call` is not run
+/// and the result is an error.
 pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, CallFailed> {
     // SAFETY: takes nothing; the callback that it installs lives forever.
     static INSTALLED: Lazy<()> = Lazy::new(|| unsafe { llb_shim_install() });
@@ -203,7 +246,7 @@ pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, CallFailed> {
     run(call)
 }
 
-/// Runs a call that frees. If it fails, the object is leaked.
+/// Runs a call that frees an object. If it fails, the object is leaked.
 pub(super) fn free(call: impl FnOnce()) {
     let _leaked = guard(call);
 }
@@ -227,13 +270,13 @@ fn run<F: FnOnce() -> T, T>(call: F) -> Result<T, CallFailed> {
     Err(CallFailed { message, out_of_memory: status == OUT_OF_MEMORY })
 }
 
-/// Runs what llama.cpp calls back, which must not panic through its frames. Returns `otherwise` if it
-/// does.
+/// Runs a callback of llama.cpp and stops panics, which must not cross llama.cpp's frames. Returns
+/// `otherwise` after a panic.
 pub(super) fn callback<T>(otherwise: T, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(otherwise)
 }
 
-/// Runs the call in `data`, which is the `slot` of [`run`].
+/// Runs the call in `data`, which points to the `slot` of [`run`].
 unsafe extern "C-unwind" fn enter<F: FnOnce() -> T, T>(data: *mut c_void) {
     // SAFETY: `run` passes a pointer to this type, and uses it again only after the call.
     let (call, result) = unsafe { &mut *data.cast::<(Option<F>, Option<T>)>() };
@@ -242,7 +285,8 @@ unsafe extern "C-unwind" fn enter<F: FnOnce() -> T, T>(data: *mut c_void) {
     }
 }
 
-/// "/build/path/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" without the folder.
+/// Removes the folder: "/build/path/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" ->
+/// "llama-vocab.cpp:2578: ...".
 pub(super) fn without_folder(message: &str) -> String {
     let Some((path, rest)) = message.split_once(':') else { return message.to_owned() };
     let file = path.rsplit(['/', '\\']).next().unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Room on the stack for llama.cpp's recursion, whatever the stack of the host's thread.
+//! Stack space for llama.cpp's recursion, independent of the host thread's stack.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Code, Error, Result};
 use crate::panic::Quiet;
 
-/// Runs `call` with at least this many bytes of stack, on this thread. `OUT_OF_MEMORY` if the
-/// system has no memory for them. `call` must not panic.
+/// Runs `call` on this thread with at least this many bytes of stack. `OUT_OF_MEMORY` if they
+/// cannot be allocated. `call` must not panic.
 pub(super) fn with_stack<T>(bytes: usize, call: impl FnOnce() -> Result<T>) -> Result<T> {
     if remaining() >= bytes {
         return call();
@@ -19,7 +19,7 @@ pub(super) fn with_stack<T>(bytes: usize, call: impl FnOnce() -> Result<T>) -> R
     })
 }
 
-/// The bytes of stack that are left on this thread; 0 if that is unknown.
+/// The bytes of stack left on this thread; 0 if unknown.
 pub(super) fn remaining() -> usize {
     stacker::remaining_stack().unwrap_or(0)
 }

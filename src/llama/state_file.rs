@@ -5,97 +5,31 @@
 //! ```
 //!
 //! Numbers are little-endian. The description names the model, options and llama.cpp version of the
-//! data, and is compared first. llama.cpp gets the data only if the checksum matches, and reads it
-//! within bounds. A checksum is not a signature: a file that others own or may write is not read.
+//! data, and is compared first. It does not include the scales of adapters: these are restored from
+//! the file. llama.cpp gets the data only if the checksum matches, and reads it within bounds. A
+//! checksum is not a signature, so a file that other users own or may write is not read.
 
-use std::collections::hash_map::RandomState;
-use std::fs::{self, File};
-use std::hash::{BuildHasher, Hasher};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::memory;
+use super::state_store::StateStore;
+use crate::api::AdapterScales;
 use crate::engine::{SavedSequence, TokenId};
-use crate::regular_file;
 
-const MAGIC: &[u8; 8] = b"LLBSTATE";
+pub(super) const MAGIC: &[u8; 8] = b"LLBSTATE";
 const VERSION: u32 = 1;
 /// Bytes before the description.
 const PREFIX: usize = 16;
 const MOST_DESCRIPTION: usize = 16 * 1024;
 const CHECKSUM: usize = 32;
-/// Bytes that are read and hashed at once.
+/// The size of the blocks in which the data is read and hashed.
 const BLOCK: usize = 1 << 20;
-/// Characters of a file's description that a message quotes.
+/// The most characters of a file's description that a message quotes.
 const MOST_QUOTED: usize = 100;
-
-/// Where a state file is. A process without access to files has another one than a path.
-pub trait StateStore: Send + Sync {
-    /// For messages.
-    fn name(&self) -> String;
-
-    /// The file and its size; `None` if there is none. An error is a message that says why it must
-    /// not be read.
-    fn open(&self) -> Result<Option<(File, u64)>, String>;
-
-    /// Replaces the file by what `write` writes. After an error the old file is unchanged.
-    fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()>;
-}
-
-/// A state file at a path. Only the user can read it.
-pub struct StatePath(pub PathBuf);
-
-impl StateStore for StatePath {
-    fn name(&self) -> String {
-        self.0.display().to_string()
-    }
-
-    fn open(&self) -> Result<Option<(File, u64)>, String> {
-        let (file, metadata) = match regular_file::open_no_link(&self.0) {
-            Ok(opened) => opened,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.to_string()),
-        };
-        check_owner(&metadata)?;
-        #[cfg(unix)]
-        if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o022 != 0 {
-            let problem = "other users may write to it; remove that permission (chmod 600)";
-            return Err(problem.to_owned());
-        }
-        Ok(Some((file, metadata.len())))
-    }
-
-    fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
-        may_replace(&self.0)?;
-        let name = self
-            .0
-            .file_name()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
-        // Random, because process ids repeat: a file that a crash left must not be in the way.
-        let random = RandomState::new().build_hasher().finish();
-        let mut temporary_name = name.to_owned();
-        temporary_name.push(format!(".{random:016x}.tmp"));
-        let temporary = self.0.with_file_name(temporary_name);
-        let written = create_private(&temporary)
-            .and_then(|mut file| write(&mut file))
-            .and_then(|()| fs::rename(&temporary, &self.0));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
-    }
-}
-
-fn create_private(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
-}
 
 /// Writes a state file, replacing an existing one.
 pub(crate) fn write(
@@ -104,33 +38,6 @@ pub(crate) fn write(
     kept: &SavedSequence,
 ) -> io::Result<()> {
     store.replace(&mut |file| write_content(file, description, kept))
-}
-
-/// Fails if the path has anything but an own state file or an empty file: a typo must not overwrite
-/// a model, and a link would be replaced instead of the file that it leads to.
-fn may_replace(path: &Path) -> io::Result<()> {
-    let refuse = |problem: String| {
-        let message = format!("{problem}; it was not overwritten, choose another path");
-        Err(io::Error::new(io::ErrorKind::AlreadyExists, message))
-    };
-    let (file, metadata) = match regular_file::open_no_link(path) {
-        Ok(opened) => opened,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            return refuse(error.to_string());
-        }
-        Err(error) => return Err(error),
-    };
-    if let Err(problem) = check_owner(&metadata) {
-        return refuse(problem);
-    }
-    let mut begin = Vec::new();
-    file.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
-    if begin.is_empty() || begin == MAGIC {
-        Ok(())
-    } else {
-        refuse("it is not a state file".to_owned())
-    }
 }
 
 fn write_content(file: &mut File, description: &Value, kept: &SavedSequence) -> io::Result<()> {
@@ -152,15 +59,17 @@ fn write_content(file: &mut File, description: &Value, kept: &SavedSequence) -> 
     file.sync_all()
 }
 
-/// What the state of this model and context can be at most.
+/// Upper bounds for the state of this model and context.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StateLimits {
     pub(crate) n_tokens: usize,
     pub(crate) n_bytes: u64,
+    pub(crate) n_adapters: usize,
 }
 
-/// Reads a file for a model of this description. `fits` returns whether the vocabulary has a token.
-/// `None` if there is no file. An error is a message that says why the file cannot be used.
+/// Reads a file that was written for a model with this description. `fits` returns whether the
+/// vocabulary contains a token. `None` if the file does not exist. The error is a message that says
+/// why the file cannot be used.
 pub(crate) fn read(
     store: &dyn StateStore,
     description: &Value,
@@ -171,8 +80,8 @@ pub(crate) fn read(
     parse(file, size, description, limits, fits).map(Some)
 }
 
-/// Reads a file of `size` bytes. Nothing is read or allocated for the part after the head before
-/// its length is checked.
+/// Parses a file of `size` bytes. Every length is checked before anything after the head is read or
+/// allocated.
 fn parse(
     file: impl Read,
     size: u64,
@@ -182,8 +91,9 @@ fn parse(
 ) -> Result<SavedSequence, String> {
     let mut input = HashingReader { source: file, checksum: Sha256::new() };
     let head = StateHead::read(&mut input, size, description)?;
+    let adapters = AdapterScales::of_json(&head.scales, limits.n_adapters).ok_or_else(damaged)?;
     if head.n_tokens > limits.n_tokens || head.n_bytes as u64 > limits.n_bytes {
-        return Err("it is damaged (this model and context have no state so large)".to_owned());
+        return Err("it is damaged (its state is too large for this model and context)".to_owned());
     }
     if memory::available().is_some_and(|available| size > available) {
         return Err(format!("its {size} bytes do not fit in memory"));
@@ -201,34 +111,18 @@ fn parse(
     if !tokens.iter().all(|token| fits(*token)) {
         return Err(damaged());
     }
-    Ok(SavedSequence { tokens, data })
-}
-
-/// The state of this user, or of root: what others wrote could carry anything.
-#[cfg(unix)]
-fn check_owner(metadata: &fs::Metadata) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt;
-    let owner = metadata.uid();
-    // SAFETY: takes nothing and cannot fail.
-    if owner == 0 || owner == unsafe { libc::geteuid() } {
-        return Ok(());
-    }
-    Err(format!("it belongs to another user (uid {owner})"))
-}
-
-#[cfg(not(unix))]
-fn check_owner(_: &fs::Metadata) -> Result<(), String> {
-    Ok(())
+    Ok(SavedSequence { tokens, adapters, data })
 }
 
 fn damaged() -> String {
     "it is damaged".to_owned()
 }
 
-/// The head of a file: what it is for, and the length of the rest.
+/// The head of a file: the description, and the lengths of the rest.
 struct StateHead {
     n_tokens: usize,
     n_bytes: usize,
+    scales: Value,
 }
 
 impl StateHead {
@@ -272,18 +166,18 @@ impl StateHead {
                 return Err(format!("it was written with a different {key}: {then}, now {now}"));
             }
         }
-        Ok(StateHead { n_tokens, n_bytes })
+        Ok(StateHead { n_tokens, n_bytes, scales: written["for"]["lora_scales"].clone() })
     }
 }
 
-/// Hashes what is read.
+/// Hashes the bytes that are read.
 struct HashingReader<R> {
     source: R,
     checksum: Sha256,
 }
 
 impl<R: Read> HashingReader<R> {
-    /// The next `count` bytes, which the file has by its size.
+    /// The next `count` bytes. The file must be large enough.
     fn bytes(&mut self, count: usize) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(count).map_err(|error| error.to_string())?;
@@ -304,23 +198,27 @@ impl<R: Read> HashingReader<R> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::fs;
+    use std::path::Path;
+
+    use super::super::state_store::StatePath;
     use super::*;
     use crate::test_support::conformance;
 
-    const LIMITS: StateLimits = StateLimits { n_tokens: 64, n_bytes: 1 << 20 };
+    const LIMITS: StateLimits = StateLimits { n_tokens: 64, n_bytes: 1 << 20, n_adapters: 0 };
 
     fn at(path: impl AsRef<Path>) -> StatePath {
         StatePath(path.as_ref().to_owned())
     }
 
     fn kept() -> SavedSequence {
-        SavedSequence { tokens: vec![3, 1, 4, 1, 5], data: (0..=255).collect() }
+        let (tokens, data) = (vec![3, 1, 4, 1, 5], (0..=255).collect());
+        SavedSequence { tokens, adapters: AdapterScales::default(), data }
     }
 
     fn reads(bytes: &[u8]) -> Result<SavedSequence, String> {
         let description = json!({ "model": "m", "n_ctx": 64 });
-        let fits = |token| (0..9).contains(&token);
-        parse(bytes, bytes.len() as u64, &description, LIMITS, fits)
+        parse(bytes, bytes.len() as u64, &description, LIMITS, |token| (0..9).contains(&token))
     }
 
     fn file(description: &Value, kept: &SavedSequence) -> Vec<u8> {
@@ -363,14 +261,14 @@ mod tests {
                 bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
             })
         };
-        let damaged = Err("it is damaged".to_owned());
+        let damaged = Err(damaged());
         assert_eq!(replace("\"n_tokens\":5", "\"n_tokens\":9"), damaged);
         assert_eq!(replace("\"n_tokens\":5", "\"n_tokens\":0"), damaged);
         assert_eq!(replace("\"n_bytes\":256", "\"n_bytes\":1e9"), damaged);
         assert_eq!(replace("\"n_bytes\"", "\"m_bytes\""), damaged);
         assert_eq!(forged(&|bytes| bytes[12..16].fill(0xFF)), damaged);
         assert_eq!(forged(&|bytes| bytes.truncate(14)), damaged);
-        // A token outside the vocabulary.
+        // Replaces the first token by one outside the vocabulary.
         let spoil_first = |bytes: &mut Vec<u8>| {
             let at = bytes.len() - 256 - 20;
             bytes[at] = 200;
@@ -426,14 +324,12 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap(), other);
         }
         fs::write(&path, b"").unwrap();
-        for _ in 0..2 {
-            write(&at(&path), &description, &kept()).unwrap();
-        }
+        (0..2).for_each(|_| write(&at(&path), &description, &kept()).unwrap());
     }
 
     #[test]
     fn the_head_decides_before_the_rest_is_read() {
-        /// A head, and then bytes that must not be read.
+        /// A head followed by bytes that must not be read.
         struct HeadOnly<'a>(&'a [u8]);
         impl Read for HeadOnly<'_> {
             fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
@@ -442,22 +338,21 @@ mod tests {
             }
         }
         let head = |version: u32, n_tokens: u64, n_bytes: u64, size: Option<u64>| {
-            let written =
-                json!({ "for": { "model": "m" }, "n_tokens": n_tokens, "n_bytes": n_bytes });
+            let model = json!({ "model": "m" });
+            let written = json!({ "for": &model, "n_tokens": n_tokens, "n_bytes": n_bytes });
             let written = written.to_string();
             let mut bytes = MAGIC.to_vec();
             bytes.extend_from_slice(&version.to_le_bytes());
             bytes.extend_from_slice(&(written.len() as u32).to_le_bytes());
             bytes.extend_from_slice(written.as_bytes());
             let length = bytes.len() as u64 + n_tokens * 4 + n_bytes + CHECKSUM as u64;
-            let description = json!({ "model": "m" });
             let size = size.unwrap_or(length);
-            parse(HeadOnly(&bytes), size, &description, LIMITS, |_| true).unwrap_err()
+            parse(HeadOnly(&bytes), size, &model, LIMITS, |_| true).unwrap_err()
         };
         let large = 8 << 30;
         assert_eq!(head(2, 1, large, None), "its format version is 2, but 1 is expected");
         assert_eq!(head(1, 1, 9, Some(large)), "it is damaged");
-        let beyond = "it is damaged (this model and context have no state so large)";
+        let beyond = "it is damaged (its state is too large for this model and context)";
         assert_eq!(head(1, 1, large, None), beyond);
         assert_eq!(head(1, 65, 9, None), beyond);
     }

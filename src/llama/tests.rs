@@ -1,9 +1,10 @@
-//! Contexts of models that `open` refuses by their header, because llama.cpp asserts or faults, and
-//! of files that are cut.
+//! Tests contexts of models that `open` refuses because of their header, and contexts of truncated
+//! files. llama.cpp fails assertions or faults on them.
 //!
-//! Those with learned positions are larger than the table of positions: llama.cpp asserts on a
-//! token beyond it, on the thread that looks it up. No function multiplies a matrix of integers:
-//! llama.cpp calls a null pointer. A norm of integers fails an assertion on every thread.
+//! - A context larger than the table of learned positions: llama.cpp fails an assertion on a token
+//!   beyond it, on the thread that looks it up.
+//! - A matrix of integers: no function multiplies it, so llama.cpp calls a null pointer.
+//! - A norm of integers: an assertion fails on every thread.
 
 #[path = "../../tests/scripted/mod.rs"]
 #[allow(clippy::unwrap_used, reason = "its own tests report by panicking")]
@@ -17,7 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
-use super::context::{ContextOptions, LlamaContext};
+use super::context::LlamaContext;
+use super::context_options::ContextOptions;
 use super::faults::FaultHandlers;
 use super::kernels::{self, Places};
 use super::model::{Model, ModelOptions};
@@ -33,10 +35,10 @@ fn context(n_threads: u32) -> LlamaContext {
     context.with_threads(n_threads).expect("threads")
 }
 
-/// A context of this file, on the calling thread alone.
+/// A context of this file that computes on the calling thread alone.
 fn alone(file: Vec<u8>) -> LlamaContext {
     let file = TestFile::new(file);
-    context_of(file.load(&mut |_| ()).expect("a model"))
+    context_of(file.load(&mut |_| true).expect("a model"))
 }
 
 fn context_of(model: Model) -> LlamaContext {
@@ -49,11 +51,12 @@ fn context_of(model: Model) -> LlamaContext {
         flash_attn: FlashAttention::Auto,
         cache_type_k: CacheType::F16,
         cache_type_v: CacheType::F16,
+        pooling: None,
     };
     LlamaContext::new(Arc::new(model), &options).expect("a context")
 }
 
-/// A model file in a folder of its own.
+/// A model file in its own folder.
 struct TestFile {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -67,7 +70,7 @@ impl TestFile {
         TestFile { _folder: folder, path }
     }
 
-    fn load(&self, on_progress: &mut dyn FnMut(f32)) -> Result<Model> {
+    fn load(&self, on_progress: &mut dyn FnMut(f32) -> bool) -> Result<Model> {
         let path = self.path.to_str().expect("UTF-8").to_owned();
         let options = ModelOptions {
             path,
@@ -79,15 +82,15 @@ impl TestFile {
         Model::load(&options, on_progress)
     }
 
-    /// Leaves the first page.
+    /// Truncates the file after its first page.
     fn cut(&self) {
         let file = std::fs::File::options().write(true).open(&self.path).expect("the file");
         file.set_len(4096).expect("it can be cut");
     }
 }
 
-/// Runs a test of this room in a child process, which a fault would end: `run` in the child, and
-/// `check` with its status.
+/// Runs a test of this module in a child process, because a fault would end it. `run` runs in the
+/// child, `check` with the child's exit status.
 #[track_caller]
 fn child(name: &str, run: fn(), check: fn(ExitStatus) -> bool) {
     const CHILD: &str = "LLB_TEST_LLAMA_CHILD";
@@ -116,7 +119,8 @@ fn tokens(positions: std::ops::Range<usize>) -> Vec<BatchEntry> {
     positions.map(entry).collect()
 }
 
-/// The threads of this process with this name. ggml's have that of the thread that started them.
+/// The number of this process's threads with this name. ggml's threads have the name of the thread
+/// that started them.
 pub(super) fn running(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has it").flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -149,19 +153,19 @@ fn check(name: &'static str, fine: std::ops::Range<usize>, faulty: std::ops::Ran
 
 #[test]
 fn a_failed_assertion_ends_the_decode_and_its_threads() {
-    // One token is looked up by the calling thread; the last of many by the last thread.
+    // A single token is looked up by the calling thread; the last of many by the last thread.
     check("on-the-caller", 0..POSITIONS, POSITIONS..POSITIONS + 1);
     check("on-a-worker", 0..0, 0..POSITIONS + 1);
     check("on-all", 0..POSITIONS, POSITIONS..2 * POSITIONS);
 }
 
-/// A model of two equal layers, where this tensor has integers.
+/// A model with two equal layers in which this tensor contains integers.
 fn with_integers(tensor: &str) -> Vec<u8> {
     const I32: u8 = 26;
     let mut file = dense();
     let name = tensor.as_bytes();
     let at = file.windows(name.len()).position(|part| part == name).expect("it has the tensor");
-    // The number of extents, the extents, the type.
+    // Skips the number of extents, then the extents, to the type.
     let extents = at + name.len();
     let number = extents + 4 + 8 * usize::from(file[extents]);
     assert_eq!(file[number..number + 4], [0; 4], "the type is F32");
@@ -198,7 +202,7 @@ fn tensors_of_types_that_have_no_function_end_the_decode() {
     });
 }
 
-/// The same for the kernels of a file, which has its own code and its own threads.
+/// The same with the kernels of a file, which has its own code and threads.
 #[test]
 fn faults_in_the_kernels_of_a_file_end_the_decode() {
     in_child("tests::faults_in_the_kernels_of_a_file_end_the_decode", || {
@@ -232,7 +236,7 @@ fn faults_in_the_kernels_of_a_file_end_the_decode() {
     });
 }
 
-/// Computes with a tensor that has no memory.
+/// Computes with a tensor that has no data.
 fn square_nothing() {
     let memory = sys::ggml_init_params {
         mem_size: 1 << 20,
@@ -266,13 +270,31 @@ fn a_trial_refuses_what_cannot_be_computed() {
             let expected = format!("the model cannot be used: {reason}");
             assert!(error.message().starts_with(&expected), "{}", error.message());
         };
-        // The layers are not alike: both are tried.
+        // The two layers differ, so both are tried.
         for layer in [0, 1] {
             check(&format!("blk.{layer}.attn_q.weight"), NULL_POINTER);
             let assertion = "llama.cpp could not decode: binary-ops.cpp:";
             check(&format!("blk.{layer}.ffn_norm.weight"), assertion);
         }
         check("output.weight", NULL_POINTER);
+    });
+}
+
+#[test]
+fn a_model_that_fails_its_trial_is_freed() {
+    in_child("tests::a_model_that_fails_its_trial_is_freed", || {
+        for tensor in ["blk.0.attn_q.weight", "blk.0.ffn_norm.weight"] {
+            let file = TestFile::new(with_integers(tensor));
+            let is_mapped = || {
+                let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
+                maps.contains(file.path.to_str().expect("UTF-8"))
+            };
+            let context = context_of(file.load(&mut |_| true).expect("a model"));
+            assert!(is_mapped(), "{tensor}");
+            context.tried().err().expect(tensor);
+            assert!(!is_mapped(), "{tensor}");
+            alone(dense()).tried().expect("what comes next works");
+        }
     });
 }
 
@@ -301,7 +323,11 @@ const CUT: &str = "the file was cut short or could not be read while it was in u
 fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
     in_child("tests::a_file_that_is_cut_while_it_is_loaded_is_an_error", || {
         let file = TestFile::new(scripted::random::quantized());
-        let error = file.load(&mut |_| file.cut()).err().expect("a file that is cut");
+        let cut = |file: &TestFile| {
+            file.cut();
+            true
+        };
+        let error = file.load(&mut |_| cut(&file)).err().expect("a file that is cut");
         assert_eq!(error.code(), Code::ModelInvalid);
         assert!(error.message().contains(CUT), "{}", error.message());
     });
@@ -311,7 +337,7 @@ fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
 fn a_file_that_is_cut_before_the_trial_is_an_error() {
     in_child("tests::a_file_that_is_cut_before_the_trial_is_an_error", || {
         let file = TestFile::new(dense());
-        let context = context_of(file.load(&mut |_| ()).expect("a model"));
+        let context = context_of(file.load(&mut |_| true).expect("a model"));
         file.cut();
         let error = context.tried().err().expect("a file that is cut");
         assert_eq!(error.code(), Code::ModelInvalid);
@@ -324,7 +350,7 @@ fn a_file_that_is_cut_during_a_decode_is_an_error() {
     in_child("tests::a_file_that_is_cut_during_a_decode_is_an_error", || {
         for n_threads in [1, 2] {
             let file = TestFile::new(dense());
-            let context = context_of(file.load(&mut |_| ()).expect("a model"));
+            let context = context_of(file.load(&mut |_| true).expect("a model"));
             let mut context = context.with_threads(n_threads).expect("threads");
             context.decode(&tokens(0..4), &|| false).expect("a whole file");
             let asked = AtomicUsize::new(0);
@@ -343,7 +369,7 @@ fn a_file_that_is_cut_during_a_decode_is_an_error() {
     });
 }
 
-/// A fault inside a call that is not handled: memory may be damaged, or a lock is held.
+/// Checks a fault that must not be handled, because memory may be damaged or a lock may be held.
 #[track_caller]
 fn check_unhandled(name: &str, run: fn()) {
     child(name, run, |status| status.signal() == Some(libc::SIGSEGV));

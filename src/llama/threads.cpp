@@ -1,15 +1,17 @@
-// The threads of one of ggml's pools, called workers: whether they can be started, what they do when
-// an assertion fails on one of them, and their end when they wait for a thread that has left.
+// The threads of one of ggml's pools, called workers. This file checks that they can be started,
+// handles failed assertions on them, and ends them when they wait for a thread that has left the
+// graph.
 //
-// All threads that compute a graph wait for each other in `ggml_barrier`, a loop without an end. A
-// thread that leaves the graph by a failed assertion therefore leaves the others in that loop.
+// All threads that compute a graph wait for each other in `ggml_barrier`, which loops until all
+// have arrived. If a failed assertion makes one thread leave the graph, the others would loop
+// forever.
 //
 // - The calling thread leaves by an exception (shim.cpp). Before that, `llb_workers_end` ends the
-//   others by asynchronous cancellation: in that loop they hold no lock and own nothing. They use data
-//   on the stack of the calling thread, so none may be left when it unwinds.
-// - A worker must not leave, or the calling thread waits for ever. It stays in the barrier with the
-//   others, and computes nothing. llama.cpp's abort check reads `llb_workers_failure` after each
-//   operation, so the calling thread soon ends the graph. The worker is then cancelled.
+//   others by asynchronous cancellation: in that loop they hold no lock and own no resources. They
+//   use data on the stack of the calling thread, so all must have ended before it unwinds.
+// - A worker must not leave, or the calling thread would wait forever. It stays in the barrier with
+//   the others, and computes nothing. llama.cpp's abort check reads `llb_workers_failure` after
+//   each operation, so the calling thread soon ends the graph. The worker is then cancelled.
 
 #include <cstddef>
 
@@ -22,7 +24,7 @@ extern "C" {
 struct ggml_threadpool;
 struct ggml_tensor;
 
-// kernels.cpp
+// From kernels.cpp.
 const llb_kernels * llb_kernels_used(void);
 
 bool llb_workers_end(llb_workers * all);
@@ -48,22 +50,22 @@ bool llb_workers_end(llb_workers * all);
 
 namespace {
 
-// A worker is cancelled after this much processor time since the call failed. It has then finished
-// its part of the operation, and waits in the barrier.
+// A worker is cancelled once it has used this much processor time since the call failed. By then it
+// has finished its part of the operation and waits in the barrier.
 const int64_t GRACE_MS = 1000;
 const int64_t STEP_NS = 2000000;
 
 struct Worker {
     llb_workers * all = nullptr;
     pthread_t thread{};
-    // Its number on Linux, 0 elsewhere.
+    // The thread's number on Linux, 0 elsewhere.
     long task = 0;
     int64_t start_ms = 0;
     bool runs = false;
-    // Waits in the barrier for ever, after a failed assertion.
+    // Set once the worker stays in the barrier after a failed assertion.
     bool waits = false;
     bool cancelled = false;
-    // Faults on it are handled as failed assertions.
+    // Faults on the worker jump here and are handled as failed assertions.
     llb_landing landing;
 };
 
@@ -73,7 +75,8 @@ int64_t milliseconds(clockid_t clock) {
     return int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
 }
 
-// The processor time of a running thread. The time, where the system does not report that.
+// The processor time of a running thread, or the wall-clock time where the system does not report
+// it.
 int64_t used_ms(pthread_t thread) {
 #if defined(_POSIX_THREAD_CPUTIME) && _POSIX_THREAD_CPUTIME >= 0
     clockid_t clock;
@@ -102,10 +105,10 @@ void pause_ns(int64_t ns) {
 
 struct llb_workers {
     ggml_threadpool * pool;
-    // By their index in the pool. Guarded by `mutex`.
+    // Sorted by their index in the pool. Guarded by `mutex`.
     std::vector<Worker> list;
     std::mutex mutex;
-    // Set once, after the message.
+    // Set once, after the message was stored.
     std::atomic<bool> failed{false};
     char message[512] = {};
     bool ended = false;
@@ -113,12 +116,12 @@ struct llb_workers {
 
 namespace {
 
-// The worker that this thread is.
+// The current thread's entry if it is a worker.
 thread_local Worker * own = nullptr;
-// Those that this thread, which is not one of them, computes with.
+// The workers that this thread computes with, if it is not a worker itself.
 thread_local llb_workers * helping = nullptr;
 
-// Notes the end of a worker, whose handle is then no longer valid.
+// Records the end of a worker. Its handle is invalid from then on.
 struct Ending {
     Worker * worker = nullptr;
     ~Ending() {
@@ -154,7 +157,7 @@ void * free_pool(void * pool) {
     return nullptr;
 }
 
-// A thread that `llb_threads_can_start` starts.
+// A thread that `llb_threads_can_start` starts to find out whether it can.
 struct Trial {
     pthread_t thread{};
     std::mutex * gate = nullptr;
@@ -168,7 +171,7 @@ void * run_trial(void * data) {
     return nullptr;
 }
 
-// A joined thread counts against the limit for a moment.
+// A joined thread still counts against the limit for a moment.
 void wait_until_gone(const Trial & trial) {
 #if defined(__linux__)
     for (int i = 0; i < 500 && syscall(SYS_tgkill, getpid(), trial.id.load(), 0) == 0; i++) {
@@ -183,7 +186,8 @@ void wait_until_gone(const Trial & trial) {
 
 extern "C" {
 
-// Whether `count` further threads can run at the same time. ggml asserts that its own can.
+// Whether `count` more threads can run at the same time. ggml asserts that its own threads can be
+// started.
 bool llb_threads_can_start(size_t count) {
     std::mutex gate;
     std::vector<Trial> trials(count);
@@ -214,7 +218,8 @@ llb_workers * llb_workers_new(ggml_threadpool * pool, size_t count) {
     return all;
 }
 
-// The operation of a graph that runs once on each thread of the pool. Thread 0 is the caller's.
+// The operation of a graph that runs once on each thread of the pool. Thread 0 is the calling
+// thread.
 void llb_workers_enter(ggml_tensor *, const ggml_tensor *, int index, int, void * data) {
     auto & all = *static_cast<llb_workers *>(data);
     if (index == 0) {
@@ -231,13 +236,13 @@ void llb_workers_enter(ggml_tensor *, const ggml_tensor *, int index, int, void 
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
 }
 
-// The number of a worker's thread on Linux. 0 for the calling thread, and elsewhere.
+// A worker's thread number on Linux; 0 for the calling thread and on other systems.
 long llb_workers_task(llb_workers * all, size_t index) {
     const std::lock_guard<std::mutex> lock(all->mutex);
     return all->list.at(index).task;
 }
 
-// The calling thread computes with these workers until the next call; NULL for none.
+// Sets the workers that the calling thread computes with, until the next call. NULL for none.
 void llb_workers_help(llb_workers * all) {
     helping = all;
 }
@@ -254,16 +259,16 @@ void llb_workers_on_abort(const char * message) {
     }
 }
 
-// The message of the first assertion that failed on a worker, or NULL.
+// The message of the first assertion that failed on a worker; NULL if none failed.
 const char * llb_workers_failure(const llb_workers * all) {
     return all->failed ? all->message : nullptr;
 }
 
-// Ends all workers and frees the pool. False if that is not possible; then nothing changes. The
-// workers of a pool that is freed can be passed again.
+// Ends all workers and frees the pool. Returns false, and changes nothing, if that is not possible.
+// May be called again after the pool was freed.
 //
-// Freeing the pool ends the workers that wait for work, and joins all. The others are cancelled
-// meanwhile.
+// Freeing the pool ends the workers that wait for work, and joins all workers. The rest are
+// cancelled meanwhile.
 bool llb_workers_end(llb_workers * all) {
     if (all->ended) {
         return true;
@@ -298,14 +303,14 @@ bool llb_workers_end(llb_workers * all) {
     return true;
 }
 
-// After the pool was freed.
+// Called after the pool was freed.
 void llb_workers_free(llb_workers * all) {
     delete all;
 }
 
 } // extern "C"
 
-#else // no threads that can be cancelled: nothing is done
+#else // Threads cannot be cancelled here, so nothing is done.
 
 extern "C" {
 

@@ -1,8 +1,7 @@
 //! The threads that compute for a context: one of ggml's pools.
 //!
-//! A failed assertion on one of them is reported by [`Threads::failure`]. After a failed assertion
-//! [`Threads::end`] ends them: ggml would leave them waiting for each other in a loop. `threads.cpp`
-//! says how.
+//! [`Threads::failure`] reports a failed assertion on one of them. [`Threads::end`] then ends them,
+//! because ggml would leave them waiting for each other in a loop. `threads.cpp` explains how.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::fs::File;
@@ -41,23 +40,25 @@ unsafe extern "C" {
     fn llb_workers_free(workers: *mut Workers);
 }
 
-/// A pool that lives as long as its context. Without it llama.cpp starts threads for every graph.
+/// A pool that lives as long as its context. Without a pool, llama.cpp starts new threads for every
+/// graph.
 pub(super) struct Threads {
     pool: Option<NonNull<sys::ggml_threadpool>>,
-    /// Those of the pool but the caller's. `None` if there are none, or if they cannot be ended.
+    /// The pool's threads except the calling one. `None` if the pool has no others, or if they
+    /// cannot be ended.
     workers: Option<NonNull<Workers>>,
-    /// One for each thread, beginning with the caller's. Empty where the system has none.
+    /// One clock per thread, the calling thread's first. Empty if the system does not provide them.
     waits: Vec<WaitClock>,
 }
 
 impl Threads {
-    /// Only the caller's.
+    /// No threads except the calling one.
     pub(super) const fn none() -> Self {
         Threads { pool: None, workers: None, waits: Vec::new() }
     }
 
-    /// Starts one thread less than `n_threads`, because the caller's computes too. `OUT_OF_MEMORY`
-    /// if the system refuses one.
+    /// Starts `n_threads` - 1 threads, because the calling thread computes too. `OUT_OF_MEMORY` if
+    /// the system refuses one.
     pub(super) fn start(n_threads: u32) -> Result<Self> {
         let what = "llama.cpp could not start its threads";
         let n_workers = n_threads.saturating_sub(1) as usize;
@@ -67,18 +68,18 @@ impl Threads {
                 format!("cannot start all of {n_threads} threads; set a smaller n_threads"),
             )
         };
-        // SAFETY: takes a plain number. ggml asserts that a thread starts, and then forgets the
-        // threads before it.
+        // SAFETY: takes a plain number. Checked first because ggml asserts that each thread starts,
+        // and a failure would leak the threads started before it.
         let can_start = shim::guard(|| unsafe { llb_threads_can_start(n_workers) });
         if !can_start.map_err(|failed| failed.error(Code::OutOfMemory, what))? {
             return Err(refused());
         }
         // SAFETY: takes and returns plain data.
         let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
-        // They sleep until the first graph, also if ggml forgets them.
+        // The threads sleep until the first graph. They also sleep if a failure in ggml leaks them.
         params.paused = true;
-        // And after each graph, at once. Polling for the next one gains nothing that can be measured,
-        // and takes a processor from the host: docs/performance.md.
+        // They also sleep right after each graph. Polling for the next graph gives no measurable
+        // gain, and takes a processor from the host: docs/performance.md.
         params.poll = 0;
         // SAFETY: the parameters are read during the call only.
         let pool = shim::guard(|| unsafe { (kernels::used().threadpool_new)(&raw mut params) });
@@ -97,11 +98,11 @@ impl Threads {
             let entered = Graph::new(1, n_threads, Some(llb_workers_enter), data)
                 .and_then(|graph| graph.compute(&threads, n_threads, None, data));
             if let Err(failed) = entered {
-                // It is unknown which threads entered.
+                // It is unknown which threads have entered, so all are leaked.
                 std::mem::forget(threads);
                 return Err(failed.error(Code::InferenceFailed, what));
             }
-            // SAFETY: the workers are alive, and there are `n_threads`.
+            // SAFETY: the workers are alive, and there are `n_threads` of them.
             let task = |index| unsafe { llb_workers_task(workers.as_ptr(), index) };
             let tasks = (0..n_threads as usize).map(|index| WaitClock::open(task(index)));
             threads.waits = tasks.collect::<Option<_>>().unwrap_or_default();
@@ -109,7 +110,7 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Makes a context compute with these threads. The context must be freed before them.
+    /// Makes a context compute with these threads. The context must be freed before the threads.
     pub(super) fn attach(&self, context: NonNull<sys::llama_context>) -> Result<()> {
         let Some(pool) = self.pool else { return Ok(()) };
         // SAFETY: context and pool are alive, and the pool is freed after the context.
@@ -121,8 +122,8 @@ impl Threads {
         })
     }
 
-    /// Runs a call that computes. If an assertion fails on this thread, the others end before the
-    /// call does.
+    /// Runs a call that computes. If an assertion fails on this thread, the other threads are ended
+    /// before the call returns.
     pub(super) fn help<T>(&self, call: impl FnOnce() -> T) -> T {
         let workers = self.workers.map_or(std::ptr::null_mut(), NonNull::as_ptr);
         // SAFETY: the workers are alive during the call.
@@ -133,19 +134,19 @@ impl Threads {
         result
     }
 
-    /// How long the first `count` threads have waited for a processor so far, summed up. `None` if
-    /// the system does not tell.
+    /// The total time that the first `count` threads have waited for a processor so far. `None` if
+    /// the system does not report it.
     pub(super) fn waited(&self, count: usize) -> Option<Duration> {
         self.waits.get(..count)?.iter().map(WaitClock::read).sum()
     }
 
-    /// The assertion that failed on one of the threads that this one started.
+    /// The message of an assertion that failed on a thread of the pool other than the calling one.
     pub(super) fn failure(&self) -> Option<String> {
         let message = self.raw_failure()?.to_string_lossy();
         Some(shim::without_folder(&message))
     }
 
-    /// Whether there is a [`Threads::failure`].
+    /// Whether [`Threads::failure`] has a message.
     pub(super) fn has_failure(&self) -> bool {
         self.raw_failure().is_some()
     }
@@ -157,8 +158,8 @@ impl Threads {
         (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) })
     }
 
-    /// Ends all threads after a failed call, when none of them computes for this thread any more.
-    /// The context must not compute again. Takes up to a second of processor time of each thread.
+    /// Ends all threads after a failed call. Nothing may compute with them at that time, and the
+    /// context must not compute again. Takes up to a second of each thread's processor time.
     pub(super) fn end(&mut self) {
         let (Some(_), Some(workers)) = (self.pool.take(), self.workers.take()) else { return };
         // SAFETY: workers and pool are alive; no thread computes with them.
@@ -182,12 +183,12 @@ impl Drop for Threads {
     }
 }
 
-/// How long a thread has been ready to run without a processor.
+/// Measures how long a thread has been ready to run without having a processor.
 struct WaitClock(File);
 
 impl WaitClock {
-    /// `task` is the thread's number on Linux, 0 for the calling one. `None` if the system does not
-    /// count this, or does not let this process read it.
+    /// `task` is the thread's number on Linux, or 0 for the calling thread. `None` if the system
+    /// does not count this time, or does not let this process read it.
     fn open(task: c_long) -> Option<WaitClock> {
         let path = match task {
             0 => "/proc/thread-self/schedstat".to_owned(),
@@ -197,8 +198,9 @@ impl WaitClock {
         clock.read().map(|_| clock)
     }
 
-    /// By Linux's `Documentation/scheduler/sched-stats.rst`: nanoseconds of running, nanoseconds of
-    /// waiting on a run queue, the number of times that it was given a processor.
+    /// The second number of `schedstat` (Linux's `Documentation/scheduler/sched-stats.rst`):
+    /// nanoseconds of running, nanoseconds of waiting on a run queue, the number of times that it
+    /// was given a processor.
     #[cfg(unix)]
     fn read(&self) -> Option<Duration> {
         use std::os::unix::fs::FileExt;
@@ -215,17 +217,17 @@ impl WaitClock {
     }
 }
 
-/// A graph of operations that each run on every thread of a pool.
+/// A graph in which every operation runs on each thread of a pool.
 struct Graph {
     memory: *mut sys::ggml_context,
     raw: *mut sys::ggml_cgraph,
 }
 
-/// Enough for a graph and a few numbers.
+/// Enough memory for a graph and a few numbers.
 const GRAPH_MEMORY: usize = 1 << 20;
 
 impl Graph {
-    /// Each operation gets `data`.
+    /// Creates the operations. Each receives `data`.
     fn new(
         n_operations: usize,
         n_threads: u32,
@@ -256,7 +258,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Computes with a pool. `should_stop` gets the data after each operation.
+    /// Computes the graph with a pool. `should_stop` receives `data` after each operation.
     fn compute(
         &self,
         threads: &Threads,
@@ -300,7 +302,7 @@ mod tests {
         fn ggml_abort(file: *const c_char, line: c_int, format: *const c_char, ...) -> !;
     }
 
-    /// What goes wrong.
+    /// The fault to cause.
     #[derive(Clone, Copy)]
     enum Fault {
         Assertion,
@@ -346,12 +348,12 @@ mod tests {
         }
     }
 
-    /// Goes wrong in the first operation, on the threads of this mask.
+    /// Causes the fault in the first operation, on the threads in this mask.
     struct Faulty<'a> {
         threads: &'a Threads,
         mask: usize,
         fault: Fault,
-        /// The threads that have begun each operation.
+        /// For each operation, the number of threads that have begun it.
         ran: [AtomicUsize; 3],
     }
 
@@ -379,7 +381,8 @@ mod tests {
         faulty.threads.has_failure()
     }
 
-    /// The message of a fault on the threads of `mask`. `name` is for the threads.
+    /// Causes a fault on the threads of `mask` and returns its message. The threads get the name
+    /// `name`.
     #[track_caller]
     fn check(fault: Fault, name: &'static str, n_threads: u32, mask: usize) {
         let run = move || {

@@ -1,17 +1,17 @@
 //! The trial of a loaded model: its first decodes, on the calling thread alone.
 //!
-//! A file may pass all checks and still make llama.cpp fail an assertion or use a tensor that is
-//! not there. On the calling thread both end the decode only. So before other threads join, the
-//! model computes a short prompt, one token, and two sequences at once. A create that fails here is
+//! A file may pass all checks and still make llama.cpp fail an assertion or use a missing tensor.
+//! On the calling thread, both only end the decode. Before other threads join, the model therefore
+//! computes a short prompt, one token, and two sequences at once. A create that fails here is
 //! `MODEL_INVALID`.
 //!
-//! The assertions depend on shapes and types, not on values. A multiplication with weights of the
-//! same type and row length as one before is therefore left out, and its result is zero: most
-//! layers are alike, so this takes a fraction of a decode. The trial ends after [`TIME_LIMIT`],
-//! between two operations; what was computed until then is trusted. An operation that does not end
-//! cannot be interrupted: the header checks must refuse such a file.
+//! The assertions depend on shapes and types, not on values. If an earlier multiplication had
+//! weights of the same type and row length, a multiplication is skipped and its result is zero.
+//! Most layers are alike, so a trial takes a fraction of a decode. It ends after [`TIME_LIMIT`],
+//! between two operations, and a model without a failure until then passes. An operation that never
+//! ends cannot be interrupted, so the header checks must refuse such a file.
 //!
-//! A model that passed is not tried again in this process with the same file and options.
+//! In one process, a model that passed is not tried again with the same file and options.
 
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
@@ -24,14 +24,14 @@ use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 use crate::error::{Code, Error, Result};
 use crate::process::Shared;
 
-/// A model that needs longer is very large or on a slow disk.
+/// A model that takes longer is very large or on a slow disk.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// No kernel computes more rows of a matrix in one step.
+/// No kernel processes more rows of a matrix in one step.
 const MOST_ROWS_AT_ONCE: i64 = 64;
-/// The most models that passed and are remembered.
+/// The most loads to remember as passed.
 const MOST_VERDICTS: usize = 64;
 
-/// Decodes in each shape. The sequences are empty before and after it.
+/// Decodes one batch of each shape. The sequences are empty before and after it.
 pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
     let end = Instant::now() + TIME_LIMIT;
     let batches = batches(n_vocab, backend.n_batch(), backend.n_ctx(), backend.n_sequences());
@@ -44,7 +44,7 @@ pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
         Ok(decoded == Decoded::Done)
     });
     if matches!(tried, Ok(true)) {
-        // Cheaper than to clear all memory.
+        // Cheaper than clearing all memory.
         (0..backend.n_sequences().min(2)).for_each(|sequence| {
             backend.truncate(sequence, 0);
         });
@@ -52,7 +52,7 @@ pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
         backend.clear();
     }
     tried.map(drop).or_else(|error: Error| match error.code() {
-        // Too many tokens for this context.
+        // The batch has too many tokens for this context, which is no fault of the model.
         Code::ContextOverflow => Ok(()),
         Code::OutOfMemory => Err(error),
         _ => {
@@ -62,10 +62,10 @@ pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
     })
 }
 
-/// A prompt, which has the first and the last token of the vocabulary; the next token; and the next
-/// tokens of two sequences. Each is cut to what the context can take.
+/// The batches: a prompt with the first and the last token of the vocabulary, the next token, and
+/// the next tokens of two sequences. Each is cut to the size of the context.
 fn batches(n_vocab: i32, n_batch: usize, n_ctx: usize, n_sequences: usize) -> Vec<Vec<BatchEntry>> {
-    // More rows than one tile of the kernels for several rows, and a rest.
+    // More rows than one tile of the kernels for several rows, so that a remainder is left.
     const PROMPT: usize = 5;
     let entry = |token: TokenId, position, sequence, logits| BatchEntry {
         token: token.min(n_vocab - 1).max(0),
@@ -75,7 +75,7 @@ fn batches(n_vocab: i32, n_batch: usize, n_ctx: usize, n_sequences: usize) -> Ve
     };
     let length = PROMPT.min(n_batch).min(n_ctx.saturating_sub(1));
     let token = |index: usize| if index + 1 == length { n_vocab - 1 } else { index as TokenId };
-    // The output is computed for the next token only: it is the largest multiplication.
+    // Only the next token has an output, because the output is the largest multiplication.
     let prompt = (0..length).map(|index| entry(token(index), index, 0, false)).collect();
     let next = vec![entry(0, length, 0, true)];
     let mut batches = vec![prompt, next];
@@ -86,20 +86,20 @@ fn batches(n_vocab: i32, n_batch: usize, n_ctx: usize, n_sequences: usize) -> Ve
     batches
 }
 
-/// Leaves out multiplications in a decode. llama.cpp asks it before and after each operation.
+/// Skips repeated multiplications in a decode. llama.cpp calls it before and after each operation.
 #[derive(Default)]
 pub(super) struct Repeats {
     computed: HashSet<Multiplication>,
-    /// The one that is left out now, with its operation.
+    /// The operation that is being skipped, and its original type.
     left_out: Option<(*mut sys::ggml_tensor, sys::ggml_op)>,
 }
 
-/// What decides how a multiplication with weights is computed.
+/// The properties that decide how a multiplication with weights is computed.
 #[derive(PartialEq, Eq, Hash)]
 struct Multiplication {
     operation: sys::ggml_op,
     params: [i32; 16],
-    /// Of the weights, the factor and the indices of experts.
+    /// The layouts of the weights, the other factor and the expert indices.
     inputs: [Option<TensorLayout>; 3],
 }
 
@@ -110,14 +110,15 @@ struct TensorLayout {
     row_strides: [usize; 2],
     /// Whether matrices follow each other without gaps.
     is_dense: bool,
-    /// Whether it is aligned as most kernels expect.
+    /// The offset from the alignment that most kernels expect.
     offset: usize,
-    /// Where it is stored decides which kernels are used.
+    /// The type of buffer that holds the tensor. It decides which kernels are used.
     kind: sys::ggml_backend_buffer_type_t,
 }
 
 impl Repeats {
-    /// Before an operation: whether it is left out. It then does nothing.
+    /// Called before an operation. If the operation is to be skipped, turns it into one that does
+    /// nothing and returns true.
     fn before(&mut self, node: *mut sys::ggml_tensor) -> bool {
         // SAFETY: llama.cpp passes an operation of the graph that it computes.
         let tensor = unsafe { &mut *node };
@@ -128,7 +129,7 @@ impl Repeats {
         }
         let mut inputs = [0, 1, 2].map(|index| layout(tensor.src[index]));
         if let Some(weights) = &mut inputs[0] {
-            // Kernels compute rows alike, but differ in what is left over.
+            // Kernels treat all rows alike except for the remainder.
             weights.extents[1] %= MOST_ROWS_AT_ONCE;
         }
         let params = tensor.op_params;
@@ -140,7 +141,7 @@ impl Repeats {
         true
     }
 
-    /// After the operation that was left out.
+    /// Called after the operation that was skipped.
     fn after(&mut self) {
         let Some((node, operation)) = self.left_out.take() else { return };
         // SAFETY: as above; the graph is still alive.
@@ -154,7 +155,7 @@ impl Repeats {
         }
     }
 
-    /// After a decode, which may have ended before `after` was called.
+    /// Called after a decode, which may have ended before `after` was called.
     pub(super) fn restore(&mut self) {
         if let Some((node, operation)) = self.left_out.take() {
             // SAFETY: the graph lives until the next decode.
@@ -163,9 +164,9 @@ impl Repeats {
     }
 }
 
-/// `ggml_backend_sched_eval_callback`, for data of [`RefCell<Option<Repeats>>`]. llama.cpp asks
-/// about all operations before it computes those up to the first that is wanted, and then once
-/// again.
+/// The `ggml_backend_sched_eval_callback` for data of type [`RefCell<Option<Repeats>>`]. llama.cpp
+/// first asks for each operation whether it is wanted, computes up to the first wanted one, and
+/// then calls again after it.
 pub(super) fn on_operation(
     repeats: &RefCell<Option<Repeats>>,
     node: *mut sys::ggml_tensor,
@@ -192,7 +193,7 @@ fn is_on_host(tensor: &sys::ggml_tensor) -> bool {
     matches!(is_host, Ok(true))
 }
 
-/// Whether the first input is stored, not computed.
+/// Whether the first input is stored weights, not a computed value.
 fn has_weights(tensor: &sys::ggml_tensor) -> bool {
     // SAFETY: NULL, or an input that lives as long as the graph.
     unsafe { tensor.src[0].as_ref() }
@@ -222,7 +223,7 @@ fn layout(tensor: *mut sys::ggml_tensor) -> Option<TensorLayout> {
     })
 }
 
-/// What has passed in this process, the latest last.
+/// The loads that passed in this process, the latest last.
 pub(super) struct Verdicts<K>(Shared<VecDeque<K>>);
 
 impl<K: PartialEq> Verdicts<K> {

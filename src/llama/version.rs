@@ -1,12 +1,12 @@
-//! The build of llama.cpp inside llama-cpp-sys-2.
+//! The build number of the llama.cpp inside llama-cpp-sys-2.
 
-/// The number of llama.cpp's build: the position of its commit in the history of its main branch,
-/// and the name of its release `b11429`.
+/// llama.cpp's build number: the position of its commit in the history of its main branch. It is
+/// also the name of the release, `b11429`.
 ///
-/// The crate has the source without its history, so no code can compute the number.
+/// The crate contains the source without its history, so the number cannot be computed.
 /// llama-cpp-sys-2 0.1.161 has the source of release v0.6.0, which is b11429, commit d81235049:
 ///
-/// - Its version is 0.6.0-dev, as that of b11429. The version of b11424 is 0.5.0-dev.
+/// - Its version is 0.6.0-dev, like b11429's. The version of b11424 is 0.5.0-dev.
 /// - It lacks the change of b11430 (flash attention of Hexagon by heads) and those of b11436
 ///   (OpenVINO's `DUP`) and b11439 (no copies of experts in ggml-backend.cpp).
 pub const BUILD: u32 = 11429;
@@ -15,8 +15,8 @@ pub const BUILD: u32 = 11429;
 mod tests {
     use std::ffi::CStr;
 
-    /// A failure means that another llama.cpp is inside: find its build, change [`super::BUILD`],
-    /// its evidence, docs/engine.md and this test.
+    /// A failure means that llama-cpp-sys-2 contains another llama.cpp. Find its build number, then
+    /// change [`super::BUILD`] with its evidence, docs/engine.md and this test.
     #[test]
     fn the_build_is_that_of_the_pinned_crate() {
         let manifest = include_str!("../../Cargo.toml");

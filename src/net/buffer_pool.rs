@@ -1,5 +1,5 @@
-//! Buffers for bytes on their way from a socket to their readers. They are used again: mapping a
-//! new one for each read costs as much as copying it.
+//! A pool of buffers that carry bytes from a socket to their readers. Buffers are reused, because
+//! mapping a new one for each read costs as much as copying the bytes.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ pub(crate) struct BufferPool {
     give_back: Sender<Vec<u8>>,
 }
 
-/// Some bytes. Dropping it returns the buffer to its pool.
+/// Bytes in a buffer of the pool. Dropping it returns the buffer.
 pub(crate) struct PooledBuffer {
     buffer: Vec<u8>,
     length: usize,
@@ -25,7 +25,7 @@ impl BufferPool {
         BufferPool { buffer_bytes, free, give_back }
     }
 
-    /// The bytes that `read` writes into a buffer.
+    /// Passes an empty buffer to `read`, which fills it and returns the number of bytes.
     pub(crate) fn fill<E>(
         &self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
@@ -55,7 +55,7 @@ impl Deref for PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        // Fails if the pool is gone; then the buffer is freed.
+        // If the pool is gone, sending fails and the buffer is freed.
         let _ = self.give_back.send(std::mem::take(&mut self.buffer));
     }
 }

@@ -1,8 +1,8 @@
-//! One HTTP exchange on its own thread, so that the caller can leave at any moment.
+//! One HTTP exchange on its own thread, so that the caller can leave at any time.
 //!
 //! In: an agent and a closure that sends the request. Out: the head of the response, then its body
-//! in buffers, as the bytes arrive. Dropping an [`HttpExchange`] shuts its connection down, which
-//! tells the server that the caller has left. Redirects are not followed.
+//! in buffers, as the bytes arrive. Dropping an [`HttpExchange`] shuts its connection down, so the
+//! server sees that the caller has left. Redirects are not followed.
 
 use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use super::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 use crate::error::Result;
 use crate::process;
 
-/// Bytes of a response's head.
+/// The most bytes in a response's head.
 const MOST_HEAD_BYTES: usize = 64 << 10;
 
-/// The settings that all clients share.
+/// The agent settings that all clients share.
 pub(crate) fn agent_config(trust: &TrustStore) -> ConfigBuilder<AgentScope> {
     Agent::config_builder()
         .http_status_as_error(false)
@@ -34,16 +34,17 @@ pub(crate) fn agent_config(trust: &TrustStore) -> ConfigBuilder<AgentScope> {
         .user_agent(concat!("llb/", env!("CARGO_PKG_VERSION")))
 }
 
-/// How the body is passed on.
+/// How the body's bytes are buffered between the connection and the reader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buffering {
-    /// Bytes of a buffer.
+    /// The size of a buffer.
     pub(crate) buffer_bytes: usize,
-    /// Buffers that may wait for the reader.
+    /// The most filled buffers that wait for the reader. The connection is not read further until
+    /// one is taken.
     pub(crate) most_waiting: usize,
 }
 
-/// What arrives, in this order.
+/// The steps of an exchange, in the order of arrival.
 #[derive(Debug)]
 pub(crate) enum HttpStep {
     Head(Box<Parts>),
@@ -55,23 +56,23 @@ pub(crate) enum HttpStep {
 /// Why an exchange failed.
 #[derive(Debug)]
 pub(crate) enum HttpFailure {
-    /// The server's certificate was refused: trying again does not help.
+    /// The server's certificate was refused. Retrying does not help.
     Untrusted(String),
     /// The connection failed.
     Connection(ureq::Error),
 }
 
-/// A request that was sent.
+/// A request that has been sent, and its response.
 pub(crate) struct HttpExchange {
     steps: WaitReceiver<HttpStep>,
     agent: Agent,
-    /// The process that has the thread.
+    /// The process that owns the thread.
     forks: usize,
 }
 
 impl HttpExchange {
-    /// Runs `send` on a new thread. Each exchange needs an agent of its own: dropping the exchange
-    /// shuts the agent down.
+    /// Runs `send` on a new thread. Each exchange needs its own agent: dropping the exchange shuts
+    /// the agent down.
     pub(crate) fn start<S>(
         thread_name: &str,
         agent: Agent,
@@ -109,7 +110,7 @@ impl HttpExchange {
 
 impl Drop for HttpExchange {
     fn drop(&mut self) {
-        // A forked child shares the connection with its parent.
+        // A forked child shares the connection with its parent, so it must not shut it down.
         if self.forks == process::forks() {
             self.agent.clone().shutdown();
         }
@@ -142,13 +143,13 @@ pub(crate) fn header<'a>(head: &'a Parts, name: &str) -> &'a str {
     head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().trim()
 }
 
-/// Whether the body is compressed, which no client requests.
+/// Whether the body is compressed. No client requests that.
 pub(crate) fn is_compressed(head: &Parts) -> bool {
     let encoding = header(head, "content-encoding");
     !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")
 }
 
-/// How long the server asks to wait.
+/// The delay that the server asks for.
 pub(crate) fn retry_delay(head: &Parts) -> Option<Duration> {
     retry_after(header(head, "retry-after"), header(head, "date"))
 }

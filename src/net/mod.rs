@@ -12,7 +12,7 @@ mod spelling;
 pub(crate) mod trust_store;
 pub(crate) mod wait;
 
-/// Text of a server on one line, for a message; at most `most` characters of it.
+/// A server's text as one line for a message, cut to at most `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let text = text.trim();
     let line: String =

@@ -1,7 +1,7 @@
-//! Removes secrets from what leaves the library.
+//! Removes secrets from text that leaves the library.
 //!
-//! In: errors and JSON with text of servers. Out: the same, with a placeholder for each spelling of
-//! a secret. Each client has one place that all its errors pass.
+//! In: errors and JSON that contain text from servers. Out: the same, with a placeholder for each
+//! spelling of a secret. All errors of a client pass through one redactor.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::secret::Secret;
 use super::spelling::Spellings;
 use crate::error::Error;
 
-/// Knows the secrets of a client. Without secrets nothing is changed.
+/// Removes a client's secrets. A redactor without secrets changes nothing.
 #[derive(Clone, Default)]
 pub(crate) struct Redactor(Arc<Vec<(Spellings, &'static str)>>);
 
@@ -22,14 +22,14 @@ impl Redactor {
         Redactor(Arc::new(secrets.map(spellings).collect()))
     }
 
-    /// Whether a whole secret is in the text.
+    /// Whether the text contains a whole secret.
     #[cfg(feature = "hub")]
     pub(crate) fn finds_in(&self, text: &str) -> bool {
         self.0.iter().any(|(spellings, _)| spellings.are_in(text))
     }
 
     pub(crate) fn text(&self, text: &str) -> String {
-        // What each byte is replaced by.
+        // The placeholder that replaces each byte.
         let mut hidden: Vec<Option<&'static str>> = vec![None; text.len()];
         let mut is_clean = true;
         for (spellings, placeholder) in self.0.iter() {
@@ -54,7 +54,7 @@ impl Redactor {
         redacted
     }
 
-    /// Texts, numbers and names in the value.
+    /// Replaces secrets in the strings, numbers and member names of a JSON value.
     pub(crate) fn value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.text(text).into(),
@@ -72,7 +72,7 @@ impl Redactor {
         }
     }
 
-    /// The error with other texts, and without its cause, whose text would show the secret.
+    /// Replaces secrets in the error's texts. Drops its source, whose text could show a secret.
     pub(crate) fn error(&self, error: Error) -> Error {
         if self.0.is_empty() {
             return error;
@@ -127,7 +127,7 @@ mod tests {
         ] {
             check(&format!("\u{fc} {escaped} \u{fc}"), "\u{fc} [key] \u{fc}");
         }
-        // The digits at both ends may also depend on what surrounds the key.
+        // The first and last digits also depend on the text around the key.
         for (encoded, expected) in [
             ("c2stQWIvMSsyPWNkRUYuZ2g=", "[key]g="),
             ("OnNrLUFiLzErMj1jZEVGLmdo", "On[key]"),

@@ -1,9 +1,9 @@
-//! The `Retry-After` header: how long a server asks to wait.
+//! The `Retry-After` header: the delay that a server asks for.
 
 use std::time::{Duration, SystemTime};
 
-/// Reads seconds or a date (RFC 9110, 10.2.3). `date` is the response's `Date`: a date is relative
-/// to the server's clock if it sends one.
+/// Reads seconds or a date (RFC 9110, 10.2.3). `date` is the response's `Date` header. A date is
+/// relative to the server's clock if the server sends one, else to the local clock.
 pub(crate) fn retry_after(value: &str, date: &str) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {
@@ -36,7 +36,7 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(retry_after(value, date), expected.map(Duration::from_secs), "{value}");
         }
-        // Without the server's clock the local one counts, by which the date is long past.
+        // Without the server's clock the local clock is used, and the date is long past.
         assert_eq!(retry_after(date, ""), Some(Duration::ZERO));
     }
 }

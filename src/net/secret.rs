@@ -1,9 +1,9 @@
 //! A token or key that is sent to a server. No message and no debug output shows it: a
-//! [`Redactor`](super::redactor::Redactor) removes it where a server sends it back.
+//! [`Redactor`](super::redactor::Redactor) removes it from text that the server sends back.
 
 use std::fmt;
 
-/// The secret, and what stands in for it where a server sends it back.
+/// The secret, and the placeholder that replaces it in a server's text.
 #[derive(Clone)]
 pub(crate) struct Secret {
     text: String,

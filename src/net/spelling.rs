@@ -1,41 +1,42 @@
-//! The spellings of a secret that a server may send back, and where they are in a text.
+//! The spellings of a secret that a server may send back, and where they occur in a text.
 //!
 //! In: a secret, then texts. Out: ranges of bytes. A spelling is the secret itself, its Base64 at
-//! any offset, and its hexadecimal digits; in any case of letters; with any characters escaped as
-//! in URLs, JSON or HTML, up to twice. Long parts of a spelling count too: a text may be cut off.
+//! any offset, and its hexadecimal digits; Case is ignored, and any character may be escaped as in
+//! URLs, JSON or HTML, up to twice. Long parts of a spelling count too, because a text may be cut
+//! off.
 
 use std::ops::Range;
 
-/// Bytes of a secret whose appearance counts.
+/// The shortest part of a secret that counts as an occurrence, in bytes.
 const PART: usize = 8;
-/// A shorter secret counts only as a word of its own: it may occur in any word by chance.
+/// A shorter secret counts only as a separate word, because it may occur inside any word by chance.
 const SHORTEST_PART: usize = 4;
-/// What a message has at the place where a text was cut off.
+/// Marks the place where a message was cut off.
 const CUT: &[u8] = b"...";
 
 /// The spellings of one secret.
 pub(super) struct Spellings {
-    /// In lower case.
+    /// The secret in lower case.
     secret: Vec<u8>,
-    patterns: Vec<Pattern>,
+    patterns: Vec<SpellingParts>,
 }
 
-/// All parts of a spelling that have one length.
-struct Pattern {
+/// All parts of a spelling that have the same length.
+struct SpellingParts {
     length: usize,
-    /// In lower case, sorted.
+    /// The parts in lower case, sorted.
     parts: Vec<Vec<u8>>,
 }
 
-impl Pattern {
-    fn of(spelling: &str, length: usize) -> Pattern {
+impl SpellingParts {
+    fn of(spelling: &str, length: usize) -> SpellingParts {
         let spelling = spelling.to_ascii_lowercase();
         let length = length.min(spelling.len());
         let mut parts: Vec<Vec<u8>> =
             spelling.as_bytes().windows(length.max(1)).map(<[u8]>::to_vec).collect();
         parts.sort_unstable();
         parts.dedup();
-        Pattern { length, parts }
+        SpellingParts { length, parts }
     }
 
     fn begins(&self, text: &[u8]) -> bool {
@@ -46,21 +47,22 @@ impl Pattern {
 
 impl Spellings {
     pub(super) fn of(secret: &str) -> Spellings {
-        let mut patterns = vec![Pattern::of(secret, PART)];
+        let mut patterns = vec![SpellingParts::of(secret, PART)];
         if secret.len() >= SHORTEST_PART {
             let hexadecimal: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
-            patterns.push(Pattern::of(&hexadecimal, PART * 2));
+            patterns.push(SpellingParts::of(&hexadecimal, PART * 2));
             for offset in 0..3 {
                 for alphabet in [b"+/", b"-_"] {
-                    // Eight bytes fill at least nine digits, whatever surrounds them.
-                    patterns.push(Pattern::of(&base64(secret.as_bytes(), offset, alphabet), 9));
+                    // Eight bytes determine at least nine digits, whatever surrounds them.
+                    patterns
+                        .push(SpellingParts::of(&base64(secret.as_bytes(), offset, alphabet), 9));
                 }
             }
         }
         Spellings { secret: secret.to_ascii_lowercase().into_bytes(), patterns }
     }
 
-    /// Where spellings are in the text.
+    /// Passes the range of each occurrence in the text to `found`.
     pub(super) fn find(&self, text: &str, mut found: impl FnMut(Range<usize>)) {
         let mut view = View::of(text);
         for _ in 0..3 {
@@ -84,7 +86,7 @@ impl Spellings {
         }
     }
 
-    /// Whether the whole secret is in the text.
+    /// Whether the text contains the whole secret.
     #[cfg(feature = "hub")]
     pub(super) fn are_in(&self, text: &str) -> bool {
         let mut view = View::of(text);
@@ -99,18 +101,18 @@ impl Spellings {
         }
     }
 
-    /// The length of the secret's beginning at the end of a text that was cut off.
+    /// The length of the secret's prefix at the end of a text that was cut off.
     fn cut_length(&self, before: &[u8]) -> Option<usize> {
         let longest = self.secret.len().min(PART);
         (SHORTEST_PART - 1..longest).rev().find(|length| before.ends_with(&self.secret[..*length]))
     }
 }
 
-/// The digits of Base64 that depend on the bytes alone, if `offset` bytes precede them.
+/// The Base64 digits that depend on these bytes alone when `offset` bytes precede them.
 fn base64(bytes: &[u8], offset: usize, last_digits: &[u8; 2]) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let bit = |at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
-    // The first digit that begins inside the bytes.
+    // The first digit whose bits all come from the bytes.
     let first = (6 - offset * 8 % 6) % 6;
     let starts = (first..bytes.len() * 8).step_by(6).filter(|start| start + 6 <= bytes.len() * 8);
     let digit = |start: usize| (start..start + 6).fold(0, |value, at| value << 1 | bit(at));
@@ -123,7 +125,7 @@ fn base64(bytes: &[u8], offset: usize, last_digits: &[u8; 2]) -> String {
         .collect()
 }
 
-/// A text in lower case, and where its bytes come from.
+/// A text in lower case, with the position of each byte in the original text.
 struct View {
     bytes: Vec<u8>,
     sources: Vec<Range<usize>>,
@@ -135,7 +137,7 @@ impl View {
         View { sources: (0..bytes.len()).map(|at| at..at + 1).collect(), bytes }
     }
 
-    /// The range of the original text; `range` is not empty.
+    /// The range in the original text. `range` must not be empty.
     fn source(&self, range: Range<usize>) -> Range<usize> {
         self.sources[range.start].start..self.sources[range.end - 1].end
     }
@@ -160,8 +162,8 @@ impl View {
     }
 }
 
-/// The character that an escape at the beginning of a text in lower case stands for, and the length
-/// of the escape. Secrets are ASCII, so other characters only need to differ from all of it.
+/// Decodes the escape at the start of a lower-case text: the character, and the length of the
+/// escape. Secrets are ASCII, so every other character only needs to differ from ASCII.
 fn escape(text: &[u8]) -> Option<(u8, usize)> {
     let digits = |from: usize, most: usize, is_digit: fn(&u8) -> bool| {
         text.get(from..)?.iter().take(most).take_while(|byte| is_digit(byte)).count().into()

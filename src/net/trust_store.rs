@@ -1,8 +1,8 @@
 //! Certificate authorities that are trusted.
 //!
 //! In: environment variables. Out: the list that the first set variable names, else the system's
-//! list, else Mozilla's (a small container may have no list). huggingface_hub 2.4 and curl do the
-//! same, so a configuration for them works here.
+//! list, else Mozilla's, because a small container may have no list. huggingface_hub 2.4 and curl
+//! use the same variables, so their configuration works here too.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,22 +16,22 @@ use crate::error::{Error, Result};
 use crate::process::Lazy;
 use crate::regular_file;
 
-/// Bytes of a file of certificates. The system's lists have less than one mebibyte.
+/// The most bytes of a certificate file. The systems' lists are smaller than one mebibyte.
 const MOST_FILE_BYTES: u64 = 64 << 20;
 
-/// Two of OpenSSL, then one of Python's requests and one of curl. Each names a file of certificates
-/// (PEM) or a folder of such files.
+/// In order: two of OpenSSL's variables, one of Python's requests, one of curl. Each names a file
+/// of certificates (PEM) or a folder of such files.
 const VARIABLES: [&str; 4] =
     ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
 
-/// A list of authorities, and its source for messages.
+/// A list of authorities, and where it comes from, for messages.
 #[derive(Debug, Clone)]
 pub(crate) struct TrustStore {
     roots: RootCerts,
     source: String,
 }
 
-/// Mozilla's list, for clients that open no encrypted connection.
+/// Mozilla's list. It is for clients that open no encrypted connection.
 impl Default for TrustStore {
     fn default() -> TrustStore {
         TrustStore { roots: RootCerts::WebPki, source: "Mozilla's list".to_owned() }
@@ -40,7 +40,7 @@ impl Default for TrustStore {
 
 impl TrustStore {
     /// # Errors
-    /// `INVALID_REQUEST` that names the variable, if its list cannot be read: no other list replaces
+    /// `INVALID_REQUEST` that names the variable if its list cannot be read. No other list replaces
     /// it.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<TrustStore> {
         for name in VARIABLES {
@@ -87,7 +87,7 @@ impl TrustStore {
     /// The problem with the server's certificate; `None` for any other error.
     pub(crate) fn certificate_problem(&self, error: &ureq::Error) -> Option<String> {
         let text = match error {
-            // A fault that rustls finds in the handshake.
+            // An error that rustls found during the handshake.
             ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => error.to_string(),
             ureq::Error::Rustls(error) => error.to_string(),
             _ => return None,
@@ -111,10 +111,10 @@ fn load(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
         return load_file(path);
     }
     let entries = std::fs::read_dir(path).map_err(|error| error.to_string())?;
-    // OpenSSL's folders have several links to each file.
+    // OpenSSL's folders contain several links to each file.
     let files: BTreeSet<PathBuf> =
         entries.flatten().filter_map(|entry| entry.path().canonicalize().ok()).collect();
-    // An unreadable file in a folder does not affect the others.
+    // An unreadable file in a folder is skipped.
     Ok(files.iter().filter_map(|file| load_file(file).ok()).flatten().collect())
 }
 
@@ -134,10 +134,11 @@ fn load_file(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     }
 }
 
-/// The system's list, read once: on some systems that takes a while. `None` if there is none.
+/// The system's list; `None` if it is missing. It is read once, because reading is slow on some
+/// systems.
 fn system_certificates() -> Option<Arc<Vec<Certificate<'static>>>> {
-    // The list of Windows holds only authorities that were needed before. Its own functions fetch
-    // the others on demand.
+    // Windows lists only the authorities that were needed before. Its own functions fetch the
+    // others on demand.
     if cfg!(windows) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Waits that end with an item, at a deadline, or when the caller is cancelled, without polling.
 //!
-//! Each wait gets a closure that says whether it was cancelled. After the condition changes, the
-//! canceller calls [`wake`].
+//! Each wait takes a closure that returns whether it was cancelled. Whoever changes that result
+//! calls [`wake`] afterwards.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use crate::process::Shared;
 
-/// The notifiers of all threads that wait or are about to.
+/// The notifiers of all threads that wait or are about to wait.
 static WAITING: Shared<Vec<Arc<Notifier>>> = Shared::new(Vec::new());
 
-/// Makes every wait check again whether it was cancelled. Call it after setting a flag, from any
-/// thread.
+/// Makes every wait check again whether it was cancelled. Any thread may call this after it has set
+/// a cancel flag.
 pub(crate) fn wake() {
     WAITING.lock().iter().for_each(|notifier| notifier.notify());
 }
 
-/// Waits for a time. False if it was cancelled before.
+/// Waits for this long. Returns false if cancelled before.
 pub(crate) fn pause(time: Duration, is_cancelled: impl Fn() -> bool) -> bool {
     let waiter = Waiter::enter();
-    // A time that overflows the clock never ends.
+    // A time beyond the range of the clock means no limit.
     let end = Instant::now().checked_add(time);
     loop {
         let seen = waiter.0.count();
@@ -35,7 +35,7 @@ pub(crate) fn pause(time: Duration, is_cancelled: impl Fn() -> bool) -> bool {
     }
 }
 
-/// A channel that holds up to `capacity` items. The reader can leave at any moment.
+/// A channel that holds up to `capacity` items. The reader may stop at any time.
 pub(crate) fn channel<T>(capacity: usize) -> (WaitSender<T>, WaitReceiver<T>) {
     let (sender, items) = sync_channel(capacity);
     let waiter = Waiter::enter();
@@ -45,7 +45,7 @@ pub(crate) fn channel<T>(capacity: usize) -> (WaitSender<T>, WaitReceiver<T>) {
 
 /// The writer's end.
 pub(crate) struct WaitSender<T> {
-    /// `None` while it is dropped.
+    /// `None` during drop.
     items: Option<SyncSender<T>>,
     notifier: Arc<Notifier>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct WaitReceiver<T> {
 pub(crate) enum WaitEnd<T> {
     /// The next item.
     Next(T),
-    /// The sender is dropped, and all items were read.
+    /// The sender was dropped, and all items have been read.
     Closed,
     Cancelled,
     /// The deadline has passed.
@@ -69,7 +69,7 @@ pub(crate) enum WaitEnd<T> {
 }
 
 impl<T> WaitSender<T> {
-    /// Waits for room. False if the receiver is dropped.
+    /// Waits for room and sends the item. Returns false if the receiver was dropped.
     pub(crate) fn send(&self, item: T) -> bool {
         let sent = self.items.as_ref().is_some_and(|items| items.send(item).is_ok());
         self.notifier.notify();
@@ -86,8 +86,8 @@ impl<T> Drop for WaitSender<T> {
 }
 
 impl<T> WaitReceiver<T> {
-    /// Waits for the next item. Cancellation and the deadline come before items that are ready, of
-    /// which there may be endlessly many.
+    /// Waits for the next item. Cancellation and the deadline take precedence over items that are
+    /// ready, because these may never end.
     pub(crate) fn next(
         &self,
         deadline: Option<Instant>,
@@ -110,7 +110,7 @@ impl<T> WaitReceiver<T> {
     }
 }
 
-/// Counts its notifications, so that none is missed between a check and a wait.
+/// Counts notifications, so that none is lost between a check and a wait.
 #[derive(Default)]
 struct Notifier {
     count: Mutex<u64>,
@@ -143,7 +143,7 @@ impl Notifier {
     }
 }
 
-/// A notifier that [`wake`] reaches while this lives.
+/// A notifier that is registered with [`wake`] until this is dropped.
 struct Waiter(Arc<Notifier>);
 
 impl Waiter {
@@ -201,8 +201,8 @@ mod tests {
         assert!(pause(Duration::ZERO, || false) && !pause(HOUR, || true));
     }
 
-    /// Each wait would take an hour or longer if it missed its notification. `asked` tells that it
-    /// has begun.
+    /// A missed notification would make each wait an hour long or longer. `asked` signals that the
+    /// wait has begun.
     #[test]
     fn a_notification_during_a_wait_is_not_missed() {
         for round in 0..200 {

@@ -1,8 +1,8 @@
 //! A format and calls -> the text that a template writes for them, byte for byte.
 //!
-//! In: the syntax of calls, the calls, and the style of values. Out: the section of the calls alone.
-//! This is the reverse of parsing, and strict. It proves that a template writes a format. Models may
-//! deviate from it.
+//! In: the syntax of calls, the calls, and the style of values. Out: the section of the calls
+//! alone. This is the strict reverse of parsing. It proves that a template writes a format; models
+//! may deviate from it.
 
 use std::ops::Range;
 
@@ -24,18 +24,18 @@ pub(crate) struct WrittenCall {
 /// The notation of values. Readers accept all notations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ValueStyle {
-    /// JSON has no space after commas and colons.
+    /// Whether JSON has no space after commas and colons.
     pub(crate) compact: bool,
-    /// Values outside JSON are in Python's notation: `True`, `None`, `'x'`.
+    /// Whether values outside JSON are in Python's notation: `True`, `None`, `'x'`.
     pub(crate) python: bool,
-    /// Lists in elements are in Python's notation.
+    /// Whether lists in elements are in Python's notation.
     pub(crate) python_lists: bool,
-    /// Objects in elements are in Python's notation.
+    /// Whether objects in elements are in Python's notation.
     pub(crate) python_objects: bool,
 }
 
 impl ValueStyle {
-    /// All styles of templates, the most common first.
+    /// All combinations that templates use, the most common first.
     pub(crate) fn all() -> impl Iterator<Item = ValueStyle> {
         (0..8).map(|flags| ValueStyle {
             compact: flags % 2 == 1,
@@ -46,7 +46,7 @@ impl ValueStyle {
     }
 }
 
-/// The text of a section. Bytes outside the ranges belong to the format.
+/// The text of a section. Bytes outside the ranges in `values` belong to the format.
 #[derive(Debug, Default)]
 pub(crate) struct CallText {
     /// The text.
@@ -208,7 +208,7 @@ fn python_or_json(value: &Value, style: ValueStyle) -> String {
     if style.python { repr_text(value) } else { json_text(value, style) }
 }
 
-/// A value in an element that is not a string.
+/// Writes a value other than a string, for use in an element.
 fn bare(value: &Value, style: ValueStyle) -> String {
     let python = match value {
         Value::Array(_) => style.python_lists,

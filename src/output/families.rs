@@ -37,7 +37,7 @@ pub(crate) fn polyfilled() -> Format {
     Format { source: FormatSource::Polyfill, envelope: true, ..*family.0 }
 }
 
-/// How calls are written in every family without channels, and in forms that no template shows, for
+/// The call syntax of every family without channels, and of forms that no template shows. It is for
 /// parsers that accept the calls of other families.
 pub(crate) fn calls() -> &'static [(FormatText, CallSyntax)] {
     static CALLS: Lazy<Vec<(FormatText, CallSyntax)>> = Lazy::new(|| {
@@ -57,7 +57,7 @@ pub(crate) fn call_markers() -> Vec<String> {
     markers
 }
 
-/// The markers of [`call_markers`] that end no turn in any family.
+/// The markers of [`call_markers`] that do not end turns in any family.
 pub(crate) fn control_markers() -> &'static [String] {
     static MARKERS: Lazy<Vec<String>> = Lazy::new(|| {
         let ends = |marker: &String| {
@@ -68,16 +68,16 @@ pub(crate) fn control_markers() -> &'static [String] {
     &MARKERS
 }
 
-/// llama.cpp's names of the formats for which it has a parser of its own, each with the text by
-/// which it recognises the template.
+/// llama.cpp's names of the formats that have a dedicated parser there, each with the text by which
+/// llama.cpp recognises the template.
 const CHAT_FORMATS: [(&str, &str); 2] =
     [("]<]minimax[>[", "peg-minimax-m3"), ("<|tool_call>call:", "peg-gemma4")];
 
-/// llama.cpp's name of its parser for templates that have no other.
+/// llama.cpp's name of the parser for all other templates.
 const GENERIC_CHAT_FORMAT: &str = "peg-native";
 
-/// llama.cpp's name of the format of a template; `contains` looks for a text in its source. No
-/// decision depends on it.
+/// llama.cpp's name of a template's format. `contains` returns whether the template's source
+/// contains a text. The name is only informative.
 pub fn chat_format(contains: &dyn Fn(&str) -> bool) -> &'static str {
     let own = CHAT_FORMATS.iter().find(|(marker, _)| contains(marker));
     own.map_or(GENERIC_CHAT_FORMAT, |(_, name)| name)
@@ -112,7 +112,7 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
             .call("<tool_call>\n{ \"arguments\": {arguments}, \"name\": \"{name}\"}\n</tool_call>")
             .ends(&["<|im_end|>"])
             .fenced_calls(),
-        // Llama 3.1, 3.2 and 3.3. Their templates reject a second call; the models still write
+        // Llama 3.1, 3.2 and 3.3. Their templates reject a second call, but the models still write
         // several, separated by `; `.
         family("llama3")
             .section("{call}; {call}")
@@ -125,7 +125,7 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
             .call(r#"{"name": "{name}", "parameters": {arguments}}"#)
             .ends(&["<|eom|>", "<|eot|>"]),
         // Mistral 7B v0.3, Mistral Nemo, Mistral Small 2409 and older. Their templates reject ids
-        // of any other length.
+        // that do not have this length.
         family("mistral-array")
             .section("[TOOL_CALLS][{call}, {call}]")
             .call(r#"{"name": "{name}", "arguments": {arguments}, "id": "{id}"}"#)
@@ -497,8 +497,8 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
     families.into_iter().map(|family| *family.0).collect()
 });
 
-/// Forms of calls that models write although their templates do not show them. They are read, and
-/// never detected.
+/// Forms of calls that models write although their templates do not show them. The parser reads
+/// them; detection never finds them.
 static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
     let forms = [
         // ReAct prompts, of LangChain and others.
@@ -512,7 +512,7 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
             "[TOOL_REQUEST]{\"name\": \"{name}\", \"arguments\": {arguments}}\
                  [END_TOOL_REQUEST]",
         ),
-        // Qwen 2.5 Coder, which confuses the tag of a call with that of the tool list.
+        // Qwen 2.5 Coder, which confuses the tag of a call with the tag of the tool list.
         family("tools-tag")
             .section("{call}\n{call}")
             .call("<tools>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tools>"),
@@ -542,14 +542,14 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
             .section("{call}\n{call}")
             .call("<function name=\"{name}\">\n{arguments}</function>")
             .parameter("<parameter name=\"{key}\">{value}</parameter>\n"),
-        // DeepSeek R1 and its distillations, which also spell the tags with underscores.
+        // DeepSeek R1 and its distillations, which sometimes spell the tags with underscores.
         family("deepseek-underscores")
             .section("<｜tool_calls_begin｜>{call}\n{call}<｜tool_calls_end｜>")
             .call(
                 "<｜tool_call_begin｜>function<｜tool_sep｜>{name}\n\
                  ```json\n{arguments}\n```<｜tool_call_end｜>",
             ),
-        // Hunyuan's dense models, which also write a fence around the arguments.
+        // Hunyuan's dense models, which sometimes write a fence around the arguments.
         family("named-object")
             .section("{call}\n{call}")
             .call("<tool_call>{name}\n{arguments}\n</tool_call>"),
@@ -610,7 +610,7 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
 /// Builds a [`Format`]. A step sets the field of its name. Boxed because each step moves it.
 struct Family(Box<Format>);
 
-/// A format without reasoning, calls and the rest.
+/// A format with no reasoning, calls or other parts.
 fn family(name: &'static str) -> Family {
     let calls = CallSyntax {
         open: text(""),

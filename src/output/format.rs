@@ -52,19 +52,19 @@ pub struct Format {
     /// Text that ends a turn or begins the next one, for example `<|eom_id|>`. It is removed
     /// wherever it occurs.
     pub ends: Vec<FormatText>,
-    /// Whether the model's calls may be in fenced blocks, which are then constrained. Such a block
-    /// with a call of a tool of the request is read as a call in any format.
+    /// Whether the model's calls may be in fenced blocks. Such blocks are then constrained. In any
+    /// format, a fenced block that calls a tool of the request is parsed as a call.
     pub fenced_calls: bool,
-    /// Whether a reply that is one object `{"tool_calls": […], "content"}` is parsed as those calls
-    /// and that content.
+    /// Whether a reply that is a single object `{"tool_calls": […], "content"}` is parsed as those
+    /// calls and that content.
     pub envelope: bool,
-    /// Whether a call of a tool of the request needs no opening tag at the start of a reply. Models
-    /// omit tags that they were not trained on, and tags of lists.
+    /// Whether a call of one of the request's tools needs no opening tag at the start of a reply.
+    /// Models omit tags that they were not trained on, and tags of lists.
     pub untagged: bool,
 }
 
 impl Format {
-    /// The text that opens a reasoning block and the text that closes it before the answer.
+    /// The text that opens a reasoning block, and the text that closes it before the answer.
     pub fn reasoning_tags(&self) -> Option<(String, String)> {
         if let Some(ReasoningTags { open, close, .. }) = &self.reasoning {
             return Some((open.to_string(), close.to_string()));
@@ -81,7 +81,7 @@ impl Format {
     }
 
     /// Every text that the format itself contributes to a reply, without names and values. The
-    /// detokeniser must show the tokens of these texts, control tokens included.
+    /// detokeniser must output the tokens of these texts, including control tokens.
     pub fn texts(&self) -> Vec<&str> {
         let mut texts: Vec<&FormatText> = self.ends.iter().collect();
         if let Some(ReasoningTags { open, close, .. }) = &self.reasoning {
@@ -104,8 +104,8 @@ impl Format {
         texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
     }
 
-    /// The number of letters and digits that the template requires of an id. None if it accepts any
-    /// id.
+    /// The number of letters and digits that the template requires in an id. `None` if it accepts
+    /// any id.
     pub fn id_length(&self) -> Option<usize> {
         self.calls.iter().flat_map(|calls| &calls.call).find_map(|part| match part {
             CallPart::Id(IdForm::Alphanumeric(length)) => Some(*length),
@@ -113,7 +113,7 @@ impl Format {
         })
     }
 
-    /// Whether an id is the call's position in its turn. Such ids repeat from turn to turn.
+    /// Whether an id is the call's position in its turn. Such ids repeat in every turn.
     pub fn counts_ids(&self) -> bool {
         let parts = self.calls.iter().flat_map(|calls| &calls.call);
         parts
@@ -129,11 +129,11 @@ pub struct ReasoningTags {
     pub open: FormatText,
     /// The closing tag.
     pub close: FormatText,
-    /// Whether a call ends reasoning that is still open. Otherwise a call inside reasoning counts
+    /// Whether a call ends reasoning that is still open. If not, a call inside reasoning counts
     /// only if the reasoning never closes.
     pub closed_by_call: bool,
-    /// Whether the closing tag may occur without an opening tag. It then means that there is no
-    /// reasoning, or that all text before it is reasoning.
+    /// Whether the closing tag may occur without an opening tag. It then means either that there is
+    /// no reasoning, or that all text before it is reasoning.
     pub close_only: bool,
 }
 
@@ -142,7 +142,7 @@ pub struct ReasoningTags {
 pub struct Wrapper {
     /// The opening tag.
     pub open: FormatText,
-    /// The closing tag. Empty if there is none.
+    /// The closing tag. Empty if the wrapper has none.
     pub close: FormatText,
 }
 
@@ -176,7 +176,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// The marker of a message, without the role: `<|start|>`. Empty if there is none.
+    /// The marker of a message, without the role: `<|start|>`. Empty if messages have none.
     pub(super) fn message(&self) -> &str {
         match self.turn.split_once("assistant") {
             Some((marker, _)) => marker.trim_end(),

@@ -1,4 +1,4 @@
-//! The output of the reply parser: deltas while the text comes, the message at the end.
+//! The output of the reply parser: deltas while text arrives, and the complete message at the end.
 
 use crate::diagnostic::Diagnostic;
 
@@ -34,7 +34,7 @@ pub struct ToolCall {
     pub id: String,
     /// The function's name.
     pub name: String,
-    /// JSON text. If the model writes JSON, its own bytes.
+    /// JSON text. If the model writes JSON, its text is kept byte for byte.
     pub arguments: String,
 }
 
@@ -45,7 +45,7 @@ pub struct ReplyBeginning {
     pub content: String,
     /// Reasoning, empty if there is none.
     pub reasoning: String,
-    /// The reasoning is not closed.
+    /// Whether the reasoning is still open.
     pub reasoning_open: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct ParsedReply {
     /// The index of the last call, if the text ends inside its arguments.
     pub unfinished: Option<usize>,
     /// Text that is in no other part: calls that the end of the text cut off before their commit
-    /// point, values of repeated parameters, messages to unknown recipients.
+    /// point, values of repeated parameters, and messages to unknown recipients.
     pub leftover: Vec<String>,
     /// What was relaxed, repaired or guessed.
     pub diagnostics: Vec<Diagnostic>,

@@ -1,4 +1,5 @@
-//! Model text -> message: content, reasoning and tool calls, as a whole or while it is generated.
+//! Parses model text into a message: content, reasoning and tool calls, at once or while the text
+//! is generated.
 //!
 //! In: pieces of text from the detokenizer, with the format's markers visible. Out: append-only
 //! deltas, and at the end the message that they form. Parsing never fails. Text that is not valid
@@ -9,7 +10,7 @@
 //!   formats.
 //! - `detect` finds the format of a chat template.
 //! - `parser` separates content, reasoning and calls; `read` decodes the arguments of calls.
-//! - `call_writer` writes calls in a format, to compare them with what a template writes.
+//! - `call_writer` writes calls in a format, to compare them with the template's text.
 //!
 //! Everything public here is used by other modules of the crate. The crate's own benches and fuzz
 //! targets use [`Format`], [`ReplyParser`] and [`families`](fn@families) too.

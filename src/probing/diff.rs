@@ -1,14 +1,14 @@
-//! Comparing prompts: what two of them share, the text between known texts, and where one text was
-//! inserted into another. All lengths and positions are bytes.
+//! Comparison of prompts: the parts that two of them share, the text between known texts, and the
+//! place where one text was inserted into another. All lengths and positions are in bytes.
 
 use std::ops::Range;
 
-/// How much two texts share at their start.
+/// The length of the longest common prefix.
 pub(crate) fn common_prefix(a: &str, b: &str) -> usize {
     shared(a.chars().zip(b.chars()))
 }
 
-/// How much two texts share at their end.
+/// The length of the longest common suffix.
 pub(crate) fn common_suffix(a: &str, b: &str) -> usize {
     shared(a.chars().rev().zip(b.chars().rev()))
 }
@@ -17,18 +17,18 @@ fn shared(pairs: impl Iterator<Item = (char, char)>) -> usize {
     pairs.take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
 }
 
-/// The text after the last occurrence of `needle`; all of it if there is none.
+/// The text after the last occurrence of `needle`; the whole text if `needle` does not occur.
 pub(crate) fn after_last<'a>(text: &'a str, needle: &str) -> &'a str {
     text.rsplit_once(needle).map_or(text, |(_, after)| after)
 }
 
-/// The text between the first occurrence of `from` and the next one of `to`.
+/// The text between the first occurrence of `from` and the next occurrence of `to`.
 pub(crate) fn text_between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
     text.split_once(from)?.1.split_once(to).map(|(between, _)| between)
 }
 
-/// The texts before, between and after the needles. None unless each needle occurs once, in this
-/// order.
+/// The texts before, between and after the needles. `None` unless each needle occurs exactly once,
+/// in this order.
 pub(crate) fn split_at_needles<'a, const N: usize>(
     text: &'a str,
     needles: [&str; N],
@@ -47,18 +47,17 @@ pub(crate) fn split_at_needles<'a, const N: usize>(
     Some(pieces)
 }
 
-/// One way to see a longer text as a shorter one with a block inserted.
+/// One way to read a longer text as a shorter one with a block inserted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Insertion {
-    /// Where in the shorter text.
+    /// The position in the shorter text.
     pub(crate) at: usize,
-    /// The block in the longer text.
+    /// The range of the block in the longer text.
     pub(crate) block: Range<usize>,
 }
 
-/// Every way to see `full` as `base` with one inserted block that covers `inside`. There are
-/// several where the block and the text around it share text: that can be the start or the end of
-/// the block.
+/// Every way to read `full` as `base` with one inserted block that covers `inside`. There are
+/// several if the block begins or ends with the same text as its surroundings.
 pub(crate) fn insertions(base: &str, full: &str, inside: Option<&Range<usize>>) -> Vec<Insertion> {
     let Some(length) = full.len().checked_sub(base.len()).filter(|length| *length > 0) else {
         return Vec::new();
@@ -86,7 +85,7 @@ mod tests {
 
     #[test]
     fn shared_text_ends_at_characters() {
-        // `é` and `è` share their first byte, `è` and `Ĩ` their last one.
+        // `é` and `è` share their first byte; `è` and `Ĩ` share their last byte.
         assert_eq!((common_prefix("xé", "xè"), common_suffix("è!", "Ĩ!")), (1, 1));
         assert_eq!((common_prefix("ab", "abc"), common_suffix("", "c")), (2, 0));
     }

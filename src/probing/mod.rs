@@ -1,8 +1,8 @@
 //! The probe kit: conversations to render, a cache of their renders, and comparison of prompts.
 //!
 //! `template::probe`, `output::detect` and `compose::derive` learn about a template by rendering
-//! conversations that differ in one thing. The texts of those conversations differ on purpose and
-//! are data of each user.
+//! conversations that differ in one thing. Each of them has its own conversation texts, which
+//! differ on purpose.
 
 pub(crate) mod diff;
 mod probe;

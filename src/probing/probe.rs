@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Messages and everything else that decides a prompt.
+/// The input of one render: messages and variables.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Probe {
     /// OpenAI-style messages, passed on unchanged.
@@ -13,9 +13,9 @@ pub(crate) struct Probe {
     pub(crate) skills: Option<Vec<Value>>,
     /// Further variables.
     pub(crate) kwargs: Vec<(&'static str, Value)>,
-    /// End with the start of an assistant turn.
+    /// Whether the prompt ends with the start of an assistant turn.
     pub(crate) add_generation_prompt: bool,
-    /// Seconds after [`PROBE_TIME`](super::PROBE_TIME).
+    /// The clock of this probe, in seconds after [`PROBE_TIME`](super::PROBE_TIME).
     pub(crate) later: i64,
 }
 
@@ -41,12 +41,12 @@ impl Probe {
         self.message(json!({ "role": "user", "content": text }))
     }
 
-    /// Appends an answer.
+    /// Appends an assistant message.
     pub(crate) fn assistant(self, text: &str) -> Probe {
         self.message(assistant_message(text))
     }
 
-    /// Appends an answer with calls.
+    /// Appends an assistant message with tool calls.
     pub(crate) fn calls(self, text: &str, calls: &[Value]) -> Probe {
         self.message(json!({ "role": "assistant", "content": text, "tool_calls": calls }))
     }
@@ -80,19 +80,19 @@ impl Probe {
         self
     }
 
-    /// Renders this many days later.
+    /// Moves the clock of this probe forward by this many days.
     pub(crate) fn days_later(mut self, days: i64) -> Probe {
         self.later = days * 86_400;
         self
     }
 
-    /// The declared tools; None where `tools` is undefined or no list.
+    /// The declared tools; `None` if `tools` is undefined or not a list.
     pub(crate) fn tool_list(&self) -> Option<&[Value]> {
         self.tools.as_ref()?.as_array().map(Vec::as_slice)
     }
 }
 
-/// An answer.
+/// An assistant message.
 pub(crate) fn assistant_message(text: &str) -> Value {
     json!({ "role": "assistant", "content": text })
 }

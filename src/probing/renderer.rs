@@ -1,11 +1,11 @@
-//! Renders of probes, each taken once.
+//! Cached renders of probes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::Probe;
 
-/// Prompts by conversation, failures included.
+/// Caches prompts, and render failures, by conversation.
 pub(crate) struct RenderCache<E>(RefCell<HashMap<String, Result<String, E>>>);
 
 impl<E> Default for RenderCache<E> {
@@ -15,14 +15,14 @@ impl<E> Default for RenderCache<E> {
 }
 
 impl<E: Clone> RenderCache<E> {
-    /// The prompt of this conversation. `render` runs only the first time.
+    /// Returns the cached prompt of this conversation. Calls `render` only if it is not cached yet.
     pub(crate) fn get_or_render(
         &self,
         probe: Probe,
         render: impl FnOnce(Probe) -> Result<String, E>,
     ) -> Result<String, E> {
         let Probe { messages, tools, skills, kwargs, add_generation_prompt, later } = &probe;
-        // `null` tools are not the same as no tools.
+        // A template can tell `null` tools from undefined ones.
         let defined = tools.is_some();
         let key = (messages, tools, defined, skills, kwargs, add_generation_prompt, later);
         let key = serde_json::to_string(&key).expect("JSON is written without errors");
@@ -39,7 +39,7 @@ impl<E: Clone> RenderCache<E> {
         self.0.borrow_mut().clear();
     }
 
-    /// How many different conversations were rendered.
+    /// The number of different conversations that were rendered.
     pub(crate) fn len(&self) -> usize {
         self.0.borrow().len()
     }
@@ -48,7 +48,7 @@ impl<E: Clone> RenderCache<E> {
 /// Renders a probe to the prompt, or to the message of the error.
 type RenderProbe<'a> = dyn Fn(&Probe) -> Result<String, String> + 'a;
 
-/// Renders probes of one template, each once.
+/// Renders probes of one template. Each conversation is rendered only once.
 pub(crate) struct ProbeRenderer<'a> {
     render: Box<RenderProbe<'a>>,
     cache: RenderCache<String>,
@@ -62,17 +62,17 @@ impl<'a> ProbeRenderer<'a> {
         ProbeRenderer { render, cache: RenderCache::default() }
     }
 
-    /// The prompt, or the message of the error.
+    /// Returns the prompt, or the message of the render error.
     pub(crate) fn render(&self, probe: &Probe) -> Result<String, String> {
         self.cache.get_or_render(probe.clone(), |probe| (self.render)(&probe))
     }
 
-    /// The prompt; None when the template refuses the conversation.
+    /// Returns the prompt, or `None` if the template refuses the conversation.
     pub(crate) fn prompt(&self, probe: &Probe) -> Option<String> {
         self.render(probe).ok()
     }
 
-    /// How many renders there were.
+    /// The number of renders so far, without cached ones.
     pub(crate) fn count(&self) -> usize {
         self.cache.len()
     }

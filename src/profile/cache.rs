@@ -1,4 +1,4 @@
-//! The profiles of this process, by the hash of their templates.
+//! The profiles of this process, keyed by a hash of their templates.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::ModelProfile;
 use crate::process::{self, Shared};
 use crate::template::Sources;
 
-/// Most profiles that are kept; each takes some hundred kilobytes.
+/// The most profiles to keep. Each takes a few hundred kilobytes.
 const CAPACITY: usize = 32;
 
 pub(super) type SourceHash = [u8; 32];
@@ -18,12 +18,13 @@ pub(super) fn hash(sources: &Sources, special_markers: &[String]) -> SourceHash 
     let mut hash = Sha256::new();
     let optional = [sources.default.as_deref(), sources.tool_use.as_deref()];
     for part in optional.into_iter().chain([Some(&*sources.bos_token), Some(&*sources.eos_token)]) {
-        // Lengths keep the parts apart.
+        // The lengths separate the parts.
         hash.update(part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
         hash.update(part.unwrap_or_default());
     }
     hash.update(sources.host.key());
-    // Another thread of a parent process may have been computing a part of the profile.
+    // Separates parent and child: when the process forked, another thread of the parent may have
+    // been computing a part of the profile.
     hash.update(process::forks().to_le_bytes());
     for marker in special_markers {
         hash.update((marker.len() as u64).to_le_bytes());

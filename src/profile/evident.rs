@@ -1,5 +1,5 @@
-//! The format of a model whose template shows tools but no calls: the clues that its renders, its
-//! source and its vocabulary give, and the history written in that format.
+//! Finds the format of a model whose template shows tools but no calls, from the clues in its
+//! renders, its source and its vocabulary. Also writes histories in that format.
 
 use serde_json::{Map, json};
 
@@ -12,14 +12,14 @@ use crate::probing::{Probe, ProbeRenderer, diff, tool};
 use crate::template::polyfill::{self, CallWriter, MemberBytes, SentCall, WrittenCalls};
 use crate::template::{Evidence, EvidenceStatus, Lint, PolyfillTarget, Severity};
 
-/// Rare words of the tool in the probe.
+/// Unusual words that describe the tool of the probe.
 const TOOL_WORDS: [&str; 4] =
     ["probe_plimsoll", "Probes a plimsoll.", "plimsoll_key", "\"object\""];
-/// Members of a message that carry the name of a call in templates older than `tool_calls`.
+/// Message members that carried the name of a call before templates used `tool_calls`.
 const NAME_MEMBERS: [&str; 2] = ["metadata", "function_call"];
 /// The arguments of the call in such a message.
 const ARGUMENTS: &str = r#"{"plimsoll_key": "quorv"}"#;
-/// Roles of results in templates that do not know `tool`.
+/// Roles of tool results in templates that do not know `tool`.
 const RESULT_ROLES: [&str; 5] =
     ["observation", "function", "ipython", "tool_response", "function_response"];
 
@@ -30,16 +30,16 @@ const CONTROL: &str = "user turn without tools";
 
 /// What is known about calls that the template does not show.
 pub(super) struct CallEvidence {
-    /// Why there is a format, or none.
+    /// Why a format was found, or why not.
     pub(super) evidence: Evidence,
-    /// The role in which the template shows results, if it is not `tool`.
+    /// The role in which the template shows tool results, if it is not `tool`.
     result_role: Option<&'static str>,
 }
 
 impl CallEvidence {
-    /// Looks for evidence, and for the format that it shows. None if the template shows no tools,
-    /// or nothing points to a format. There is no format if clues contradict each other, or if it
-    /// fails the round trip.
+    /// Looks for evidence of calls, and for the format that it shows. `None` if the template shows
+    /// no tools, or if nothing suggests a format. The inner format is missing if clues contradict
+    /// each other or if the round trip fails.
     pub(super) fn find(profile: &ModelProfile) -> Option<(CallEvidence, Option<Detected>)> {
         let templates = &profile.templates;
         let instructions = if shows_tools(profile) { instructions(profile)? } else { return None };
@@ -60,13 +60,13 @@ impl CallEvidence {
     }
 }
 
-/// Whether the template shows tools, by either set of capabilities.
+/// Whether the template shows tools, according to either set of capabilities.
 fn shows_tools(profile: &ModelProfile) -> bool {
     let templates = &profile.templates;
     templates.llama_cpp_caps().caps.supports_tools || templates.traits().caps.supports_tools
 }
 
-/// The format, if calls that a polyfill writes in it come back from the template.
+/// The format, if the template gives back the calls that a polyfill writes in it.
 fn verified(
     profile: &ModelProfile,
     found: EvidentFormat,
@@ -101,7 +101,7 @@ fn instructions(profile: &ModelProfile) -> Option<String> {
     Some(with[start..with.len() - end].to_owned())
 }
 
-/// The turns of messages that carry a call in another member than `tool_calls`.
+/// The turns of messages that carry a call in a member other than `tool_calls`.
 fn call_turns(profile: &ModelProfile) -> Vec<CallTurn> {
     let templates = &profile.templates;
     let render = |message| templates.render_probe(&Probe::from_user("question").message(message));
@@ -115,7 +115,7 @@ fn call_turns(profile: &ModelProfile) -> Vec<CallTurn> {
         };
         let (plain, shown) = (plain()?, render(message).ok()?);
         let mut start = diff::common_prefix(&plain, &shown);
-        // A tag of the turn that only begins like the one of an answer.
+        // The tag of this turn may begin like the tag of an answer.
         if let Some(open) = plain[..start].rfind('<').filter(|at| !plain[*at..start].contains('>'))
         {
             start = open;
@@ -127,7 +127,7 @@ fn call_turns(profile: &ModelProfile) -> Vec<CallTurn> {
     turns.collect()
 }
 
-/// The role in which a template that does not know `tool` shows results.
+/// The role in which a template that does not know `tool` shows tool results.
 fn result_role(profile: &ModelProfile) -> Option<&'static str> {
     let templates = &profile.templates;
     if templates.traits().caps.supports_tool_responses {
@@ -141,13 +141,13 @@ fn result_role(profile: &ModelProfile) -> Option<&'static str> {
     RESULT_ROLES.into_iter().find(|role| templates.source_contains(role) && shows(role))
 }
 
-/// Renders histories with the polyfills that a request would get, and with its tools.
+/// Renders histories with the polyfills and the tools that a request would have.
 pub(super) fn polyfilled_renderer<'a>(
     profile: &'a ModelProfile,
     call_writer: Option<&'a dyn CallWriter>,
 ) -> ProbeRenderer<'a> {
     let templates = &profile.templates;
-    // A template that writes calls which nothing can read gets them as text too.
+    // A template whose own calls cannot be read back gets calls as text too.
     let override_calls = || Map::from_iter([("supports_tool_calls".to_owned(), false.into())]);
     let caps_override = call_writer.is_some().then(override_calls);
     let options = Polyfills { caps_override, ..Polyfills::default() };
@@ -202,7 +202,7 @@ impl CallWriter for FormatCallWriter {
     }
 }
 
-/// The calls of a history in the model's own format, if evidence shows it.
+/// Writes the calls of a history in the model's own format, if evidence shows it.
 impl CallWriter for ModelProfile {
     fn write(&self, calls: &[SentCall<'_>]) -> Option<WrittenCalls> {
         let format = self.format().filter(|format| format.source == FormatSource::Evident)?;
@@ -215,14 +215,14 @@ impl CallWriter for ModelProfile {
 }
 
 impl ModelProfile {
-    /// Why calls are read in a format that the template does not write; None if it writes calls, or
-    /// if there is no such format.
+    /// The reason why calls are read in a format that the template does not write. `None` if the
+    /// template writes calls, or if no such format is known.
     pub fn evident_calls(&self) -> Option<&str> {
         let found = self.output().call_evidence.as_ref()?;
         (found.evidence.status == EvidenceStatus::Yes).then_some(&*found.evidence.because)
     }
 
-    /// The lint of a template whose calls are known by evidence alone.
+    /// The lint for a template whose calls are known only from evidence.
     pub(super) fn evident_lint(&self) -> Option<Lint> {
         let because = self.evident_calls()?;
         Some(Lint {
@@ -236,14 +236,14 @@ impl ModelProfile {
         })
     }
 
-    /// Whether the template shows tools, and neither its calls nor its instructions show a format.
+    /// Whether the template shows tools, but neither its calls nor its instructions show a format.
     pub(super) fn lacks_format(&self) -> bool {
         let found = || self.output().call_evidence.as_ref().map(|found| found.evidence.status);
         let known = self.format().is_some_and(|format| format.source != FormatSource::Polyfill);
         !known && shows_tools(self) && found() != Some(EvidenceStatus::Yes)
     }
 
-    /// What the messages of a request are adapted to.
+    /// The target that a request's messages are adapted to.
     pub fn polyfill_target(&self) -> PolyfillTarget<'_> {
         PolyfillTarget { traits: self.templates.traits(), call_writer: Some(self) }
     }
@@ -262,7 +262,7 @@ mod tests {
     use crate::template::{LocalTime, RenderInput, Sources};
     use crate::test_support::conformance;
 
-    /// The shared templates that show tools but no calls, and a call as their model writes it.
+    /// The shared templates that show tools but no calls, each with a call as its model writes it.
     const EVIDENT: [(&str, &str); 5] = [
         (
             "axolotl.falcon_h1",
@@ -280,7 +280,7 @@ mod tests {
         ("xinf.glm4-0414", "weather\n{\"city\": \"Paris\"}"),
     ];
 
-    /// The shared templates whose calls nothing can read back, with the reason. Their instructions
+    /// The shared templates whose calls cannot be read back, with the reason. Their instructions
     /// show the format.
     const UNREADABLE: [(&str, &str); 4] = [
         ("vllm.tool_chat_template_gemma3_pythonic", "strings with quotes are not escaped"),
@@ -343,11 +343,11 @@ mod tests {
             assert_eq!(info["evidence"]["tool_call_format"]["status"], "yes", "{name}");
             let findings = info["findings"].as_array().unwrap();
             assert!(findings.iter().any(|lint| lint["code"] == "calls_not_written"), "{name}");
-            // The history has the call as the model writes it, and the result after it.
+            // The history contains the call as the model writes it, followed by the result.
             let prompt = history(&profile);
             let after = prompt.split_once(call).map(|(_, after)| after);
             assert!(after.is_some_and(|after| after.contains("Sunny.")), "{name}: {prompt}");
-            // The reply is read as a call.
+            // The reply is parsed as a call.
             let mut parser = ReplyParser::new(ReplyParserInput {
                 format: profile.format(),
                 tools: Arc::new(tools()),

@@ -26,11 +26,11 @@ use evident::CallEvidence;
 pub use recommended_sampling::RecommendedSampling;
 pub use report::{failed_info, model_info};
 
-/// Chat templates and everything found out about them.
+/// The chat templates of a model and everything that was found out about them.
 pub struct ModelProfile {
     /// The compiled template or templates.
     pub templates: Templates,
-    /// Markers of calls that are special tokens of the vocabulary.
+    /// The call markers that are special tokens of the vocabulary.
     special_markers: Vec<String>,
     output: OnceLock<OutputProfile>,
     /// The JSON member `by_template`, for a file with a `tool_use` template.
@@ -40,7 +40,7 @@ pub struct ModelProfile {
 /// What a model with this template writes.
 struct OutputProfile {
     detected: Detected,
-    /// Why calls that the template does not show have a format, or none.
+    /// Evidence about calls that the template does not show, with or without a format.
     call_evidence: Option<CallEvidence>,
     /// The format, prepared for reply parsers.
     prepared: PreparedFormat,
@@ -48,7 +48,7 @@ struct OutputProfile {
     turn_markup: Arc<TurnMarkup>,
     /// Whether the template writes a turn's reasoning between the format's tags.
     shows_reasoning: bool,
-    /// Whether the template contains one of these tags.
+    /// Whether the template's source contains one of these tags.
     mentions_reasoning: bool,
 }
 
@@ -65,14 +65,14 @@ impl ModelProfile {
         }
     }
 
-    /// As [`sources`](Self::sources), with the vocabulary of the file.
+    /// Like [`sources`](Self::sources), with the vocabulary of the file.
     pub fn sources_of_file(path: &Path, header: &ModelHeader) -> Sources {
         let sources = ModelProfile::sources(header, None);
         Sources { model_file: Some(path.to_owned()), ..sources }
     }
 
-    /// The profile of these templates. It is cached, so that a second chat with the same templates
-    /// compiles and probes nothing.
+    /// Returns the profile of these templates. It is cached, so a second chat with the same
+    /// templates compiles and probes nothing.
     pub fn of(sources: &Sources) -> Result<Arc<ModelProfile>> {
         let profile = ModelProfile::with_markers(sources, Vec::new())?;
         let Some(path) = sources.model_file.as_deref().filter(|_| profile.lacks_format()) else {
@@ -85,22 +85,22 @@ impl ModelProfile {
         }
     }
 
-    /// The markers of calls, of any family, that are special tokens of a file's vocabulary.
+    /// The call markers of any family that are special tokens in a file's vocabulary.
     pub fn special_markers(path: &Path) -> Result<Vec<String>> {
         let vocabulary = ModelHeader::special_tokens(path)?;
         let markers = families::call_markers().into_iter();
         Ok(markers.filter(|text| vocabulary.contains(text)).collect())
     }
 
-    /// The control tokens of the model file, for text that spells them. None without a file, or
-    /// without token types.
+    /// The control tokens of the model file, to find them in text that spells them. `None` without
+    /// a file, or without token types.
     pub fn control_spellings(sources: &Sources) -> Result<Option<Arc<ControlSpellings>>> {
         let Some(path) = sources.model_file.as_deref() else { return Ok(None) };
         let tokens = ModelHeader::control_tokens(path)?;
         Ok((!tokens.is_empty()).then(|| Arc::new(ControlSpellings::new(tokens))))
     }
 
-    /// The cached profile, or a new one.
+    /// Returns the cached profile, or creates one.
     fn with_markers(sources: &Sources, special_markers: Vec<String>) -> Result<Arc<ModelProfile>> {
         let hash = cache::hash(sources, &special_markers);
         if let Some(cached) = cache::get(&hash) {
@@ -116,7 +116,7 @@ impl ModelProfile {
         Ok(profile)
     }
 
-    /// How the template writes tool calls; None unless a round trip has confirmed it.
+    /// How the template writes tool calls; `None` unless a round trip has confirmed it.
     pub fn format(&self) -> Option<&Format> {
         self.output().detected.format.as_ref()
     }
@@ -142,13 +142,13 @@ impl ModelProfile {
         self.output().detected.opener.turn(prompt, self.format())
     }
 
-    /// As [`turn`](Self::turn), for a prompt that ends inside a message. `opening` are the bytes
-    /// that the template wrote before the text of the message.
+    /// Like [`turn`](Self::turn), for a prompt that ends inside a message. `opening` are the bytes
+    /// that the template wrote before the text of that message.
     pub fn turn_of_message<'a>(&self, prompt: &'a str, opening: Range<usize>) -> &'a str {
         self.output().detected.opener.turn_of_message(prompt, opening, self.format())
     }
 
-    /// What the template appends for `add_generation_prompt`, without any other option.
+    /// The text that the template appends for `add_generation_prompt`, without any other option.
     pub fn generation_prompt(&self) -> &str {
         &self.output().detected.generation_prompt
     }
@@ -163,7 +163,8 @@ impl ModelProfile {
             || traits.caps.supports_tool_calls;
         let native =
             || Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)));
-        // The polyfill writes the calls of the history. The model is expected to copy its format.
+        // The polyfill writes the calls of the history, and the model is expected to imitate their
+        // format.
         let polyfilled = || Detected::polyfilled(&evident::polyfilled_renderer(self, None));
         let own = shows_calls.then(native);
         let verified = |detected: &Detected| detected.format.as_ref().is_some_and(|it| it.verified);

@@ -1,13 +1,13 @@
 //! What a header states about the origin of a model: its makers, its licence, its base models.
 //!
-//! Strangers write headers. A value of another type, or longer than any name or address, is left
-//! out.
+//! Headers are untrusted. A value of another type, or longer than any name or address, is omitted.
 
 use serde_json::{Map, Value};
 
 use crate::gguf::{GgufValue, ModelHeader};
 
-/// The keys of the GGUF specification below `general.`, and their members in `llb_model_info`.
+/// The keys below `general.` in the GGUF specification, and the corresponding members of
+/// `llb_model_info`.
 const TEXTS: [(&str, &str); 9] = [
     ("author", "author"),
     ("organization", "organization"),
@@ -22,11 +22,12 @@ const TEXTS: [(&str, &str); 9] = [
 /// The keys of a base model or data set, below `general.base_model.0.`.
 const SOURCE_TEXTS: [&str; 8] =
     ["name", "author", "version", "organization", "description", "url", "doi", "repo_url"];
-/// Merged models name up to ten.
+/// The most base models or data sets to list. Merged models name up to ten.
 const MAX_SOURCES: usize = 16;
 const MAX_TEXT_BYTES: usize = 1_024;
 
-/// The members of `llb_model_info` on the origin of the model; null where the header has nothing.
+/// The members of `llb_model_info` about the origin of the model. They are null where the header
+/// has no value.
 pub(super) fn members(header: &ModelHeader) -> Map<String, Value> {
     let mut members = Map::new();
     for (key, member) in TEXTS {
@@ -64,7 +65,7 @@ fn text<'a>(header: &'a ModelHeader, key: &str) -> Option<&'a str> {
     header.get(key)?.as_str().filter(|text| text.len() <= MAX_TEXT_BYTES)
 }
 
-/// A list of words. A single text is a list of one.
+/// A list of strings. A single string counts as a list of one.
 fn words(header: &ModelHeader, key: &str) -> Option<Vec<Value>> {
     match header.get(key)? {
         GgufValue::Array(_, items) => {

@@ -1,7 +1,7 @@
 //! The sampling parameters that a model file recommends (`general.sampling.*`), by the names that
 //! requests have for them.
 //!
-//! Strangers write headers, so a value that a request must not have is ignored, with a finding.
+//! Headers are untrusted, so a value that a request could not have is ignored, with a finding.
 
 use serde_json::{Map, Value};
 
@@ -11,8 +11,8 @@ use crate::diagnostic::Diagnostic;
 use crate::gguf::{GgufValue, ModelHeader};
 
 const PREFIX: &str = "general.sampling.";
-/// The keys of llama.cpp (b11429, `LLM_KV_GENERAL_SAMPLING_*`) and the names of its server for them,
-/// which are also those of requests.
+/// llama.cpp's keys (b11429, `LLM_KV_GENERAL_SAMPLING_*`) and the corresponding names in its
+/// server, which requests use too.
 const NAMES: [(&str, &str); 12] = [
     ("temp", "temperature"),
     ("top_k", "top_k"),
@@ -27,16 +27,16 @@ const NAMES: [(&str, &str); 12] = [
     ("mirostat_eta", "mirostat_eta"),
     ("sequence", "samplers"),
 ];
-/// Findings on keys that llama.cpp does not know.
+/// The most findings about keys that llama.cpp does not know.
 const MAX_UNKNOWN: usize = 8;
 const MAX_SEQUENCE_BYTES: usize = 512;
 
 /// What a model file recommends.
 #[derive(Debug, Default, PartialEq)]
 pub struct RecommendedSampling {
-    /// The values that a request without these members has.
+    /// The values to use for members that a request omits.
     pub applied: Map<String, Value>,
-    /// What was ignored.
+    /// Findings about ignored values.
     pub findings: Vec<Diagnostic>,
 }
 
@@ -67,14 +67,14 @@ impl RecommendedSampling {
         read
     }
 
-    /// Adds the member `sampling`, and the findings, to those of a profile.
+    /// Adds the member `sampling` and the findings to the members of a profile.
     pub fn add_to(&self, members: &mut Map<String, Value>) {
         members.insert("sampling".to_owned(), self.to_json());
         add_findings(members, &self.findings);
     }
 
-    /// The member `sampling` of `llb_model_info`: the values by their names in requests. Null
-    /// without any.
+    /// The member `sampling` of `llb_model_info`: the values by their names in requests; null if
+    /// there are no values.
     fn to_json(&self) -> Value {
         if self.applied.is_empty() { Value::Null } else { self.applied.clone().into() }
     }
@@ -84,7 +84,7 @@ impl RecommendedSampling {
     }
 }
 
-/// A value as a request would have it, or what is wrong with it.
+/// A value in the form that a request has, or a message about what is wrong with it.
 fn checked(name: &str, value: Option<&GgufValue>) -> Result<Value, String> {
     let value = match value {
         Some(GgufValue::String(names)) if name == "samplers" => {

@@ -5,7 +5,7 @@ use crate::api::{Polyfills, ToolPolicy};
 use crate::error::{Code, Error, Result};
 
 impl ModelProfile {
-    /// How tools get to the model: `native`, `polyfilled` or `none`.
+    /// How tools reach the model: `native`, `polyfilled` or `none`.
     pub fn tool_support(&self) -> &'static str {
         self.templates.traits().tool_support().0
     }
@@ -15,8 +15,8 @@ impl ModelProfile {
         self.templates.llama_cpp_caps().caps.tool_capable()
     }
 
-    /// `MODEL_NOT_TOOL_CAPABLE` if the policy does not accept the model. `has_template` is whether
-    /// the model file or the caller supplies a chat template.
+    /// Returns `MODEL_NOT_TOOL_CAPABLE` if the policy does not accept the model. `has_template`
+    /// says whether the model file or the caller supplies a chat template.
     pub fn check_tools(
         &self,
         policy: ToolPolicy,

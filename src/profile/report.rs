@@ -88,8 +88,8 @@ impl ModelProfile {
         })
     }
 
-    /// Adds the result of minja's own algorithm, as `compat`, to the evidence of each flag on which
-    /// it differs; null if it cannot be computed.
+    /// For each flag on which minja's own algorithm differs, adds its result to the evidence as
+    /// `compat`; null if it cannot be computed.
     pub fn add_compat(&self, members: &mut Map<String, Value>) {
         let Some(Value::Object(evidence)) = members.get_mut("evidence") else { return };
         let ours = self.templates.traits().caps.to_json();
@@ -104,7 +104,8 @@ impl ModelProfile {
 }
 
 /// The evidence of all flags. Four names occur in both views. Their entry describes
-/// `template_caps`, with the evidence of `caps` (those of llama.cpp) as a member if it differs.
+/// `template_caps`. If the evidence of llama.cpp's flag differs, the entry has it as the member
+/// `caps`.
 fn evidence(llama_cpp: &LlamaCppCapsReport, template: &TraitsReport) -> Map<String, Value> {
     let flags = template.traits.caps.to_json();
     let mut members: Map<String, Value> = template
@@ -128,7 +129,7 @@ fn evidence(llama_cpp: &LlamaCppCapsReport, template: &TraitsReport) -> Map<Stri
     members
 }
 
-/// Adds findings on the file, before those on its template.
+/// Puts findings about the file before those about its template.
 pub(super) fn add_findings(members: &mut Map<String, Value>, of_file: &[Diagnostic]) {
     let Some(Value::Array(findings)) = members.get_mut("findings") else { return };
     let warning =
@@ -148,7 +149,7 @@ pub fn failed_info(kind: &str, message: &str) -> Value {
     })
 }
 
-/// The reply of `llb_model_info`, or the kind of failure (`model_not_found`, `load_model`,
+/// The reply of `llb_model_info`. On failure, the kind (`model_not_found`, `load_model`,
 /// `chat_template`) and the error.
 pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(|error| match error.code() {
@@ -162,7 +163,7 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
 }
 
 impl ModelProfile {
-    /// The reply of `llb_model_info` for the header of this profile's templates.
+    /// The reply of `llb_model_info` for the header that contains this profile's templates.
     pub fn info(&self, header: &ModelHeader) -> Value {
         let mut info = json!({
             "type": "model_info",
@@ -214,7 +215,7 @@ mod tests {
             .to_json()
     }
 
-    /// The names that llama.cpp's own `common_chat_format_name` has for the shared templates.
+    /// Compares names with llama.cpp's `common_chat_format_name` for the shared templates.
     #[test]
     fn chat_formats_have_the_names_of_llama_cpp() {
         let Some(root) = conformance::folder("names of chat formats") else { return };
@@ -222,7 +223,7 @@ mod tests {
         let rows = std::fs::read_to_string(root.join("caps.llamacpp.jsonl")).unwrap();
         let mut counts = BTreeMap::new();
         for row in rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()) {
-            // There is no name where llama.cpp cannot use the template.
+            // The name is missing where llama.cpp cannot use the template.
             let Some(expected) = row["chat_format"].as_str() else { continue };
             let sources = &templates[row["template"].as_str().unwrap()];
             let source = sources.default.as_deref().unwrap();
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn compat_is_the_result_of_minja_where_it_differs() {
-        // It prints parts of any type, which minja takes for a reasoning format.
+        // The template prints parts of any type, which minja mistakes for a reasoning format.
         let source = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content|join('', attribute='text') }}{% endif %}{% endfor %}";
         let profile =
             ModelProfile::of(&Sources { default: Some(source.to_owned()), ..Sources::default() })

@@ -1,23 +1,25 @@
-//! A request -> the body of a `POST /completions`, in the names of the server.
+//! Converts a request to the body of a `POST /completions`, with the server's names.
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{Sampling, ServerKind, shortest};
+use crate::api::{LoraSwitch, Sampling, ServerKind, shortest};
 
-/// A request, whatever the server.
+/// A request that is independent of the server.
 #[derive(Debug, Clone)]
 pub struct CompletionRequest {
-    /// Most tokens to generate.
+    /// The most tokens to generate.
     pub max_tokens: usize,
     /// How tokens are sampled.
     pub sampling: Sampling,
     /// Stop strings.
     pub stop: Vec<String>,
-    /// Whether to return log probabilities, and of how many alternatives to each token.
+    /// Whether to return log probabilities, and for how many alternatives per token.
     pub logprobs: Option<usize>,
     /// Whether the server may reuse a cached prefix.
     pub cache_prompt: bool,
-    /// Spellings of control tokens that must appear in the text.
+    /// The server's adapters to use.
+    pub lora: Option<LoraSwitch>,
+    /// Spellings of control tokens that the server must include in the text.
     pub visible: Vec<String>,
     /// A Lark grammar.
     pub grammar: Option<String>,
@@ -32,7 +34,8 @@ pub(super) struct PromptInput {
     pub(super) add_special: bool,
 }
 
-/// The parameters that other servers have too. All others have llama.cpp's names and meaning.
+/// The sampling parameters that other servers have too. The rest have llama.cpp's names and
+/// meaning.
 const SHARED: [&str; 10] = [
     "temperature",
     "top_k",
@@ -46,7 +49,7 @@ const SHARED: [&str; 10] = [
     "logit_bias",
 ];
 
-/// The body, and the members of the request for which this server has no field.
+/// Returns the body, and the members of the request that this server does not support.
 pub(super) fn body(
     ask: &CompletionRequest,
     kind: ServerKind,
@@ -115,19 +118,18 @@ pub(super) fn body(
             others.for_each(|name| require_neutral(values[name] == usual[name], name));
         }
     }
-    match kind {
-        ServerKind::Llama => {}
-        ServerKind::Vllm => require_neutral(ask.cache_prompt, "cache_prompt"),
-        ServerKind::OpenAi => {
-            require_neutral(ask.cache_prompt, "cache_prompt");
-            require_neutral(ask.grammar.is_none(), "grammar");
-        }
+    if kind != ServerKind::Llama {
+        require_neutral(ask.cache_prompt, "cache_prompt");
+        require_neutral(ask.lora.is_none(), "lora");
+    }
+    if kind == ServerKind::OpenAi {
+        require_neutral(ask.grammar.is_none(), "grammar");
     }
     body.extend(server_members(ask, kind, input));
     (Value::Object(body), unsupported)
 }
 
-/// The members without sampling parameters, which one kind of server has.
+/// The members other than sampling parameters that only one kind of server has.
 fn server_members(
     ask: &CompletionRequest,
     kind: ServerKind,
@@ -142,6 +144,9 @@ fn server_members(
             set("cache_prompt", ask.cache_prompt.into());
             if !ask.visible.is_empty() {
                 set("preserved_tokens", json!(ask.visible));
+            }
+            if let Some(lora) = &ask.lora {
+                set("lora", lora.to_json());
             }
             if let Some(grammar) = &ask.grammar {
                 set("grammar", prefixed(grammar).into());
@@ -160,7 +165,7 @@ fn server_members(
     members
 }
 
-/// The members without sampling parameters, which all servers share.
+/// The members other than sampling parameters that all servers share.
 fn request_members(
     ask: &CompletionRequest,
     model: &str,
@@ -179,13 +184,14 @@ fn request_members(
         set("stop", json!(ask.stop));
     }
     if let Some(n_top) = ask.logprobs {
-        // llama.cpp's server reads 0 as no log probabilities. The extra one is dropped on arrival.
+        // llama.cpp's server treats 0 as no log probabilities, so one is requested and dropped on
+        // arrival.
         set("logprobs", n_top.max(1).into());
     }
     members
 }
 
-/// llama.cpp's server reads a grammar with this prefix as Lark, and any other as GBNF.
+/// llama.cpp's server treats a grammar with this prefix as Lark, and any other as GBNF.
 fn prefixed(grammar: &str) -> String {
     if grammar.starts_with("%llguidance") {
         grammar.to_owned()
@@ -212,6 +218,7 @@ mod tests {
             stop: request.stop,
             logprobs: request.logprobs,
             cache_prompt: request.cache_prompt,
+            lora: request.lora,
             visible: vec!["<call>".into()],
             grammar: request.grammar,
         }
@@ -222,7 +229,7 @@ mod tests {
         let all = ask(json!({
             "temperature": 0.3, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "typical_p": 0.9, "repeat_penalty": 1.1,
             "presence_penalty": 0.2, "frequency_penalty": -0.2, "seed": 5, "stop": ["x"], "logit_bias": {"3": -1.5},
-            "logprobs": true, "cache_prompt": false, "grammar": "start: \"a\"", "max_tokens": 9,
+            "logprobs": true, "cache_prompt": false, "lora": [{"id": 1, "scale": 0.3}], "grammar": "start: \"a\"", "max_tokens": 9,
         }));
         let input = PromptInput { prompt: json!([1, 2]), add_special: false };
         let common = json!({
@@ -232,7 +239,7 @@ mod tests {
         });
         let llama = json!({
             "top_k": 7, "min_p": 0.1, "typical_p": 0.9, "repeat_penalty": 1.1, "repeat_last_n": 64, "cache_prompt": false,
-            "preserved_tokens": ["<call>"], "grammar": "%llguidance {}\nstart: \"a\"",
+            "lora": [{"id": 1, "scale": 0.3}], "preserved_tokens": ["<call>"], "grammar": "%llguidance {}\nstart: \"a\"",
         });
         let vllm = json!({
             "top_k": 7, "min_p": 0.1, "repetition_penalty": 1.1, "skip_special_tokens": false,
@@ -240,11 +247,19 @@ mod tests {
         });
         let cases = [
             (ServerKind::Llama, llama, vec![]),
-            (ServerKind::Vllm, vllm, vec!["typical_p", "cache_prompt"]),
+            (ServerKind::Vllm, vllm, vec!["typical_p", "cache_prompt", "lora"]),
             (
                 ServerKind::OpenAi,
                 json!({}),
-                vec!["top_k", "min_p", "typical_p", "repeat_penalty", "cache_prompt", "grammar"],
+                vec![
+                    "top_k",
+                    "min_p",
+                    "typical_p",
+                    "repeat_penalty",
+                    "cache_prompt",
+                    "lora",
+                    "grammar",
+                ],
             ),
         ];
         for (kind, own, unsupported) in cases {

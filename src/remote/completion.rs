@@ -1,4 +1,4 @@
-//! The stream of one reply: its events, within bounds.
+//! The stream of one reply: its events, within limits.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::error::{Code, Error};
 use crate::net::one_line;
 use crate::net::redactor::Redactor;
 
-/// More text than a token spells. A server that sends more for each requested token is faulty.
+/// More bytes than any token has. A server that sends more per requested token is faulty.
 const MOST_TOKEN_BYTES: usize = 1024;
 /// How long to wait for the token counts, which follow the last text.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Characters of a content type that a message quotes.
+/// The most characters of a content type that a message quotes.
 const MOST_KIND: usize = 64;
-/// Bytes of an error response.
+/// The most bytes of an error response to read.
 const MOST_ERROR_BYTES: usize = 64 * 1024;
 
 /// A stream whose first event has arrived.
@@ -31,10 +31,10 @@ pub struct CompletionStream {
     events: VecDeque<EventData>,
     /// A fault found after the events in the queue.
     fault: Option<StreamFault>,
-    /// Bytes of text that may still arrive. An event takes one more.
+    /// The bytes of text that may still arrive. Each event counts as one more byte.
     bytes_left: usize,
-    /// How long the server may be silent, and how long it has been. Comments and events without
-    /// text are silence.
+    /// How long the server may send nothing, and how long it has sent nothing. Comments and events
+    /// without text count as nothing.
     read_timeout: Duration,
     silent: Duration,
     ended: Option<Instant>,
@@ -45,13 +45,13 @@ pub struct CompletionStream {
 pub enum StreamItem {
     /// An event.
     Event(CompletionEvent),
-    /// The end, after an event with the reason.
+    /// The end of the reply. It follows an event with the end reason.
     End,
 }
 
-/// Why the next event does not arrive.
+/// Why the next event did not arrive.
 enum StreamFault {
-    /// The call was cancelled or is past its deadline.
+    /// The call was cancelled or passed its deadline.
     Over,
     /// The connection broke.
     Broken(String),
@@ -111,7 +111,7 @@ impl CompletionStream {
             }
             Err(StreamFault::Invalid(error)) => return Err(error.into()),
         }
-        // A busy server may accept the request and report that in the first event.
+        // A busy server may accept the request and report that it is busy in the first event.
         if let Some(EventData::Error(error)) = completion.events.front() {
             let error = fault::in_stream(&completion.lease.server, error);
             return Err(match error.code() {
@@ -123,8 +123,8 @@ impl CompletionStream {
         Ok(completion)
     }
 
-    /// The next event. A fault is an error, because no other server can continue a reply that has
-    /// begun. `generated` is the text so far, for the details of the error.
+    /// Returns the next event. A fault is an error, because no other server can continue a reply
+    /// that has begun. `generated` is the text so far, for the error's details.
     pub fn next(&mut self, limits: &CallLimits, generated: &str) -> Result<StreamItem, CallError> {
         self.next_item(limits).map_err(|error| match error {
             CallError::Failed(error) => {
@@ -186,7 +186,7 @@ impl CompletionStream {
         }
     }
 
-    /// Reads until there is an event. A fault after an event is reported after it.
+    /// Reads until an event is available. A fault is reported only after the events before it.
     fn fill(&mut self, limits: &CallLimits) -> Result<(), StreamFault> {
         if !self.events.is_empty() {
             return Ok(());

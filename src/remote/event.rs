@@ -6,26 +6,26 @@ use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::json;
 use crate::net::one_line;
 
-/// Characters of an unknown `finish_reason` that a message quotes.
+/// The most characters of an unknown `finish_reason` that a message quotes.
 const MOST_REASON: usize = 64;
 
-/// Why a reply ended, by the server.
+/// Why a reply ended, according to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
-    /// The model, or a stop string.
+    /// The model ended it, or a stop string occurred.
     Stop,
-    /// The token limit or the context is used up.
+    /// The token limit was reached or the context is full.
     Length,
 }
 
-/// Token counts by the server.
+/// The token counts that the server reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     /// Tokens of the prompt.
     pub prompt: usize,
     /// Generated tokens, including the end-of-generation token.
     pub completion: usize,
-    /// Cached tokens of the prompt; `None` if the server does not report them.
+    /// The cached tokens of the prompt; `None` if the server does not report them.
     pub cached: Option<usize>,
 }
 
@@ -52,11 +52,11 @@ pub(super) enum EventData {
     Done,
     /// An error of the server.
     Error(Value),
-    /// The reply ended for a reason that is none of [`EndReason`], as the server spells it.
+    /// The reply ended for a reason other than [`EndReason`], as the server spells it.
     Ended(String),
 }
 
-/// Parses the data of an event. An error describes what is invalid.
+/// Parses the data of an event. The error says what is invalid.
 pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(EventData::Done);
@@ -97,7 +97,7 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
 }
 
 fn counts(usage: &Value) -> Option<TokenCounts> {
-    // 32 bits, so that sums do not overflow.
+    // Limited to 32 bits, so that sums do not overflow.
     let number = |value: &Value| {
         value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize)
     };
@@ -112,7 +112,7 @@ fn times(timings: &Value) -> Option<(f64, f64)> {
     Some((time("prompt_ms")?, time("predicted_ms")?))
 }
 
-/// Parses both shapes: that of chat completions, which llama.cpp's server sends, and that of
+/// Parses both shapes: the one of chat completions, which llama.cpp's server sends, and the one of
 /// completions.
 fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
     if let Some(content) = json["content"].as_array() {
@@ -153,7 +153,7 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
     texts.map(entry).collect()
 }
 
-/// At least -9999, like log probabilities of the local engine.
+/// A log probability of at least -9999, as in the local engine.
 fn clamped(logprob: &Value) -> f64 {
     logprob.as_f64().unwrap_or(f64::NAN).max(-9999.0)
 }

@@ -1,4 +1,5 @@
-//! A failure of a server -> whether to try another one, and the error if there is none.
+//! Classifies failures of a server: whether to try another server, and which error to return
+//! otherwise.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use crate::api::BaseUrl;
 use crate::error::{Code, Error};
 use crate::net::one_line;
 
-/// How long a busy server rests if it does not name a time.
+/// How long a busy server is not used if it does not name a time.
 const BUSY_REST: Duration = Duration::from_secs(1);
-/// Characters of a server's text that a message quotes.
+/// The most characters of a server's text that a message quotes.
 const MOST_QUOTED: usize = 400;
 pub(super) const COMPRESSED: &str = "sent a compressed response, which was not requested";
 const NO_REASON: &str = "no reason given";
@@ -19,7 +20,7 @@ const NO_REASON: &str = "no reason given";
 /// Why a call ended without a result.
 #[derive(Debug)]
 pub enum CallError {
-    /// It was cancelled or is past its deadline.
+    /// It was cancelled or passed its deadline.
     Over,
     /// An error.
     Failed(Error),
@@ -34,9 +35,9 @@ impl From<Error> for CallError {
 /// Why an attempt with one server failed.
 #[derive(Debug)]
 pub(super) enum RemoteFault {
-    /// Another attempt does not help.
+    /// Trying again does not help.
     Stop(CallError),
-    /// Another server may succeed, or this one after a time, if it named one.
+    /// Another server may succeed. This one may succeed too, after the time that it named, if any.
     Next { error: Error, after: Option<Duration> },
 }
 
@@ -46,7 +47,7 @@ impl From<Error> for RemoteFault {
     }
 }
 
-/// `INFERENCE_FAILED` that names the server.
+/// An `INFERENCE_FAILED` error that names the server.
 pub(super) fn failed(server: &BaseUrl, problem: impl std::fmt::Display) -> Error {
     Error::new(Code::InferenceFailed, format!("{}: {problem}", server.host))
         .with("server", &*server.host)
@@ -57,7 +58,7 @@ pub(super) fn broken(server: &BaseUrl, problem: impl std::fmt::Display) -> Remot
     RemoteFault::Next { error: failed(server, problem), after: None }
 }
 
-/// The fault for a response that is no success.
+/// The fault for a response that is not a success.
 pub(super) fn refused(server: &BaseUrl, head: &RemoteHead, body: &[u8]) -> RemoteFault {
     let reason = ServerError::of(if head.is_compressed { b"" } else { body });
     let status = head.status;
@@ -128,7 +129,8 @@ impl ServerError {
         }
     }
 
-    /// `CONTEXT_OVERFLOW`, which llama.cpp's server reports by the type and vLLM by the message.
+    /// `CONTEXT_OVERFLOW`, if the error reports one: llama.cpp's server does so by the type, vLLM
+    /// by the message.
     fn overflow(&self, server: &BaseUrl) -> Option<Error> {
         const VLLM_MESSAGE: &str = "maximum context length is ";
         let vllm_limit = self.message.split_once(VLLM_MESSAGE).map(|(_, rest)| {
@@ -148,7 +150,7 @@ impl ServerError {
     }
 }
 
-/// Text of a server for a message, on one line and of bounded length.
+/// A server's text for use in a message: on one line and of limited length.
 pub(super) fn quoted(text: &str) -> String {
     match one_line(text, MOST_QUOTED) {
         line if line.is_empty() => NO_REASON.to_owned(),

@@ -1,8 +1,8 @@
 //! HTTP exchanges with completions servers.
 //!
-//! In: a URL and a body. Out: the head of the response, then its bytes as they arrive. Proxies of
-//! the environment are not used, and redirects are not followed: what is sent, above all the key,
-//! goes to the host of the URL and nowhere else.
+//! In: a URL and a body. Out: the head of the response, then its bytes as they arrive. Proxies from
+//! the environment are not used and redirects are not followed, so the data, above all the key, is
+//! sent only to the host of the URL.
 
 use std::env::VarError;
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use crate::net::wait::{self, WaitEnd};
 
 const BUFFERING: Buffering = Buffering { buffer_bytes: 8192, most_waiting: 32 };
 
-/// How long a request may take to be sent, if `read_timeout_ms` is shorter.
+/// How long sending a request may take if `read_timeout_ms` is shorter.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 const SILENT: &str = "the server was silent for too long (`read_timeout_ms`)";
 
-/// What ends a call before its reply is complete.
+/// The conditions that end a call before its reply is complete.
 #[derive(Debug, Clone, Default)]
 pub struct CallLimits {
     /// Set by any thread, which then calls [`wake`](super::wake).
     pub cancel: Arc<AtomicBool>,
-    /// When the call ends by itself.
+    /// When the call times out.
     pub deadline: Option<Instant>,
 }
 
 impl CallLimits {
-    /// Whether the call was cancelled or is past its deadline.
+    /// Whether the call was cancelled or passed its deadline.
     pub fn is_over(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
             || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Waits for a time. False if the call ended meanwhile.
+    /// Waits for this long. Returns false if the call ended before.
     pub(super) fn wait(&self, time: Duration) -> bool {
         let left = self
             .deadline
@@ -55,7 +55,7 @@ impl CallLimits {
 
 /// Reads an API key from an environment variable.
 pub(super) fn read_key(variable: &str) -> Result<Secret> {
-    // The name is not quoted: someone may have put the key in its place.
+    // The name is not quoted in messages, because the user may have put the key in its place.
     let invalid = |problem: &str| {
         let message = format!("the environment variable that it names {problem}");
         Err(Error::invalid("engine.api_key_env", message))
@@ -87,11 +87,11 @@ pub(super) struct RemoteHead {
     pub(super) retry_after: Option<Duration>,
 }
 
-/// A request that was sent. Methods return `None` when the call is over, and the problem if the
+/// A request that was sent. Methods return `None` if the call is over, and a message if the
 /// connection failed or the server was too slow.
 pub(super) struct RemoteExchange {
     exchange: HttpExchange,
-    /// When the head of the response must have arrived.
+    /// The deadline for the head of the response.
     head_until: Option<Instant>,
     read_timeout: Duration,
 }
@@ -120,7 +120,7 @@ impl HttpClient {
             }
         };
         let exchange = HttpExchange::start("llb-remote", agent, &self.trust, BUFFERING, send)?;
-        // The name is resolved before the time to connect begins.
+        // The name is resolved before the connection timeout starts.
         let connecting = self.connect_timeout * 2;
         let sending = self.read_timeout.max(SEND_TIMEOUT);
         let head_until = Instant::now().checked_add(connecting + sending + self.read_timeout);
@@ -152,7 +152,7 @@ impl RemoteExchange {
         self.read_timeout
     }
 
-    /// The head of the response; comes first.
+    /// The head of the response. It must be read first.
     pub(super) fn head(&self, limits: &CallLimits) -> Option<Result<RemoteHead, String>> {
         Some(self.next(limits, self.head_until)?.and_then(|step| match step {
             HttpStep::Head(head) => Ok(RemoteHead {
@@ -165,7 +165,7 @@ impl RemoteExchange {
         }))
     }
 
-    /// The next bytes of the body, if they arrive before `until`; an inner `None` at the end.
+    /// The next bytes of the body, if they arrive before `until`. The inner `None` is the end.
     pub(super) fn bytes(
         &self,
         limits: &CallLimits,
@@ -201,7 +201,7 @@ fn with_key<B>(request: ureq::RequestBuilder<B>, key: Option<&Secret>) -> ureq::
     }
 }
 
-/// What happened. Messages of ureq may quote the URL's host, but no header.
+/// A description of the error. ureq's messages may quote the URL's host, but no header.
 fn problem(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Timeout(ureq::Timeout::PerRead | ureq::Timeout::RecvResponse) => SILENT.into(),

@@ -1,8 +1,8 @@
 //! Text from servers with OpenAI's completions endpoint: llama.cpp's, vLLM and others.
 //!
-//! In: a prompt and how to sample. Out: events with text, as they arrive. Templates, tool calls and
-//! reasoning are not known here: `chat` passes finished prompts. The servers of one [`Remote`] run
-//! the same program and serve the same model.
+//! In: a prompt and how to sample. Out: events with text, as they arrive. This module knows nothing
+//! about templates, tool calls or reasoning: `chat` passes finished prompts. The servers of one
+//! [`Remote`] run the same program and serve the same model.
 
 mod body;
 mod completion;
@@ -38,23 +38,23 @@ use fault::RemoteFault;
 use http::{HttpClient, read_key};
 use pool::ServerLease;
 
-/// Bytes of the list of models.
+/// The most bytes of a list of models.
 const MOST_MODELS_BYTES: usize = 4 << 20;
 /// How long to wait for busy servers if the request has no time limit.
 const MOST_WAIT: Duration = Duration::from_secs(60);
-/// Tries of each server that names a time to wait.
+/// The most attempts with a server that names a time to wait.
 const MOST_ROUNDS: usize = 8;
-/// Notes that are kept until they are fetched.
+/// The most notes to keep until they are fetched.
 const MOST_NOTES: usize = 64;
 
-/// Facts about the servers.
+/// What is known about the servers.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
-    /// The program that they run.
+    /// The program that the servers run.
     pub kind: ServerKind,
-    /// Their name for the model.
+    /// The servers' name for the model.
     pub model: String,
-    /// Tokens of context, if they report it.
+    /// The tokens of context, if the servers report them.
     pub n_ctx: Option<usize>,
     /// The tokens that llama.cpp's server prepends to a text.
     bos: Vec<i64>,
@@ -72,14 +72,14 @@ pub struct Remote {
     redactor: Redactor,
     specials: SpecialSpellings,
     known: Mutex<Option<Arc<ServerInfo>>>,
-    /// Control tokens by their spelling; `None` for text that is not one.
+    /// The ids of control tokens by spelling; `None` for text that is not a control token.
     controls: Mutex<HashMap<String, Option<i64>>>,
     notes: Mutex<Vec<String>>,
 }
 
 impl Remote {
-    /// Reads the key and the trusted authorities. Contacts no server: servers may start later.
-    /// `bos_text` is the spelling of the model's BOS.
+    /// Reads the key and the trusted authorities. No server is contacted, because servers may start
+    /// later. `bos_text` is the text of the model's BOS token.
     pub fn open(
         options: &RemoteOptions,
         specials: SpecialSpellings,
@@ -121,7 +121,7 @@ impl Remote {
         std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Facts about the servers. The first call queries one of them.
+    /// Returns what is known about the servers. The first call queries one of them.
     pub fn known(&self, limits: &CallLimits) -> Result<Arc<ServerInfo>, CallError> {
         if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Ok(known);
@@ -131,8 +131,8 @@ impl Remote {
         Ok(known)
     }
 
-    /// Sends a prompt and waits for the first event. Also returns the members of the request for
-    /// which the server has no field. `plain` is as in [`Remote::count_tokens`].
+    /// Sends a prompt and waits for the first event. Also returns the members of the request that
+    /// the server does not support. `plain` is described at [`Remote::count_tokens`].
     pub fn complete(
         &self,
         prompt: &str,
@@ -244,7 +244,8 @@ impl Remote {
         })
     }
 
-    /// Tries the servers. Every exchange passes here, so that no error shows the key.
+    /// Tries the servers. Every exchange goes through this function, which removes the key from
+    /// errors.
     fn attempt<T>(
         &self,
         limits: &CallLimits,
@@ -256,8 +257,8 @@ impl Remote {
         })
     }
 
-    /// Tries each server once, the least loaded first. Servers that named a time to wait are tried
-    /// again after it.
+    /// Tries each server once, the least loaded first. Then retries servers that named a time to
+    /// wait, after that time.
     fn try_servers<T>(
         &self,
         limits: &CallLimits,
@@ -288,7 +289,7 @@ impl Remote {
             }
             let last = last.unwrap_or_else(|| Error::invalid("engine.base_url", "no server"));
             let end = limits.deadline.unwrap_or(began + MOST_WAIT);
-            // Do not wait past the end of the call.
+            // The wait must not exceed the time of the call.
             let Some(at) = again.filter(|at| *at < end) else { return Err(last.into()) };
             if !limits.wait(at.saturating_duration_since(Instant::now())) {
                 return Err(CallError::Over);
@@ -305,8 +306,8 @@ impl Remote {
     }
 }
 
-/// Makes calls that wait for a server check whether they are over. Call it after setting the flag
-/// of a [`CallLimits`], from any thread.
+/// Makes calls that wait for a server check whether they are over. Any thread may call this after
+/// it has set the flag of a [`CallLimits`].
 pub fn wake() {
     crate::net::wait::wake();
 }

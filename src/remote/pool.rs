@@ -1,8 +1,8 @@
 //! Chooses the server for a request.
 //!
-//! The server with the fewest running requests of this process is taken; among equals, the one that
-//! was used least recently. A server that failed comes last for a while. The counts are global,
-//! because one chat runs one request at a time.
+//! Chooses the server with the fewest running requests of this process, and among equals the least
+//! recently used one. A server that failed is chosen last for a while. The counts are global,
+//! because each chat runs only one request at a time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::api::BaseUrl;
 use crate::process::{Shared, SharedGuard};
 
-/// How long a failed server comes last.
+/// How long a failed server is chosen last.
 pub(super) const REST: Duration = Duration::from_secs(10);
 
-/// With this many servers, those without running requests are forgotten.
+/// Beyond this number of servers, those without running requests are forgotten.
 const MOST_KNOWN: usize = 1024;
 
 #[derive(Debug, Default, Clone)]
@@ -27,7 +27,7 @@ struct ServerLoad {
 #[derive(Debug, Default)]
 struct ServerLoads {
     requests: u64,
-    /// Servers that were used.
+    /// The load of each server that was used.
     servers: HashMap<BaseUrl, ServerLoad>,
 }
 
@@ -37,14 +37,14 @@ fn loads() -> SharedGuard<'static, Option<ServerLoads>> {
     LOADS.lock()
 }
 
-/// Counts as a running request of its server while it lives.
+/// Counts as a running request of its server until it is dropped.
 #[derive(Debug)]
 pub(super) struct ServerLease {
     pub(super) server: BaseUrl,
 }
 
 impl ServerLease {
-    /// Takes the best of these servers; `None` if there are none.
+    /// Chooses the best of these servers; `None` if the iterator is empty.
     pub(super) fn take<'a>(servers: impl Iterator<Item = &'a BaseUrl>) -> Option<ServerLease> {
         let mut loads = loads();
         let loads = loads.get_or_insert_default();
@@ -65,7 +65,7 @@ impl ServerLease {
     }
 }
 
-/// Puts a server last for a time. Zero ends its rest.
+/// Makes a server the last choice for this long. Zero ends an earlier rest.
 pub(super) fn rest(server: &BaseUrl, time: Duration) {
     if let Some(load) = loads().as_mut().and_then(|loads| loads.servers.get_mut(server)) {
         load.resting_until = Instant::now().checked_add(time);

@@ -1,8 +1,9 @@
-//! A prompt -> the input for the server, in which no text of a message becomes a special token.
+//! Converts a prompt to the server's input so that no text of a message becomes a special token.
 //!
 //! Most prompts are sent as text, and the server's tokenizer finds the special tokens of the
 //! template. If a message spells a special token, the prompt is split and tokenized with the
-//! server's `/tokenize`. llama.cpp's can treat text as plain; for vLLM the spelling is split.
+//! server's `/tokenize`. llama.cpp's server can treat text as plain. For vLLM the spelling is
+//! split.
 
 use std::ops::Range;
 
@@ -16,12 +17,12 @@ use super::{Remote, ServerInfo};
 use crate::api::ServerKind;
 use crate::error::Error;
 
-/// Bytes of a response with the tokens of a prompt.
+/// The most bytes of a response with the tokens of a prompt.
 const MOST_BYTES: usize = 64 << 20;
 
 impl Remote {
-    /// The number of tokens of a prompt; `None` if the server cannot count them. `plain` has the
-    /// ranges of the prompt that the request wrote, in order. Without them every text may spell
+    /// The number of tokens of a prompt; `None` if the server cannot count them. `plain` lists the
+    /// ranges of the prompt that the request wrote, in order. Without it, any text may spell
     /// special tokens.
     pub fn count_tokens(
         &self,
@@ -43,7 +44,7 @@ impl Remote {
         }
     }
 
-    /// The input to send for a prompt. `plain` is as in [`Remote::count_tokens`].
+    /// The input to send for a prompt. `plain` is described at [`Remote::count_tokens`].
     pub(super) fn prompt_input(
         &self,
         prompt: &str,
@@ -63,7 +64,7 @@ impl Remote {
         let begins_with_bos = known.bos_text.as_deref().is_some_and(|bos| prompt.starts_with(bos));
         match (from_request.first(), known.kind) {
             (None, ServerKind::Llama) => {
-                // It prepends BOS even if the text begins with it.
+                // This server prepends BOS even if the text begins with it.
                 let bos = known.bos_text.as_deref().filter(|_| begins_with_bos && !known.bos.is_empty());
                 Ok(PromptInput { prompt: prompt[bos.map_or(0, str::len)..].into(), add_special: true })
             }
@@ -82,7 +83,7 @@ impl Remote {
         }
     }
 
-    /// Special tokens of the template by id, and the text between them tokenized as plain text.
+    /// Special tokens of the template as ids, and the text between them tokenized as plain text.
     fn llama_input(
         &self,
         known: &ServerInfo,
@@ -115,7 +116,7 @@ impl Remote {
         Ok(PromptInput { prompt: json!(tokens), add_special: false })
     }
 
-    /// Splits the spellings of the request: neither half is a special token.
+    /// Splits spellings in text of the request so that neither half is a special token.
     fn vllm_input(
         &self,
         known: &ServerInfo,
@@ -143,8 +144,8 @@ impl Remote {
         Ok(PromptInput { prompt: json!(tokens), add_special: false })
     }
 
-    /// The id of the control token with this spelling; `None` for other text. A word of the
-    /// vocabulary is not a control token: it means the same in a message.
+    /// The id of the control token with this spelling; `None` for other text. A normal token is not
+    /// a control token, because it means the same in a message.
     pub fn control(&self, spelling: &str, limits: &CallLimits) -> Result<Option<i64>, CallError> {
         let cached = self
             .controls

@@ -1,5 +1,5 @@
-//! Finds spellings of special tokens in a prompt, and tells those of the template from those of the
-//! request.
+//! Finds spellings of special tokens in a prompt, and distinguishes those of the template from
+//! those of the request.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(super) struct FoundSpelling {
 }
 
 impl SpecialSpellings {
-    /// Ignores empty spellings.
+    /// Creates the set without empty spellings.
     pub fn new(spellings: Vec<String>) -> SpecialSpellings {
         let mut spellings = spellings;
         spellings.retain(|spelling| !spelling.is_empty());
@@ -29,7 +29,8 @@ impl SpecialSpellings {
         SpecialSpellings { finder: finder.filter(|_| !spellings.is_empty()) }
     }
 
-    /// What looks like a special token in a template: `<…>` without whitespace, and `[CAPITALS]`.
+    /// Text in a template that looks like a special token: `<…>` without whitespace, and
+    /// `[CAPITALS]`.
     pub fn in_template(source: &str) -> Vec<String> {
         const MOST: usize = 64;
         let mut found = Vec::new();
@@ -55,9 +56,9 @@ impl SpecialSpellings {
         found
     }
 
-    /// The spellings in a prompt: leftmost first, longest first, as tokenizers match them. `plain`
-    /// has the ranges that the request wrote, in order. After a spelling of the request the search
-    /// continues inside it, where another one may begin.
+    /// The spellings in a prompt, leftmost and longest first, as tokenizers match them. `plain`
+    /// lists the ranges that the request wrote, in order. After a spelling of the request, the
+    /// search continues inside it, because another spelling may begin there.
     pub(super) fn find(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<FoundSpelling> {
         let Some(finder) = &self.finder else { return Vec::new() };
         let mut all = Vec::new();

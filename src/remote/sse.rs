@@ -1,10 +1,10 @@
-//! Server-sent events: bytes in chunks of any size -> the data of each event.
+//! Parses server-sent events: converts chunks of bytes of any size to the data of each event.
 //!
 //! Follows the WHATWG HTML standard, section 9.2.6: lines end with LF, CRLF or CR, several `data`
 //! lines are joined by LF, and comments and other fields are ignored. An event that is incomplete
 //! at the end of the stream is dropped.
 
-/// More than any server sends in one event, including log probabilities.
+/// The most bytes of one event. No server sends more, even with log probabilities.
 const MOST_BYTES: usize = 1 << 20;
 
 /// An event is longer than `MOST_BYTES`.
@@ -16,13 +16,13 @@ pub(super) struct TooLong;
 pub(super) struct SseParser {
     line: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// The last byte was CR, so an LF does not end another line.
+    /// Whether the last byte was CR. A following LF then does not end another line.
     after_cr: bool,
     began: bool,
 }
 
 impl SseParser {
-    /// Adds the data of the events that these bytes complete to `events`.
+    /// Parses bytes and appends the data of the completed events to `events`.
     pub(super) fn push(&mut self, bytes: &[u8], events: &mut Vec<Vec<u8>>) -> Result<(), TooLong> {
         for &byte in bytes {
             match byte {

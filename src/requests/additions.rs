@@ -1,6 +1,6 @@
 //! Additions to a rendered prompt: expanded vision tokens and a training mask.
 //!
-//! They are read before the template runs, and applied to the rendered prompt.
+//! Both are read before the template runs and applied to the rendered prompt.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub(crate) struct AppliedAdditions {
 }
 
 impl Additions {
-    /// Reads `vision` and `mask`. `defaults` are the placeholders that the template declares.
+    /// Reads `vision` and `mask`. `defaults` are the vision settings that the template declares.
     pub(crate) fn read(fields: &mut Fields, defaults: &VisionDefaults) -> Result<Additions> {
         Ok(Additions { vision: Vision::read(fields, defaults)?, turns: MaskScope::read(fields)? })
     }
@@ -34,9 +34,9 @@ impl Additions {
         self.turns.is_some()
     }
 
-    /// Finds the mask of the prompt of `input`, then expands the prompt and moves all byte offsets
-    /// along. `composed` is the source of the template, `sent` are the messages before `polyfills`,
-    /// and `bos_token` is the template's.
+    /// Finds the mask of the prompt of `input`, then expands the prompt and adjusts all byte
+    /// offsets. `composed` is the source of the template, `sent` are the messages before
+    /// `polyfills`, and `bos_token` is the template's.
     pub(crate) fn apply(
         self,
         prompt: &mut Prompt,
@@ -85,7 +85,8 @@ mod tests {
     use crate::requests::render;
     use crate::test_support::conformance::{folder, say, templates};
 
-    /// The prompt, and the ranges of its trainable bytes, which the text marks with « and ».
+    /// The prompt without its marks, and the ranges of its trainable bytes. In `text`, « and » mark
+    /// them.
     fn unmarked(text: &str) -> (String, Vec<(usize, usize)>) {
         let (mut prompt, mut ranges, mut start) = (String::new(), Vec::new(), 0);
         for character in text.chars() {
@@ -98,8 +99,8 @@ mod tests {
         (prompt, ranges)
     }
 
-    /// Renders with these additional members. `expected` is the prompt with marks; `messages` are the
-    /// messages of the ranges.
+    /// Renders with these additional members. `expected` is the prompt with marks, and `messages`
+    /// are the messages of the ranges.
     #[track_caller]
     fn check(
         mut request: Value,
@@ -109,7 +110,7 @@ mod tests {
         omitted: &[&str],
     ) {
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-        // The test does not depend on time.
+        // Avoids a time limit, because the test must not depend on time.
         request["template_limits"] = json!({ "ms": 60_000 });
         let reply = render(&request.to_string()).unwrap();
         let (prompt, ranges) = unmarked(expected);
@@ -144,7 +145,7 @@ mod tests {
         json!({ "role": role, "content": content })
     }
 
-    /// The expectations come from reading the templates.
+    /// The expected masks come from reading the templates.
     #[test]
     fn masks_of_real_templates() {
         let Some(root) = folder("masks") else { return };
@@ -161,7 +162,8 @@ mod tests {
             |name: &str, members: &Value, expected: &str, messages: &[usize], omitted: &[&str]| {
                 check(of_template(&root, name), members.clone(), expected, messages, omitted);
             };
-        // The next turn writes the end of a turn, so that it is not known to belong to the turn.
+        // The next turn writes the end of a turn, so it is unknown whether the end belongs to the
+        // turn.
         let name = "vllm.template_chatml";
         check(
             name,
@@ -191,7 +193,7 @@ mod tests {
             &[3],
             &[],
         );
-        // Its generation blocks include the line end.
+        // The generation blocks of this template include the line end.
         let name = "trl.qwen3_training";
         let thinks = "<think>\n\n</think>\n\n";
         check(
@@ -204,7 +206,7 @@ mod tests {
             &[1, 3],
             &[],
         );
-        // Only the answer that ends the conversation has a reasoning block.
+        // This template writes a reasoning block only in the answer that ends the conversation.
         let name = "trl.qwen3";
         check(
             name,
@@ -222,7 +224,7 @@ mod tests {
     const CHATML: &str = "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{{ p.text or '[I]' }}{% endfor %}</>\n{% endfor %}\
                           {% if add_generation_prompt %}<assistant>{% endif %}";
 
-    /// All byte offsets of the reply are those of the expanded prompt.
+    /// All byte offsets in the reply refer to the expanded prompt.
     #[test]
     fn offsets_are_of_the_final_prompt() {
         let text = |text: &str| json!({ "type": "text", "text": text });
@@ -268,7 +270,7 @@ mod tests {
         );
     }
 
-    /// A mask names messages as sent, before polyfills.
+    /// A mask refers to messages as they were sent, before polyfills.
     #[test]
     fn masks_of_polyfilled_messages() {
         // A template without system messages and without consecutive user messages.
@@ -306,7 +308,7 @@ mod tests {
         );
     }
 
-    /// Generation blocks are ignored, unless each one is one assistant message.
+    /// Generation blocks are ignored unless each of them contains exactly one assistant message.
     #[test]
     fn generation_blocks_around_other_messages() {
         let template = "{% for m in messages %}{% if loop.first %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}\

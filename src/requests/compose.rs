@@ -1,4 +1,5 @@
-//! `llb_template_compose`: components -> a chat template, and back.
+//! `llb_template_compose`: composes a chat template from components, or derives components from a
+//! template.
 
 use serde_json::{Value, json};
 
@@ -103,8 +104,8 @@ fn source(composed: &Composed) -> &'static str {
     if composed.is_generated() { "generated" } else { "handwritten" }
 }
 
-/// Checks that the capabilities that the spec declares are those that probing finds. A capability
-/// that probing cannot decide, because the template exceeds a limit, is not checked.
+/// Checks that probing finds the capabilities that the spec declares. A capability that probing
+/// cannot decide, because the template exceeds a limit, is not checked.
 fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
     let report = profile.templates.traits_report();
     let measured = report.traits.caps.to_json();
@@ -145,8 +146,8 @@ fn registered() -> Result<Value> {
 mod tests {
     use super::*;
 
-    /// A probe has lower limits than a request. What it cannot decide is not an error of the
-    /// components.
+    /// A probe has lower limits than a request. A capability that it cannot decide is not an error
+    /// of the components.
     #[test]
     fn long_texts_are_composed() {
         for system in ["x".repeat(300_000), "{tools}".repeat(20_000)] {

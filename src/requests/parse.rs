@@ -1,4 +1,4 @@
-//! `llb_template_parse`: the output of a model -> a message.
+//! `llb_template_parse`: parses the output of a model into a message.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub fn parse(request: &str) -> Result<Value> {
     })
 }
 
-/// As [`parse`]. `read` feeds the output to the reply parser, in pieces of any size.
+/// Like [`parse`]. `read` passes the output to the reply parser, in pieces of any size.
 pub(super) fn parse_by(
     request: &str,
     read: impl FnOnce(ReplyParser, &str) -> ParsedReply,
@@ -100,7 +100,7 @@ fn message_json(parsed: &ParsedReply) -> Value {
     message
 }
 
-/// The generation prompt of the template, with reasoning on or off.
+/// The template's generation prompt, with reasoning on or off.
 fn generation_prompt(profile: &ModelProfile, enable_thinking: Option<bool>) -> Result<String> {
     let Some(enabled) = enable_thinking else { return Ok(profile.generation_prompt().to_owned()) };
     let traits = profile.templates.traits();

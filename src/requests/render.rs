@@ -1,4 +1,4 @@
-//! `llb_template_render`: messages -> a prompt.
+//! `llb_template_render`: renders messages to a prompt.
 
 use serde_json::{Value, json};
 
@@ -66,8 +66,8 @@ pub fn render(request: &str) -> Result<Value> {
     Ok(with_ignored_keys(reply, &fields))
 }
 
-/// The messages and tools. Without polyfills every role and content is allowed, as in transformers,
-/// because a template may want any.
+/// Reads the messages and tools. Without polyfills every role and content is allowed, as in
+/// transformers, because a template may want any.
 fn read_conversation<'a>(
     fields: &mut Fields<'a>,
     polyfilled: bool,
@@ -81,7 +81,7 @@ fn read_conversation<'a>(
     if polyfilled {
         api::check_tools(fields)?;
     }
-    // Some templates print an empty list, as transformers lets them. No caller wants that.
+    // Some templates print an empty list, as in transformers. With polyfills it counts as no tools.
     Ok((messages, tools.filter(|tools| !polyfilled || !tools.is_empty())))
 }
 

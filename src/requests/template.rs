@@ -1,4 +1,4 @@
-//! The template that a request names: its sources, and its components if it has any.
+//! The template that a request names: its sources, and its components if it was composed.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct RequestedTemplate {
     pub(super) sources: Sources,
     /// The components, for a template from `components`.
     pub(super) composed: Option<Composed>,
-    /// What the file of a template from `gguf` recommends.
+    /// The sampling parameters that the file of a template from `gguf` recommends.
     pub(super) sampling: Option<RecommendedSampling>,
 }
 
@@ -82,7 +82,7 @@ fn read_named(fields: &Fields, named: &[Value]) -> Result<Sources> {
         match name {
             "default" => sources.default = Some(template.to_owned()),
             "tool_use" => sources.tool_use = Some(template.to_owned()),
-            // Other variants (rag, …) are never used by a request.
+            // Requests never use other variants (rag, …).
             _ => {}
         }
     }

@@ -132,7 +132,7 @@ impl LocalTime {
                 out.push(c);
                 continue;
             }
-            // glibc: `-` drops the padding.
+            // glibc's `-` flag drops the padding.
             let bare = chars.next_if_eq(&'-').is_some();
             match chars.next() {
                 Some(directive) => self.directive(&mut out, directive, bare),
@@ -195,7 +195,7 @@ impl LocalTime {
                 let of_day = self.hour * 3600 + self.minute * 60 + self.second;
                 out.push_str(&(days * 86_400 + i64::from(of_day)).to_string());
             }
-            // A time without a zone prints no zone.
+            // A time without a zone prints nothing here.
             'Z' | 'z' => {}
             'n' => out.push('\n'),
             't' => out.push('\t'),

@@ -1,4 +1,4 @@
-//! One compiled template, and its capabilities, which are probed at the first use.
+//! A compiled template and its capabilities, which are probed on first use.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use super::probe::traits::TraitsReport;
 use crate::error::Error;
 use crate::jinja::Template;
 
-/// One template under the name that errors give it.
+/// A compiled template, and the name that error messages use for it.
 #[derive(Debug)]
 pub(super) struct CompiledTemplate {
     pub(super) name: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct CompiledTemplate {
     pub(super) template: Arc<Template>,
     llama_cpp_caps: OnceLock<LlamaCppCapsReport>,
     traits: OnceLock<TraitsReport>,
-    /// Counts for all probers of the template.
+    /// Counts exceeded limits, for all probers of the template.
     pub(super) exceeded: Exceeded,
 }
 
@@ -43,7 +43,7 @@ impl CompiledTemplate {
         })
     }
 
-    /// The crate's error for a failure of this template.
+    /// Converts a failure of this template to the crate's error.
     pub(super) fn error(&self, failure: Failure) -> Error {
         failure.into_error(self.name)
     }

@@ -12,7 +12,7 @@ use crate::error::{Code, Error, Result};
 
 /// transformers' tag. The final space shows whether a template strips the text.
 const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
-/// The names of reasoning; transformers tags every copy.
+/// The names of reasoning members. transformers appends the tag to each of them.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 fn non_null<'a>(message: &'a Value, name: &str) -> Option<&'a Value> {
@@ -25,8 +25,8 @@ pub fn reasoning_of(message: &Value) -> Option<&Value> {
 }
 
 impl Prompt {
-    /// The bytes that the template wrote before the text and reasoning of the message at this index,
-    /// up to the text before it that the request wrote. Needs the spans of the prompt.
+    /// The bytes that the template wrote before the text and reasoning of the message at this
+    /// index, back to the last text from the request. Requires the spans of the prompt.
     pub fn opening_of_message(&self, index: usize) -> Range<usize> {
         let message = format!("messages[{index}].");
         let is_text = |path: &str| {
@@ -54,7 +54,7 @@ pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Tagg
     let refuse = |problem: &str| Err(Error::invalid("continue_final_message", problem));
     let mut messages = messages.to_vec();
     let Some(last) = messages.last_mut() else { return refuse("the conversation is empty") };
-    // The reasoning is looked up before the tag is set.
+    // The reasoning is read before the tag is appended.
     let reasoning = reasoning_of(last).cloned();
     let value = if REASONING.contains(&member) {
         reasoning.clone()

@@ -1,12 +1,12 @@
-//! Replacements in a text, and the new offsets of its bytes.
+//! Replacements in a text, and how they move the offsets of its bytes.
 
 use std::ops::Range;
 
-/// Replacements, in order, none inside another.
+/// Replacements in order. They do not overlap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Edits(Vec<Edit>);
 
-/// Bytes of the old text, and the bytes that replace them.
+/// A range of the old text, and the range in the new text that replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {
     before: Range<usize>,
@@ -14,14 +14,14 @@ struct Edit {
 }
 
 impl Edits {
-    /// Records the next replacement.
+    /// Records the next replacement: its range in the old text, and its range in the new text.
     pub(crate) fn push(&mut self, before: Range<usize>, after: Range<usize>) {
         self.0.push(Edit { before, after });
     }
 
     /// The range in the new text. A range that contains a replaced piece contains its replacement.
-    /// A piece cut by the border of two ranges belongs to the first of them. A range inside a piece
-    /// becomes empty.
+    /// If the border of two ranges cuts a piece, the piece belongs to the first range. A range
+    /// inside a piece becomes empty.
     pub(crate) fn shift(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.map_offset(range.start);
         start..self.map_offset(range.end).max(start)
@@ -56,7 +56,7 @@ mod tests {
             (2..4, 4..9),
             (4..6, 9..11),
             (2..8, 4..16),
-            // Cut through the first mark: the first range gets all of it.
+            // The range ends inside the first mark, so it gets all of it.
             (0..3, 2..9),
             (3..6, 9..11),
             // Inside a mark.

@@ -32,7 +32,8 @@ pub(crate) fn render(
     guarded(|| template.render(context, bounds))
 }
 
-/// A panic is a bug of the engine and must not end the host process.
+/// Runs the engine and converts a panic to a failure, because a bug in the engine must not end the
+/// host process.
 fn guarded<T>(run: impl FnOnce() -> Result<T, crate::jinja::TemplateError>) -> Result<T, Failure> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result.map_err(|error| Failure::of(&error)),
@@ -126,7 +127,7 @@ mod tests {
         );
     }
 
-    /// Templates of a hostile file. Each of these has crashed some engine.
+    /// Templates that a hostile file could contain. Each of them has crashed some engine.
     #[test]
     fn hostile_templates_exceed_a_limit() {
         let limits = Limits::default();
@@ -174,7 +175,7 @@ mod tests {
             "{% set ns = namespace(x={}) %}{% for i in range(50000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}",
             "{% set ns = namespace(x=1) %}{% for i in range(50000) %}{% set ns.x = [ns.x].count %}{% endfor %}",
             "{% set ns = namespace(x=[]) %}{% for i in range(20000) %}{% set n = [] %}{% set _ = ns.x.append(n) %}{% set ns.x = n %}{% endfor %}",
-            // An undefined value keeps the key that was looked up.
+            // An undefined value keeps the key of the failed lookup.
             "{% set ns = namespace(x=1) %}{% for i in range(50000) %}{% set ns.x = [][(ns.x,)] %}{% endfor %}{% set y = (ns.x,) %}{% set ns.x = 1 %}",
             "{% set ns = namespace(x=1) %}{% for i in range(50000) %}{% set ns.x = [][(ns.x,)] %}{% endfor %}{% set y = ns.x %}{% set ns.x = 1 %}",
             "{% set ns = namespace(x=1) %}{% for i in range(20000) %}{% set ns.x = {'a': {}[(ns.x,)]} %}{% endfor %}{% set y = [ns.x] %}{% set ns.x = 1 %}",

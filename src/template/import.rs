@@ -1,5 +1,5 @@
-//! JSON to values of the template engine: plain, with the origin of every string and key, or
-//! watched by a probe.
+//! Converts JSON to values of the template engine: plain, with the origin of every string and key,
+//! or recording reads for a probe.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     paths: PathList,
-    /// The origins of paths that several strings may have.
+    /// The origins of paths that several strings may share.
     shared: HashMap<Arc<str>, u32>,
 }
 
@@ -33,13 +33,13 @@ impl Origins {
         origin
     }
 
-    /// The members by number.
+    /// The members, indexed by origin.
     pub(crate) fn into_paths(self) -> Paths {
         self.paths.finish()
     }
 }
 
-/// What is recorded besides the values.
+/// What to record besides the values.
 pub(crate) enum ImportMode<'a> {
     /// Nothing.
     Plain,
@@ -98,26 +98,26 @@ pub(crate) fn messages(
     })
 }
 
-/// Usual bytes of a path below the root.
+/// The usual length in bytes of a path below the root.
 const STEPS: usize = 64;
 
-/// An import of one JSON tree. Its strings are gathered in one buffer first, and the values are
-/// views of it. A conversation has thousands of strings; an allocation for each would take longer
-/// than most renders.
+/// An import of one JSON tree. Its strings are first gathered in one buffer, and the values are
+/// views of that buffer. A conversation has thousands of strings, and allocating each would take
+/// longer than most renders.
 struct Import<'w, 'a> {
     mode: &'w mut ImportMode<'a>,
-    /// The current path, kept only if it is used: origins need it while strings are gathered, reads
-    /// while values are made.
+    /// The current path, kept only when needed: for origins while strings are gathered, for reads
+    /// while values are created.
     path: String,
     /// The origin of the current path, if it has one.
     path_origin: Option<u32>,
     gathered: String,
     marks: Vec<Mark>,
     buffer: Text,
-    /// Bytes of the buffer that were handed out.
+    /// The number of bytes of the buffer that were handed out.
     taken: usize,
-    /// The origins of numbers that were not handed out: one for each number that has a key, and one
-    /// for the numbers of each list.
+    /// The origins of the remaining numbers: one for each number that has a key, and one for all
+    /// numbers of each list.
     number_origins: VecDeque<u32>,
     /// The origin of the next numbers.
     number_origin: Option<u32>,
@@ -197,9 +197,9 @@ impl<'w, 'a> Import<'w, 'a> {
         }
     }
 
-    /// Gathers the members of an object. A role of a message that is one of OpenAI's is a choice
-    /// between names that the template knows: it has no origin, so that a marker that the template
-    /// makes of it is the special token that it spells.
+    /// Gathers the members of an object. If a message's role is one of OpenAI's, it is a choice
+    /// among names that the template knows, so it has no origin. A marker that the template builds
+    /// from it is then the special token that it spells.
     fn collect_members(
         &mut self,
         members: &Map<String, serde_json::Value>,
@@ -247,7 +247,7 @@ impl<'w, 'a> Import<'w, 'a> {
         }
         let origin = match path {
             Some(path) => origins.of(path),
-            // The keys of an object have the path of the object.
+            // Keys have the path of their object.
             None => *self.path_origin.get_or_insert_with(|| origins.paths.push(&self.path)),
         };
         let at = |at: usize| u32::try_from(self.gathered.len() + at).unwrap_or(u32::MAX);
@@ -262,7 +262,7 @@ impl<'w, 'a> Import<'w, 'a> {
     fn take(&mut self, text: &str) -> Text {
         let start = self.taken;
         self.taken = start + text.len();
-        // Texts beyond four gigabytes are empty.
+        // Texts that do not fit into four gigabytes become empty.
         if self.taken <= self.buffer.len() {
             self.buffer.slice(start..self.taken)
         } else {
@@ -333,7 +333,7 @@ impl<'w, 'a> Import<'w, 'a> {
         matches!(self.mode, ImportMode::Reads(_))
     }
 
-    /// Calls `run` one level deeper; `tracked` means that the path is kept.
+    /// Calls `run` one level deeper. `tracked` says whether the path is kept.
     fn deeper<T>(
         &mut self,
         tracked: bool,
@@ -364,7 +364,7 @@ fn first_number(items: &[serde_json::Value]) -> Option<usize> {
     items.iter().position(serde_json::Value::is_number)
 }
 
-/// Appends `[index]` without the cost of formatting, since every message has an index.
+/// Appends `[index]`. Formatting would be too slow, because every message has an index.
 fn push_index(path: &mut String, index: usize) {
     let mut digits = [0; 20];
     let mut first = digits.len();
@@ -449,7 +449,7 @@ fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
     entries
 }
 
-/// A plain value, for tests.
+/// Imports a plain value, for tests.
 #[cfg(test)]
 pub(super) fn plain(json: &serde_json::Value) -> Value {
     value(json, "", &mut ImportMode::Plain)

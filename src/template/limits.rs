@@ -1,4 +1,4 @@
-//! The limits of one template. A hostile template ends in `TEMPLATE_LIMIT`, not in a hang.
+//! The limits of one template. A hostile template fails with `TEMPLATE_LIMIT` instead of hanging.
 
 use crate::api::TemplateLimits;
 
@@ -8,16 +8,16 @@ pub(crate) const SOURCE_BYTES: usize = 1 << 20;
 /// Bounds of one render. Exceeding one is `TEMPLATE_LIMIT` with `{"kind":"limit"}` in the details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Engine steps: one for each expression, item, or 256 bytes of text. Real templates need fewer
-    /// than 250,000.
+    /// Engine steps: one for each expression, each item, and each 256 bytes of text. Real templates
+    /// need fewer than 250,000.
     pub fuel: u64,
-    /// The longest prompt, in bytes, checked while it is written.
+    /// The longest prompt in bytes. It is checked while the prompt is written.
     pub output_bytes: usize,
     /// Depth of nested macro calls.
     pub recursion: usize,
     /// Processor time, in milliseconds.
     pub ms: u64,
-    /// Bytes of all values of the template that are alive at one time, including the prompt.
+    /// The bytes of all values that are alive at the same time, including the prompt.
     pub memory_bytes: usize,
 }
 
@@ -34,7 +34,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults, with the caller's values.
+    /// The defaults, overridden by the caller's values.
     pub fn with(limits: &TemplateLimits) -> Limits {
         let bytes = |limit: Option<u64>, default| {
             limit.map_or(default, |limit| usize::try_from(limit).unwrap_or(usize::MAX))

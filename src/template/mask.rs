@@ -2,8 +2,8 @@
 //! turn.
 //!
 //! In: a template that was not composed, a conversation, its prompt. Out: ranges, and the turns
-//! without one. If the template marks its turns by `{% generation %}`, the marks are the ranges;
-//! else renders are compared, as in spec/compose.md §8.
+//! without a range. If the template marks its turns with `{% generation %}`, these marks are the
+//! ranges. Otherwise renders are compared, as in spec/compose.md §8.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -38,18 +38,18 @@ pub struct PromptMask {
 /// The trainable bytes of one assistant turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaskedTurn {
-    /// Its message, as it was sent.
+    /// The index of its message in the request.
     pub message: usize,
-    /// Bytes of the prompt.
+    /// The range in the prompt, in bytes.
     pub range: Range<usize>,
 }
 
 /// An assistant turn whose bytes cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OmittedTurn {
-    /// Its message, as it was sent.
+    /// The index of its message in the request.
     pub message: usize,
-    /// The reason, for people.
+    /// The reason, as a message for people.
     pub reason: String,
 }
 
@@ -61,7 +61,7 @@ impl MaskScope {
         Ok(fields.one_of("mask", &turns)?.flatten())
     }
 
-    /// The assistant messages to mask.
+    /// The selected assistant messages.
     pub(crate) fn of(self, assistants: &[usize]) -> &[usize] {
         match self {
             MaskScope::All => assistants,
@@ -71,7 +71,7 @@ impl MaskScope {
 }
 
 impl PromptMask {
-    /// Moves the ranges after an expansion of the prompt.
+    /// Moves the ranges after edits of the prompt.
     pub(crate) fn shift(&mut self, edits: &Edits) {
         for turn in &mut self.turns {
             turn.range = edits.shift(&turn.range);
@@ -108,8 +108,8 @@ impl Templates {
     /// were applied.
     ///
     /// Needs up to two renders for each turn, and none if there are `{% generation %}` blocks. Each
-    /// has the limits of the input, and all of them share one `ms`: beyond it the result is
-    /// `TEMPLATE_LIMIT`, never a partial mask.
+    /// render has the limits of the input, and all of them share one `ms`. If that is exceeded, the
+    /// result is `TEMPLATE_LIMIT`, never a partial mask.
     pub(crate) fn mask(
         &self,
         turns: MaskScope,
@@ -175,8 +175,8 @@ fn too_long(ms: impl std::fmt::Display) -> Error {
     Error::new(Code::TemplateLimit, message).with("kind", "limit")
 }
 
-/// The turns by the template's own blocks: one block for each assistant message, without text of
-/// another message.
+/// The turns from the template's own blocks. Requires one block per assistant message, without text
+/// of other messages.
 fn turns_by_blocks(assistants: &[usize], prompt: &Prompt) -> Option<Vec<MaskedTurn>> {
     if prompt.generation.is_empty() || prompt.generation.len() != assistants.len() {
         return None;
@@ -191,9 +191,9 @@ fn turns_by_blocks(assistants: &[usize], prompt: &Prompt) -> Option<Vec<MaskedTu
     turns.collect()
 }
 
-/// The turns by comparing renders. `render(count, add_generation_prompt)` is the prompt of the
-/// first `count` messages, or the reason why there is none. `ends` is the message that the whole
-/// prompt ends with.
+/// The turns from comparing renders. `render(count, add_generation_prompt)` returns the prompt of
+/// the first `count` messages, or the reason why it cannot be rendered. `ends` is the message that
+/// the whole prompt ends with.
 fn turns_by_renders(
     prompt: &str,
     turns: &[usize],
@@ -203,7 +203,7 @@ fn turns_by_renders(
     let mut mask = PromptMask::default();
     for &message in turns {
         let found = match render(message, true)? {
-            // Most turns without a range fail this test, which saves the second render.
+            // Most turns without a range fail here, which saves the second render.
             Ok(before) if prompt.starts_with(&before) => {
                 let through = if ends == Some(message) {
                     Ok(prompt.to_owned())
@@ -229,9 +229,10 @@ fn turns_by_renders(
     Ok(mask)
 }
 
-/// The trainable bytes of one turn: `through` (the prompt including the turn) without `before` (the
-/// prompt up to the turn, with the generation prompt) and without whitespace at the end. None
-/// unless `before` is a prefix of `through`, and `through` of the prompt.
+/// The trainable bytes of one turn: `through` (the prompt up to and including the turn) without the
+/// prefix `before` (the prompt before the turn, with the generation prompt) and without trailing
+/// whitespace. `None` unless `before` is a prefix of `through`, and `through` is a prefix of the
+/// prompt.
 pub(crate) fn turn_range(prompt: &str, before: &str, through: &str) -> Option<Range<usize>> {
     let turn = through.strip_prefix(before).filter(|_| prompt.starts_with(through))?;
     Some(before.len()..before.len() + turn.trim_end().len())
@@ -249,7 +250,8 @@ mod tests {
         for (prompt, before, through, range) in [
             ("U:hi A:yo. \nU:", "U:hi A:", "U:hi A:yo. \n", Some(7..10)),
             ("U:hi A:", "U:hi A:", "U:hi A:", Some(7..7)),
-            // The turn does not start with the generation prompt; the prompt continues differently.
+            // The turn does not start with the generation prompt, because the prompt continues
+            // differently.
             ("U:hi A:yo", "U:hi A:<think>", "U:hi A:yo", None),
             ("U:hi A:yo U:", "U:hi A:", "U:hi A:yo!", None),
         ] {
@@ -274,7 +276,7 @@ mod tests {
             let known: Vec<usize> = mask.unwrap().turns.iter().map(|turn| turn.message).collect();
             assert_eq!((count, &known[..]), (renders, turns));
         }
-        // If the prompt does not start with the prompt up to the turn, there is no second render.
+        // If the prompt does not start with the prompt before the turn, there is no second render.
         let mut count = 0;
         let mask = turns_by_renders("UA", &[1], None, |_, _| {
             count += 1;

@@ -1,7 +1,7 @@
-//! Chat templates: messages to a prompt, as Hugging Face transformers 5.x renders it, and what a
-//! template can carry.
+//! Chat templates: rendering messages to a prompt like Hugging Face transformers 5.x, and finding
+//! out what a template can carry.
 //!
-//! In: the Jinja source of a model file, messages, tools, the time. Out: the prompt, or an error
+//! In: the Jinja source from a model file, messages, tools, the time. Out: the prompt, or an error
 //! with its kind and line, and the capability flags. Never reads files or the network, never
 //! prints, and reads the clock only in [`LocalTime::now`].
 

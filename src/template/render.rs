@@ -14,14 +14,14 @@ use crate::api::{Polyfills, RESERVED_VARIABLES};
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Text, Value};
 
-/// The variables that a template gets besides those of the request.
+/// The variables that a template receives besides those of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variables {
-    /// `bos_token` is the vocabulary's, not "".
+    /// Whether `bos_token` is the vocabulary's. If not, it is "".
     pub bos_token: bool,
-    /// `eos_token` is the vocabulary's, not "".
+    /// Whether `eos_token` is the vocabulary's. If not, it is "".
     pub eos_token: bool,
-    /// `strftime_now` is defined.
+    /// Whether `strftime_now` is defined.
     pub strftime_now: bool,
 }
 
@@ -49,24 +49,24 @@ pub struct RenderInput<'a> {
     pub messages: &'a [serde_json::Value],
     /// The origins of the messages, if polyfills changed them.
     pub polyfilled: Option<&'a Polyfilled<'a>>,
-    /// Declared tools. None differs from an empty list, which some templates print.
+    /// Declared tools. `None` differs from an empty list, which some templates print.
     pub tools: Option<&'a [serde_json::Value]>,
     /// Skills, for composed templates and any other template that reads the variable.
     pub skills: Option<&'a [serde_json::Value]>,
     /// Documents, for retrieval templates.
     pub documents: Option<&'a [serde_json::Value]>,
-    /// End with the start of an assistant turn.
+    /// Whether to end with the start of an assistant turn.
     pub add_generation_prompt: bool,
-    /// End inside the last message, in the member of this name, usually `content`.
+    /// Ends the prompt inside the last message, in the member with this name, usually `content`.
     pub continue_final_message: Option<&'a str>,
     /// Extra variables (`chat_template_kwargs`). They override everything except messages, tools
     /// and add_generation_prompt.
     pub kwargs: Option<&'a Map<String, serde_json::Value>>,
     /// The time that `strftime_now` prints.
     pub now: LocalTime,
-    /// Keep the messages as they are, instead of preparing them as transformers does.
+    /// Whether to keep the messages unchanged, instead of preparing them like transformers.
     pub raw: bool,
-    /// Record the origin of each byte of the prompt.
+    /// Whether to record the origin of each byte of the prompt.
     pub spans: bool,
     /// The variables besides those of the request.
     pub variables: Variables,
@@ -79,7 +79,7 @@ pub struct RenderInput<'a> {
 pub struct Prompt {
     /// The prompt.
     pub text: String,
-    /// The bytes that came from the request, in order, if `RenderInput::spans` is set. All other
+    /// If `RenderInput::spans` is set, the bytes that came from the request, in order. All other
     /// bytes are the template's.
     pub spans: Vec<Span>,
     /// The bytes of `{% generation %}` blocks.
@@ -95,8 +95,8 @@ impl Prompt {
 }
 
 impl<'a> RenderInput<'a> {
-    /// The messages at this time, without tools or generation prompt, and otherwise as in
-    /// transformers.
+    /// A render of these messages at this time, without tools or generation prompt. Everything else
+    /// is as in transformers.
     pub fn new(messages: &'a [serde_json::Value], now: LocalTime) -> RenderInput<'a> {
         RenderInput {
             messages,
@@ -117,7 +117,7 @@ impl<'a> RenderInput<'a> {
 }
 
 impl Templates {
-    /// Renders with the template for the input, and passes the result to `observe`.
+    /// Renders the input with the template and passes the result to `observe`.
     pub(super) fn render_with(
         &self,
         input: &RenderInput<'_>,
@@ -185,7 +185,7 @@ impl Templates {
             ("bos_token".into(), token(&self.bos_token, input.variables.bos_token)),
             ("eos_token".into(), token(&self.eos_token, input.variables.eos_token)),
         ];
-        // Templates ask whether the variable is defined.
+        // Templates test whether the variable is defined, so it is set only if there are skills.
         if let Some(skills) = input.skills {
             variables.push(("skills".into(), import::list(skills, "skills", mode)));
         }

@@ -23,7 +23,8 @@ pub struct Sources {
     pub bos_token: String,
     /// Text of the vocabulary's EOS token, empty if it has none.
     pub eos_token: String,
-    /// The model file, whose vocabulary may show the format of calls that the template does not.
+    /// The model file. If the template does not show the format of calls, the vocabulary in this
+    /// file may.
     pub model_file: Option<PathBuf>,
     /// The work that a composed template needs before each render.
     pub host: HostWork,

@@ -19,7 +19,7 @@ pub struct Span {
     pub path: MemberPath,
 }
 
-/// The JSON path of a member: a piece of one text that all spans of a prompt share.
+/// The JSON path of a member, as a slice of one text that all spans of a prompt share.
 #[derive(Clone)]
 pub struct MemberPath {
     all: Arc<str>,
@@ -65,14 +65,14 @@ impl fmt::Display for MemberPath {
     }
 }
 
-/// Paths by number, gathered in one text. A conversation has one for each of its strings.
+/// Paths by number, stored in one text. A conversation has one path for each of its strings.
 #[derive(Debug, Default)]
 pub(crate) struct PathList {
     all: String,
     ends: Vec<u32>,
 }
 
-/// Bytes of a usual path.
+/// The length in bytes of a typical path.
 const USUAL: usize = 24;
 
 impl PathList {

@@ -1,4 +1,4 @@
-//! The templates of one model: which one a request is rendered with, and what they can carry.
+//! The templates of one model: which of them renders a request, and what they can carry.
 
 use std::sync::OnceLock;
 
@@ -19,16 +19,16 @@ pub(super) const DEFAULT: &str = "default";
 pub(super) const TOOL_USE: &str = "tool_use";
 pub(super) const CHATML: &str = "chatml";
 
-/// The compiled templates of one model: its default, and its tool_use template when it has one.
+/// The compiled templates of one model: its default, and its tool_use template if it has one.
 #[derive(Debug)]
 pub struct Templates {
-    /// Renders requests without tools.
+    /// The template for requests without tools.
     default: CompiledTemplate,
     tool_use: Option<CompiledTemplate>,
     pub(super) bos_token: String,
     pub(super) eos_token: String,
     sha256: Option<String>,
-    /// Lints of compiling.
+    /// The lints found while compiling.
     compile_lints: Vec<Lint>,
     lints: OnceLock<Vec<Lint>>,
 }
@@ -39,11 +39,11 @@ impl Templates {
         &self.eos_token
     }
 
-    /// Compiles the templates of the file, or the built-in ChatML when it has none.
+    /// Compiles the templates of the file, or the built-in ChatML if the file has none.
     ///
     /// A default that does not parse is `TEMPLATE_ERROR` with
     /// `{"kind":"syntax","line","template":"default"}`. A tool_use template that does not parse is
-    /// left out, with a lint.
+    /// ignored, with a lint.
     pub fn compile(sources: &Sources) -> Result<Templates> {
         let mut compile_lints = Vec::new();
         let tool_use = sources.own_tool_use().and_then(|text| {
@@ -70,8 +70,8 @@ impl Templates {
         })
     }
 
-    /// Renders a prompt: with the tool_use template when there is one and tools are given, else
-    /// with the default.
+    /// Renders a prompt, with the tool_use template if it exists and tools are given, else with the
+    /// default.
     ///
     /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`. A refusal by
     /// `raise_exception` has kind `raised` and the template's own message.
@@ -79,8 +79,8 @@ impl Templates {
         self.render_with(input, |_| ())
     }
 
-    /// As [`render`](Self::render), to learn something about the template: with the limits of a
-    /// probe, and refused once probes of this template went over them too often.
+    /// Like [`render`](Self::render), for learning something about the template: it has the limits
+    /// of a probe, and fails once probes of this template have exceeded them too often.
     pub fn probe(&self, input: &RenderInput<'_>) -> Result<Prompt> {
         let chosen = self.for_tools(input);
         prober::check_allowed(&chosen.exceeded).map_err(|failure| chosen.error(failure))?;
@@ -121,7 +121,7 @@ impl Templates {
         self.chosen(has_tools).name
     }
 
-    /// Whether there is a tool_use template that parses.
+    /// Whether the file has a tool_use template that parses.
     pub fn has_tool_use(&self) -> bool {
         self.tool_use.is_some()
     }
@@ -131,20 +131,20 @@ impl Templates {
         [true, false].iter().any(|tools| self.chosen(*tools).source.contains(text))
     }
 
-    /// SHA-256, in hex, of the source that the capabilities are about, as stored in the file; None
-    /// for the built-in template.
+    /// The SHA-256, in hex, of the source that the capabilities describe, as stored in the file.
+    /// `None` for the built-in template.
     pub fn sha256(&self) -> Option<String> {
         self.sha256.clone()
     }
 
-    /// llama.cpp's nine flags, of the tool_use template when there is one. Probed at the first
+    /// llama.cpp's nine flags, of the tool_use template if the file has one. Probed on the first
     /// call.
     pub fn llama_cpp_caps(&self) -> &LlamaCppCapsReport {
         self.chosen(true).llama_cpp_caps()
     }
 
-    /// What the template does with each part of a conversation; of the tool_use template when there
-    /// is one. Probed at the first call.
+    /// What the template does with each part of a conversation. It describes the tool_use template
+    /// if the file has one. Probed on the first call.
     pub fn traits(&self) -> &Traits {
         &self.traits_report().traits
     }
@@ -154,13 +154,13 @@ impl Templates {
         self.chosen(true).traits()
     }
 
-    /// The sixteen flags by minja's own algorithm; null where that cannot be computed. Probed at
-    /// every call.
+    /// The sixteen flags computed with minja's own algorithm; null where that is impossible. Probed
+    /// on every call.
     pub fn minja_caps(&self) -> Map<String, Value> {
         minja_caps(&self.prober())
     }
 
-    /// How many renders probing takes.
+    /// The number of renders that probing needs.
     #[cfg(test)]
     pub(super) fn count_probes(&self) -> u32 {
         let prober = self.prober();
@@ -175,20 +175,20 @@ impl Templates {
 
     /// The templates of the file that render requests, without the built-in one.
     fn own(&self) -> impl Iterator<Item = &CompiledTemplate> {
-        // A file may have only a tool_use template, which then is the default too.
+        // A file may have only a tool_use template, which then is also the default.
         let default = Some(&self.default).filter(|default| default.name == DEFAULT);
         default.into_iter().chain(&self.tool_use)
     }
 
-    /// The name and the capabilities of each of the file's templates. Probed at the first call.
+    /// The name and the capabilities of each of the file's templates. Probed on the first call.
     pub fn by_template(
         &self,
     ) -> impl Iterator<Item = (&'static str, &LlamaCppCapsReport, &TraitsReport)> {
         self.own().map(|compiled| (compiled.name, compiled.llama_cpp_caps(), compiled.traits()))
     }
 
-    /// The lints of all templates: of compiling, of their sources and of their renders. Probed at
-    /// the first call.
+    /// The lints of all templates: from compiling, from their sources and from their renders.
+    /// Probed on the first call.
     pub fn lints(&self) -> &[Lint] {
         self.lints.get_or_init(|| {
             let mut lints = self.compile_lints.clone();

@@ -1,8 +1,8 @@
-//! `enable_thinking`, `reasoning_effort` and `preserve_reasoning` of a request to the variables
-//! that the template reads.
+//! Maps `enable_thinking`, `reasoning_effort` and `preserve_reasoning` of a request to the
+//! variables that the template reads.
 //!
-//! Templates name their switches differently. The value is set under the name found by probing and
-//! under the usual name. A variable that the caller sets always wins.
+//! Templates name their switches differently. The value is set under both the name found by probing
+//! and the usual name. A variable that the caller sets always wins.
 
 use serde_json::{Map, Value};
 

@@ -1,9 +1,9 @@
-//! A finished message -> its violations of the caller's schemas.
+//! Checks a finished message against the caller's schemas.
 //!
 //! In: the calls and the text of a message, and the schemas as the caller wrote them, including
-//! what the sampler could not enforce. Out: diagnostics. The message is not changed, nothing is an
-//! error, and nothing is fetched. A keyword that cannot be checked is reported as unchecked, with
-//! its path.
+//! what the sampler could not enforce. Out: diagnostics. The message is not changed, no check
+//! returns an error, and nothing is fetched. A keyword that cannot be checked is reported as
+//! unchecked, with its path.
 
 mod number;
 mod pattern;
@@ -27,7 +27,7 @@ use schema::{KeywordProblem, SchemaChecker};
 /// What a schema describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// The arguments of a call: the function, and the position among the message's calls.
+    /// The arguments of a call: the function's name, and the call's index in the message.
     Arguments(String, usize),
     /// The text of a reply to a request with `response_format`.
     Response,
@@ -42,9 +42,9 @@ pub struct Violation {
     pub subject: Subject,
     /// JSON pointer: into the value for a violation, into the schema for an unchecked keyword.
     pub path: String,
-    /// The keyword. Empty if there is none, as for text that is not JSON.
+    /// The keyword. Empty if no keyword is involved, for example if the text is not JSON.
     pub keyword: String,
-    /// The problem, in a few words.
+    /// A short description of the problem.
     pub reason: String,
 }
 
@@ -73,8 +73,8 @@ impl From<&Violation> for Diagnostic {
     }
 }
 
-/// Checks a message. `beginning` is the content that the prompt already has. The reply parser reports
-/// calls of unknown tools and arguments that are not JSON.
+/// Checks a message. `beginning` is the content that the prompt already contains. Calls of unknown
+/// tools and arguments that are not JSON are reported by the reply parser, not here.
 pub fn check_message(
     parsed: &ParsedReply,
     beginning: &str,
@@ -95,7 +95,7 @@ pub fn check_message(
     let text = format!("{beginning}{}", parsed.content);
     let text = text.trim();
     if let Some(response) = response
-        // A call may replace the answer.
+        // A call may take the place of the answer.
         && (!text.is_empty() || parsed.tool_calls.is_empty())
     {
         let object = json!({ "type": "object" });
@@ -112,8 +112,8 @@ pub fn check_message(
     violations
 }
 
-/// The diagnostic for a message without the call that `tool_choice` requires. The reply was cut
-/// short, or was not constrained.
+/// The diagnostic for a message that lacks the call required by `tool_choice`. This happens if the
+/// reply was cut short or was not constrained.
 pub fn check_tool_choice(parsed: &ParsedReply, choice: &ToolChoice) -> Option<Diagnostic> {
     let calls = &parsed.tool_calls;
     let message = match choice {
@@ -128,7 +128,8 @@ pub fn check_tool_choice(parsed: &ParsedReply, choice: &ToolChoice) -> Option<Di
     Some(Diagnostic::new("required_not_met", message))
 }
 
-/// Whether arguments obey the schema of this tool. Unchecked keywords count as obeyed.
+/// Whether arguments conform to the schema of this tool. Keywords that cannot be checked count as
+/// satisfied.
 pub fn accepts_arguments(tools: &[Value], name: &str, arguments: &str) -> bool {
     let Some(tool) = tools.iter().find(|tool| function_name(tool) == name) else { return false };
     let Ok(arguments @ Value::Object(_)) = json::from_str(arguments) else { return false };
@@ -137,7 +138,7 @@ pub fn accepts_arguments(tools: &[Value], name: &str, arguments: &str) -> bool {
     problems.into_iter().flatten().all(|problem| problem.unchecked)
 }
 
-/// Whether text is a value that a request with `response_format` accepts.
+/// Whether text is a value that the request's `response_format` accepts.
 pub fn accepts_response(response: &ResponseFormat, text: &str) -> bool {
     let Ok(value) = json::from_str::<Value>(text) else { return false };
     match response {

@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
 use serde_json::Number;
 
-/// The most digits, and the largest power of ten.
+/// The most digits, and the largest exponent of ten.
 const MAX: usize = 400;
 
 /// A decimal number.
@@ -17,7 +17,7 @@ pub(super) struct Decimal {
 }
 
 impl Decimal {
-    /// None if the number has too many digits, or too large or small an exponent.
+    /// `None` if the number has too many digits, or an exponent that is too large or too small.
     pub(super) fn of(number: &Number) -> Option<Decimal> {
         let text = number.as_str();
         let (mantissa, power) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
@@ -36,7 +36,7 @@ impl Decimal {
     /// The digits of both numbers, scaled to one power of ten.
     fn aligned(&self, other: &Decimal) -> (BigInt, BigInt) {
         let exponent = self.exponent.min(other.exponent);
-        // The difference is at most twice MAX; see `of`.
+        // The difference is at most twice MAX, as ensured by `of`.
         let scaled =
             |of: &Decimal| &of.digits * BigInt::from(10).pow((of.exponent - exponent) as u32);
         (scaled(self), scaled(other))
@@ -47,7 +47,7 @@ impl Decimal {
         a.cmp(&b)
     }
 
-    /// None if the divisor is not above zero.
+    /// `None` if the divisor is not positive.
     pub(super) fn is_multiple_of(&self, divisor: &Decimal) -> Option<bool> {
         let (a, b) = self.aligned(divisor);
         b.is_positive().then(|| (a % b).is_zero())

@@ -5,7 +5,7 @@ use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
 use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind};
 
-/// Bytes of an expression, and of its automaton.
+/// The most bytes of an expression, and of its automaton.
 const MAX_PATTERN: usize = 4096;
 const MAX_AUTOMATON: usize = 1 << 20;
 const MAX_NESTING: u32 = 100;
@@ -17,8 +17,8 @@ pub(super) struct SchemaPattern {
 }
 
 impl SchemaPattern {
-    /// None for an expression that an automaton cannot run: it has a look-around or a
-    /// back-reference, or is too large.
+    /// `None` if an automaton cannot run the expression, because it has a look-around or a
+    /// back-reference or is too large.
     pub(super) fn new(pattern: &str) -> Option<SchemaPattern> {
         if pattern.len() > MAX_PATTERN {
             return None;
@@ -36,7 +36,7 @@ impl SchemaPattern {
         Some(SchemaPattern { automaton, cache })
     }
 
-    /// The most states that a search visits for each character.
+    /// The most states that a search visits per character.
     pub(super) fn states(&self) -> usize {
         self.automaton.get_nfa().states().len()
     }
@@ -47,8 +47,8 @@ impl SchemaPattern {
     }
 }
 
-/// An ECMA-262 expression in the syntax of `regex`: `\d` and `\w` are ASCII, and a class has no
-/// operators.
+/// Converts an ECMA-262 expression to the syntax of `regex`: `\d` and `\w` match only ASCII, and a
+/// class has no operators.
 fn to_rust_syntax(pattern: &str) -> String {
     let mut result = String::with_capacity(pattern.len() + 8);
     let mut in_class = false;

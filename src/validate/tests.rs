@@ -1,4 +1,4 @@
-//! Violations by path and keyword, and hostile schemas.
+//! Tests violations by path and keyword, and hostile schemas.
 
 use super::*;
 
@@ -11,7 +11,8 @@ fn problems_of(schema: &Value, value: &Value) -> Vec<String> {
     problems.iter().map(text).collect()
 }
 
-/// `path:keyword` of each violation; `?path:keyword` of each unchecked keyword.
+/// Each expected item is `path:keyword` for a violation or `?path:keyword` for an unchecked
+/// keyword.
 #[track_caller]
 fn check(schema: Value, value: Value, expected: &[&str]) {
     assert_eq!(problems_of(&schema, &value), expected, "{value} in {schema}");
@@ -152,8 +153,8 @@ fn references() {
     check(json!({"$dynamicRef": "#name"}), json!(1), &["?:$dynamicRef"]);
 }
 
-/// The check ends, and reports something unchecked: its steps are used up, or a part of the schema
-/// is skipped.
+/// Checks that validation ends and reports something unchecked, because its steps are used up or a
+/// part of the schema is skipped.
 #[track_caller]
 fn check_hostile(schema: Value, value: Value) {
     let found = problems_of(&schema, &value);

@@ -1,22 +1,22 @@
-//! An image as one tile plus tiles of the canvas that fits it best (family `llava_next` of
-//! spec/compose.md §7).
+//! Counts an image as one tile plus the tiles of the canvas that fits it best (family `llava_next`
+//! of spec/compose.md §7).
 
 use super::size::Size;
 
 /// Parameters of the family.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AnyRes {
-    /// Side of a tile, in pixels.
+    /// The side of a tile in pixels.
     pub(crate) size: u32,
-    /// Side of a patch, in pixels.
+    /// The side of a patch in pixels.
     pub(crate) patch: u32,
     /// Canvases: height and width in pixels, each side at least that of a tile.
     pub(crate) grid: Vec<(u32, u32)>,
 }
 
 impl AnyRes {
-    /// Tokens of the canvas without its padding, of the line ends, and of the whole image as one
-    /// tile.
+    /// The tokens of the canvas without its padding, of the line ends, and of the whole image as
+    /// one tile.
     pub(super) fn tokens(&self, size: Size) -> u64 {
         let (height, width) = self.canvas(size);
         let side = u64::from(self.size / self.patch);
@@ -31,7 +31,7 @@ impl AnyRes {
         rows * columns + rows + side * side
     }
 
-    /// The canvas that keeps most of the image; of these, the one that wastes least; of equals, the
+    /// The canvas that keeps most of the image. Among these, the one that wastes least, then the
     /// first.
     fn canvas(&self, size: Size) -> (u32, u32) {
         let mut best = ((0, 0), f64::NEG_INFINITY, f64::INFINITY);
@@ -48,7 +48,7 @@ impl AnyRes {
     }
 }
 
-/// The number of patches without the padding on both sides of a picture of `filled` patches.
+/// The number of patches without the padding on both sides of an image that fills `filled` patches.
 fn unpadded(patches: u64, filled: f64) -> u64 {
     // Rounds to seven decimals, then down, as transformers does.
     let filled = ((filled * 1e7).round_ties_even() / 1e7).floor() as u64;

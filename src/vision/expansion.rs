@@ -13,7 +13,7 @@ pub(super) enum Expansion {
     Rows { rows: u64, columns: u64 },
     /// `each` tokens for every two frames, after their mean time.
     Steps { frames: u32, fps: f64, each: u64 },
-    /// `each` tokens for every frame, after its number.
+    /// `each` tokens for every frame, after the frame's number.
     Pictures { frames: u32, each: u64 },
 }
 
@@ -22,14 +22,14 @@ pub(super) enum Expansion {
 pub(super) struct ExpansionTexts<'a> {
     /// The repeated text.
     pub(super) token: &'a str,
-    /// Before and after a time step.
+    /// The texts before and after a time step.
     pub(super) step_start: &'a str,
     pub(super) step_end: &'a str,
     pub(super) markup: &'a Markup,
 }
 
 impl Expansion {
-    /// Tokens of the image or video, including row breaks, without the surrounding markup.
+    /// The tokens of the image or video, including row breaks, without the surrounding markup.
     pub(super) fn count(self) -> u64 {
         match self {
             Expansion::Tokens(count) => count,

@@ -1,8 +1,8 @@
-//! A prompt while it is written, of limited length.
+//! A prompt of limited length, while it is written.
 
 use crate::error::{Code, Error, Result};
 
-/// A text that does not exceed its limit.
+/// A text that never exceeds its limit.
 #[derive(Debug)]
 pub(super) struct LimitedText {
     text: String,
@@ -15,7 +15,7 @@ impl LimitedText {
         LimitedText { text: String::new(), limit }
     }
 
-    /// Bytes written.
+    /// The number of bytes written so far.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
@@ -25,7 +25,7 @@ impl LimitedText {
         self.repeat(text, 1)
     }
 
-    /// Appends a text `times` times. Checks the length before it writes.
+    /// Appends a text `times` times. The length is checked before anything is written.
     pub(super) fn repeat(&mut self, text: &str, times: u64) -> Result<()> {
         let bytes = usize::try_from(times).ok().and_then(|times| text.len().checked_mul(times));
         if bytes.is_none_or(|bytes| bytes > self.limit - self.text.len()) {

@@ -1,10 +1,10 @@
-//! Vision tokens: expands the placeholders in a prompt to what the model gets for each image and
-//! video, from sizes alone.
+//! Vision tokens: expands the placeholders in a prompt to the tokens that each image and video
+//! takes, from their sizes alone.
 //!
 //! In: a prompt, the member `vision` of a request, the defaults of a template. Out: the prompt with
 //! the i-th placeholder replaced by the i-th expansion, token counts, and the edits that map
-//! offsets. Decodes nothing and writes no more than the limit of a prompt. The rules are
-//! spec/compose.md §7, read in transformers 5.23.0.
+//! offsets. No media is decoded, and no more than the limit of a prompt is written. The rules are
+//! in spec/compose.md §7 and come from transformers 5.23.0.
 
 mod anyres;
 mod expansion;
@@ -37,7 +37,7 @@ use placeholders::MediaKind;
 use refusal::{missing, refused, wrong};
 use size::{Clip, Size};
 
-/// Before and after a time step, unless the rule or the template has its own texts.
+/// The texts before and after a time step, unless the rule or the template defines others.
 const STEP: (&str, &str) = ("<|vision_start|>", "<|vision_end|>");
 
 /// The defaults that a composed template declares; a request overrides them. Other templates
@@ -56,7 +56,7 @@ pub struct VisionDefaults {
     pub vision_end: Option<String>,
 }
 
-/// The counted images and videos of a request.
+/// The images and videos of a request, with their token counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vision {
     rule: VisionRule,
@@ -70,8 +70,8 @@ pub struct Vision {
 
 impl Vision {
     /// Reads the member `vision`: `{"rule"?, "images": [{"h","w"}], "videos":
-    /// [{"frames","h","w","fps"?}], "image_token"?, "video_token"?}`; None without the member.
-    /// Sizes are in pixels; frames are those that were sampled.
+    /// [{"frames","h","w","fps"?}], "image_token"?, "video_token"?}`; `None` if the member is
+    /// absent. Sizes are in pixels, and `frames` counts the sampled frames.
     ///
     /// `INVALID_REQUEST` with details `{"reason","path"}`: `missing_field`, `bad_value`,
     /// `bad_aspect`.
@@ -158,9 +158,8 @@ impl Vision {
     /// Expands a prompt in place and moves its spans. `bos_token` is the template's; `limit` is the
     /// most bytes that the expanded prompt may have.
     ///
-    /// `INVALID_REQUEST` with details `{"reason": "vision_count_mismatch", "path"}` if the number
-    /// of placeholders is not the number of sizes; `TEMPLATE_LIMIT` if the prompt would exceed the
-    /// limit.
+    /// `INVALID_REQUEST` with details `{"reason": "vision_count_mismatch", "path"}` if the numbers
+    /// of placeholders and sizes differ; `TEMPLATE_LIMIT` if the prompt would exceed the limit.
     pub(crate) fn expand(
         &self,
         prompt: &mut Prompt,
@@ -180,8 +179,8 @@ impl Vision {
         Ok(edits)
     }
 
-    /// `{"images": [n…], "videos": [n…]}`: the tokens of each, including row breaks, without the
-    /// surrounding markup.
+    /// `{"images": [n…], "videos": [n…]}`: the tokens of each image and video, including row
+    /// breaks, without the surrounding markup.
     pub(crate) fn to_json(&self) -> Value {
         let counts = |expansions: &[Expansion]| {
             expansions.iter().map(|one| one.count()).collect::<Vec<u64>>()
@@ -221,7 +220,7 @@ impl Vision {
                 self.images
                     .iter()
                     .try_for_each(|image| self.write(*image, MediaKind::Image, out))?;
-                // The template may have written the begin token already.
+                // The template may already have written the begin token.
                 let begin = begin.as_deref().unwrap_or(bos_token);
                 let text = found
                     .iter()
@@ -236,7 +235,7 @@ impl Vision {
                 MediaKind::Image => images.next(),
                 MediaKind::Video => videos.next(),
             };
-            // The counts were compared above.
+            // The two counts were compared above.
             let Some(&expansion) = expansion else { continue };
             let at = match expansion {
                 Expansion::Steps { .. } => {
@@ -278,7 +277,7 @@ impl Vision {
     }
 }
 
-/// The placeholder of a request, else of the template.
+/// The placeholder from the request, or else from the template.
 fn read_token(
     fields: &mut Fields,
     key: &'static str,
@@ -291,10 +290,10 @@ fn read_token(
     }
 }
 
-/// A prompt while pieces of it are replaced.
+/// A prompt in which pieces are being replaced.
 struct PromptRewriter<'a> {
     prompt: &'a str,
-    /// Bytes of the prompt that are copied so far.
+    /// The number of bytes of the prompt that were copied so far.
     copied: usize,
     out: LimitedText,
     edits: Edits,

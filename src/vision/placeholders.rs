@@ -9,7 +9,7 @@ pub(super) enum MediaKind {
     Video,
 }
 
-/// Every placeholder, in order. Where both start at the same byte, the longer one counts.
+/// Finds every placeholder, in order. If two start at the same byte, the longer one counts.
 pub(super) fn find(
     prompt: &str,
     image: Option<&str>,
@@ -29,8 +29,8 @@ pub(super) fn find(
         let end = at + token.len();
         found.push((kind, at..end));
         for slot in &mut tokens {
-            // Only a token that the placeholder overlaps is searched again: one pass over the
-            // prompt for each token.
+            // Only a token that the placeholder overlaps is searched for again, so each token costs
+            // one pass over the prompt.
             *slot = slot.and_then(|(kind, token, at)| {
                 let at = if at < end { end + prompt[end..].find(token)? } else { at };
                 Some((kind, token, at))
@@ -39,7 +39,7 @@ pub(super) fn find(
     }
 }
 
-/// Extends a placeholder by the texts directly before and after it, if both are there and inside
+/// Extends a placeholder by the texts directly before and after it, if both are present and inside
 /// `free`.
 pub(super) fn with_wrapper(
     prompt: &str,

@@ -5,8 +5,8 @@ use super::rule::VisionRule;
 use crate::error::{Code, Error, Result};
 
 /// Names and their rules. The limits are from transformers 5.23.0, except those of `qwen2.5-vl` and
-/// `qwen3-vl`, which are from memory of the hub's configurations. A model's own configuration
-/// overrides both.
+/// `qwen3-vl`: they were recalled from the hub's configurations and not checked. A model's own
+/// configuration overrides both.
 pub(super) const PRESETS: [(&str, &str); 12] = [
     ("qwen2-vl", r#"{"family": "qwen", "patch": 14, "merge": 2, "min": 3136, "max": 1003520}"#),
     ("qwen2.5-vl", r#"{"family": "qwen", "patch": 14, "merge": 2, "min": 3136, "max": 12845056}"#),
@@ -25,7 +25,7 @@ pub(super) const PRESETS: [(&str, &str); 12] = [
     ("paligemma-896", r#"{"family": "paligemma", "length": 4096}"#),
 ];
 
-/// The rule of a name at `path`.
+/// Finds the rule with this name. Errors name `path`.
 pub(super) fn find(path: &str, name: &str) -> Result<VisionRule> {
     let Some((_, rule)) = PRESETS.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();

@@ -1,5 +1,5 @@
-//! Errors of the member `vision`: `INVALID_REQUEST` with details `{"reason","path"}`, as for
-//! compose.
+//! Errors of the member `vision`: `INVALID_REQUEST` with details `{"reason","path"}`, as in compose
+//! requests.
 
 use std::fmt::Display;
 
@@ -11,12 +11,12 @@ pub(crate) fn refused(reason: &str, path: &str, problem: impl Display) -> Error 
     Error::invalid(path, problem).with("reason", reason).with("path", path)
 }
 
-/// A required member is missing.
+/// The error for a missing required member.
 pub(super) fn missing(fields: &Fields, key: &str) -> Error {
     refused("missing_field", &fields.path(key), "missing")
 }
 
-/// Adds the details to an error of reading a member.
+/// Adds the details to an error from reading a member.
 pub(super) fn wrong(error: Error, path: &str) -> Error {
     error.with("reason", "bad_value").with("path", path)
 }

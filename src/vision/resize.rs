@@ -1,5 +1,5 @@
-//! Images scaled to a multiple of a square: one token per merged square of patches (family `qwen`
-//! of spec/compose.md §7).
+//! Counts the tokens of images that are scaled to a multiple of a square: one token per merged
+//! square of patches (family `qwen` of spec/compose.md §7).
 
 use super::size::Size;
 
@@ -16,28 +16,29 @@ pub(crate) struct Pixels {
 /// The grid that sizes are rounded to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Grid {
-    /// Side of a patch, in pixels.
+    /// The side of a patch in pixels.
     pub(crate) patch: f64,
-    /// Side of a merged square, in patches.
+    /// The side of a merged square in patches.
     pub(crate) merge: f64,
 }
 
-/// An aspect ratio over the maximum.
+/// An aspect ratio above the maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BadAspect(pub(crate) f64);
 
 impl Grid {
-    /// Side of the square of one token, in pixels.
+    /// The side of the square for one token, in pixels.
     fn unit(self) -> f64 {
         self.patch * self.merge
     }
 
-    /// Tokens of one image.
+    /// The tokens of one image.
     pub(super) fn tokens(self, size: Size, pixels: Pixels) -> Result<u64, BadAspect> {
         self.fit(size, size, 1.0, 1.0, pixels)
     }
 
-    /// Tokens of one time step (two frames) of a video whose pixels are bounded as a volume.
+    /// The tokens of one time step (two frames) of a video. The bounds apply to the pixels of the
+    /// whole video.
     ///
     /// As in transformers 5.23 for videos with timestamps, sides below the unit are scaled up to it
     /// first.
@@ -54,7 +55,7 @@ impl Grid {
         self.fit(size, scaled, frames, (frames / 2.0).round_ties_even() * 2.0, pixels)
     }
 
-    /// Tokens of one of `depth` layers. The pixels are shared by `frames` of them.
+    /// The tokens of one of `depth` layers. `frames` layers share the pixels.
     fn fit(
         self,
         sent: Size,
@@ -77,7 +78,7 @@ impl Grid {
             let by = (pixels.min / (frames * size.h * size.w)).sqrt();
             fitted = each(&|side| (side * by / unit).ceil() * unit);
         }
-        // Both are whole multiples of the unit.
+        // Both sides are whole multiples of the unit.
         Ok(((fitted.h / unit).round() * (fitted.w / unit).round()) as u64)
     }
 }

@@ -2,7 +2,7 @@
 //! (spec/compose.md §7).
 //!
 //! In: `{"family": …, parameters}` or the name of a preset. Out: a [`VisionRule`]. The family
-//! decides how a size is counted; everything else is data.
+//! decides how tokens are computed from a size. Everything else is data.
 
 use std::ops::RangeInclusive;
 
@@ -19,9 +19,9 @@ use super::tiles::Tiles;
 use crate::api::Fields;
 use crate::error::Result;
 
-/// Pixels of an image or of a video.
+/// The allowed pixels of an image or video.
 const PIXELS: RangeInclusive<i64> = 1..=1_000_000_000_000;
-/// Sides of patches, tiles and canvases, in pixels.
+/// The allowed sides of patches, tiles and canvases, in pixels.
 const SIDE: RangeInclusive<i64> = 1..=100_000;
 /// The most canvases.
 const CANVASES: usize = 256;
@@ -36,46 +36,47 @@ pub struct VisionRule {
     pub(super) markup: Markup,
 }
 
-/// How images are counted. Each way of counting is a variant.
+/// How the tokens of images are counted, with one variant per method.
 #[derive(Debug, Clone, PartialEq)]
 enum Images {
     Resized(Grid, Pixels),
     /// Every image has this many tokens.
     Fixed(u64),
-    /// And this many extra tokens, minus one.
+    /// The tiles of a canvas, and the number of extra tokens plus one.
     AnyRes(AnyRes, u64),
     Rows(Rows),
     Tiles(Tiles),
 }
 
-/// How videos are counted.
+/// How the tokens of videos are counted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Videos {
     Refused,
-    /// Every frame is an image within these bounds. Two frames share their tokens, all in one run.
+    /// Every frame is an image within these bounds. Two frames share their tokens, and all tokens
+    /// form one run.
     Frames(Grid, Pixels),
-    /// The bounds apply to the whole video. Two frames share their tokens, after their time.
+    /// The bounds apply to the whole video. Two frames share their tokens, which follow their time.
     Steps(Grid, Pixels),
-    /// Every frame is a picture of this many tokens, after its number.
+    /// Every frame is an image of this many tokens, which follow its number.
     Pictures(u32),
 }
 
-/// The text of an expansion other than its tokens.
+/// The texts of an expansion other than its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Markup {
     /// The repeated text; None is the placeholder itself.
     pub(super) token: Option<String>,
-    /// Before and after the tokens of an image.
+    /// The texts before and after the tokens of an image.
     pub(super) start: String,
     pub(super) end: String,
-    /// Before and after each time step of a video; None takes the template's text.
+    /// The texts before and after each time step of a video; `None` uses the template's texts.
     pub(super) step_start: Option<String>,
     pub(super) step_end: Option<String>,
-    /// Ends a row, and the last row.
+    /// The texts that end a row and the last row.
     pub(super) row_end: String,
     pub(super) last_row_end: String,
-    /// If set, all images are at the start of the prompt, with this text after them; the inner None
-    /// is the template's begin token.
+    /// If set, all images are at the start of the prompt, followed by this text. The inner `None`
+    /// means the template's begin token.
     pub(super) front: Option<Option<String>>,
 }
 
@@ -130,7 +131,7 @@ impl VisionRule {
         matches!(self.videos, Videos::Steps(..))
     }
 
-    /// The expansion of an image. `bad_aspect` at `path`.
+    /// The expansion of an image. Errors (`bad_aspect`) name `path`.
     pub(super) fn image(&self, size: Size, path: &str) -> Result<Expansion> {
         Ok(match &self.images {
             Images::Resized(grid, pixels) => Expansion::Tokens(
@@ -148,7 +149,8 @@ impl VisionRule {
         })
     }
 
-    /// The expansion of a video; None if the rule has no videos. `bad_aspect` at `path`.
+    /// The expansion of a video; `None` if the rule has no videos. Errors (`bad_aspect`) name
+    /// `path`.
     pub(super) fn video(&self, clip: Clip, path: &str) -> Result<Option<Expansion>> {
         let bad_aspect = |aspect| bad_aspect(aspect, path);
         let steps = u64::from(clip.frames.div_ceil(2));
@@ -190,7 +192,7 @@ fn qwen(fields: &mut Fields) -> Result<VisionRule> {
         .one_of("video", &steps)
         .map_err(|error| wrong(error, &fields.path("video")))?
         .unwrap_or(false);
-    // The defaults of the classes in transformers 5.23.
+    // The default values of the classes in transformers 5.23.
     let default = if steps { (131_072, 786_432) } else { (100_352, 602_112) };
     let of_video = bounds(
         fields,
@@ -224,7 +226,7 @@ fn llava_next(fields: &mut Fields) -> Result<VisionRule> {
     Ok(VisionRule::of_images(Images::AnyRes(AnyRes { size, patch, grid }, extra_tokens(fields)?)))
 }
 
-/// Pairs of height and width; by default the five of the family's first models.
+/// Reads pairs of height and width. The default is the five pairs of the family's first models.
 fn canvases(fields: &mut Fields, size: i64) -> Result<Vec<(u32, u32)>> {
     const FIRST: [(u32, u32); 5] = [(336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)];
     let path = fields.path("grid");
@@ -252,7 +254,7 @@ fn height_and_width(value: &Value) -> Option<(u32, u32)> {
 fn pixtral(fields: &mut Fields) -> Result<VisionRule> {
     let patch = required(fields, &["patch"], SIDE)? as f64;
     let longest = required(fields, &["longest", "longest_edge"], SIDE)? as f64;
-    // They count as tokens, so they cannot be empty.
+    // The breaks count as tokens, so they must not be empty.
     let row_end = token(fields, "break", "[IMG_BREAK]")?;
     let last_row_end = token(fields, "end", "[IMG_END]")?;
     let markup = Markup { row_end, last_row_end, ..Markup::default() };
@@ -302,8 +304,8 @@ fn wrapper(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
     Ok(Markup { token: Some(repeated), start, end, ..Markup::default() })
 }
 
-/// The `extra` tokens, plus one if `strategy` keeps all of them; the caller subtracts one in either
-/// case.
+/// The number of `extra` tokens, plus one if `strategy` keeps all of them. The caller subtracts one
+/// in either case.
 fn extra_tokens(fields: &mut Fields) -> Result<u64> {
     let extra = or_default(fields, &["extra"], 0..=1_000_000, 1)?;
     let strategies = [("default", 0), ("full", 1)];
@@ -385,12 +387,12 @@ fn token(fields: &mut Fields, key: &'static str, default: &str) -> Result<String
     }
 }
 
-/// A number whose range has no negative values.
+/// Converts a number whose range excludes negative values.
 fn non_negative(number: i64) -> u64 {
     number.unsigned_abs()
 }
 
-/// A number whose range fits.
+/// Converts a number whose range fits.
 fn to_u32(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,24 +1,24 @@
-//! Sizes of images and videos as a request sends them. Shapes are checked, nothing is decoded.
+//! The sizes of images and videos in a request. Only their shape is checked; nothing is decoded.
 
 use super::refusal::{missing, wrong};
 use crate::api::Fields;
 use crate::error::Result;
 
-/// The longest side, in pixels. The product of two sides is exact in f64.
+/// The longest side in pixels. The product of two such sides is exact in f64.
 const SIDE: i64 = 10_000_000;
 /// The most frames of one video: eleven days at one frame per second.
 const FRAMES: i64 = 1_000_000;
-/// Frames per second, from one frame in about 17 minutes.
+/// The allowed frames per second. The lowest is one frame in about 17 minutes.
 const FPS: (f64, f64) = (0.001, 1000.0);
 
-/// Height and width in pixels, whole numbers from 1.
+/// Height and width in pixels. They are integers of at least 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Size {
     pub(crate) h: f64,
     pub(crate) w: f64,
 }
 
-/// A video as it was sampled. Frame k is at k/fps seconds.
+/// A video as it was sampled. Frame k is shown at k/fps seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Clip {
     pub(crate) frames: u32,
@@ -49,7 +49,7 @@ impl Size {
 }
 
 impl Clip {
-    /// `{"frames","h","w","fps"}`; `timed` means that the times of frames are written, which
+    /// `{"frames","h","w","fps"}`. `timed` means that the times of frames are written, which
     /// requires `fps`.
     pub(super) fn read(fields: &mut Fields, size_required: bool, timed: bool) -> Result<Clip> {
         let frames = fields

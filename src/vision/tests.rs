@@ -1,4 +1,5 @@
-//! Counts against the shared data and against values computed by hand; expansions; errors.
+//! Tests counts against the shared data and against values computed by hand, expansions, and
+//! errors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +27,7 @@ fn expand(vision: &Value, prompt: &str, limit: usize) -> Result<(String, Value)>
     Ok((text, vision.to_json()))
 }
 
-/// Tokens of one image, also counted in the expansion.
+/// The tokens of one image. Checks that the expansion contains the same number.
 fn image(rule: &Value, h: &Value, w: &Value) -> Result<u64> {
     let request = json!({ "rule": rule, "image_token": "I", "images": [{ "h": h, "w": w }] });
     let (text, counts) = expand(&request, "I", LIMIT)?;
@@ -51,8 +52,8 @@ fn reason_and_path(error: &Error) -> (String, String) {
     found
 }
 
-/// The rule of a row of the shared data: by its parameters, and by the preset with the same values
-/// if there is one.
+/// The rules of a row of the shared data: its parameters, and the preset with the same values if
+/// one exists.
 fn rules(row: &Value) -> Vec<Value> {
     let model = row["model"].as_str().unwrap();
     let first = model.split_whitespace().next().unwrap();
@@ -132,9 +133,9 @@ fn counts_match_the_specification() {
         ),
         (json!("paligemma-448"), 1024),
         (json!({ "family": "mllama" }), 1),
-        // No thumbnail: one tile is closest.
+        // No thumbnail, because one tile fits best.
         (json!({ "family": "internvl", "tiles": 1, "per": 64 }), 64),
-        // The default's grids in numbers: 672x672 is 48 rows of 48 with a break each, plus 24 x 24.
+        // The default grids as numbers: 672x672 has 48 rows of 48 with a break each, plus 24 x 24.
         (json!({ "family": "llava_next", "grid": [[672, 672]] }), 48 * 48 + 48 + 576),
         (
             json!({ "family": "llava_next", "grid": [[672, 672]], "strategy": "full" }),
@@ -200,7 +201,7 @@ fn expansions() {
         "a I b I",
         "a III[IMG_BREAK]III[IMG_END] b I[IMG_END]",
     );
-    // One side is scaled to nothing.
+    // One side is scaled to zero.
     check(
         json!({ "rule": rows, "image_token": "I", "images": [{ "h": 1, "w": 100 }] }),
         "a I b",
@@ -226,14 +227,14 @@ fn expansions() {
         "<|image|>hi",
         "<|image|>hi",
     );
-    // Written text is not searched again.
+    // Inserted text is not searched for placeholders.
     let same = json!({ "family": "internvl", "tiles": 1, "per": 2, "token": "I", "start": "<I>", "end": "" });
     check(
         json!({ "rule": same, "image_token": "I", "images": [square, square] }),
         "II",
         "<I>II<I>II",
     );
-    // All images come before the text, then the begin token, once.
+    // All images come before the text, followed by one begin token.
     let front = |images: usize| json!({ "rule": { "family": "paligemma", "length": 2 }, "image_token": "I", "images": vec![json!({}); images] });
     check(front(2), "I a I b", "IIII<bos> a  b");
     check(front(1), "I<bos>a", "II<bos>a");
@@ -246,7 +247,7 @@ fn expansions() {
     );
 }
 
-/// Times are means of two frames, with one decimal as Python prints it. The texts around the
+/// A time is the mean of two frames, with one decimal as Python prints it. The texts around the
 /// placeholder move into the steps.
 #[test]
 fn videos_with_times() {
@@ -259,7 +260,7 @@ fn videos_with_times() {
         assert_eq!(expand(request, prompt, LIMIT).unwrap().0, expected)
     };
     check(&request, "a<|vision_start|>V<|vision_end|>b", &format!("a{steps}b"));
-    // Only if both texts are there.
+    // They move only if both texts are present.
     check(&request, "a<|vision_start|>Vb", &format!("a<|vision_start|>{steps}b"));
     let two = json!({ "rule": rule, "video_token": "V", "videos": [clip, clip] });
     // A text between two placeholders belongs to one of them.
@@ -285,7 +286,7 @@ fn videos_with_times() {
 #[test]
 fn spans_move_with_the_text() {
     let span = |start, end, path: &str| Span { start, end, path: path.into() };
-    // "<u>I hi", and an "I" typed by the user at 7..8.
+    // The prompt is "<u>I hi". The user typed the "I" at 7..8.
     let mut prompt = Prompt {
         text: "<u>I hiI</u>".to_owned(),
         spans: vec![span(5, 8, "messages[0].content[1].text")],
@@ -407,7 +408,7 @@ fn refused_members() {
             if path.is_empty() { format!("vision.{key}") } else { format!("vision.{key}{path}") };
         check_refused(vision_with(key, value), reason, &member);
     }
-    // A rule without videos; unknown times.
+    // A rule without videos, and unknown times.
     check_refused(vision_with("rule", json!("pixtral-1024")), "bad_value", "vision.videos[0]");
     check_refused(vision_with("rule", json!("qwen3-vl")), "missing_field", "vision.videos[0].fps");
 }
@@ -442,7 +443,7 @@ fn an_expansion_over_the_limit_is_refused() {
     let four = json!({ "rule": { "family": "llava", "size": 2, "patch": 1 }, "image_token": "I", "images": [{}] });
     assert_eq!(expand(&four, "I", 4).unwrap().0, "IIII");
     limited(four, 3);
-    // Large counts are reported as long as nothing is written.
+    // Large counts are reported as long as nothing has to be written.
     let vision = read(
         &json!({ "rule": vast, "image_token": "I", "images": [side] }),
         &VisionDefaults::default(),

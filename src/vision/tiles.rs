@@ -1,12 +1,12 @@
-//! An image cut into tiles of one size, with a thumbnail if there are several (family `internvl` of
-//! spec/compose.md §7).
+//! Counts the tokens of an image that is cut into tiles of one size, with a thumbnail if there are
+//! several (family `internvl` of spec/compose.md §7).
 
 use super::size::Size;
 
 /// Parameters of the family.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiles {
-    /// Side of a tile, in pixels.
+    /// The side of a tile in pixels.
     pub(crate) tile: u32,
     /// The most tiles, without the thumbnail.
     pub(crate) most: u32,
@@ -15,13 +15,14 @@ pub(crate) struct Tiles {
 }
 
 impl Tiles {
-    /// Tokens of the tiles, including the thumbnail.
+    /// The tokens of all tiles, including the thumbnail.
     pub(super) fn tokens(self, size: Size) -> u64 {
         let tiles = u64::from(self.count(size));
         u64::from(self.per) * (tiles + u64::from(tiles > 1))
     }
 
-    /// Tiles of the canvas whose aspect ratio is closest to the image's, without the thumbnail.
+    /// The number of tiles, without the thumbnail, of the canvas whose aspect ratio is closest to
+    /// the image's.
     fn count(self, size: Size) -> u32 {
         let tile = f64::from(self.tile);
         let (mut best, mut least) = (1, f64::INFINITY);
@@ -29,7 +30,8 @@ impl Tiles {
             for columns in (1..=count).filter(|columns| count % columns == 0) {
                 let distance =
                     (size.w / size.h - f64::from(columns) / f64::from(count / columns)).abs();
-                // Of equals the larger one, if the image has the pixels for half of it.
+                // Of equally close canvases the larger one, if the image has enough pixels for half
+                // of it.
                 let large = size.h * size.w > 0.5 * tile * tile * f64::from(count);
                 if distance < least || (distance == least && large) {
                     (best, least) = (count, distance);

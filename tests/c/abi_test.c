@@ -23,6 +23,7 @@ static const struct {
     GROUP(wrong_requests),
     GROUP(wrong_options),
     GROUP(wrong_template_requests),
+    GROUP(wrong_token_requests),
     GROUP(create_events),
     GROUP(create_failures),
     GROUP(replies),
@@ -56,6 +57,11 @@ static const struct {
     GROUP(jumps_out_of_callbacks),
     GROUP(faults_of_the_host),
     GROUP(threads_that_end_in_callbacks),
+    GROUP(wrong_embed_requests),
+    GROUP(embed_handles),
+    GROUP(destroy_against_embed),
+    GROUP(forks_with_embeddings),
+    GROUP(exit_during_embed),
 #undef GROUP
 };
 
@@ -74,6 +80,7 @@ int main(int argc, char **argv)
         run_process_child(argv[2]);
         run_exit_child(argv[2]);
         run_fork_child(argv[2]);
+        run_embed_child(argv[2]);
         return 2;
     }
     if (!getenv("LLB_TEST_MODELS")) {
@@ -87,7 +94,8 @@ int main(int argc, char **argv)
         int checks_before = checks, failures_before = failures;
         groups[index].run();
         run++;
-        /* "-" is a group without checks: it does not run under valgrind, or needs a real model. */
+        /* "-" marks a group without checks: it does not run under valgrind, or it needs a real
+         * model. */
         const char *result = failures > failures_before ? "FAILED" : checks > checks_before ? "ok" : "-";
         printf("%-6s  %s (%d checks)\n", result, groups[index].name, checks - checks_before);
         fflush(stdout);

@@ -81,7 +81,7 @@ const char *real_model(void)
     const char *folder = getenv("LLB_MODELS");
     DIR *listing = folder && !path ? opendir(folder) : NULL;
     for (struct dirent *entry; listing && (entry = readdir(listing));)
-        /* The smallest model that CI fetches. */
+        /* The smallest model that CI downloads. */
         if (!path && strncmp(entry->d_name, "smollm2-135m", 12) == 0 && strstr(entry->d_name, ".gguf"))
             path = json_format("%s/%s", folder, entry->d_name);
     if (listing)
@@ -212,7 +212,7 @@ bool is_valid_utf8(const char *text)
     return true;
 }
 
-/* Returns the end of a JSON value by the grammar of RFC 8259, or NULL if `at` is not a value. */
+/* Returns the end of a JSON value by the grammar of RFC 8259. NULL if there is no value at `at`. */
 static const char *valid_value(const char *at, int depth)
 {
     at += strspn(at, " \t\r\n");

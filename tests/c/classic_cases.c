@@ -1,4 +1,4 @@
-/* The classic door: what a program that refuses unknown members of `usage` and `error` reads.
+/* The classic door, for programs that refuse unknown members of `usage` and `error`.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -6,7 +6,7 @@
 
 static llb_chat_t *chat;
 
-/* `object` consists of exactly these members, in this order. */
+/* Checks that `object` consists of exactly these members, in this order. */
 static void members_are(const char *object, const char *const *names, size_t count, const char *reply)
 {
     char *text = json_copy(object);
@@ -34,7 +34,8 @@ static void usage_is_strict(const char *reply)
     CHECK(member_number(json_member(reply, "usage_details"), "cached_tokens") >= 0, reply);
 }
 
-/* Frees the reply. `detail` is a member of `error_details`, or NULL if there are none. */
+/* Checks an error and frees the reply. `detail` is a member of `error_details`, or NULL if there
+ * are none. */
 static void error_is_strict(const char *reply, const char *code, const char *detail)
 {
     static const char *const names[] = {"code", "message"};
@@ -79,7 +80,7 @@ void classic_replies(void)
     reply_text_is(reply, expected("text"), "stop");
     free(request);
 
-    /* What an older program may send. */
+    /* Requests that an older program may send. */
     static const char *const sent[] = {
         ",\"max_tokens\":0", ",\"max_tokens\":-1", ",\"temperature\":-1", ",\"top_k\":-1", ",\"stop\":[\"\"]",
         ",\"seed\":4294967303", ",\"seed\":-7", ",\"seed\":18446744073709551623",

@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-/* The `load_progress:` events increase from 0.00 to 1.00. */
+/* Checks that the `load_progress:` events increase from 0.00 to 1.00. */
 static void check_progress(const char *events)
 {
     double last = -1;
@@ -53,7 +53,7 @@ void create_events(void)
     CHECK(strcmp(events.text, "destroy\n") == 0, events.text);
     free(record_take(&events));
 
-    /* Other templates, policies and load options. */
+    /* Other templates, tool policies and load options. */
     static const char *const variants[][2] = {
         {"tool_use.gguf", ""},
         {"no_tools.gguf", ",\"tool_policy\":\"any\""},
@@ -130,12 +130,12 @@ void create_failures(void)
     model_fails("no_template.gguf", "", "tools_unsupported", "MODEL_NOT_TOOL_CAPABLE", "no chat template");
     model_fails("text.gguf", ",\"chat_template\":\"{{ messages[0].content }}\"", "tools_unsupported",
                 "MODEL_NOT_TOOL_CAPABLE", "");
-    /* llama.cpp quantises V only with flash attention. */
+    /* llama.cpp quantizes V only with flash attention. */
     model_fails("text.gguf", ",\"flash_attn\":\"off\",\"cache_type_v\":\"q8_0\"", "init_context", "INFERENCE_FAILED", "");
     model_fails("text.gguf", ",\"n_ctx\":2147483647,\"cache_type_k\":\"f32\",\"cache_type_v\":\"f32\"", "oom", "OUT_OF_MEMORY",
                 "n_ctx");
 
-    /* NULL arguments of both functions. */
+    /* Both functions with NULL arguments. */
     struct record events;
     record_init(&events);
     CHECK(!llb_chat_create(NULL, on_event, &events), "a chat");

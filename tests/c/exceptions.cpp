@@ -17,7 +17,7 @@ namespace {
 const char REQUEST[] = R"({"messages":[{"role":"user","content":"Hello"}],"temperature":0})";
 
 std::string model;
-// The event that throws, and how often it did.
+// The event whose callback throws, and how often it has thrown.
 std::string thrown_event;
 int thrown = 0;
 

@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* The exit code of the children. It says that all their checks held. */
+/* The exit code of a child whose checks have all passed. */
 enum { RIGHT = 7 };
 
 #define ENDLESS ",\"logit_bias\":{\"258\":-100},\"max_tokens\":60000"
@@ -21,11 +21,12 @@ static struct latch is_running = LATCH_CLOSED;
 static pthread_t worker;
 static bool calls_at_exit, join_at_exit, in_a_callback, destroyed, called;
 
-/* glibc's function behind C++ thread_local destructors. */
+/* The function of glibc that registers C++ thread_local destructors. */
 int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, void *library);
 extern void *__dso_handle;
 
-/* Ends the child as failed: exit handlers cannot change the exit code otherwise. */
+/* Ends the child as failed if `holds` is false. After an exit handler has started, nothing else
+ * changes the exit code. */
 static void must(bool holds, const char *what)
 {
     if (holds)
@@ -56,7 +57,7 @@ static void answers(const char *reply)
     llb_string_free(reply);
 }
 
-/* Calls every function. Each gives an answer or an error, and the destroy emits its event. */
+/* Calls every function. Each returns a reply or an error, and the destroy emits its event. */
 static void call_all(void)
 {
     called = true;
@@ -90,7 +91,7 @@ static void call_all(void)
     must(json_member(json_member(error, "error"), "code"), error);
     llb_string_free(error);
     llb_chat_destroy(the_chat);
-    /* A destroy from a callback ends with the call, which never ends here. */
+    /* A destroy from a callback completes when the call ends, which never happens here. */
     must(destroyed || in_a_callback, "no event destroy");
     llb_chat_destroy(the_chat);
 }
@@ -107,7 +108,7 @@ static void *call_all_at_end_of_thread(void *key)
         pthread_setspecific(*(pthread_key_t *)key, key);
     else
         __cxa_thread_atexit_impl(call_all_with, NULL, &__dso_handle);
-    /* What the library keeps for a thread is destroyed before, or after. */
+    /* The library's data for this thread is destroyed before this, or after it. */
     llb_string_free(llb_template_render("{\"chat_template\":\"x\",\"messages\":[]}"));
     return NULL;
 }
@@ -133,7 +134,7 @@ static void exit_here(const char *piece, void *unused)
     exit(RIGHT);
 }
 
-/* Requests until the chat is closed. */
+/* Sends requests until the chat is closed. */
 static void *generate(void *chat)
 {
     for (bool closed = false; !closed;) {
@@ -146,7 +147,7 @@ static void *generate(void *chat)
     return NULL;
 }
 
-/* Opens chats until that is refused. */
+/* Opens chats until opening is refused. */
 static void *open_and_destroy(void *unused)
 {
     (void)unused;
@@ -269,7 +270,8 @@ static void *take_signals(void *unused)
     return NULL;
 }
 
-/* The signal is for any thread that does not block it. The library's threads must not take it. */
+/* The signal is delivered to any thread that does not block it. The library's threads must block
+ * it. */
 static void in_signal_handler(void)
 {
     start_thread(take_signals, NULL);
@@ -289,7 +291,7 @@ static void joins_creations(void)
     exit(RIGHT);
 }
 
-/* `saves`: the state of the chat is on the disk afterwards. */
+/* `saves`: whether the exit writes the state of the chat to the disk. */
 static const struct {
     const char *name;
     void (*run)(void);
@@ -317,7 +319,7 @@ static const struct {
 #undef CASE
 };
 
-/* `exit:NAME:STATE_FILE`, or `exit-busy:NAME:` for a second thread that generates all the time. */
+/* `exit:NAME:STATE_FILE`, or `exit-busy:NAME:` with a second thread that generates all the time. */
 void run_exit_child(const char *what)
 {
     char name[64], path[256] = "";
@@ -344,7 +346,7 @@ void run_exit_child(const char *what)
     _exit(2);
 }
 
-/* Whether a chat with the state file of a child starts with tokens in the cache. */
+/* Whether a chat that opens a child's state file has cached tokens from the start. */
 static bool restores(const char *path)
 {
     state_file = (char *)path;

@@ -1,5 +1,5 @@
-/* Children of fork. They have only the thread that forked, and must neither hang nor use the chats of
- * the parent.
+/* Children of fork. They have only the thread that forked, and must neither hang nor use the
+ * parent's chats.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The exit code of a child whose checks held. Others say what failed. */
+/* The exit code of a child whose checks have passed. The others identify the check that failed. */
 enum { RIGHT = 7, OLD_CHAT = 1, NEW_CHAT, TEMPLATE, REPLY };
 
 #define ENDLESS ",\"logit_bias\":{\"258\":-100},\"max_tokens\":60000"
@@ -48,7 +48,7 @@ static bool renders(void)
     return right;
 }
 
-/* What a child may do: the chats of its parent are closed, and new ones work. */
+/* Checks what a child may do: its parent's chats are closed, and new ones work. */
 static int use_in_child(llb_chat_t *old)
 {
     llb_chat_cancel(old);
@@ -78,7 +78,7 @@ static void ends_right(pid_t child, const char *what)
     free(got);
 }
 
-/* A child that hangs is ended by its alarm. */
+/* Forks. The alarm kills a child that hangs. */
 static pid_t fork_with_alarm(void)
 {
     fflush(NULL);
@@ -166,7 +166,7 @@ void forks_of_busy_processes(void)
     expected("text");
     stop = false;
     is_running = (struct latch)LATCH_CLOSED;
-    /* Several loads, each with an exit handler. */
+    /* Several loads. Each registers an exit handler. */
     llb_chat_t *chats[3];
     static const char *const sizes[] = {",\"n_ctx\":65536", ",\"n_ctx\":65535", ",\"n_ctx\":65534"};
     for (int index = 0; index < 3; index++)
@@ -234,7 +234,7 @@ void forks_of_first_chats(void)
 
 static pid_t forked;
 
-/* Forks once. The child goes back into the library. */
+/* Forks once. The child continues inside the library. */
 static void fork_here(const char *text, void *unused)
 {
     (void)text, (void)unused;

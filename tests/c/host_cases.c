@@ -1,4 +1,4 @@
-/* Hosts with small stacks, cancelled threads, floating-point traps, handlers of faults, and
+/* Hosts with small stacks, cancelled threads, floating-point traps, their own fault handlers, and
  * callbacks that do not return.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
@@ -60,7 +60,7 @@ static void *use_all(void *unused)
 
 void small_stacks(void)
 {
-    /* Valgrind needs more for its own frames. */
+    /* Valgrind needs more stack for its own frames. */
     static const int kibibytes[] = {256, 128, 64, 40};
     for (int index = 0; index < rounds(4, 1); index++) {
         pthread_attr_t attributes;
@@ -74,7 +74,7 @@ void small_stacks(void)
     }
 }
 
-/* A cancellation point. The library masks cancellation again afterwards. */
+/* A cancellation point. Afterwards the library masks cancellation again. */
 static void sleep_here(struct record *record, const char *text)
 {
     (void)record, (void)text;
@@ -90,7 +90,8 @@ static void *call_while_cancelled(void *unused)
     record_init(&events);
     record_init(&pieces);
     events.then = pieces.then = sleep_here;
-    /* Cancelled before the first call, and not at a cancellation point yet. */
+    /* The thread is cancelled before its first call, and has not reached a cancellation point
+     * yet. */
     pthread_cancel(pthread_self());
     llb_chat_t *chat = open_chat("text.gguf", "", &events);
     char *request = ask("");
@@ -223,7 +224,7 @@ void threads_that_end_in_callbacks(void)
     llb_chat_destroy(chat);
 }
 
-/* The host's handler jumps back to where the host expects the fault. */
+/* The host's handler jumps back to here. */
 static sigjmp_buf before_fault;
 static volatile sig_atomic_t last_signal;
 
@@ -234,7 +235,7 @@ static void jump_back(int signal, siginfo_t *info, void *unused)
     siglongjmp(before_fault, 1);
 }
 
-/* The signal that the host's handler got, or 0. */
+/* Returns the signal that the host's handler received, or 0. */
 static int read_null(void)
 {
     const volatile int *volatile nowhere = NULL;

@@ -9,7 +9,8 @@
 
 void version(void)
 {
-    /* llb X.Y.Z (llama.cpp bBUILD), and the variant of the kernels if they are from a file */
+    /* llb X.Y.Z (llama.cpp bBUILD), followed by the variant of the kernels if they come from a
+     * file */
     const char *version = llb_version();
     int major = -1, minor = -1, patch = -1, build = -1, length = 0;
     int read = sscanf(version, "llb %d.%d.%d (llama.cpp b%d)%n", &major, &minor, &patch, &build, &length);
@@ -55,12 +56,18 @@ void null_arguments(void)
     reply_is_error(llb_template_render(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_template_parse(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_template_compose(NULL), "INVALID_REQUEST", "request_json");
+    reply_is_error(llb_tokenize(NULL), "INVALID_REQUEST", "request_json");
+    reply_is_error(llb_detokenize(NULL), "INVALID_REQUEST", "request_json");
+    reply_is_error(llb_count(NULL), "INVALID_REQUEST", "request_json");
+    reply_is_error(llb_memory(NULL), "INVALID_REQUEST", "request_json");
+    reply_is_error(llb_model_unload(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_model_fetch(NULL, NULL, NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_model_fetch("{}", NULL, NULL), "INVALID_REQUEST", "id");
     reply_is_error(llb_model_fetch("{\"id\":\"../x\"}", NULL, NULL), "INVALID_REQUEST", "id");
     reply_is_error(llb_model_fetch("{\"id\":\"o/n\",\"offline\":true,\"cache_dir\":\"/nonexistent/cache\"}", NULL, NULL), "OFFLINE", "");
     llb_model_fetch_cancel(NULL);
     llb_chat_cancel(NULL);
+    llb_chat_end_reasoning(NULL);
     llb_chat_destroy(NULL);
     llb_string_free(NULL);
 
@@ -98,6 +105,11 @@ void invalid_utf8(void)
             reply_is_error(llb_template_render(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_template_parse(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_template_compose(requests[which]), "INVALID_REQUEST", problem);
+            reply_is_error(llb_tokenize(requests[which]), "INVALID_REQUEST", problem);
+            reply_is_error(llb_detokenize(requests[which]), "INVALID_REQUEST", problem);
+            reply_is_error(llb_count(requests[which]), "INVALID_REQUEST", problem);
+            reply_is_error(llb_memory(requests[which]), "INVALID_REQUEST", problem);
+            reply_is_error(llb_model_unload(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_model_fetch(requests[which], NULL, NULL), "INVALID_REQUEST", problem);
         }
         llb_model_fetch_cancel(not_utf8[index]);
@@ -130,6 +142,11 @@ void broken_json(void)
         reply_is_error(llb_template_info(text), "INVALID_REQUEST", problem);
         reply_is_error(llb_template_render(text), "INVALID_REQUEST", problem);
         reply_is_error(llb_template_parse(text), "INVALID_REQUEST", problem);
+        reply_is_error(llb_tokenize(text), "INVALID_REQUEST", problem);
+        reply_is_error(llb_detokenize(text), "INVALID_REQUEST", problem);
+        reply_is_error(llb_count(text), "INVALID_REQUEST", problem);
+        reply_is_error(llb_memory(text), "INVALID_REQUEST", problem);
+        reply_is_error(llb_model_unload(text), "INVALID_REQUEST", problem);
     }
     llb_chat_destroy(chat);
 }
@@ -266,12 +283,22 @@ static const struct wrong requests[] = {
     {"\"reasoning_budget\":\"x\"", "reasoning_budget: "},
     {"\"reasoning_budget\":-2", "reasoning_budget: "},
     {"\"reasoning_budget\":1,\"thinking_budget_tokens\":2", "thinking_budget_tokens: "},
+    {"\"reasoning_budget_message\":1", "reasoning_budget_message: "},
+    {"\"n_keep\":\"all\"", "n_keep: "},
+    {"\"n_keep\":-2", "n_keep: "},
+    {"\"n_keep\":1.5", "n_keep: "},
+    {"\"n_keep\":2147483647", "n_keep: "},
     {"\"enable_thinking\":\"yes\"", "enable_thinking: "},
     {"\"reasoning_effort\":1", "reasoning_effort: "},
     {"\"chat_template_kwargs\":[]", "chat_template_kwargs: "},
     {"\"chat_template_kwargs\":{\"messages\":[]}", "chat_template_kwargs.messages: "},
     {"\"add_generation_prompt\":\"x\"", "add_generation_prompt: "},
     {"\"cache_prompt\":0", "cache_prompt: "},
+    {"\"lora\":{}", "lora: "},
+    {"\"lora\":[1]", "lora[0]: "},
+    {"\"lora\":[{\"id\":0.5,\"scale\":1}]", "lora[0].id: "},
+    {"\"lora\":[{\"id\":0,\"scale\":1}]", "lora[0].id: "},
+    {"\"lora\":[{\"id\":0}]", "lora[0].scale: "},
     {"\"stream_format\":1", "stream_format: "},
     {"\"stream_format\":\"xml\"", "stream_format: "},
     {"\"stream_options\":1", "stream_options: "},
@@ -337,6 +364,7 @@ static const struct wrong options[] = {
     {"\"use_mmap\":1", "use_mmap: "},
     {"\"use_mlock\":\"x\"", "use_mlock: "},
     {"\"backend\":7", "backend: "},
+    {"\"n_ctx\":\"fit\",\"draft_model\":\"x\"", "n_ctx: "},
     {"\"chat_template\":1", "chat_template: "},
     {"\"tool_policy\":\"maybe\"", "tool_policy: "},
     {"\"log\":\"loud\"", "log: "},
@@ -415,4 +443,70 @@ void wrong_template_requests(void)
     }
     reply_is_error(llb_template_render("[]"), "INVALID_REQUEST", "request: ");
     reply_is_error(llb_template_info("{\"gguf\":\"/nowhere.gguf\"}"), "MODEL_NOT_FOUND", "/nowhere.gguf");
+}
+
+void wrong_token_requests(void)
+{
+    static const struct {
+        const char *(*call)(const char *);
+        struct wrong wrong;
+    } all[] = {
+        {llb_tokenize, {"\"add_special\":1", "add_special: "}},
+        {llb_tokenize, {"\"parse_special\":\"no\"", "parse_special: "}},
+        {llb_tokenize, {"\"details\":{}", "details: "}},
+        {llb_tokenize, {"\"isolation\":\"thread\"", "isolation: "}},
+        {llb_tokenize, {"\"text\":7", "text: expected a string"}},
+        {llb_tokenize, {"\"text\":[\"x\"]", "text: expected a string"}},
+        {llb_tokenize, {"\"text\":null", "text: missing; pass a string"}},
+        {llb_detokenize, {"\"ids\":null", "ids: missing; pass an array of tokens"}},
+        {llb_detokenize, {"\"ids\":7", "ids: expected an array"}},
+        {llb_detokenize, {"\"ids\":[1,\"2\"]", "ids[1]: expected a whole number"}},
+        {llb_detokenize, {"\"ids\":[1.5]", "ids[0]: expected a whole number"}},
+        {llb_detokenize, {"\"ids\":[1,-1]", "ids[1]: no such token: -1"}},
+        {llb_detokenize, {"\"ids\":[9000000000]", "ids[0]: no such token: 9000000000"}},
+        {llb_detokenize, {"\"ids\":[],\"remove_special\":1", "remove_special: "}},
+        {llb_detokenize, {"\"ids\":[],\"unparse_special\":1", "unparse_special: "}},
+        {llb_count, {"\"messages\":null", "messages: "}},
+        {llb_count, {"\"messages\":[]", "messages: "}},
+        {llb_count, {"\"messages\":[7]", "messages[0]: "}},
+        {llb_count, {"\"chat_template\":1", "chat_template: "}},
+        {llb_count, {"\"template_limits\":1", "template_limits: "}},
+        {llb_memory, {"\"n_ctx\":\"all\"", "n_ctx: "}},
+        {llb_memory, {"\"n_ctx\":0", "n_ctx: must be from 16"}},
+        {llb_memory, {"\"n_parallel\":65", "n_parallel: must be from 1 to 64"}},
+        {llb_memory, {"\"n_batch\":\"x\"", "n_batch: "}},
+        {llb_memory, {"\"n_gpu_layers\":-1", "n_gpu_layers: "}},
+        {llb_memory, {"\"cache_type_k\":\"q2_k\"", "cache_type_k: "}},
+        {llb_memory, {"\"flash_attn\":true", "flash_attn: "}},
+        {llb_memory, {"\"use_mmap\":1", "use_mmap: "}},
+        {llb_memory, {"\"backend\":7", "backend: "}},
+    };
+    const char *models = getenv("LLB_TEST_MODELS");
+    for (size_t index = 0; index < COUNT(all); index++) {
+        /* Of duplicate members, the last one counts. */
+        char *json = json_format("{\"model_path\":\"%s/text.gguf\",\"text\":\"x\",\"messages\":"
+                                 "[{\"role\":\"user\",\"content\":\"x\"}],%s}", models, all[index].wrong.json);
+        reply_is_error(all[index].call(json), "INVALID_REQUEST", all[index].wrong.path);
+        free(json);
+    }
+    static const struct wrong paths[] = {
+        {"\"model_path\":7", "model_path: expected a string"},
+        {"\"model_path\":\"\"", "model_path: is empty"},
+        {"\"model_path\":null", "model_path: missing; pass the path of a GGUF file"},
+        {"\"model\":\"x.gguf\"", "model_path: missing"},
+    };
+    const char *(*const calls[])(const char *) = {llb_tokenize, llb_detokenize, llb_count, llb_memory, llb_model_unload};
+    for (size_t call = 0; call < COUNT(calls); call++) {
+        for (size_t index = 0; index < COUNT(paths); index++) {
+            char *json = json_format("{%s}", paths[index].json);
+            reply_is_error(calls[call](json), "INVALID_REQUEST", paths[index].path);
+            free(json);
+        }
+        reply_is_error(calls[call]("[]"), "INVALID_REQUEST", "request: ");
+    }
+    reply_is_error(llb_tokenize("{\"model_path\":\"/nowhere.gguf\",\"text\":\"x\"}"), "MODEL_NOT_FOUND", "/nowhere.gguf");
+    reply_is_error(llb_memory("{\"model_path\":\"/nowhere.gguf\"}"), "MODEL_NOT_FOUND", "/nowhere.gguf");
+    reply_is_error(llb_model_unload("{\"model_path\":\"/nowhere.gguf\"}"), "MODEL_NOT_FOUND", "/nowhere.gguf");
+    reply_is_error(llb_memory("{\"model_path\":\"/etc/passwd\"}"), "MODEL_INVALID", "/etc/passwd");
+    reply_is_error(llb_tokenize("{\"model_path\":\"/etc/passwd\",\"text\":\"x\"}"), "MODEL_INVALID", "/etc/passwd");
 }

@@ -64,7 +64,7 @@ void repeated_chats(void)
                             memory_maps(), maps, threads(), running);
     CHECK(open_descriptors() == descriptors, got);
     /* The allocator may add a few maps, but not one per chat. Under valgrind the count includes
-     * maps of valgrind, and memcheck finds leaks. */
+     * valgrind's own maps, and memcheck finds leaks. */
     CHECK(memory_maps() < maps + 10 || getenv("LLB_TEST_SLOW"), got);
     CHECK(threads() == running, got);
     free(got);
@@ -80,7 +80,7 @@ void silence(void)
     CHECK(strcmp(output, "start\nend\n") == 0, output);
 }
 
-/* Exercises success and failure. Only the library could print anything between the two lines. */
+/* Exercises success and failure. Anything between the two lines would be printed by the library. */
 static void be_silent(void)
 {
     puts("start");

@@ -36,7 +36,7 @@ static void stream_is(llb_chat_t *chat, char *request, const char *text, const c
     free(request);
 }
 
-/* The members of the received chunks, `content` concatenated. */
+/* The members of the received chunks, with all `content` concatenated. */
 struct chunks {
     char *content, *finish_reason, *usage;
 };
@@ -110,7 +110,7 @@ void stops_and_lengths(void)
     reply_text_is(reply, expected("text"), "stop");
     llb_chat_destroy(chat);
 
-    /* A context too small for the prompt, and one too small for the reply. */
+    /* A context that is too small for the prompt, then one that is too small for the reply. */
     chat = open_chat("text.gguf", ",\"n_ctx\":16", NULL);
     reply_is_error(infer(chat, ask("")), "CONTEXT_OVERFLOW", "n_ctx");
     llb_chat_destroy(chat);
@@ -188,12 +188,12 @@ void tool_calls(void)
     record_free(&pieces);
     llb_chat_destroy(chat);
 
-    /* A model that prefers text. */
+    /* A model that prefers text to calls. */
     chat = open_chat("text.gguf", "", NULL);
     reply_text_is(infer(chat, ask(WEATHER)), expected("text"), "stop");
     reply_is_call(infer(chat, ask(WEATHER ",\"tool_choice\":\"required\"")), "get_weather", NULL);
     llb_chat_destroy(chat);
-    /* A template without a known call format: the format of the tools polyfill is used. */
+    /* The template has no known call format, so the format of the tools polyfill is used. */
     chat = open_chat("text.gguf",
                      ",\"tool_policy\":\"any\",\"chat_template\":\"{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
                      "CALL {{ c.function.name }} {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}"

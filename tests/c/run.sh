@@ -146,8 +146,8 @@ interrupt() {
     wait "$streaming" && grep '\[cancelled: ' "$build/usage" || { cat "$build/usage"; return 1; }
 }
 
-# A helper process: started from the shared library by the dynamic loader, and from a program that
-# contains the static library by itself. The copies have other names and no permission to be run.
+# A helper process. The dynamic loader starts it from the shared library. A program that contains
+# the static library starts itself. The copies have other names and are not executable.
 isolated() {
     compile isolated "$here/isolated.c" && prints "$text" run isolated text.gguf || return 1
     $CC -std=c11 $strict -I"$LLB_INCLUDE" "$here/isolated.c" "$build/lib/libllb.a" -pthread -lm -lgcc_s \
@@ -232,10 +232,12 @@ within 600 "$build/bin/abi_test" || fail 'abi_test'
 
 if have valgrind; then
     # Only definite leaks count. Rust tables and reference-counted values are reached through
-    # interior pointers, which valgrind reports as possibly lost.
+    # interior pointers, which valgrind reports as possibly lost. Without fair scheduling one thread
+    # that computes can keep all others waiting for minutes.
     echo 'under valgrind:'
-    LLB_TEST_SLOW=1 within 1200 valgrind -q --suppressions="$here/valgrind.supp" --leak-check=full \
-        --show-leak-kinds=definite --errors-for-leak-kinds=definite --num-callers=30 --error-exitcode=9 \
+    LLB_TEST_SLOW=1 within 1200 valgrind -q --fair-sched=try --leak-check=full \
+        --suppressions="$here/valgrind.supp" --show-leak-kinds=definite \
+        --errors-for-leak-kinds=definite --num-callers=30 --error-exitcode=9 \
         --log-file="$build/output" "$build/bin/abi_test" || fail 'abi_test under valgrind'
 else
     skip 'abi_test under valgrind' 'no valgrind'

@@ -33,7 +33,7 @@ void made_up_handles(void)
     uintptr_t key = (uintptr_t)chat;
     int local;
     for (int bit = 0; bit < (int)(sizeof key * 8); bit++) {
-        is_closed(handle_of((uintptr_t)1 << bit));
+        if ((uintptr_t)1 << bit != key) is_closed(handle_of((uintptr_t)1 << bit));
         is_closed(handle_of(key ^ (uintptr_t)1 << bit));
     }
     is_closed(handle_of(UINTPTR_MAX));
@@ -53,7 +53,7 @@ void destroyed_handles(void)
         llb_chat_destroy(old[index]);
         is_closed(old[index]);
     }
-    /* The slot is reused, the old handles stay invalid. */
+    /* The slot is reused, but the old handles stay invalid. */
     llb_chat_t *chat = open_chat("text.gguf", "", NULL);
     for (int index = 0; index < 8; index++) {
         CHECK(old[index] != chat, "the same handle twice");
@@ -93,7 +93,7 @@ static void destroy_here(struct record *record, const char *text)
     llb_chat_destroy(the_chat);
 }
 
-/* Streams a request and calls `then` for each piece. */
+/* Streams a request, and calls `then` for each piece. */
 static const char *stream_with(void (*then)(struct record *, const char *), char *request, struct record *pieces)
 {
     record_init(pieces);
@@ -124,7 +124,8 @@ void calls_from_callbacks(void)
     record_free(&pieces);
     is_closed(the_chat);
 
-    /* Destroyed in infer_start: nothing is generated, and `destroy` follows the end of the call. */
+    /* The chat is destroyed in infer_start: nothing is generated, and `destroy` follows when the
+     * call ends. */
     record_init(&events);
     the_chat = open_chat("text.gguf", "", &events);
     free(record_take(&events));
@@ -202,12 +203,13 @@ void cancels(void)
     llb_chat_cancel(the_chat);
     reply_text_is(infer(the_chat, ask(",\"max_tokens\":400")), expected("long"), "stop");
 
-    /* Time-out. */
+    /* The request reaches its time-out. */
     const char *reply = infer(the_chat, ask(ENDLESS ",\"timeout_ms\":50"));
     CHECK(member_is(reply, "finish_reason", "cancelled"), reply);
     llb_string_free(reply);
 
-    /* Destroyed by another thread: the request is cancelled, and destroy waits for its end. */
+    /* Another thread destroys the chat: the request is cancelled, and destroy waits until it has
+     * ended. */
     reset_latches();
     thread = start_thread(destroy_after_a_piece, the_chat);
     is_cancelled(stream_with(announce, ask(ENDLESS), &pieces), &pieces);
@@ -340,7 +342,7 @@ static void *infer_until_closed(void *chat)
     return NULL;
 }
 
-/* No callback runs after destroy has returned. */
+/* Checks that no callback runs after destroy has returned. */
 static void not_after_destroy(struct record *record, const char *event)
 {
     CHECK(!*(atomic_bool *)record->context, event);
@@ -388,7 +390,7 @@ void last_errors_of_threads(void)
     last_error_is("ENGINE_CLOSED", "");
     join_thread(start_thread(fail_here, NULL));
     last_error_is("ENGINE_CLOSED", "");
-    /* Success does not clear it. */
+    /* A success does not clear the last error. */
     llb_chat_t *chat = open_chat("text.gguf", "", NULL);
     llb_string_free(llb_chat_infer(chat, request));
     llb_chat_destroy(chat);

@@ -1,11 +1,11 @@
-//! The table of architectures -> for each a tiny model that llama.cpp loads and runs.
+//! Creates a tiny model for each architecture, which llama.cpp can load and run.
 
 use llb::gguf::{GgufValue, ValueType};
 
 use crate::model_file::{ModelFile, TensorSpec};
 
-/// Made by scripts/architectures.py from the sources of llama.cpp: for each architecture keys with
-/// types and values, and the tensors that llama.cpp then looks for.
+/// Made by scripts/architectures.py from the sources of llama.cpp. For each architecture it lists
+/// keys with types and values, and the tensors that llama.cpp requires for them.
 const TABLE: &str = include_str!("../data/architectures.txt");
 
 /// A model of each architecture, in alphabetical order, without a vocabulary.

@@ -1,4 +1,4 @@
-//! Model files, each in a child process that may die: what becomes of them.
+//! Tries model files in child processes that may crash, and records the outcome of each.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, model_info};
+use crate::abi::{Chat, Embedder, model_info};
 
-/// Set for a child: the folder of its files.
+/// Set in a child. Its value is the folder of the files.
 const SETTING: &str = "LLB_CORPUS_CHILD";
-/// Seconds of processor time, on two threads, after which a file is a hang. A busy machine does not
-/// count.
+/// A file that takes more seconds of processor time than this, on two threads, is a hang. Processor
+/// time does not depend on how busy the machine is.
 const MOST_PROCESSOR_TIME: f64 = 20.0;
-/// Also a hang: a file that takes so long without computing.
+/// A file that takes this long without computing is a hang too.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What became of a file.
+/// The outcome of a file.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// Create refused it, with this message.
+    /// The create was refused, with this message.
     Refused(String),
     /// A turn failed, with this message.
     Failed(String),
-    /// Two turns had replies.
+    /// Both turns had replies.
     Replied,
     Hung,
     Died(ExitStatus),
 }
 
 impl Outcome {
-    /// A word for a table.
+    /// The outcome as a word, for a table.
     pub fn class(&self) -> String {
         match self {
             Outcome::Refused(_) => "refused".to_owned(),
@@ -60,7 +60,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A process that tries files until it dies.
+/// A process that tries files until it crashes.
 pub struct Runner {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -88,7 +88,7 @@ impl Runner {
         Runner { child, lines }
     }
 
-    /// Tries a file. Also returns the memory that the process took for it, in KiB.
+    /// Tries a file. Also returns how much memory the process needed for it, in KiB.
     pub fn run(&mut self, path: &Path) -> (Outcome, u64) {
         let written = writeln!(self.child.stdin.as_mut().unwrap(), "{}", path.display());
         let answer = written.map_err(|_| RecvTimeoutError::Disconnected);
@@ -127,12 +127,12 @@ impl Runner {
         }
     }
 
-    /// Seconds that the child has computed.
+    /// The processor time of the child in seconds.
     fn processor_time(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         let stat = stat.unwrap_or_default();
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        // utime and stime, in ticks of a hundredth.
+        // The fields are utime and stime, in ticks of a hundredth of a second.
         let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
         ticks.sum::<f64>() / 100.0
     }
@@ -157,7 +157,7 @@ fn files_of_a_parent() {
         return;
     }
     for path in std::io::stdin().lines().map_while(Result::ok) {
-        // Starts VmHWM again.
+        // Resets VmHWM.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let before = memory("VmRSS:");
         let (class, message) = try_file(&path);
@@ -174,7 +174,11 @@ fn try_file(path: &str) -> (&'static str, String) {
         json!({ "model": path, "n_ctx": 256, "n_threads": n_threads, "tool_policy": "any" });
     let chat = match Chat::open_with(&options) {
         Ok(chat) => chat,
-        Err(refused) => return ("refused", refused.error["error"].to_string()),
+        Err(refused) => {
+            let error = refused.error["error"].to_string();
+            let embeds = error.contains("llb_embed_create");
+            return if embeds { try_vectors(path, n_threads) } else { ("refused", error) };
+        }
     };
     let mut messages = vec![json!({ "role": "user", "content": "Hi 1" })];
     for _ in 0..2 {
@@ -189,7 +193,23 @@ fn try_file(path: &str) -> (&'static str, String) {
     ("replied", String::new())
 }
 
-/// A line of the status of this process, in KiB.
+/// Computes vectors with a model that generates no text.
+fn try_vectors(path: &str, n_threads: usize) -> (&'static str, String) {
+    let options = json!({ "model": path, "n_ctx": 256, "n_threads": n_threads });
+    let embedder = match Embedder::create(&options) {
+        Ok(embedder) => embedder,
+        Err(refused) => return ("refused", refused["error"].to_string()),
+    };
+    for input in [json!("Hi 1"), json!(["a", "b"])] {
+        let reply = embedder.embed(&json!({ "input": input }));
+        if reply["type"] == "error" {
+            return ("failed", reply["error"].to_string());
+        }
+    }
+    ("replied", String::new())
+}
+
+/// The value of a line in this process's status file, in KiB.
 fn memory(name: &str) -> u64 {
     let mut status = String::new();
     let _ =

@@ -1,14 +1,16 @@
-//! Model files with faults: none ends the process.
+//! Opens model files with faults. None of them may end the process.
 //!
-//! Every architecture that llama.cpp knows has a tiny model (`architectures`). A mutant is one of
-//! them with one fault (`mutants`). Each file goes through info, create with two threads, two turns
-//! and destroy in a child process (`child`).
+//! Every architecture that llama.cpp supports has a tiny model (`architectures`). A mutant is one
+//! of these models with one fault (`mutants`). Each file goes through info, create with two
+//! threads, two turns and destroy, in a child process (`child`). If the model generates no text,
+//! two requests for vectors take the place of the turns.
 //!
-//! `LLB_CORPUS_FILES` is the number of files (`make harden`), a fixed sample. For searches:
-//! `LLB_CORPUS_KIND` takes one kind of fault. `LLB_CORPUS_ONLY` runs every file whose name,
-//! `architecture: fault`, contains its text, without those that contain `LLB_CORPUS_NOT`.
-//! `LLB_CORPUS_LIST` is a file for the outcome of each. With `LLB_CORPUS_THREADS=1`, failed
-//! assertions are errors, which name their place.
+//! `LLB_CORPUS_FILES` is the number of files (500), which are a fixed sample. With
+//! `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most 20,000. The
+//! following are for searches. `LLB_CORPUS_KIND` selects one kind of fault. `LLB_CORPUS_ONLY` runs
+//! every file whose name, `architecture: fault`, contains its text, except names that contain
+//! `LLB_CORPUS_NOT`. `LLB_CORPUS_LIST` is a file to which the outcomes are written. With
+//! `LLB_CORPUS_THREADS=1`, failed assertions become errors that contain their location.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the table is printed")]
@@ -18,6 +20,8 @@
 mod abi;
 mod architectures;
 mod child;
+mod context_shift;
+mod crafted;
 mod model_file;
 mod mutants;
 #[path = "../scripted/mod.rs"]
@@ -27,13 +31,17 @@ mod vocabularies;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use child::{Outcome, Runner};
 use model_file::ModelFile;
 use mutants::{KINDS, Kind};
 
-/// KiB that a file may take more than twice its sibling's.
+/// A mutant may take twice the memory of its sibling, plus this many KiB.
 const SLACK: u64 = 32 * 1024;
+/// A mutant may additionally take this multiple of its file size, because a list of a million texts
+/// is larger as a table.
+const COPIES: u64 = 16;
 
 struct Numbers(u64);
 
@@ -45,7 +53,7 @@ impl Numbers {
     }
 }
 
-/// An architecture, and the kind and number of its fault.
+/// An architecture, and the kind and the number of its fault.
 type Choice = (usize, Option<(Kind, usize)>);
 
 /// The files to try.
@@ -53,7 +61,8 @@ fn selection(models: &[ModelFile]) -> Vec<Choice> {
     if let Ok(only) = std::env::var("LLB_CORPUS_ONLY") {
         return selected(models, &only);
     }
-    let count = setting("LLB_CORPUS_FILES").unwrap_or(500);
+    let most = if setting("LLB_CORPUS_SECONDS").is_some() { 20_000 } else { 500 };
+    let count = setting("LLB_CORPUS_FILES").unwrap_or(most);
     let mut chosen: Vec<Choice> = (0..models.len()).map(|index| (index, None)).collect();
     let wanted = std::env::var("LLB_CORPUS_KIND").ok();
     let is_wanted = |kind: &Kind| wanted.as_ref().is_none_or(|name| format!("{kind:?}") == *name);
@@ -68,8 +77,8 @@ fn selection(models: &[ModelFile]) -> Vec<Choice> {
     chosen
 }
 
-/// The files whose name has one of the texts in `only`, which `|` separates, and not that of
-/// `LLB_CORPUS_NOT`. `$` is the end of a name.
+/// The files whose name contains one of the texts in `only`, which are separated by `|`, and not
+/// the text of `LLB_CORPUS_NOT`. `$` matches the end of a name.
 fn selected(models: &[ModelFile], only: &str) -> Vec<Choice> {
     let not = std::env::var("LLB_CORPUS_NOT").ok();
     let is_chosen = |model: &ModelFile, name: &str| {
@@ -91,7 +100,29 @@ fn selected(models: &[ModelFile], only: &str) -> Vec<Choice> {
     chosen
 }
 
-/// A number from the environment.
+/// Counts of outcomes, for the table of `make harden`.
+#[derive(Default)]
+struct Counts {
+    inputs: usize,
+    faults: usize,
+    crashes: usize,
+    hangs: usize,
+    /// The number of files that took too much memory.
+    leaks: usize,
+    /// The number of valid files that did not reply.
+    wrong: usize,
+}
+
+impl Counts {
+    fn add(&mut self, outcome: &Outcome, is_fault: bool) {
+        self.inputs += 1;
+        self.faults += usize::from(is_fault);
+        self.crashes += usize::from(matches!(outcome, Outcome::Died(_)));
+        self.hangs += usize::from(matches!(outcome, Outcome::Hung));
+    }
+}
+
+/// Reads a number from an environment variable.
 pub fn setting(name: &str) -> Option<usize> {
     std::env::var(name).ok().map(|number| number.parse().unwrap())
 }
@@ -106,7 +137,14 @@ fn no_model_file_ends_the_process() {
         std::env::var_os("LLB_CORPUS_LIST").map(|path| std::fs::File::create(path).unwrap());
     let mut problems = Vec::new();
     let mut memory: BTreeMap<usize, u64> = BTreeMap::new();
+    let end = setting("LLB_CORPUS_SECONDS")
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds as u64));
+    let mut counts = Counts::default();
     for (number, (index, fault)) in selection(&models).into_iter().enumerate() {
+        // The models without a fault come first, and all of them are tried.
+        if fault.is_some() && end.is_some_and(|end| Instant::now() >= end) {
+            break;
+        }
         let model = &models[index];
         let (name, file) = match fault {
             None => ("good".to_owned(), model.clone()),
@@ -116,17 +154,24 @@ fn no_model_file_ends_the_process() {
             ),
         };
         let path: PathBuf = folder.path().join(format!("{}.gguf", number % 4));
-        std::fs::write(&path, file.to_bytes()).unwrap();
+        let bytes = file.to_bytes();
+        std::fs::write(&path, &bytes).unwrap();
         let (outcome, peak) = runner.run(&path);
         let name = format!("{}: {name}", model.architecture);
         let mut class = outcome.class();
+        counts.add(&outcome, fault.is_some());
         if fault.is_none() {
             memory.insert(index, peak);
             if !matches!(outcome, Outcome::Replied) {
+                counts.wrong += 1;
                 problems.push(format!("{name}: {outcome}"));
             }
-        } else if memory.get(&index).is_some_and(|good| peak > 2 * good + SLACK) {
+        } else if memory
+            .get(&index)
+            .is_some_and(|good| peak > 2 * good + SLACK + COPIES * (bytes.len() as u64 / 1024))
+        {
             class.push_str(", memory");
+            counts.leaks += 1;
             problems.push(format!("{name}: {peak} KiB"));
         }
         if !outcome.is_survived() {
@@ -140,5 +185,9 @@ fn no_model_file_ends_the_process() {
     for (class, count) in &table {
         println!("{count:7} {class}");
     }
+    let Counts { inputs, faults, crashes, hangs, leaks, wrong } = counts;
+    println!(
+        "harden: inputs={inputs} faults={faults} crashes={crashes} hangs={hangs} leaks={leaks} wrong={wrong}"
+    );
     assert!(problems.is_empty(), "{} of the files:\n{}", problems.len(), problems.join("\n"));
 }

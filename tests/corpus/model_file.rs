@@ -1,8 +1,13 @@
-//! The content of a model file, which mutants change, and its bytes.
+//! The content of a model file. Mutants change it before it is written as bytes.
+
+use std::sync::Arc;
 
 use llb::gguf::{GgufValue, GgufWriter};
 
 use crate::vocabularies::Vocabulary;
+
+/// A change to the written bytes.
+pub type Edit = Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 
 /// A model file before it is written.
 #[derive(Clone)]
@@ -11,6 +16,7 @@ pub struct ModelFile {
     pub keys: Vec<(String, GgufValue)>,
     pub tensors: Vec<TensorSpec>,
     pub vocabulary: Vocabulary,
+    pub edits: Vec<Edit>,
 }
 
 #[derive(Clone)]
@@ -27,10 +33,10 @@ impl TensorSpec {
     }
 }
 
-/// Number, elements of a block, bytes of a block.
+/// The type's number, its elements per block, and its bytes per block.
 pub type TensorType = (u32, u64, u64);
 
-/// ggml's types, and one that it does not know.
+/// The types of ggml, and one that ggml does not know.
 pub const TYPES: [TensorType; 36] = [
     (0, 1, 4),
     (1, 1, 2),
@@ -77,6 +83,7 @@ impl ModelFile {
             keys: Vec::new(),
             tensors: Vec::new(),
             vocabulary: Vocabulary::bytes(),
+            edits: Vec::new(),
         }
     }
 
@@ -99,11 +106,13 @@ impl ModelFile {
             };
             writer = writer.tensor_bytes(&tensor.name, &tensor.shape, number, data);
         }
-        self.vocabulary.finish(writer.to_bytes())
+        let mut bytes = self.vocabulary.finish(writer.to_bytes());
+        self.edits.iter().for_each(|edit| edit(&mut bytes));
+        bytes
     }
 }
 
-/// Ones for norms and factors, else small numbers that depend on the place.
+/// Ones for norms and factors, otherwise small numbers that depend on the index.
 fn floats(name: &str, elements: u64) -> Vec<f32> {
     if name.contains("norm") && name.ends_with(".weight") || name.contains("rope") {
         return vec![1.0; elements as usize];

@@ -1,13 +1,14 @@
-//! A good model -> models with one fault each.
+//! Makes models with one fault each from a valid model.
 
 use std::sync::LazyLock;
 
 use llb::gguf::{GgufValue, ValueType};
 
+use crate::crafted;
 use crate::model_file::{ModelFile, TYPES};
 use crate::vocabularies::{self, Vocabulary};
 
-/// What is changed. Faults of the kinds are drawn in equal numbers.
+/// The part of a model that a mutant changes. Each kind has the same share of the sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Key,
@@ -15,11 +16,13 @@ pub enum Kind {
     Shape,
     Missing,
     Vocabulary,
+    Crafted,
 }
 
-pub const KINDS: [Kind; 5] = [Kind::Key, Kind::Type, Kind::Shape, Kind::Missing, Kind::Vocabulary];
+pub const KINDS: [Kind; 6] =
+    [Kind::Key, Kind::Type, Kind::Shape, Kind::Missing, Kind::Vocabulary, Kind::Crafted];
 
-/// Hyperparameters that models of any architecture may have (`LLM_KV_NAMES`).
+/// Hyperparameters that models of every architecture may have (`LLM_KV_NAMES`).
 const OPTIONAL_KEYS: &[&str] = &[
     "attention.key_length",
     "attention.value_length",
@@ -75,14 +78,14 @@ const OPTIONAL_KEYS: &[&str] = &[
     "hidden_activation",
 ];
 
-/// The names of the mutants of a model and how to make each. The names are unique.
+/// The names of all mutants of a model. The names are unique.
 pub fn names(good: &ModelFile, kind: Kind) -> Vec<String> {
     let mut names = Vec::new();
     each(good, kind, &mut |name, _| names.push(name));
     names
 }
 
-/// The mutant with this number.
+/// Makes the mutant with this number.
 pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> ModelFile {
     let (mut number, mut made) = (0, None);
     each(good, kind, &mut |_, change| {
@@ -96,7 +99,7 @@ pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> ModelFile {
     made.expect("the number is below the number of names")
 }
 
-type Visit<'a> = dyn FnMut(String, &dyn Fn(&mut ModelFile)) + 'a;
+pub type Visit<'a> = dyn FnMut(String, &dyn Fn(&mut ModelFile)) + 'a;
 
 fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
     match kind {
@@ -122,6 +125,7 @@ fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
         }
         Kind::Shape => shapes(good, visit),
         Kind::Missing => missing(good, visit),
+        Kind::Crafted => crafted::each(good, visit),
         Kind::Vocabulary => {
             static FAULTS: LazyLock<Vec<(String, Vocabulary)>> =
                 LazyLock::new(|| Vocabulary::all().iter().flat_map(vocabularies::faults).collect());
@@ -151,7 +155,7 @@ fn keys(good: &ModelFile, visit: &mut Visit) {
     }
 }
 
-/// Values for a key. Those of its own type, and one of each other type.
+/// Values for a key: some of its own type, and one of each other type.
 fn values(value: Option<&GgufValue>) -> Vec<GgufValue> {
     let integers = [
         0_u32,
@@ -301,7 +305,7 @@ fn missing(good: &ModelFile, visit: &mut Visit) {
     for first in &seen {
         for second in seen.iter().filter(|second| *second > first) {
             let same = |name: &str| name.rsplit_once('.').map(|(stem, _)| stem.to_owned());
-            // Pairs that belong together.
+            // The two keys are related.
             if first[..first.len().min(4)] == second[..second.len().min(4)]
                 || same(first) == same(second)
             {

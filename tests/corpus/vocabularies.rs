@@ -1,18 +1,18 @@
-//! Vocabularies of each kind that llama.cpp knows, and what can be wrong with them.
+//! Vocabularies of every kind that llama.cpp supports, and their possible faults.
 
 use llb::gguf::{GgufValue, GgufWriter, ValueType};
 
 use crate::scripted::{PLAIN_TEMPLATE, letter};
 
-/// The tokenizer part of a file's metadata.
+/// The tokenizer metadata of a file.
 #[derive(Clone)]
 pub struct Vocabulary {
     pub keys: Vec<(String, GgufValue)>,
-    /// Texts that are replaced in the finished file by bytes of the same length.
+    /// Texts to replace in the finished file by other bytes of the same length.
     pub replaced: Vec<(String, Vec<u8>)>,
 }
 
-/// Tokens of every vocabulary here, as the table of architectures states.
+/// The number of tokens in every vocabulary here. The table of architectures has the same number.
 pub const N_TOKENS: usize = 263;
 
 const SPECIAL: [&str; 7] =
@@ -95,7 +95,7 @@ impl Vocabulary {
         writer
     }
 
-    /// Puts the bytes in that no text can hold.
+    /// Inserts bytes that cannot be part of a text.
     pub fn finish(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         for (text, replacement) in &self.replaced {
             let at = bytes.windows(text.len()).position(|window| window == text.as_bytes());
@@ -106,7 +106,7 @@ impl Vocabulary {
     }
 }
 
-/// Faults of a vocabulary: names and the changes that make them.
+/// The faults of a vocabulary: the name of each, and the changed vocabulary.
 pub fn faults(kind: &Vocabulary) -> Vec<(String, Vocabulary)> {
     let mut faults = Vec::new();
     let mut add = |name: String, change: &dyn Fn(&mut Vocabulary)| {
@@ -159,7 +159,7 @@ pub fn faults(kind: &Vocabulary) -> Vec<(String, Vocabulary)> {
     faults
 }
 
-/// Values of the same key: of other lengths, types and ranges.
+/// Other values for the same key, which differ in length, type or range.
 fn other_values(value: &GgufValue) -> Vec<(&'static str, GgufValue)> {
     let mut others: Vec<(&'static str, GgufValue)> = vec![
         ("a text", "x".into()),

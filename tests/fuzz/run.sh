@@ -2,9 +2,10 @@
 # Fuzzes everything that needs no engine: tests/fuzz/run.sh [TARGET...], default: all
 # targets.
 #
-# FUZZ_SECONDS is the time for each target (600), FUZZ_ARGS goes to libFuzzer. Corpus, findings and
-# the build are in target/fuzz. A finding does not stop the other targets; the exit status is 1 if
-# there was one. Needs a nightly compiler. Builds cargo-fuzz if it is missing.
+# FUZZ_SECONDS is the time for each target (600), FUZZ_ARGS goes to libFuzzer. With FUZZ_BUILD set, the
+# targets are only built. Corpus, findings and the build are in target/fuzz. A finding does not stop
+# the other targets; the exit status is 1 if there was one. Needs a nightly compiler. Builds
+# cargo-fuzz if it is missing.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -29,6 +30,10 @@ fi
     output parse_request schemas arguments compose chat_request model_file server_stream hub_answers
 found=
 for target in "$@"; do
+    if [ -n "${FUZZ_BUILD:-}" ]; then
+        cargo +nightly fuzz build -s none --fuzz-dir "$root/tests/fuzz" "$target"
+        continue
+    fi
     case $target in
         # These read bytes as a grammar, messages or schemas, where short inputs suffice.
         template_grammar | template_messages | output | parse_request | schemas | arguments | compose | \
@@ -37,11 +42,15 @@ for target in "$@"; do
     esac
     mkdir -p "$fuzz/corpus/$target" "$fuzz/artifacts/$target"
     echo "    $target: $seconds s"
+    touch "$fuzz/$target.start"
     # No sanitizer: the code is safe Rust, and runs faster without one.
     # shellcheck disable=SC2086 # dict may be empty, FUZZ_ARGS several arguments
     cargo +nightly fuzz run -s none --fuzz-dir "$root/tests/fuzz" "$target" "$fuzz/corpus/$target" -- \
         -max_total_time="$seconds" -max_len="$length" -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 \
         -artifact_prefix="$fuzz/artifacts/$target/" $dict ${FUZZ_ARGS:-} >"$fuzz/$target.log" 2>&1 || found="$found $target"
+    # A finding is a file of its kind.
+    kind() { find "$fuzz/artifacts/$target" -name "$1-*" -newer "$fuzz/$target.start" | wc -l; }
+    echo "harden: crashes=$(kind crash) hangs=$(kind timeout) leaks=$(($(kind leak) + $(kind oom)))"
     grep -a 'stat::number_of_executed_units\|panicked at\|SUMMARY' "$fuzz/$target.log" | tail -n 3 | sed 's/^/    /'
 done
 [ -z "$found" ] || { echo "findings in:$found (target/fuzz/TARGET.log, target/fuzz/artifacts)" >&2; exit 1; }

@@ -1,4 +1,4 @@
-//! The C functions, as tests call them: strings in, JSON out, every reply freed.
+//! Helpers to call the C functions: strings in, JSON out. Every reply is freed.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::scripted;
 
-/// The folder of the scripted models, written once per test run.
+/// The path of a scripted model. The models are written once per test run.
 pub fn scripted_model(name: &str) -> String {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -20,8 +20,8 @@ pub fn scripted_model(name: &str) -> String {
     folder.path().join(name).to_str().unwrap().to_owned()
 }
 
-/// A real model. If it is missing, prints a line and returns None; with `LLB_REQUIRE_ALL=1` it
-/// panics.
+/// The path of a real model. If it is missing, prints a line and returns None; with
+/// `LLB_REQUIRE_ALL=1` it panics.
 pub fn real_model(name: &str) -> Option<String> {
     let path = std::env::var_os("LLB_MODELS")
         .map(|folder| PathBuf::from(folder).join(name))
@@ -54,14 +54,46 @@ pub fn last_error() -> Value {
     take(ffi::llb_last_error())
 }
 
-/// A template function of one JSON argument.
-pub fn template(
-    function: unsafe extern "C" fn(*const c_char) -> *const c_char,
-    request: &Value,
-) -> Value {
+/// A function with one JSON argument.
+pub type TextFunction = unsafe extern "C" fn(*const c_char) -> *const c_char;
+
+/// Calls a function with one JSON argument.
+pub fn template(function: TextFunction, request: &Value) -> Value {
     let request = CString::new(request.to_string()).unwrap();
     // SAFETY: NUL-terminated.
     take(unsafe { function(request.as_ptr()) })
+}
+
+/// An open embedding model that is destroyed when dropped.
+pub struct Embedder(usize);
+
+impl Embedder {
+    pub fn create(options: &Value) -> Result<Embedder, Value> {
+        let options = CString::new(options.to_string()).unwrap();
+        // SAFETY: NUL-terminated.
+        let handle = unsafe { ffi::llb_embed_create(options.as_ptr()) };
+        if handle.is_null() { Err(last_error()) } else { Ok(Embedder(handle.addr())) }
+    }
+
+    pub fn handle(&self) -> *mut ffi::llb_embedder {
+        std::ptr::without_provenance_mut(self.0)
+    }
+
+    pub fn embed(&self, request: &Value) -> Value {
+        self.embed_text(&request.to_string())
+    }
+
+    pub fn embed_text(&self, request: &str) -> Value {
+        let request = CString::new(request).unwrap();
+        // SAFETY: NUL-terminated.
+        take(unsafe { ffi::llb_embed(self.handle(), request.as_ptr()) })
+    }
+}
+
+impl Drop for Embedder {
+    fn drop(&mut self) {
+        ffi::llb_embed_destroy(self.handle());
+    }
 }
 
 pub unsafe extern "C" fn record(text: *const c_char, user_data: *mut c_void) {
@@ -101,7 +133,7 @@ pub struct Chat {
     events: Box<Recorder>,
 }
 
-/// The reason why create failed: the events, and `llb_last_error`.
+/// Why a create failed: the events, and the value of `llb_last_error`.
 #[derive(Debug)]
 pub struct Refused {
     pub events: Vec<String>,
@@ -125,14 +157,14 @@ impl Chat {
     }
 
     /// Scripted models are small. With many tests running, one thread is faster than several that
-    /// wait for each other, so it is the default here.
+    /// wait for each other, so the default here is one.
     pub fn open_with(options: &Value) -> Result<Chat, Refused> {
         let mut options = options.clone();
         if let Some(options) =
             options.as_object_mut().filter(|options| !options.contains_key("engine"))
         {
             options.entry("n_threads").or_insert(json!(1));
-            // Every test with isolated chats: LLB_TEST_ISOLATION=process.
+            // LLB_TEST_ISOLATION=process runs every test with isolated chats.
             if let Ok(isolation) = std::env::var("LLB_TEST_ISOLATION") {
                 options.entry("isolation").or_insert(json!(isolation));
             }
@@ -153,14 +185,14 @@ impl Chat {
         })
     }
 
-    /// Opens a chat by `llb_chat_create`; None is a NULL path.
+    /// Opens a chat by `llb_chat_create`; None passes NULL as the path.
     pub fn open_path(path: Option<&CStr>) -> Result<Chat, Refused> {
         let path = path.map_or(std::ptr::null(), CStr::as_ptr);
         // SAFETY: NULL or NUL-terminated.
         Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create(path, on_event, data) })
     }
 
-    /// Opens a chat whose event callback calls `react`, with the handle once there is one.
+    /// Opens a chat whose event callback calls `react`. It gets the handle once that is known.
     pub fn open_reacting(
         options: &Value,
         react: impl Fn(&str, *mut ffi::llb_chat) + Send + Sync + 'static,
@@ -247,7 +279,7 @@ pub fn stream(handle: *mut ffi::llb_chat, request: &Value, recorder: &Recorder) 
     take(unsafe { ffi::llb_chat_infer_stream(handle, request.as_ptr(), Some(record), data) })
 }
 
-/// A request with one user message and these members.
+/// A request with one user message and additional members.
 pub fn ask(members: Value) -> Value {
     let mut request =
         json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
@@ -255,7 +287,7 @@ pub fn ask(members: Value) -> Value {
     request
 }
 
-/// A tool with one required string.
+/// A tool with one required string parameter.
 pub fn weather_tool() -> Value {
     json!({ "type": "function", "function": {
         "name": "get_weather",

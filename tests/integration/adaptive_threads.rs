@@ -1,4 +1,4 @@
-//! `n_threads` and the threads of a reply.
+//! Tests `n_threads`, and the number of threads that a reply reports.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-//! Files of kernels: which of them a process computes with, and what it does not load. Each case runs
-//! in a child process, because a process chooses once. The files are those of `make backends` beside
-//! the library.
+//! Tests files of kernels: which of them a process uses, and what it does not load. Each case runs
+//! in a child process, because a process chooses only once. The files are those of `make backends`
+//! next to the library.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use crate::scripted::TEXT;
 
 const CHILD: &str = "LLB_TEST_BACKENDS_CHILD";
 
-/// The folder of the library under test.
+/// The folder that contains the library under test.
 pub fn built() -> PathBuf {
     match std::env::var_os("LLB_LIBRARY") {
         Some(path) => PathBuf::from(path).parent().unwrap().to_owned(),
@@ -23,7 +23,7 @@ pub fn built() -> PathBuf {
     }
 }
 
-/// The files of kernels of this build by their variants. Prints a line if there are none.
+/// The files of kernels of this build, by variant. Prints a line if there are none.
 pub fn files() -> BTreeMap<String, PathBuf> {
     let entries = std::fs::read_dir(built()).unwrap().flatten();
     let files: BTreeMap<String, PathBuf> = entries
@@ -40,8 +40,8 @@ pub fn files() -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Runs the test of this name again in a child process, in a folder and with `LLB_BACKENDS`. `false`
-/// in that child, which then has run `run`.
+/// Runs the test with this name again in a child process, in a folder and with `LLB_BACKENDS`.
+/// Returns false in that child, after it has called `run`.
 #[track_caller]
 fn in_child(name: &str, backends: Option<&Path>, data: &Value, run: fn(Value)) -> bool {
     if let Ok(data) = std::env::var(CHILD) {
@@ -74,7 +74,7 @@ fn version() -> String {
     version.to_str().unwrap().to_owned()
 }
 
-/// A scripted chat, two threads.
+/// Opens a scripted chat with two threads.
 fn open(members: Value) -> Result<Chat, crate::abi::Refused> {
     let mut options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 512, "n_threads": 2, "log": "info" });
     options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -112,7 +112,8 @@ fn each_variant_that_the_processor_can_run_computes() {
         assert!(version().ends_with(&format!(") {variant}")), "{}", version());
         let line = format!("log:info:backend: {variant} from {}", expected.0.unwrap());
         assert!(chat.events().contains(&line), "{:?}", chat.events());
-        // Whole products of a real model: the same first words, and nearly the same probabilities.
+        // With a real model, the matrix products give the same first words and nearly the same
+        // probabilities.
         if let Some(model) = data["model"].as_str() {
             let (found, expected) = (answer(model), tokens(&data["answer"]));
             assert_eq!(found.len(), expected.len());
@@ -141,7 +142,7 @@ fn each_variant_that_the_processor_can_run_computes() {
     }
 }
 
-/// The first tokens of a real model, with the probability of each.
+/// The first tokens of a real model's reply, with the probability of each.
 fn answer(model: &str) -> Vec<(String, f64)> {
     let chat = Chat::open_with(&json!({
         "model": model, "n_ctx": 512, "tool_policy": "any", "n_threads": 2,
@@ -160,7 +161,7 @@ fn tokens(list: &Value) -> Vec<(String, f64)> {
     serde_json::from_value(list.clone()).unwrap()
 }
 
-/// What a process finds that has this folder in `LLB_BACKENDS`.
+/// Runs a child process with this folder in `LLB_BACKENDS`, and returns the backends that it finds.
 fn in_folder(folder: &Path) -> Value {
     let output = tempfile::NamedTempFile::new().unwrap();
     let data = json!({ "output": output.path() });
@@ -179,7 +180,7 @@ fn a_child_tells_what_it_finds() {
     }
 }
 
-/// A variant whose file this processor can run, and that the library does not contain.
+/// A variant whose file this processor can run, and which the library itself does not contain.
 fn usable_file() -> Option<(String, PathBuf)> {
     let found = in_folder(&built());
     files().into_iter().find(|(_, file)| entry(&found, file)["usable"] == true)
@@ -199,7 +200,7 @@ fn bad_files_are_not_loaded() {
         }
         let chat = open(json!({})).unwrap();
         chats(&chat);
-        // Neither loaded nor mapped.
+        // The files are neither loaded nor mapped.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert!(!maps.contains(folder.to_str().unwrap()), "{maps}");
         let warned = format!("log:warn:backend: not used: {}", folder.display());
@@ -227,17 +228,17 @@ fn bad_files_are_not_loaded() {
         put(name, &bytes[..length], "is not complete");
     }
     put("shorter", &bytes[..bytes.len() - 1], "is not complete");
-    put("text", &[b'x'; 4096], "is no shared library for this processor");
+    put("text", &[b'x'; 4096], "is not a shared library for this processor");
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-    put("program", &program, "is no file of kernels of llb");
+    put("program", &program, "is not a file of llb's kernels");
     let identity = b"llama-cpp-sys-2 0.";
     let mut other = bytes.clone();
     let at = other.windows(identity.len()).position(|part| part == identity).unwrap();
     other[at..at + identity.len()].copy_from_slice(b"llama-cpp-sys-2 9.");
-    put("other", &other, "is of another build");
+    put("other", &other, "is from another build");
     let writable = put("writable", &bytes, "can be written by every user");
     std::fs::set_permissions(writable, PermissionsExt::from_mode(0o666)).unwrap();
-    // Only root can give a file away.
+    // Only root can change the owner of a file.
     let given = folder.path().join("libllb-cpu-given.so");
     std::fs::write(&given, &bytes).unwrap();
     if std::os::unix::fs::chown(&given, Some(12345), None).is_ok() {
@@ -269,7 +270,7 @@ fn files_elsewhere_are_not_used() {
     if files().is_empty() {
         return;
     }
-    // The working folder has good files.
+    // The working directory contains valid files.
     let data = json!({ "working_folder": built() });
     in_child(name, None, &data, run);
     in_child(name, Some(Path::new(".")), &data, run);
@@ -294,7 +295,7 @@ fn the_first_create_decides() {
         let there = refused.error["error"]["details"]["backends"].as_array().unwrap();
         assert!(there.contains(&built_in) && there.contains(&json!(variant)));
         assert_eq!(refused.events.last().unwrap(), "create_failure:invalid_options");
-        // A refused create has chosen nothing.
+        // A refused create does not choose kernels.
         let chat = open(json!({ "backend": variant })).unwrap();
         chats(&open(json!({})).unwrap());
         chats(&open(json!({ "backend": "auto" })).unwrap());
@@ -305,7 +306,7 @@ fn the_first_create_decides() {
         assert!(message.contains("since its first create"), "{message}");
         assert_eq!(last_error()["error"]["code"], "INVALID_REQUEST");
         chats(&chat);
-        // A helper process has a first create of its own.
+        // A helper process makes its own choice at its first create.
         let isolated = open(json!({ "backend": built_in, "isolation": "process" })).unwrap();
         chats(&isolated);
         let line = format!("log:info:backend: {} from this library", built_in.as_str().unwrap());

@@ -1,5 +1,5 @@
-//! The classic door: chats of `llb_chat_create` answer as those of `llb_chat_create_with`, but
-//! `usage` and `error` have only their first members.
+//! Tests the classic door: chats of `llb_chat_create` reply like those of `llb_chat_create_with`,
+//! but `usage` and `error` have only their original members.
 
 use std::ffi::CString;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::abi::{Chat, Recorder, ask, infer, last_error, scripted_model, weather_tool};
 
-/// A chat of each door on one model.
+/// Opens a chat through each door on one model.
 fn both(model: &str) -> [Chat; 2] {
     let path = scripted_model(model);
     let c_path = CString::new(&*path).unwrap();
@@ -20,7 +20,7 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect()
 }
 
-/// A reply or chunk of the other door in the classic shape.
+/// Converts a reply or chunk of the other door to the classic shape.
 fn classic(mut reply: Value) -> Value {
     let members = reply.as_object_mut().unwrap();
     if let Some(usage) = members.get_mut("usage").and_then(Value::as_object_mut) {
@@ -37,7 +37,7 @@ fn classic(mut reply: Value) -> Value {
     reply
 }
 
-/// Without what differs from call to call.
+/// Removes members that differ from call to call.
 fn stable(mut reply: Value) -> Value {
     for member in ["timings", "id", "created"] {
         reply.as_object_mut().unwrap().shift_remove(member);
@@ -65,7 +65,7 @@ fn check_shape(reply: &Value) {
     }
 }
 
-/// Every function and every kind of stream, through both doors.
+/// Checks every function and every kind of stream through both doors.
 #[track_caller]
 fn check(chats: &[Chat; 2], request: &Value) -> Value {
     let [old, new] = chats;
@@ -134,7 +134,7 @@ fn errors_differ_only_in_their_details() {
             Some(member) => assert!(!reply["error_details"][member].is_null(), "{reply}"),
             None => assert_eq!(reply.get("error_details"), None, "{reply}"),
         }
-        // The newer function has them where it always had them.
+        // `llb_last_error` has the details in their usual place for both doors.
         chats[0].infer(&request);
         let error = last_error();
         assert_eq!(error.get("error_details"), None);
@@ -170,7 +170,7 @@ fn only_the_classic_door_corrects_requests() {
         assert_eq!(reply["finish_reason"], "stop");
         assert_eq!(new.infer(&ask(wrong))["error"]["code"], "INVALID_REQUEST");
     }
-    // These are for every chat.
+    // These values are accepted by chats of both doors.
     for chat in [old, new] {
         let huge: Value = serde_json::from_str("340282366920938463463374607431768211463").unwrap();
         for members in [

@@ -1,4 +1,4 @@
-//! Chats on templates from building blocks.
+//! Tests chats on composed templates.
 
 use serde_json::{Value, json};
 

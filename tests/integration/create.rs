@@ -1,4 +1,4 @@
-//! `llb_chat_create*`: events, the tool-capability check, and every kind of failure.
+//! Tests `llb_chat_create*`: events, the tool-capability check, and every kind of failure.
 
 use std::ffi::CString;
 
@@ -38,7 +38,7 @@ fn incapable_models_are_refused_before_weights_are_read() {
     let refused = Chat::open_with(&json!({ "model": scripted_model("no_tools.gguf") }))
         .err()
         .expect("refused");
-    // No load_progress: the weights were not touched.
+    // Without load_progress, no weights were read.
     assert_eq!(refused.events, ["create_start", "create_failure:tools_unsupported"]);
     assert_eq!(refused.code(), "MODEL_NOT_TOOL_CAPABLE");
     let details = &refused.error["error"]["details"];
@@ -50,8 +50,8 @@ fn incapable_models_are_refused_before_weights_are_read() {
 
 #[test]
 fn incapable_models_are_refused_without_weights() {
-    // The model profile needs only the header, so a file truncated in the middle of its tensors is
-    // refused too.
+    // The model profile needs only the header, so a file that is truncated inside its tensors is
+    // refused as well.
     let bytes = std::fs::read(scripted_model("no_tools.gguf")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.gguf");
@@ -113,7 +113,7 @@ fn every_failure_has_its_event() {
         "MODEL_NOT_TOOL_CAPABLE",
         "no chat template",
     );
-    // A quantised V cache needs flash attention.
+    // A quantized V cache needs flash attention.
     check(
         json!({ "model": text, "flash_attn": "off", "cache_type_v": "q8_0" }),
         "init_context",
@@ -175,7 +175,7 @@ fn logs_go_to_the_event_callback_on_request() {
     assert!(!quiet.events().iter().any(|line| line.starts_with("log:")));
 }
 
-/// The scripted models are made for `N_CTX` tokens.
+/// The scripted models are trained for `N_CTX` tokens.
 #[test]
 fn a_context_beyond_training_is_said_once_in_log_and_reply() {
     let model = scripted_model("text.gguf");

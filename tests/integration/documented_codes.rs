@@ -1,4 +1,4 @@
-//! The tables of codes in docs/ list exactly what the code has.
+//! Tests that the tables of codes in docs/ list exactly the codes in the source.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn column(document: &str, header: &str) -> Vec<String> {
     .collect()
 }
 
-/// The code of some folders and files, without tests.
+/// The source of some folders and files, without tests.
 fn code_of(paths: &[&str]) -> String {
     let mut files = Vec::new();
     for path in paths {
@@ -55,17 +55,17 @@ fn is_code(text: &str) -> bool {
     text.contains('_') && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
 }
 
-/// Whether the code has this string literal.
+/// Whether the source contains this string literal.
 fn has_literal(code: &str, name: &str) -> bool {
     code.contains(&format!("\"{name}\""))
 }
 
-/// The literal at the start of a text.
+/// The string literal at the start of a text.
 fn literal(text: &str) -> Option<&str> {
     text.trim_start().strip_prefix('"')?.split('"').next()
 }
 
-/// The codes that functions report and that fields named `code` have.
+/// The codes that are passed to reporting functions or assigned to fields named `code`.
 fn reported(code: &str) -> Codes {
     const REPORTERS: [&str; 9] = [
         "Diagnostic::new(",
@@ -82,7 +82,7 @@ fn reported(code: &str) -> Codes {
     for reporter in REPORTERS {
         for (_, rest) in code.match_indices(reporter).map(|(at, _)| code.split_at(at)) {
             let rest = rest[reporter.len()..].trim_start();
-            // A lint's severity comes first.
+            // The severity of a lint precedes its code.
             let rest = match rest.strip_prefix("Severity::") {
                 Some(rest) => rest.split_once(',').map_or("", |(_, rest)| rest),
                 None => rest,
@@ -98,7 +98,7 @@ fn reported(code: &str) -> Codes {
     codes
 }
 
-/// Every code that is reported is documented, and every documented one exists.
+/// Checks that every reported code is documented, and that every documented code exists.
 #[track_caller]
 fn check(paths: &[&str], documented: impl IntoIterator<Item = String>) {
     let code = code_of(paths);
@@ -189,7 +189,7 @@ fn polyfills() {
         let source = read(&format!("src/template/polyfill/{step}.rs"));
         assert!(source.contains(&format!("name: \"{step}\"")), "{step}");
     }
-    // Every option is read, and every option that is read is documented.
+    // Every documented option is read, and every option that is read is documented.
     let read_options = code_of(&["src/api/polyfills.rs"]);
     let documented: Codes =
         column("docs/templates.md", "| option | steps that it switches, or its values |")

@@ -1,5 +1,5 @@
-//! Faults of the system: model files that are cut while they are in use, and handlers of the host
-//! for the same signals. Each case runs in a child process, which a fault would end.
+//! Tests faults of the system: model files that are truncated while in use, and the host's handlers
+//! for the same signals. Each case runs in a child process, because a fault would end it.
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::process::ExitStatusExt;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::abi::{Chat, Recorder, ask, scripted_model};
+use crate::abi::{Chat, Embedder, Recorder, ask, scripted_model};
 use crate::scripted;
 
 const CHILD: &str = "LLB_TEST_FAULT_CHILD";
 
-/// Runs the test of this name again in a child process; `None` in that child, which then runs
-/// `run`.
+/// Runs the test with this name again in a child process. Returns `None` in that child, after it
+/// has called `run`.
 fn in_child(name: &str, run: fn()) -> Option<ExitStatus> {
     if std::env::var_os(CHILD).is_some() {
         run();
@@ -35,13 +35,13 @@ fn in_child(name: &str, run: fn()) -> Option<ExitStatus> {
     Some(child.status)
 }
 
-/// A model of 200 KB whose tensors are in use for every token.
+/// Writes a model of 200 KB all of whose tensors are used for every token.
 fn write_model(path: &str) {
     std::fs::write(path, scripted::random::random(scripted::random::Memory::Dense)).unwrap();
 }
 
-/// As hosts do on threads that should not run their handlers. New threads inherit it, and a fault
-/// whose signal is blocked ends the process.
+/// Blocks all signals, as hosts do on threads that should not run their handlers. New threads
+/// inherit the mask, and a fault whose signal is blocked ends the process.
 fn block_all_signals() {
     // SAFETY: zeros are an empty set.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -51,7 +51,7 @@ fn block_all_signals() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
-/// Cuts a file to its first page.
+/// Truncates a file to its first page.
 fn cut(path: &str) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(4096).unwrap();
 }
@@ -88,6 +88,34 @@ fn a_file_that_is_cut_between_turns_is_an_error() {
 }
 
 #[test]
+fn a_file_that_is_cut_between_vectors_is_an_error() {
+    let status = in_child("a_file_that_is_cut_between_vectors_is_an_error", || {
+        block_all_signals();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf").to_str().unwrap().to_owned();
+        let files = [scripted::encoder::embedding(), scripted::random::quantized()];
+        for (file, n_threads) in files.iter().flat_map(|file| [(file, 1), (file, 2)]) {
+            std::fs::write(&path, file).unwrap();
+            let options = json!({ "model": path, "n_threads": n_threads });
+            let embedder = Embedder::create(&options).unwrap();
+            let request = json!({ "input": ["a", "the cat"] });
+            assert_eq!(embedder.embed(&request)["type"], "embeddings");
+            cut(&path);
+            let reply = embedder.embed(&request);
+            assert_eq!(reply["error"]["code"], "INFERENCE_FAILED", "{reply}");
+            assert!(reply["error"]["message"].as_str().unwrap().contains("was cut short"));
+            assert_eq!(embedder.embed(&request)["error"]["code"], "ENGINE_CLOSED");
+            let refused = Embedder::create(&options).err().expect("a file that is cut");
+            assert_eq!(refused["error"]["code"], "MODEL_INVALID");
+            std::fs::write(&path, file).unwrap();
+            let again = Embedder::create(&options).unwrap();
+            assert_eq!(again.embed(&request)["type"], "embeddings");
+        }
+    });
+    assert!(status.is_none_or(|status| status.success()), "{status:?}");
+}
+
+#[test]
 fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
     let status = in_child("a_file_that_is_cut_while_it_is_loaded_is_an_error", || {
         let folder = tempfile::tempdir().unwrap();
@@ -102,7 +130,7 @@ fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
             });
             let options = json!({ "model": path, "use_mmap": use_mmap, "tool_policy": "any" });
             match Chat::open_recorded(&options, events) {
-                // It was cut after the last access of the load.
+                // The file was truncated after the load's last access to it.
                 Ok(chat) => {
                     let reply = chat.infer(&ask(json!({ "max_tokens": 2 })));
                     let code = reply["error"]["code"].as_str();
@@ -122,7 +150,7 @@ fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
     assert!(status.is_none_or(|status| status.success()), "{status:?}");
 }
 
-/// The signals whose handlers the library shares with the host.
+/// The signals for which both the library and the host have handlers.
 const SIGNALS: [c_int; 3] = [libc::SIGSEGV, libc::SIGFPE, libc::SIGBUS];
 
 /// Loads a model, which installs the handlers.
@@ -134,9 +162,9 @@ fn load() -> Chat {
     chat
 }
 
-/// Reads at an address where nothing is mapped, or from a page after the end of its file.
+/// Reads at an address where nothing is mapped, or from a page beyond the end of its file.
 fn fault(address: *const u8) {
-    // SAFETY: none. The test wants the fault.
+    // SAFETY: none. The test needs the fault.
     unsafe { address.read_volatile() };
 }
 
@@ -164,7 +192,7 @@ fn address(info: *const libc::siginfo_t) -> *mut c_void {
     unsafe { info.si_addr() }
 }
 
-/// Ends the process with a status that says whether the fault was the one at address 16.
+/// Ends the process with a status that shows whether the fault was the expected one, at address 16.
 extern "C" fn ending(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     let is_expected = address(info) as usize == 16;
     // SAFETY: may be called in a handler.
@@ -181,11 +209,11 @@ fn a_handler_of_the_host_gets_the_faults_of_the_host() {
     assert!(status.is_none_or(|status| status.code() == Some(42)), "{status:?}");
 }
 
-/// Where the host of [`mapping`] wants a page as soon as it is used.
+/// The address at which the host of [`mapping`] maps a page on first use.
 const WANTED: usize = 0x1000_0000_0000;
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Maps the page, so that the thread goes on.
+/// Maps the page, so that the thread can continue.
 extern "C" fn mapping(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: a new mapping where nothing is mapped.
@@ -226,10 +254,10 @@ fn a_host_without_a_model_has_its_own_handlers() {
             let chat = load();
             assert!(SIGNALS.iter().all(|signal| handler(*signal) != own));
             drop(chat);
-            // A thread that prepares grammars may hold the model for a moment.
+            // A thread that prepares grammars may keep the model for a moment.
             wait_for_handlers(&SIGNALS, own);
         }
-        // A handler that came later stays.
+        // A handler that was installed later stays installed.
         let chat = load();
         let later = mapping as *const () as usize;
         install(libc::SIGSEGV, later);

@@ -1,4 +1,4 @@
-//! Broken files: each is an error code, and nothing crashes.
+//! Tests broken files. Each gives an error code, and nothing crashes.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::abi::{Chat, ask, model_info, scripted_model};
 use crate::scripted::{Model, PLAIN_TEMPLATE};
 
-/// xorshift64: the same mutations in every run.
+/// An xorshift64 generator. The mutations are the same in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -41,7 +41,7 @@ fn mutate(original: &[u8], header: usize, random: &mut Random) -> Vec<u8> {
 #[test]
 fn two_thousand_broken_headers_are_survived() {
     let original = std::fs::read(scripted_model("text.gguf")).unwrap();
-    // Metadata, vocabulary and tensor table. Only data follows.
+    // The bytes before this contain metadata, vocabulary and tensor table; the rest is tensor data.
     let header = original.windows(11).position(|name| name == b"output.weig").unwrap() + 64;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broken.gguf");
@@ -81,7 +81,7 @@ fn two_thousand_broken_headers_are_survived() {
 
 #[test]
 fn an_assertion_of_llama_cpp_is_an_error() {
-    // llama.cpp asserts that no two tokens have the same text; here "0" becomes a second "1".
+    // llama.cpp asserts that no two tokens have the same text. Here "0" becomes a second "1".
     let mut bytes = std::fs::read(scripted_model("text.gguf")).unwrap();
     let zero =
         bytes.windows(18).position(|w| w == b"\x01\0\0\0\0\0\0\x000\x01\0\0\0\0\0\0\x001").unwrap();
@@ -92,14 +92,14 @@ fn an_assertion_of_llama_cpp_is_an_error() {
     let refused = Chat::open_with(&json!({ "model": path })).err().expect("refused");
     assert_eq!(refused.events.last().map(String::as_str), Some("create_failure:load_model"));
     assert!(refused.message().contains("GGML_ASSERT"), "{}", refused.message());
-    // The process continues, and so does the library.
+    // Both the process and the library continue to work.
     assert_eq!(
         Chat::open(&scripted_model("text.gguf")).infer(&ask(json!({})))["finish_reason"],
         "stop"
     );
 }
 
-/// llama.cpp says in its log why a file cannot be loaded.
+/// llama.cpp logs why a file cannot be loaded.
 #[test]
 fn a_failed_load_has_the_reason() {
     let original = std::fs::read(scripted_model("text.gguf")).unwrap();
@@ -132,7 +132,7 @@ fn a_failed_load_has_the_reason() {
 
 #[test]
 fn an_exception_of_llama_cpp_is_an_error() {
-    // A SentencePiece vocabulary without tokens for bytes: llama.cpp looks one up for a newline,
+    // A SentencePiece vocabulary without byte tokens. llama.cpp looks up the token for a newline,
     // which no token spells, and throws std::out_of_range.
     let mut model = Model::new("no bytes", [b"ab", b"cd"], Some(PLAIN_TEMPLATE));
     model.tokenizer = "llama";

@@ -1,4 +1,4 @@
-//! `llb_chat_infer*` with models whose reply is known.
+//! Tests `llb_chat_infer*` with models whose replies are known.
 
 use std::ffi::CString;
 
@@ -10,7 +10,8 @@ use crate::scripted::{LONG_TOKENS, TEXT, long_text};
 
 #[test]
 fn a_reply_has_the_documented_shape() {
-    // Separate options: chats of other tests leave nothing in this cache.
+    // The options differ from those of other tests, whose chats therefore leave nothing in this
+    // cache.
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1033 });
     let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
     let reply = chat.infer(&ask(json!({})));
@@ -24,8 +25,8 @@ fn a_reply_has_the_documented_shape() {
     assert_eq!(reply["polyfills_applied"], json!([]));
     assert_eq!(reply["diagnostics"], json!([]));
     let usage = &reply["usage"];
-    // The vocabulary has a token for every byte and one for each marker, so the prompt's length is
-    // known.
+    // The vocabulary has one token for every byte and one for each marker, so the length of the
+    // prompt is known.
     let prompt = "user\nHello\nassistant\n".len() + "\n".len() - 1 + 3;
     assert_eq!(usage["prompt_tokens"], prompt);
     assert_eq!(usage["completion_tokens"], 12);
@@ -140,14 +141,14 @@ fn a_full_context_ends_with_length_and_a_long_prompt_is_refused() {
 #[test]
 fn the_sampler_obeys_its_fields() {
     let chat = Chat::open(&scripted_model("text.gguf"));
-    // The scripted token leads by far, so the usual settings follow the script with any seed.
+    // The scripted token leads by far, so usual sampling settings follow the script with any seed.
     for seed in 0..3 {
         let request = ask(
             json!({ "temperature": 1.0, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "seed": seed }),
         );
         assert_eq!(chat.infer(&request)["text"], TEXT);
     }
-    // At a temperature that flattens the distribution the seed alone decides.
+    // At a temperature that flattens the distribution, only the seed decides.
     let wild = |seed: i64| {
         let request = ask(
             json!({ "temperature": 100.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": seed, "max_tokens": 24 }),
@@ -156,7 +157,7 @@ fn the_sampler_obeys_its_fields() {
     };
     assert_eq!(wild(1), wild(1));
     assert_ne!(wild(1), wild(2));
-    // top_k 1 is greedy at any temperature, min_p 1 too.
+    // top_k 1 and min_p 1 are greedy at any temperature.
     for narrow in [json!({ "top_k": 1 }), json!({ "min_p": 1.0 }), json!({ "top_p": 0.0 })] {
         let mut request = ask(json!({ "temperature": 100.0, "seed": 3 }));
         request.as_object_mut().unwrap().extend(narrow.as_object().unwrap().clone());
@@ -256,7 +257,7 @@ fn a_kept_prefix_is_not_computed_again() {
 fn a_timeout_is_cancelled_and_keeps_the_text_so_far() {
     let chat = Chat::open_with(&json!({ "model": scripted_model("text.gguf"), "n_ctx": 65_536 }))
         .unwrap_or_else(|e| panic!("{e:?}"));
-    // Far more tokens than a millisecond allows.
+    // Far more tokens than can be computed in a millisecond.
     let long = "x".repeat(60_000);
     let reply =
         chat.infer(&json!({ "messages": [{ "role": "user", "content": long }], "timeout_ms": 1 }));

@@ -1,5 +1,5 @@
-//! The option `isolation`: a chat in a helper process is like one in this process, and the end of
-//! the helper ends nothing else.
+//! Tests the option `isolation`: a chat in a helper process behaves like one in this process, and
+//! nothing else ends when the helper ends.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ pub fn open(options: Value) -> Chat {
     Chat::open_with(&isolated(options)).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
-/// The process of a chat that was opened with `"log": "info"`.
+/// The process id of the helper of a chat that was opened with `"log": "info"`.
 pub fn worker(events: &[String]) -> i32 {
     let told = "log:info:isolation: the model runs in process ";
     let line = events.iter().find_map(|event| event.strip_prefix(told));
@@ -38,7 +38,7 @@ pub fn kill(process: i32, signal: i32) {
 }
 
 pub fn exists(process: i32) -> bool {
-    // A zombie that its parent has not read yet does not count.
+    // A zombie that its parent has not waited for does not count.
     std::fs::read_to_string(format!("/proc/{process}/stat"))
         .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
@@ -56,7 +56,7 @@ pub fn code(reply: &Value) -> &str {
     reply["error"]["code"].as_str().unwrap_or("none")
 }
 
-/// Replaces what differs between two calls in any case.
+/// Replaces values that differ between any two calls.
 fn comparable(mut reply: Value) -> Value {
     fn clean(value: &mut Value) {
         match value {
@@ -153,7 +153,7 @@ fn failures_of_create_are_the_same() {
         assert_eq!(there.events, here.events, "{options}");
         let numbers = |error: &Value| {
             let text = error["error"]["message"].as_str().unwrap().to_owned();
-            // Available memory differs.
+            // The amount of available memory differs.
             let text: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
             (error["error"]["code"].clone(), text)
         };
@@ -165,7 +165,7 @@ fn failures_of_create_are_the_same() {
     }
 }
 
-/// A request that generates until the context is full: `aaaa…`
+/// A request whose reply lasts until the context is full: `aaaa…`
 fn endless(members: Value) -> Value {
     with(&ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 30_000 })), members)
 }
@@ -174,7 +174,7 @@ fn open_wide(model: &str) -> Chat {
     open(json!({ "model": model, "n_ctx": 32_768, "log": "info" }))
 }
 
-/// A copy of a model, so that the process of no other test is killed.
+/// A copy of a model, so that killing its process does not affect other tests.
 fn own_copy(name: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
@@ -211,7 +211,7 @@ fn cancel_and_time_out_keep_what_was_generated() {
     check(&chat.stream(&endless(json!({})), &recorder), &recorder);
     let recorder = Recorder::default();
     check(&chat.stream(&endless(json!({ "timeout_ms": 60 })), &recorder), &recorder);
-    // A call that waits for its turn.
+    // A call that waits in the queue.
     let recorder = Recorder::default();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| chat.stream(&endless(json!({})), &recorder));
@@ -308,7 +308,7 @@ fn a_state_file_passes_between_processes() {
         let reply = chat.infer(&ask(json!({})));
         assert_eq!((cached(&reply), reply["diagnostics"].clone()), (prompt - 1, json!([])));
     }
-    // A chat without a request leaves the file alone, and a damaged one is reported.
+    // A chat without a request does not change the file, and a damaged file is reported.
     std::fs::write(&state, b"LLBSTATE and more").unwrap();
     let chat = open(options);
     assert!(chat.events().iter().any(|event| event.starts_with("log:warn:state_file: ")));
@@ -340,13 +340,13 @@ fn the_end_of_the_process_is_an_error_with_its_reason() {
             assert_eq!(reply["error"]["message"], reason);
             assert_eq!(reply["error"]["details"]["signal"], signal);
         };
-        // Before a request.
+        // The helper ends before a request.
         let chat = open_wide(&model);
         kill(worker(&chat.events()), signal);
         wait_for_end(worker(&chat.events()));
         check(&chat.infer(&ask(json!({}))));
         check_dead(&chat);
-        // During a reply; what came before it was delivered.
+        // The helper ends during a reply. Text that came before that was delivered.
         let chat = open_wide(&model);
         let process = worker(&chat.events());
         let once = AtomicBool::new(true);
@@ -363,7 +363,7 @@ fn the_end_of_the_process_is_an_error_with_its_reason() {
         );
         check_dead(&chat);
     }
-    // The next create works.
+    // The next chat works.
     let chat = open_wide(&model);
     assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
 }
@@ -415,7 +415,7 @@ fn a_process_that_hangs_is_ended() {
     check_dead(&chat);
 }
 
-/// The worker handles the fault: it may read where the file is mapped, and map pages.
+/// The helper must handle the fault: it may read where the file is mapped, and map pages.
 #[test]
 fn a_file_that_is_cut_is_an_error_of_the_process() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! The option `isolation`, as the host's process sees it: children, descriptors, forks, its own end,
-//! and a kernel that refuses restrictions. Cases that change the process run in one of their own.
+//! Tests the effects of the option `isolation` on the host's process: children, descriptors, forks,
+//! the end of the host, and a kernel that refuses restrictions. Cases that change the process run
+//! in a child process.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -11,10 +12,10 @@ use crate::abi::{ask, infer, scripted_model};
 use crate::isolation::{code, exists, kill, open, wait_for_end, worker};
 use crate::scripted::TEXT;
 
-/// Names the case that a child process of this program runs.
+/// Names the case for a child process of this program.
 const CASE: &str = "LLB_TEST_ISOLATION_CASE";
 
-/// Runs a case of [`cases`] in a process of its own. Returns what it printed.
+/// Runs a case of [`cases`] in a child process. Returns its output.
 fn in_child(case: &str) -> String {
     scripted_model("text.gguf");
     let child = Command::new(std::env::current_exe().unwrap())
@@ -45,7 +46,7 @@ extern "C" fn on_child(_: libc::c_int) {
     CHILD_SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A host that waits for any child, and counts its descriptors.
+/// A host that waits for any child process, and counts its descriptors.
 fn host_case() {
     let handler: extern "C" fn(libc::c_int) = on_child;
     // SAFETY: the handler only counts.
@@ -81,11 +82,11 @@ fn the_host_gets_no_child_and_loses_no_descriptor() {
     in_child("host");
 }
 
-/// Opens a chat, prints its process, and waits to be killed.
+/// Opens a chat, prints the id of its process, and waits to be killed.
 fn orphan_case() {
     let chat = open(json!({ "model": scripted_model("text.gguf"), "log": "info" }));
     println!("\nworker {}", worker(&chat.events()));
-    // Ends with the test, which holds the other end.
+    // The test holds the other end, so this returns when the test ends.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
@@ -148,7 +149,7 @@ fn the_process_has_nothing_of_its_host() {
     unsafe { libc::close(inherited) };
 }
 
-/// A kernel that refuses Landlock: this process and its helper find no such system call.
+/// A kernel that refuses Landlock: in this process and its helper, that system call does not exist.
 fn kernel_case() {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
     let calls = [libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self];
@@ -174,7 +175,7 @@ fn a_kernel_without_landlock_is_told() {
     assert!(!warned, "this kernel has it: {:?}", chat.events());
 }
 
-/// A host that forks: the chat is closed in the child, and the parent's goes on.
+/// A host that forks: the chat is closed in the child, and continues to work in the parent.
 fn fork_case() {
     let chat = open(json!({ "model": scripted_model("text.gguf") }));
     // SAFETY: the child only calls the library and ends.

@@ -1,5 +1,5 @@
-//! Requests that are large, deep or expensive. Each test runs in a child process: one that fails may
-//! end its process, and its memory can be measured.
+//! Tests requests that are large, deep or expensive. Each test runs in a child process, because a
+//! failure may end the process, and so that its memory can be measured.
 
 use std::ffi::CString;
 use std::process::Command;
@@ -29,7 +29,7 @@ fn in_child(name: &str, run: fn()) {
     print!("{}", text.lines().filter(|line| line.contains("MB")).collect::<Vec<_>>().join("\n"));
 }
 
-/// The most memory that this process has had, in MB.
+/// The peak memory of this process, in MB.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -50,7 +50,7 @@ fn list(element: &str) -> String {
     format!("[{element}{}]", format!(",{element}").repeat(count - 1))
 }
 
-/// `[0,0,…]` takes 54 times as much memory as text if it is parsed as it is: 900 MB.
+/// Parsed as usual, `[0,0,…]` takes 54 times as much memory as its text: 900 MB.
 #[test]
 fn large_requests_take_little_memory() {
     in_child("large_requests_take_little_memory", || {
@@ -98,7 +98,7 @@ fn large_requests_take_little_memory() {
             }
         }
         println!("lists: {} MB", peak() - before);
-        // JSON inside of strings: the arguments of a call in the history, and of one in a reply.
+        // JSON inside strings: the arguments of a call in the history, and of a call in a reply.
         let zeros = list("0");
         let arguments = format!(r#"{{\"a\":{zeros}}}"#);
         let calls = format!(
@@ -168,13 +168,13 @@ fn many_references_compile_on_a_small_stack() {
             let reply = chat.infer(&ask(json!({ "grammar": grammar })));
             assert_eq!(reply["text"], "a", "{reply}");
         };
-        // The test itself needs a part of it.
+        // The test itself needs a part of the stack.
         let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(run).unwrap();
         thread.join().unwrap();
     });
 }
 
-/// An intersection of nested repetitions: llguidance needs more than a minute for it.
+/// Uses an intersection of nested repetitions, for which llguidance needs more than a minute.
 #[test]
 fn a_time_out_ends_the_wait_for_a_grammar() {
     in_child("a_time_out_ends_the_wait_for_a_grammar", || {
@@ -195,7 +195,7 @@ fn a_time_out_ends_the_wait_for_a_grammar() {
             (&json!("cancelled"), &json!("")),
             "{reply}"
         );
-        // The chat, its model and the process end while the compiler still runs.
+        // The chat, its model and the process end while the compiler is still running.
         assert_eq!(chat.infer(&ask(json!({})))["type"], "assistant_text");
     });
 }

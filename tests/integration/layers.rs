@@ -1,12 +1,12 @@
-//! Data flows one way: a module imports only what its row of docs/architecture.md names.
+//! Tests that data flows one way: a module imports only what its row in docs/architecture.md lists.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Test code: it may import any module, and tests of other modules import it.
+/// Test code. It may import any module, and tests of other modules may import it.
 const TEST_SUPPORT: &str = "test_support";
 
-/// Each module of the table and the modules that it may import.
+/// The modules of the table. Each has the modules that it may import.
 fn table() -> HashMap<String, Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -102,13 +102,13 @@ fn unsafe_code_is_where_c_is() {
     }
 }
 
-/// llama.cpp's functions that only return a stored value or take a setting. They cannot throw.
-const WITHOUT_GUARD: [&str; 32] = [
-    // Tests call these, after the library has.
+/// Functions of llama.cpp that only return a stored value or set an option. They cannot throw.
+const WITHOUT_GUARD: [&str; 38] = [
+    // Tests call these after the library has called them.
     "ggml_backend_cpu_reg",
     "ggml_backend_reg_count",
     "ggml_backend_reg_get",
-    // A test calls it inside the guard.
+    // A test calls this inside the guard.
     "ggml_sqr",
     "ggml_backend_dev_backend_reg",
     "ggml_backend_dev_description",
@@ -116,13 +116,17 @@ const WITHOUT_GUARD: [&str; 32] = [
     "ggml_backend_dev_type",
     "ggml_threadpool_params_default",
     "llama_context_default_params",
+    "llama_get_causal_attn",
     "llama_get_memory",
     "llama_log_set",
     "llama_model_default_params",
     "llama_model_get_vocab",
     "llama_model_has_decoder",
+    "llama_model_has_encoder",
     "llama_model_is_hybrid",
     "llama_model_is_recurrent",
+    "llama_model_n_cls_out",
+    "llama_model_n_embd_out",
     "llama_model_n_swa",
     "llama_n_batch",
     "llama_n_ctx",
@@ -132,11 +136,13 @@ const WITHOUT_GUARD: [&str; 32] = [
     "llama_vocab_bos",
     "llama_vocab_eos",
     "llama_vocab_get_add_bos",
+    "llama_vocab_get_add_sep",
     "llama_vocab_get_attr",
     "llama_vocab_get_suppress_tokens",
     "llama_vocab_get_text",
     "llama_vocab_is_eog",
     "llama_vocab_n_tokens",
+    "llama_vocab_sep",
     "llama_vocab_type",
 ];
 
@@ -180,7 +186,8 @@ fn statics_survive_a_fork() {
             assert!(
                 !line.starts_with("static ")
                     || !locks.iter().any(|lock| line.contains(lock))
-                    // Held while weights load onto devices, which do not survive a fork either.
+                    // The lock is held while weights are loaded onto devices, and devices do not
+                    // survive a fork either.
                     || line.starts_with("static FITTING:"),
                 "{}: {line}: use process::Shared or process::Lazy",
                 file.display()

@@ -1,11 +1,12 @@
-//! Models with learned positions: llama.cpp asserts on a token at a position beyond them.
+//! Tests models with learned positions. llama.cpp fails an assertion for a token at any other
+//! position.
 
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Refused, ask};
 use crate::scripted::learned::learned;
 
-/// Not a multiple of 256, to which llama.cpp rounds a context up.
+/// Not a multiple of 256, because llama.cpp rounds a context up to one.
 const POSITIONS: u32 = 300;
 
 struct Files {
@@ -14,7 +15,7 @@ struct Files {
     draft: String,
 }
 
-/// A model, and one of the same vocabulary with half as many positions.
+/// A model, and another one with the same vocabulary and half as many positions.
 fn files() -> Files {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, positions| {
@@ -66,7 +67,7 @@ fn every_position_can_be_used() {
         let chat = open(&model, options).unwrap();
         let reply = chat.infer(&ask(json!({ "max_tokens": 1000 })));
         assert_eq!(reply["finish_reason"], "length", "{reply}");
-        // The last token is not computed, so it has no position.
+        // The last token is not computed, so it needs no position.
         assert_eq!(reply["usage"]["total_tokens"], n_ctx + 1, "{reply}");
         let long = json!({ "messages": [{ "role": "user", "content": "x".repeat(400) }] });
         let reply = chat.infer(&long);

@@ -1,4 +1,4 @@
-//! Handles, threads, cancel and destroy.
+//! Tests handles, threads, cancel and destroy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn stale_and_invented_handles_are_refused() {
     ffi::llb_chat_cancel(handle);
     ffi::llb_chat_destroy(handle);
     assert_eq!(chat.events().iter().filter(|line| *line == "destroy").count(), 1);
-    // The slot is used again; the old handle still matches nothing.
+    // The slot is used again, but the old handle matches nothing.
     let next = Chat::open(&scripted_model("text.gguf"));
     assert_eq!(code(&infer(handle, &ask(json!({})))), "ENGINE_CLOSED");
     ffi::llb_chat_destroy(handle);
@@ -54,7 +54,7 @@ fn two_threads_on_one_chat_take_turns() {
 
 #[test]
 fn many_chats_on_one_model_are_decoded_together() {
-    // More chats than sequences: the others queue.
+    // There are more chats than sequences, so some wait.
     let model = scripted_model("long.gguf");
     let chats: Vec<Chat> = (0..9)
         .map(|_| {
@@ -71,14 +71,14 @@ fn many_chats_on_one_model_are_decoded_together() {
     });
 }
 
-/// A request that generates until the context is full: `aaaa…`
+/// A request whose reply lasts until the context is full: `aaaa…`
 fn endless(members: Value) -> Value {
     let mut request = ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 30_000 }));
     request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     request
 }
 
-/// Checks a cancelled reply: its text is what was generated, and the chat serves the next request.
+/// Checks a cancelled reply: its text is what was generated, and the chat answers the next request.
 #[track_caller]
 fn check_cut(chat: &Chat, reply: &Value, recorder: &Recorder) {
     let text = reply["text"].as_str().unwrap_or_else(|| panic!("{reply}"));
@@ -142,7 +142,7 @@ fn a_cancel_in_infer_start_is_not_lost() {
             ffi::llb_chat_cancel(handle);
         }
     });
-    // Nothing was sent to the engine yet, so no token is generated.
+    // Nothing has been sent to the engine yet, so no token is generated.
     let reply = chat.infer(&ask(json!({ "max_tokens": 400 })));
     assert_eq!(
         (&reply["finish_reason"], &reply["text"]),

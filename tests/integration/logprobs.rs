@@ -1,4 +1,4 @@
-//! Log probabilities.
+//! Tests log probabilities.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,8 @@ fn spelt(entries: &[Value]) -> Vec<u8> {
     entries.iter().flat_map(|entry| -> Vec<u8> { bytes(entry) }).collect()
 }
 
-/// Checks one entry per token, with `n_top` alternatives whose probabilities sum to at most one.
+/// Checks that there is one entry per token, with `n_top` alternatives whose probabilities add up
+/// to at most one.
 #[track_caller]
 fn check(reply: &Value, n_top: usize) -> Vec<Value> {
     let entries = entries(reply);
@@ -41,7 +42,7 @@ fn check(reply: &Value, n_top: usize) -> Vec<Value> {
     entries
 }
 
-/// The reply to a stream of chunks, and the log probabilities of the chunks, each with its delta.
+/// Streams chunks. Returns the reply, and the log probabilities of each chunk with its delta.
 fn chunks(chat: &Chat, members: Value) -> (Value, Vec<(Value, Vec<Value>)>) {
     let recorder = Recorder::default();
     let mut request = ask(json!({ "logprobs": true, "stream_format": "chunks" }));
@@ -87,7 +88,7 @@ fn they_are_the_models_own_before_any_sampling_rule() {
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         assert_eq!(entries(&chat.infer(&request)), plain, "{members}");
     }
-    // A bias forces a token that is unlikely for the model.
+    // A bias forces a token that the model considers unlikely.
     let reply = chat.infer(&ask(json!({ "logprobs": true, "max_tokens": 1, "top_logprobs": 1, "logit_bias": { "97": 100 } })));
     let forced = &entries(&reply)[0];
     assert!(forced["token"] == "a" && forced["logprob"].as_f64().unwrap() < -10.0, "{forced}");
@@ -102,7 +103,7 @@ fn chunks_carry_them_with_the_text() {
         chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(),
         check(&reply, 0)
     );
-    // A token comes with the text that contains its last byte.
+    // A token is sent with the text that contains its last byte.
     let lengths: Vec<usize> =
         entries(&reply).iter().map(|entry| spelt(std::slice::from_ref(entry)).len()).collect();
     let (mut text, mut bytes, mut tokens) = (0, 0, 0);
@@ -148,7 +149,8 @@ fn a_stop_string_keeps_its_log_probabilities() {
 #[test]
 fn those_of_a_real_model_are_a_distribution() {
     let Some(model) = real_model(QWEN) else { return };
-    // Separate options: other chats in the batch change the third digit of a logit.
+    // The options differ from those of other tests, because other chats in the batch change the
+    // third digit of a logit.
     let chat =
         Chat::open_with(&json!({ "model": model, "n_ctx": 1536, "n_parallel": 1, "n_threads": 2 }))
             .unwrap_or_else(|e| panic!("{e:?}"));
@@ -173,7 +175,7 @@ fn those_of_a_real_model_are_a_distribution() {
             .sum();
         assert!(sum > 0.3, "the twenty likeliest tokens have most of the probability: {sum}");
     }
-    // Seeded replies are the same with and without log probabilities, and repeatable.
+    // Replies with a seed are the same with and without log probabilities, and can be repeated.
     let seeded = json!({ "temperature": 1.5, "seed": 5 });
     let mut observed = seeded.clone();
     observed["logprobs"] = json!(true);

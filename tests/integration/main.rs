@@ -1,4 +1,4 @@
-//! The behaviour of the C ABI with real llama.cpp: scripted models with known output, and real
+//! Tests the C ABI with real llama.cpp: with scripted models whose output is known, and with real
 //! models if they are present.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
@@ -12,10 +12,13 @@ mod abi;
 mod adaptive_threads;
 #[cfg(target_os = "linux")]
 mod backends;
+mod cache_dir;
 mod classic;
 mod compose;
+mod context_shift;
 mod create;
 mod documented_codes;
+mod embeddings;
 #[cfg(target_os = "linux")]
 mod faults;
 mod hostile;
@@ -33,11 +36,13 @@ mod logprobs;
 mod lora;
 mod markup;
 mod memory;
+mod memory_use;
 mod model_info;
 mod odd_files;
 mod overflow;
 mod prefix;
 mod prompts;
+mod ranking;
 mod real_model;
 mod reasoning;
 mod recommended;
@@ -53,5 +58,7 @@ mod state;
 mod template;
 #[cfg(target_os = "linux")]
 mod thread_limit;
+mod tokenize;
 mod tokens;
 mod tools;
+mod unload;

@@ -1,5 +1,5 @@
-//! Control tokens of the vocabulary in replies: no part of a message has one, but text that spells
-//! one is text.
+//! Tests control tokens in replies. No part of a message contains one, but text that spells one is
+//! text.
 
 use llb::ffi;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::abi::{Chat, Recorder, ask, template, weather_tool};
 use crate::scripted::{Model, PLAIN_TEMPLATE, TOOLS_TEMPLATE};
 
-/// A model whose tokens are these pieces, and the folder that its file is in.
+/// A model whose tokens are these pieces, and the folder of its file.
 fn model(pieces: &[&str]) -> (tempfile::TempDir, String) {
     let model =
         Model::new("Markup", pieces.iter().map(|piece| piece.as_bytes()), Some(PLAIN_TEMPLATE));
@@ -50,7 +50,7 @@ fn a_control_token_is_not_text_but_text_may_spell_one() {
     check(&["The answer.", "\n<|im", "_end|>"], "The answer.", &["eog_text_removed"]);
 }
 
-/// The reply of a model of the Hermes family that writes the control tokens of another family.
+/// The reply of a model of the Hermes family that writes control tokens of another family.
 fn reply_with_controls(pieces: &[&str], recorder: Option<&Recorder>) -> Value {
     let controls = ["[TOOL_CALLS]", "[ARGS]"].map(str::to_owned).to_vec();
     let bytes = pieces.iter().map(|piece| piece.as_bytes());
@@ -85,7 +85,7 @@ fn control_tokens_of_another_family_open_a_call() {
         assert_eq!(codes(&reply), ["call_in_foreign_format"], "{reply}");
     }
     assert_eq!(recorder.lines().concat(), "Let me look.");
-    // A call of another tool violates the request, and its control tokens are no text.
+    // A call of another tool violates the request, and its control tokens are not text.
     let reply = reply_with_controls(&call("get_time"), None);
     assert_eq!(reply["type"], "assistant_text", "{reply}");
     assert!(!reply["text"].as_str().unwrap().contains("[TOOL_CALLS]"), "{reply}");
@@ -98,7 +98,7 @@ fn text_with_a_model_file_spells_control_tokens() {
     let reply = template(ffi::llb_template_parse, &request);
     assert_eq!(reply["message"]["content"], "The answer.", "{reply}");
     assert_eq!(codes(&reply), ["control_token_removed", "eog_text_removed"], "{reply}");
-    // Without the file, nothing is known to be a token.
+    // Without the model file, no text is known to be a token.
     let request = json!({ "chat_template": PLAIN_TEMPLATE, "output": "The <|im_start|>answer." });
     let reply = template(ffi::llb_template_parse, &request);
     assert_eq!(reply["message"]["content"], "The <|im_start|>answer.", "{reply}");

@@ -1,4 +1,4 @@
-//! `llb_model_info` with scripted models.
+//! Tests `llb_model_info` with scripted models.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn a_header_is_reported_in_full() {
     assert_eq!(info["tool_support"], "native");
     assert_eq!(info["output_format"]["family"], "hermes");
     assert_eq!(info["output_format"]["tool_calls"], "verified");
-    // The file has no faults; all findings are about its template.
+    // The file has no faults, so all findings are about its template.
     for finding in info["findings"].as_array().unwrap() {
         assert_eq!(
             (&finding["template"], finding["severity"].is_string()),

@@ -1,5 +1,5 @@
-//! Paths that lead to something other than a file, and files that are not what their names say: an
-//! error that says so, at every door, and never a wait.
+//! Tests paths that do not lead to a regular file, and files whose content does not match their
+//! names. Every function must report the problem and must never block.
 #![cfg(unix)]
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::abi::{Chat, ask, model_info, scripted_model, template};
 use crate::scripted::{TEXT, TOOLS_TEMPLATE};
 
-/// Runs a case on a thread of its own, because a fault here is a call that never returns.
+/// Runs a case on a separate thread, because a failure here is a call that never returns.
 #[track_caller]
 fn ends<T: Send + 'static>(what: &str, case: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = channel();
@@ -23,7 +23,7 @@ fn ends<T: Send + 'static>(what: &str, case: impl FnOnce() -> T + Send + 'static
     result.recv_timeout(minute).unwrap_or_else(|_| panic!("{what}: it failed or does not end"))
 }
 
-/// Things that are no regular file, by what an error calls them.
+/// Paths that are not regular files, with the description that an error uses.
 fn odd_paths(folder: &Path) -> Vec<(PathBuf, &'static str)> {
     let pipe = folder.join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -74,7 +74,8 @@ fn every_option_that_names_a_file() {
             ffi::llb_chat_destroy(chat.handle());
             (reply, chat.events().concat())
         });
-        // The file itself is refused, links before what they lead to.
+        // The file itself is refused. For a link, the error is about the link and not about its
+        // target.
         let says = if kind == "a device" { "is a symbolic link" } else { &says };
         assert_eq!((&reply["text"], reply.to_string().contains(says)), (&json!(TEXT), true));
         assert!(events.contains("log:error:state_file: ") && events.contains(says), "{events}");
@@ -113,7 +114,7 @@ fn the_parts_of_a_split_model() {
     }
 }
 
-/// What is done with a file depends on its header, not on its size.
+/// How a file is handled depends on its header and not on its size.
 #[test]
 fn a_file_with_a_hole_of_a_tebibyte() {
     let folder = tempfile::tempdir().unwrap();

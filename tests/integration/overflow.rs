@@ -1,4 +1,4 @@
-//! `context_overflow`: conversations that are longer than the context.
+//! Tests `context_overflow`: conversations that are longer than the context.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn request(messages: &[Value]) -> Value {
     json!({ "messages": messages, "temperature": 0, "max_tokens": 64 })
 }
 
-/// The prompt without these messages, as the template of the scripted models writes it.
+/// The prompt without these messages, as the template of the scripted models renders it.
 fn prompt(messages: &[Value], dropped: std::ops::Range<usize>) -> String {
     let kept = messages.iter().enumerate().filter(|(index, _)| !dropped.contains(index));
     let turn = |message: &Value| {
@@ -72,7 +72,7 @@ fn the_oldest_turns_leave_and_the_next_ones_keep_the_cut() {
     assert_eq!(reply["text"], TEXT);
     assert_eq!(reply["truncated"]["messages"], dropped.len());
     assert_eq!(reply["diagnostics"][0]["code"], "context_truncated");
-    // Three quarters of what a reply of 64 tokens leaves, minus at most one turn.
+    // The prompt fills three quarters of what a reply of 64 tokens leaves, minus at most one turn.
     let tokens = reply["usage"]["prompt_tokens"].as_u64().unwrap();
     let aim = (N_CTX - 64) * 3 / 4;
     assert!(tokens <= aim && tokens > aim - aim / 8, "{tokens} of {aim}");
@@ -87,7 +87,7 @@ fn the_oldest_turns_leave_and_the_next_ones_keep_the_cut() {
         if reply["truncated"]["messages"] != dropped.len() {
             break;
         }
-        // Up to the reply, which is not the text that the model generated.
+        // Compared only up to the reply, which is not the text that the model has generated.
         assert!(
             reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() >= before,
             "{reply}"
@@ -141,12 +141,12 @@ fn an_overflow_error_has_numbers() {
             (&error["details"]["prompt_tokens"], &error["details"]["n_ctx"]),
             (&json!(shortest.len() - markers), &json!(N_CTX))
         );
-        // There is nothing to leave out.
+        // No message can be left out.
         let error = chat.infer(&request(&[message("user", &long)]))["error"].clone();
         assert_eq!(error["code"], "CONTEXT_OVERFLOW", "{strategy}");
         assert_eq!(chat.infer(&request(&conversation(1)))["text"], TEXT);
     }
-    // The reply gets less room than `max_tokens`; the current turn is not refused for that.
+    // The reply gets less room than `max_tokens`. The current turn is not refused because of that.
     let chat = open("truncate_oldest");
     let full = "x".repeat(440);
     let reply = chat.infer(&request(&[
@@ -190,7 +190,7 @@ fn calls_and_results_stay_together_and_keep_their_names() {
     }
     assert_eq!(prompt.matches("<tool_call>").count(), 12 - dropped / 4 + 1);
     assert!(prompt.contains("result 99"));
-    // Spans name messages as they were sent.
+    // Spans use the indices of messages in the request.
     let spans = explanation["spans"].as_array().unwrap();
     let last = spans
         .iter()
@@ -199,12 +199,12 @@ fn calls_and_results_stay_together_and_keep_their_names() {
     let (start, end) =
         (last["start"].as_u64().unwrap() as usize, last["end"].as_u64().unwrap() as usize);
     assert_eq!(&prompt[start..end], "last");
-    // No user message: an agent's history.
+    // The history of an agent, without a user message.
     let steps: Vec<Value> = (0..30).flat_map(|id| [call(id), result(id)]).collect();
     let explanation = chat.explain(&request(&steps));
     assert_eq!(explanation["truncated"]["messages"].as_u64().unwrap() % 2, 0);
     assert!(explanation["prompt"].as_str().unwrap().contains("result 29"));
-    // One turn of many steps is the current turn, of which nothing may be dropped.
+    // All steps belong to the current turn, of which nothing may be dropped.
     let turn = [vec![message("user", "go")], steps].concat();
     assert_eq!(chat.infer(&request(&turn))["error"]["code"], "CONTEXT_OVERFLOW");
 }
@@ -234,7 +234,7 @@ fn ten_thousand_messages_and_a_continued_reply() {
     assert!(explanation["truncated"]["messages"].as_u64().unwrap() > 0);
 }
 
-/// Reads the arguments of calls as objects.
+/// A template that reads the arguments of calls as objects.
 const CALLS_TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\
     {% for call in m.tool_calls or [] %}{{ call.function.name }}\
     {% for key, value in call.function.arguments.items() %}{{ key }}={{ value }}{% endfor %}\

@@ -1,4 +1,4 @@
-//! Shared and kept prefixes: how explain describes them, and that they change no reply.
+//! Tests shared and kept prefixes: how explain describes them, and that they do not change replies.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn open(options: &Value) -> Chat {
     Chat::open_with(options).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
-/// One message each, all with different starts, after a common system message.
+/// A request with one message after a common system message. All messages start differently.
 fn request(system: &str, question: &str) -> Value {
     json!({ "messages": [{ "role": "system", "content": system }, { "role": "user", "content": question }],
         "temperature": 0, "max_tokens": 8 })
@@ -25,7 +25,7 @@ fn request(system: &str, question: &str) -> Value {
 
 #[test]
 fn chats_compute_a_common_prefix_once() {
-    // One token for a byte, one for each marker.
+    // There is one token for each byte and one for each marker.
     let system = "s".repeat(500);
     let common = "system\n".len() + 500 + "\n".len() + "user\n".len() + 3;
     let options = json!({ "model": scripted_model("long.gguf"), "n_ctx": 1500, "n_parallel": 4, "n_batch": 128 });
@@ -46,7 +46,7 @@ fn chats_compute_a_common_prefix_once() {
             "{reply}"
         );
     }
-    // Each chat still has its own conversation. Without shared cells they would not all fit.
+    // Each chat still has its own conversation. Without shared cells, not all of them would fit.
     for (chat, question) in chats.iter().zip(["A", "B", "C", "D"]) {
         let reply = ask(chat, question);
         assert_eq!(cached(&reply), reply["usage"]["prompt_tokens"].as_u64().unwrap() - 1);
@@ -113,8 +113,8 @@ fn a_kept_prefix_changes_no_reply() {
     }
 }
 
-/// Checks what explain says of the cache: `cached_tokens`, and `at_token`, `because` and `path` of
-/// the break.
+/// Returns what explain reports about the cache: `cached_tokens`, and `at_token`, `because` and
+/// `path` of the break.
 fn explained(chat: &Chat, request: &Value) -> (u64, Value) {
     let explanation = chat.explain(request);
     (
@@ -132,30 +132,30 @@ fn check_break(chat: &Chat, request: &Value, at_token: usize, because: &str, pat
         (at_token as u64, &json!(at_token), &path),
         "{broken}"
     );
-    // The request then finds the same.
+    // A request then finds the same number of tokens.
     assert_eq!(cached(&chat.infer(request)), cached_tokens);
 }
 
 #[test]
 fn explain_names_the_kept_prefix_and_what_breaks_it() {
-    // Separate options: no other chat's prompts are in this cache.
+    // The options differ from those of other tests, so no other chat's prompts are in this cache.
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1111, "n_parallel": 2 });
     let chat = open(&options);
     let ask = |messages: &Value| json!({ "messages": messages, "temperature": 0 });
     let messages =
         json!([{ "role": "system", "content": "Rules." }, { "role": "user", "content": "Hello" }]);
     check_break(&chat, &ask(&messages), 0, "first request of this chat", Value::Null);
-    // The same request: all but the last token, which is always computed.
+    // With the same request, all tokens are cached except the last one, which is always computed.
     let whole = chat.explain(&ask(&messages))["prompt_tokens"].as_u64().unwrap();
     assert_eq!(explained(&chat, &ask(&messages)), (whole - 1, Value::Null));
     let mut anew = ask(&messages);
     anew["cache_prompt"] = false.into();
     assert_eq!(explained(&chat, &anew).1["because"], "cache_prompt is false");
-    // Explaining generated and forgot nothing.
+    // Explaining has neither generated nor removed anything.
     assert_eq!(explained(&chat, &ask(&messages)), (whole - 1, Value::Null));
 
-    // The conversation continues with the reply: all of it is used, including the last token, which
-    // was computed too because the reply stopped there.
+    // The conversation continues with the reply. The whole reply is reused, including its last
+    // token, which was computed because the reply stopped there.
     let mut longer = messages.clone();
     longer.as_array_mut().unwrap().push(json!({ "role": "assistant", "content": TEXT }));
     longer.as_array_mut().unwrap().push(json!({ "role": "user", "content": "Go on" }));
@@ -179,7 +179,7 @@ fn explain_names_the_kept_prefix_and_what_breaks_it() {
         json!("messages[0].content"),
     );
     let without = json!([{ "role": "user", "content": "Hello" }]);
-    // A role is the template's text, so the text after it names the break.
+    // The role is text of the template, so the break is attributed to the message text after it.
     check_break(
         &chat,
         &ask(&without),
@@ -203,15 +203,15 @@ fn explain_names_omitted_reasoning_and_evictions() {
     let first = json!({ "messages": messages, "temperature": 0, "add_generation_prompt": false });
     check_break(&chat, &first, 0, "first request of this chat", Value::Null);
     messages.as_array_mut().unwrap().push(json!({ "role": "user", "content": "And?" }));
-    // `[user]Hi[assistant]`: the tag belongs to the template, so the text that now follows it names
-    // the break.
+    // After `[user]Hi[assistant]`, the last prompt had the template's `<think>`. The break is
+    // attributed to the member that followed it.
     let second = json!({ "messages": messages, "temperature": 0 });
     let (cached_tokens, broken) = explained(&chat, &second);
     assert_eq!((cached_tokens, &broken["at_token"]), (19, &json!(19)), "{broken}");
     assert_eq!(broken["because"], "messages[1].reasoning_content is not rendered any more");
     assert_eq!(broken["path"], "messages[1].reasoning_content");
 
-    // Another chat takes the only sequence.
+    // Another chat takes over the only sequence.
     let other = open(&options);
     other.infer(
         &json!({ "messages": [{ "role": "user", "content": "Something else" }], "temperature": 0 }),
@@ -227,7 +227,7 @@ fn explain_does_not_wait_for_a_reply() {
     let options = json!({ "model": model, "n_ctx": 16_384, "n_parallel": 2 });
     let (running, asking) = (open(&options), open(&options));
     let request = json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
-    // `a` without end, until the cancel that follows the explanation.
+    // The reply is `aaaa…` until the cancel after the explanation.
     let mut endless = request.clone();
     endless["logit_bias"] = json!({ "97": 100 });
     endless["max_tokens"] = 16_000.into();

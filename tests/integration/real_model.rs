@@ -1,4 +1,4 @@
-//! The same paths with real model files, if `make models` downloaded them.
+//! Tests the same paths with real model files, if `make models` has downloaded them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -102,7 +102,8 @@ fn a_real_model_chats_calls_and_is_cancelled() {
 #[test]
 fn checking_a_drawn_token_equals_masking_first() {
     let Some(model) = real_model(QWEN) else { return };
-    // Separate options: other chats in the batch change the third digit of a logit.
+    // The options differ from those of other tests, because other chats in the batch change the
+    // third digit of a logit.
     let options = json!({ "model": model, "n_ctx": 1280, "n_parallel": 1, "n_threads": 2 });
     let chat = Chat::open_with(&options).unwrap_or_else(|e| panic!("{e:?}"));
     let schema = json!({
@@ -127,12 +128,12 @@ fn checking_a_drawn_token_equals_masking_first() {
         };
         let drawn = reply(json!({}));
         assert_eq!(drawn["finish_reason"], "stop", "{drawn}");
-        // The bias makes `<|im_start|>` the most likely token everywhere, and the grammar never
-        // allows it: every token is drawn again under a mask.
+        // The bias makes `<|im_start|>` the likeliest token everywhere, but the grammar never
+        // allows it. So every token is drawn a second time, with a mask.
         let masked = reply(json!({ "151644": 100 }));
         assert_eq!(masked["text"], drawn["text"]);
     }
-    // The same seed gives the same text, with or without refused tokens.
+    // The same seed gives the same text, whether tokens were refused or not.
     let request = json!({ "messages": [{ "role": "user", "content": "Describe Paris." }], "temperature": 1.5, "seed": 11,
         "max_tokens": 96, "cache_prompt": false, "grammar": grammar });
     assert_eq!(chat.infer(&request)["text"], chat.infer(&request)["text"]);

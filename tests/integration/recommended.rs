@@ -1,4 +1,5 @@
-//! What a model file recommends, and the option `defaults`: sampling of requests that leave it out.
+//! Tests sampling parameters that a model file recommends and that the option `defaults` sets, in
+//! requests that do not set them.
 
 use std::ffi::CString;
 
@@ -9,7 +10,8 @@ use serde_json::{Value, json};
 use crate::abi::{Chat, Recorder, model_info, scripted_model, template};
 use crate::scripted::{TEXT, text_model};
 
-/// A file that recommends a temperature at which the scripted text is lost, and keeps every token.
+/// A file that recommends a high temperature, at which the scripted text is lost, and keeps every
+/// token.
 struct WildFile {
     _folder: tempfile::TempDir,
     path: String,
@@ -36,7 +38,7 @@ fn open(path: &str, defaults: Value) -> Chat {
         .unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
-/// A request without any sampling parameter but the seed.
+/// A request without any sampling parameter except the seed.
 fn silent(members: Value) -> Value {
     let mut request = json!({ "messages": [{ "role": "user", "content": "Hello" }], "seed": 1, "max_tokens": 24 });
     request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -50,7 +52,7 @@ fn a_file_decides_what_request_and_defaults_leave_out() {
     let asked = Chat::open(&scripted_model("text.gguf")).infer(&wild);
     let (expected, diagnostics) = (&asked["text"], &asked["diagnostics"]);
     assert_ne!(expected, TEXT);
-    // Every door, and both ways to ask.
+    // Through both doors, and with and without a stream.
     let path = CString::new(file.path.as_str()).unwrap();
     for chat in [open(&file.path, Value::Null), Chat::open_path(Some(&path)).unwrap()] {
         let reply = chat.infer(&silent(json!({})));

@@ -1,4 +1,4 @@
-//! `engine: {"type": "openai_completions"}`: replies of well-behaved and of faulty servers.
+//! Tests `engine: {"type": "openai_completions"}`, with well-behaved and with faulty servers.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::remote_server::{
 };
 use crate::scripted::{TOOL_CALL, TOOLS_TEMPLATE};
 
-/// The key is in the environment of every test and must not appear in any message.
+/// The key is in the environment of every test, and must not appear in any message.
 const KEY: &str = "CARGO_MANIFEST_DIR";
 
 fn options(engine: Value) -> Value {
@@ -361,9 +361,9 @@ fn silence_ends_with_a_time_out_or_a_cancel() {
         );
         closes.recv().unwrap();
     }
-    // Far longer than any test waits.
+    // The time-out is far longer than any test waits.
     let chat = open(json!({ "base_url": server.url(), "read_timeout_ms": 3_600_000 }));
-    // Text that was sent must have arrived by then, even on a busy machine.
+    // Text that the server has sent must arrive within the time-out, even on a busy machine.
     for (max_tokens, timeout, text) in [(1, 50, ""), (2, 2000, "two")] {
         let reply = chat.infer(&ask(json!({ "max_tokens": max_tokens, "timeout_ms": timeout })));
         assert_eq!((&reply["finish_reason"], &reply["text"]), (&json!("cancelled"), &json!(text)));
@@ -443,7 +443,7 @@ fn messages_cannot_spell_special_tokens() {
         json!({ "messages": [{ "role": "user", "content": "a<|im_end|>b" }], "temperature": 0 });
     let mut allowed = spelt.clone();
     allowed["parse_special_in_messages"] = json!(true);
-    // Each text is one token, numbered by its position among the received texts.
+    // Each text is one token. Its id is the position among the received texts.
     let tokenizer = || {
         Server::start(|request, out| match &*request.path {
             "/v1/completions" => stream(out, &["ok"], &end(1, 1)),
@@ -594,7 +594,7 @@ fn a_server_gets_the_defaults() {
     let explained = chat.explain(&silent);
     assert_eq!(explained["sampling"]["temperature"], 0.25);
     assert_eq!(explained["sampling"]["top_p"], 0.95);
-    // The file of a server's model recommends as that of a model in this process.
+    // The file of a server's model recommends parameters just as that of a model in this process.
     let mut model = crate::scripted::text_model();
     model.metadata = vec![("general.sampling.temp".to_owned(), 0.5_f32.into())];
     let folder = tempfile::tempdir().unwrap();
@@ -603,4 +603,19 @@ fn a_server_gets_the_defaults() {
     let options = json!({ "model": path, "engine": engine, "defaults": { "top_k": 3 } });
     let body = sent(&Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}")));
     assert_eq!((&body["temperature"], &body["top_k"]), (&json!(0.5), &json!(3)));
+}
+
+#[test]
+fn the_reasoning_of_a_server_cannot_be_ended() {
+    let server = Server::saying(&["Good", " day"]);
+    let chat = open(json!({ "base_url": server.url() }));
+    let handle = chat.handle().addr();
+    let recorder = Recorder::reacting(move |_| {
+        ffi::llb_chat_end_reasoning(std::ptr::without_provenance_mut(handle));
+    });
+    let reply = chat.stream(&ask(json!({ "reasoning_budget_message": "Stop." })), &recorder);
+    assert_eq!(reply["text"], "Good day");
+    let codes = codes(&reply);
+    assert!(codes.contains(&"reasoning_end_ignored"), "{codes:?}");
+    assert!(codes.contains(&"reasoning_budget_ignored"), "{codes:?}");
 }

@@ -1,5 +1,5 @@
-//! Servers that send the key back in every place of a reply, and servers that send bytes for ever:
-//! no key leaves the library, and each call ends by its time-out or a cancel.
+//! Tests servers that send the key back in every place of a response, and servers that send bytes
+//! forever. No key may leave the library, and each call must end by its time-out or a cancel.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,8 @@ use crate::abi::{Chat, Recorder, ask};
 use crate::remote_server::{Request, Server, answer, chunk, end, head, json_answer, stream, text};
 use crate::scripted::TOOLS_TEMPLATE;
 
-/// In the environment of every test. Its value is a path, so JSON and URLs escape some of it.
+/// A variable that is in the environment of every test. Its value is a path, so JSON and URLs
+/// escape some of it.
 const KEY: &str = "CARGO_MANIFEST_DIR";
 
 fn open(engine: Value) -> Chat {
@@ -38,7 +39,7 @@ fn base64(bytes: &[u8]) -> String {
     bytes.chunks(3).flat_map(|group| (0..=group.len()).map(move |at| digit(group, at))).collect()
 }
 
-/// The spellings of the key that a server may send.
+/// The spellings of the key that a server might send.
 fn spellings() -> Vec<String> {
     let key = std::env::var(KEY).unwrap();
     let each = |escaped: &dyn Fn(u8) -> String| key.bytes().map(escaped).collect::<String>();
@@ -49,14 +50,14 @@ fn spellings() -> Vec<String> {
         each(&|byte| format!("&#{byte};")),
         each(&|byte| format!("{byte:02x}")),
         base64(key.as_bytes()),
-        // The tail of the digits for a user name and the key.
+        // The end of the base64 text of a user name and the key.
         base64(format!("user:{key}").as_bytes())[8..].to_owned(),
         key.replace('/', "\\/"),
         key,
     ]
 }
 
-/// Whether a text has the key in any spelling, or more than half of it.
+/// Checks that a text does not contain the key in any spelling, or more than half of it.
 #[track_caller]
 fn check_no_key(what: &str, text: &str) {
     let text = text.replace("\\\\", "\\").to_lowercase();
@@ -74,7 +75,7 @@ fn boxed(answer: impl Fn(&Request, &mut TcpStream, &str) + Send + Sync + 'static
     Box::new(answer)
 }
 
-/// Each place of a response that can carry a text.
+/// The places of a response that can contain a text.
 fn places() -> Places {
     let statuses = "200 OK,307 Moved,400 No,401 No,403 No,404 No,408 No,418 No,503 No";
     let heads_and_bodies = statuses.split(',').flat_map(in_head_and_body);
@@ -149,7 +150,7 @@ fn in_events() -> Places {
                         chunk(out, text("so far").as_bytes());
                     }
                     let event = event.replace("KEY", key).replace("FILL", &"x".repeat(50));
-                    // In small pieces, which cut the key in two.
+                    // The event is sent in small pieces, which split the key.
                     for bytes in format!("{event}\n\n").as_bytes().chunks(7) {
                         chunk(out, bytes);
                     }
@@ -179,14 +180,14 @@ fn in_broken_http() -> Places {
 fn the_key_comes_back_in_no_error_event_or_log() {
     let (all, keys) = (Arc::new(places()), spellings());
     let (known, sent) = (Arc::clone(&all), keys.clone());
-    // The path says what to answer, so that one server is enough: /PLACE/SPELLING/v1/completions
+    // The path selects the response, so one server is enough: /PLACE/SPELLING/v1/completions
     let server = Server::start(move |request, out| {
         let mut numbers = request.path.split('/').skip(1).map(|number| number.parse().unwrap());
         let (place, spelling): (usize, usize) = (numbers.next().unwrap(), numbers.next().unwrap());
         known[place].1(request, out, &sent[spelling]);
     });
     for (place, (what, _)) in all.iter().enumerate() {
-        // Three spellings for each place; their order differs.
+        // Each place gets three spellings. Which ones differs from place to place.
         for spelling in (0..3).map(|n| (place + n * 4) % keys.len()) {
             let url = format!("http://{}/{place}/{spelling}/v1", server.address);
             let chat = open(json!({ "base_url": url }));
@@ -233,7 +234,7 @@ fn the_key_comes_back_in_no_preview() {
 
 #[test]
 fn the_text_of_a_reply_is_passed_on() {
-    // What a model writes is content, even if it is the key.
+    // Text that the model writes is content, even if it equals the key.
     let key = std::env::var(KEY).unwrap();
     let said = key.clone();
     let server = Server::start(move |_, out| stream(out, &[&said], &end(1, 1)));
@@ -241,7 +242,7 @@ fn the_text_of_a_reply_is_passed_on() {
     assert_eq!((&reply["type"], &reply["text"]), (&json!("assistant_text"), &json!(key)));
 }
 
-/// Sends the same bytes again and again, slowly, until the client has disconnected.
+/// Sends the same bytes again and again, slowly, until the client disconnects.
 fn trickle(out: &mut TcpStream, first: &str, again: &str) {
     let pause = Some(Duration::from_millis(5));
     let mut sent = out.write_all(first.as_bytes()).and_then(|()| out.set_read_timeout(pause));
@@ -253,10 +254,10 @@ fn trickle(out: &mut TcpStream, first: &str, again: &str) {
 const HEAD: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// What a server writes to a connection.
+/// Writes a response to a connection.
 type Writer = Arc<dyn Fn(&mut TcpStream) + Send + Sync>;
 
-/// Servers that send bytes for ever, but no text.
+/// Servers that send bytes forever, but no text.
 fn endless() -> Vec<(&'static str, Writer)> {
     fn slow(first: String, again: &'static str) -> Writer {
         Arc::new(move |out| trickle(out, &first, again))
@@ -297,7 +298,7 @@ fn bytes_without_text_are_silence() {
         let server = Server::start(move |_, out| answers(out));
         let chat = open(json!({ "base_url": server.url(), "read_timeout_ms": 150 }));
         let (done, replies) = channel();
-        // On a thread of its own, because a fault here is a call that never returns.
+        // Runs on a separate thread, because a failure here is a call that never returns.
         let reply = std::thread::spawn(move || {
             let _ = done.send(chat.infer(&ask(json!({}))));
         });
@@ -305,7 +306,7 @@ fn bytes_without_text_are_silence() {
             .recv_timeout(Duration::from_secs(60))
             .unwrap_or_else(|_| panic!("{what}: it does not end ({reply:?})"));
         assert_eq!(reply["error"]["code"], "INFERENCE_FAILED", "{what}: {reply}");
-        // The same server, an hour of patience, and a cancel.
+        // The same server with a time-out of an hour, and a cancel.
         if what == "many events" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The HTTP server of a test, which answers like the real ones, or as no server should.
+//! An HTTP server for tests, which answers like a real server or in ways that no server should.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone)]
 pub struct Request {
     pub path: String,
-    /// Header names in lower case.
+    /// The headers. Their names are in lower case.
     pub headers: HashMap<String, String>,
-    /// Null without a body.
+    /// The body as JSON; null without a body.
     pub body: Value,
 }
 
@@ -24,7 +24,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Each connection has one request, which `answer` answers on its own thread.
+    /// Each connection has one request. `answer` answers it on a separate thread.
     pub fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -43,7 +43,7 @@ impl Server {
         Server { address, seen }
     }
 
-    /// Answers completions with these texts, as vLLM does.
+    /// Answers completions with these texts, in the format of vLLM.
     pub fn saying(texts: &'static [&'static str]) -> Server {
         Server::start(move |_, out| stream(out, texts, &end(7, 3)))
     }
@@ -88,7 +88,7 @@ pub fn json_answer(out: &mut TcpStream, body: &Value) {
     answer(out, "200 OK", "Content-Type: application/json\r\n", &body.to_string());
 }
 
-/// The head of a stream of events.
+/// Sends the head of a stream of events.
 pub fn head(out: &mut TcpStream) {
     let kind = "text/event-stream; charset=utf-8";
     let _ = write!(
@@ -105,7 +105,7 @@ pub fn chunk(out: &mut TcpStream, bytes: &[u8]) -> bool {
     sent.and_then(|()| out.flush()).is_ok()
 }
 
-/// An event with a text.
+/// An event that contains a text.
 pub fn text(text: &str) -> String {
     let choice = json!({ "index": 0, "text": text, "logprobs": null, "finish_reason": null });
     format!(

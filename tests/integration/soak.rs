@@ -1,8 +1,8 @@
-//! Everything at once: threads that create, request, stream, cancel, explain, destroy and send
-//! nonsense on chats that they share. Every reply must be the model's known one, a prefix of it
-//! after a cancel, or the error that the chat is gone.
+//! Runs everything at once: threads create, send requests, stream, cancel, explain, destroy and
+//! send nonsense, on chats that they share. Every reply must be the model's known reply, a prefix
+//! of it after a cancel, or the error that the chat is gone.
 //!
-//! `LLB_SOAK_SECONDS` sets the time; the default is just enough for each kind of step.
+//! `LLB_SOAK_SECONDS` sets the time. The default is just enough for each kind of step.
 
 use std::ffi::CString;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ use crate::scripted::{LONG_TOKENS, REASONING, TEXT, long_text};
 
 const THREADS: usize = 8;
 const SLOTS: usize = 12;
-/// The time without `LLB_SOAK_SECONDS`.
+/// The number of steps without `LLB_SOAK_SECONDS`.
 const STEPS: usize = 60;
 
 /// The reply of a chat, if it is known.
@@ -27,7 +27,7 @@ enum Answers {
     Reasoning,
     Call,
     Long,
-    /// A real model: any text.
+    /// A real model: the reply may be any text.
     Anything,
 }
 
@@ -131,7 +131,7 @@ impl World {
                 self.expect(refused["type"] == "error", &refused);
             }
             _ => {
-                // Other threads may be in a call on it, or about to start one.
+                // Other threads may be in a call on the handle, or about to start one.
                 *slot.lock().unwrap() = None;
                 ffi::llb_chat_destroy(handle);
                 let gone = infer(handle, &request(random));
@@ -180,8 +180,8 @@ impl World {
         if reply["type"] == "error" {
             return self.expect(reply["error"]["code"] == "ENGINE_CLOSED", reply);
         }
-        // The last character may be cut, and whitespace before a closing tag is recognised only
-        // with the tag.
+        // The last character may be cut off, and whitespace before a closing tag is recognized only
+        // together with the tag.
         let read = |member: &str| {
             reply[member]
                 .as_str()
@@ -241,7 +241,7 @@ fn call(
     take(unsafe { function(handle, request.as_ptr()) })
 }
 
-/// A conversation of a few turns; greedy, so that the reply is known.
+/// A conversation of a few turns. Sampling is greedy, so the reply is known.
 fn request(random: &mut Random) -> Value {
     let turns = random.below(3);
     let mut messages = Vec::new();

@@ -1,5 +1,5 @@
-//! Speculative decoding: a reply is the same with and without it, for every source of guesses,
-//! right or wrong.
+//! Tests speculative decoding: a reply is the same with and without it, for every drafter, whether
+//! its drafts are right or wrong.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,14 +16,15 @@ fn write(folder: &TempDir, name: &str, model: &Model) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Generates `A1 B2 C3 D4 B2 C3 D4 …` without end. Lookup guesses right from the second cycle on.
+/// Generates `A1 B2 C3 D4 B2 C3 D4 …` without end. Prompt lookup drafts correctly from the second
+/// cycle on.
 fn cycle() -> Model {
     let pieces = ["A1 ", "B2 ", "C3 ", "D4 "];
     Model { continues_with: Some(1), ..Model::new("Scripted cycle", pieces, Some(TOOLS_TEMPLATE)) }
 }
 
-/// Generates the pieces of a model in reverse order, with the same vocabulary. As a draft model it
-/// is always wrong.
+/// A model that generates the pieces of another one in reverse order, with the same vocabulary. As
+/// a draft model it is always wrong.
 fn backwards(model: Model) -> Model {
     Model { order: model.order.iter().rev().copied().collect(), continues_with: None, ..model }
 }
@@ -46,7 +47,7 @@ fn without_ids(value: &mut Value) {
     }
 }
 
-/// The reply without members that differ between runs, and the numbers of guessed and accepted
+/// The reply without members that differ between runs, and the numbers of drafted and accepted
 /// tokens.
 fn reply_and_drafts(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>) {
     let recorder = Recorder::default();
@@ -58,7 +59,7 @@ fn reply_and_drafts(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>)
     (reply, drafted)
 }
 
-/// Requests whose every rule must apply token by token.
+/// Requests with rules that must all apply token by token.
 fn requests() -> Vec<Value> {
     let wild = json!({ "temperature": 100.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 5, "max_tokens": 60 });
     let schema = json!({ "type": "object", "properties": { "n": { "type": "string" } }, "required": ["n"], "additionalProperties": false });
@@ -90,7 +91,7 @@ fn a_reply_is_the_same_for_every_speculation() {
     let wrong_cycle = write(&folder, "wrong_cycle.gguf", &backwards(cycle()));
     let lookup = json!({ "speculative": { "type": "ngram", "n_max": 8, "ngram": 2 } });
     let drafted_by = |model: &str| json!({ "draft_model": model, "speculative": { "n_max": 5 } });
-    // A model, its speculation, and whether the guesses for its greedy reply are right.
+    // The model, its speculation, and whether the drafts for its greedy reply are right.
     let cases = [
         (&cycle_path, lookup.clone(), true),
         (&cycle_path, drafted_by(&cycle_path), true),
@@ -132,7 +133,7 @@ fn right_guesses_save_decodes_and_wrong_ones_become_rare() {
     let request = ask(json!({ "max_tokens": 400 }));
     let (_, right) = reply_and_drafts(&open(&model, json!({ "speculative": "ngram" })), &request);
     let (tokens, accepted) = right.unwrap();
-    // All but the first cycle comes in guesses of six, each followed by one chosen token.
+    // After the first cycle, drafts of six tokens are accepted, each followed by one sampled token.
     assert!(accepted == tokens && (330..=345).contains(&accepted), "{accepted} of {tokens}");
     let (_, bad) = reply_and_drafts(&open(&model, json!({ "draft_model": wrong })), &request);
     let (tokens, accepted) = bad.unwrap();

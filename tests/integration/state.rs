@@ -1,4 +1,5 @@
-//! The option `state_file`: the computed state of a chat outlives the chat, and no file does harm.
+//! Tests the option `state_file`: the computed state of a chat outlives the chat, and no file can
+//! do harm.
 
 use std::path::Path;
 
@@ -8,7 +9,8 @@ use sha2::{Digest, Sha256};
 use crate::abi::{Chat, Recorder, ask, real_model, scripted_model};
 use crate::scripted::{TEXT, text_model};
 
-/// The context size. Each test has its own number, because tests with equal options share a cache.
+/// Opens a chat with this context size. Each test uses its own size, because tests with equal
+/// options share a cache.
 fn open(n_ctx: u32, model: &str, state: &Path, members: Value) -> Chat {
     let mut options = json!({ "model": model, "n_ctx": n_ctx, "state_file": state, "log": "warn" });
     options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -28,7 +30,7 @@ fn ignored(reply: &Value) -> Option<&str> {
     ignored.map(|ignored| ignored["message"].as_str().unwrap())
 }
 
-/// A file that a chat of `text.gguf` wrote, and the length of its prompt.
+/// Lets a chat of `text.gguf` write the file. Returns the length of its prompt.
 fn written(n_ctx: u32, state: &Path) -> u64 {
     let chat = open(n_ctx, &scripted_model("text.gguf"), state, json!({}));
     let reply = chat.infer(&ask(json!({})));
@@ -52,15 +54,14 @@ fn the_next_chat_reuses_what_was_computed() {
         assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
     }
     let first = std::fs::read(&state).unwrap();
-    // A chat without a request leaves the file alone.
+    // A chat without a request does not change the file.
     drop(open(520, &scripted_model("text.gguf"), &state, json!({})));
     assert_eq!(std::fs::read(&state).unwrap(), first);
     // The last token of a prompt is always computed.
     let chat = open(520, &scripted_model("text.gguf"), &state, json!({}));
     let reply = chat.infer(&ask(json!({})));
     assert_eq!((cached(&reply), ignored(&reply), &reply["text"]), (prompt - 1, None, &json!(TEXT)));
-    // The next turn: the tokens of the reply are reused too, up to the point where tokens and text
-    // differ.
+    // The next turn also reuses the tokens of the reply, up to where tokens and text differ.
     let turn = json!([
         { "role": "user", "content": "Hello" },
         { "role": "assistant", "content": "" },
@@ -101,10 +102,10 @@ fn a_file_for_something_else_is_ignored_and_reported() {
         assert!(ignored(&reply).is_some_and(|message| message.contains(says)), "{says}: {reply}");
         assert_eq!(ignored(&chat.infer(&ask(json!({})))), None, "it is reported once");
         drop(chat);
-        // The file is written again, for this chat.
+        // The file was written again, by this chat.
         assert!(cached(&open(552, &model, &state, members).infer(&ask(json!({})))) > 0, "{says}");
     }
-    // The same model in another place is the same model.
+    // A copy of the model in another folder counts as the same model.
     let moved = folder.path().join("moved.gguf");
     std::fs::copy(&text, &moved).unwrap();
     assert!(
@@ -125,7 +126,7 @@ fn no_file_does_harm() {
         let digest = Sha256::digest(&bytes);
         [bytes.as_slice(), digest.as_slice()].concat()
     };
-    // llama.cpp's data starts after the tokens: magic, sequence, streams, cells.
+    // After the tokens comes llama.cpp's data: magic, sequence, streams, cells.
     let magic = 0xaf14_3cd8_u32.to_le_bytes();
     let data = good.windows(4).position(|window| window == magic).unwrap();
     let mut damaged = good.clone();
@@ -137,18 +138,18 @@ fn no_file_does_harm() {
         damaged,
         good[..good.len() / 2].to_vec(),
     ];
-    // A right checksum over data that llama.cpp must detect as wrong.
+    // The checksum is right, but llama.cpp must recognize the data as invalid.
     files.push(forged(&|bytes| bytes[data] = 0));
     for at in [8, 12, 16, 20] {
         files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0xFF)));
         files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0x7F)));
         files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0)));
     }
-    // Numbers in many places of the data.
+    // Numbers at many positions of the data.
     for at in (data..data + 400).step_by(4) {
         files.push(forged(&|bytes| bytes[at..at + 4].fill(0x3F)));
     }
-    // Another chat on the same model, which must not be affected.
+    // Another chat on the same model must not be affected.
     let neighbour =
         open(584, &scripted_model("text.gguf"), &folder.path().join("neighbour"), json!({}));
     for (number, file) in files.iter().enumerate() {
@@ -171,7 +172,7 @@ fn no_file_does_harm() {
     }
 }
 
-/// Owner, length and version are checked before a file is read.
+/// The owner, the length and the version are checked before a file is read.
 #[cfg(unix)]
 #[test]
 fn the_file_of_another_user_or_version_is_not_read() {
@@ -242,8 +243,8 @@ fn chats_on_one_model_keep_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = |n: usize| folder.path().join(format!("{n}"));
     let says = |n: usize| json!({ "messages": [{ "role": "user", "content": format!("{n} is my number") }], "temperature": 0 });
-    // Prompts with nothing in common: a chat takes over another chat's sequence if they share a
-    // prefix.
+    // The prompts have nothing in common, because a chat takes over another chat's sequence if they
+    // share a prefix.
     let open = |n: usize| {
         let members = json!({ "tool_policy": "any", "chat_template": "{{ messages[0].content }}" });
         open(648, &scripted_model("text.gguf"), &path(n), members)
@@ -255,7 +256,7 @@ fn chats_on_one_model_keep_their_own() {
             .enumerate()
             .for_each(|(n, chat)| drop(scope.spawn(move || chat.infer(&says(n)))))
     });
-    // Destroyed from a callback, this chat writes its file when its call ends.
+    // A chat that is destroyed from a callback writes its file when its call ends.
     let handle = chats[0].handle().addr();
     let destroy = Recorder::reacting(move |_| {
         llb::ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle))
@@ -289,7 +290,7 @@ fn real_models_continue_from_a_state_file() {
         let expected = ["One day", "Then"].map(|more| cold.infer(&request(more)));
         let tokens = expected[0]["usage"]["prompt_tokens"].as_u64().unwrap();
         assert!(tokens > 700, "{tokens}");
-        // In another context, which keeps what it computed.
+        // The other context keeps what it has computed.
         let other = |state: &Path| {
             let mut members = members.clone();
             members["n_batch"] = json!(256);

@@ -1,4 +1,4 @@
-//! `llb_template_*`.
+//! Tests `llb_template_*`.
 
 use llb::ffi;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ fn errors_name_what_is_wrong() {
         "INVALID_REQUEST",
         "messages: missing",
     );
-    // transformers refuses these, so llb does even with polyfills off.
+    // transformers refuses these, so llb refuses them even with polyfills off.
     for (name, members) in [
         ("messages[0]: expected an object", json!({ "messages": ["a"] })),
         ("tools[1]: expected an object", json!({ "messages": messages, "tools": [{}, 1] })),

@@ -1,7 +1,8 @@
-//! The system refuses a thread: an error, and the threads that were started end.
+//! Tests a system that refuses to start a thread. The call returns an error, and threads that were
+//! already started end.
 //!
-//! The limit counts all threads of a user, and root has none, so a child process of another user runs
-//! the cases. Only root can start one.
+//! The limit counts all threads of a user and does not apply to root, so a child process of another
+//! user runs the cases. Only root can start it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -10,7 +11,7 @@ use serde_json::json;
 
 use crate::abi::{Chat, ask, scripted_model, weather_tool};
 
-/// The model of the child.
+/// Set in the child. Its value is the path of the model.
 const SETTING: &str = "LLB_TEST_THREAD_LIMIT";
 
 #[test]
@@ -40,7 +41,7 @@ fn n_threads() -> u64 {
     std::fs::read_dir("/proc/self/task").unwrap().count() as u64
 }
 
-/// Lets this user have this number of threads.
+/// Limits this user to this number of threads.
 fn limit(n_threads: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is valid during the call.
@@ -53,7 +54,7 @@ fn limit(n_threads: u64) {
 #[test]
 fn a_child_runs_out_of_threads() {
     let Ok(model) = std::env::var(SETTING) else { return };
-    // A user without other processes.
+    // The id of a user without other processes.
     let user = 1_000_000 + std::process::id();
     // SAFETY: takes numbers.
     assert_eq!(unsafe { libc::setuid(user) }, 0);
@@ -69,15 +70,16 @@ fn a_child_runs_out_of_threads() {
                 assert!(failure.message().starts_with("cannot start"), "{failure:?}");
             }
         }
-        // No thread is left, waiting or computing.
+        // Waits until no thread of the library is left, waiting or computing.
         while n_threads() > own {
             std::thread::yield_now();
         }
         refused += 1;
     };
     assert!(refused > 0, "the engine's thread needs room");
-    // The thread that prepares grammars may have been refused. The request then does it, on the
-    // thread of its grammar. A request without that thread is an error, and the chat stays usable.
+    // The thread that prepares grammars may have been refused. The request then does that work on
+    // the thread that compiles its grammar. If that thread cannot be started either, the request is
+    // an error and the chat stays usable.
     let request = ask(json!({ "tools": [weather_tool()] }));
     let reply = loop {
         let reply = chat.infer(&request);

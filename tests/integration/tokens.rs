@@ -1,4 +1,4 @@
-//! Vocabularies and texts that a tokenizer takes badly: long tokens, long prompts.
+//! Tests vocabularies and texts that are hard for a tokenizer: long tokens, long prompts.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ fn a_time_out_ends_the_tokenization_of_a_long_prompt() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let long = "a few words ".repeat(300_000);
     let messages = json!([{ "role": "user", "content": long }]);
-    // Without the time-out the prompt is tokenized to its end, and too long.
+    // Without the time-out, the prompt would be tokenized to its end and be too long.
     let reply = chat.infer(&json!({ "messages": messages, "timeout_ms": 1 }));
     assert_eq!(reply["finish_reason"], "cancelled", "{reply}");
     assert_eq!(reply["text"], "");

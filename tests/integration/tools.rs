@@ -1,4 +1,4 @@
-//! Tool calls: parsed, forced, and sent back with their results.
+//! Tests tool calls: parsed, forced, and sent back with their results.
 
 use serde_json::{Value, json};
 
@@ -102,6 +102,36 @@ fn a_json_reply_obeys_its_schema() {
 }
 
 #[test]
+fn a_continued_json_reply_obeys_its_schema() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" }, "no": { "const": 7 } },
+        "required": ["ok", "no"], "additionalProperties": false });
+    let format =
+        json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema } });
+    let given = |content: &str| {
+        let messages = json!([{ "role": "user", "content": "?" }, { "role": "assistant", "content": content }]);
+        ask(
+            json!({ "messages": messages, "continue_final_message": true, "response_format": format }),
+        )
+    };
+    for start in ["{", "{\n  \"ok\":tr", "{\"ok\": false, \"no\""] {
+        let reply = chat.infer(&given(start));
+        let text = reply["message"]["content"].as_str().unwrap_or_else(|| panic!("{reply}"));
+        assert_eq!(text, format!("{start}{}", reply["text"].as_str().unwrap()));
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{reply}"));
+        assert_eq!((value["ok"].is_boolean(), &value["no"]), (true, &json!(7)), "{reply}");
+        assert_eq!(reply["diagnostics"], json!([]), "{reply}");
+    }
+    let reply = chat.infer(&given("Sure: {"));
+    assert_eq!(reply["error"]["code"], "INVALID_REQUEST", "{reply}");
+    assert_eq!(
+        reply["error"]["message"],
+        "messages[1].content: is not the beginning of a text that response_format allows; change the \
+         content or leave out response_format"
+    );
+}
+
+#[test]
 fn an_unenforceable_schema_is_named() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
@@ -137,7 +167,8 @@ fn a_result_goes_back_in() {
     ]);
     let explanation = chat.explain(&json!({ "messages": messages, "tools": [weather_tool()] }));
     let prompt = explanation["prompt"].as_str().unwrap();
-    // The history has the call as the model would have written it, not as quoted JSON text.
+    // The history contains the call as the model would have written it, and not as quoted JSON
+    // text.
     assert!(prompt.contains(TOOL_CALL), "{prompt}");
     assert_eq!(explanation["polyfills_applied"], json!(["object_arguments", "null_content"]));
     assert!(prompt.contains("<tool_response>\n{\"sky\": \"clear\"}\n</tool_response>"), "{prompt}");
@@ -205,7 +236,7 @@ fn codes(reply: &Value) -> Vec<&str> {
 #[test]
 fn a_truncated_call_is_not_a_call() {
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
-    // Ten tokens end inside the city, four before the name.
+    // Ten tokens end inside the city, and four before the name.
     for (choice, unmet) in [("auto", None), ("required", Some("required_not_met"))] {
         let reply = chat.infer(&ask(
             json!({ "tools": [weather_tool()], "tool_choice": choice, "max_tokens": 10 }),
@@ -227,7 +258,7 @@ fn a_truncated_call_is_not_a_call() {
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 4 })));
     assert_eq!((&reply["tool_calls"], codes(&reply)), (&json!([]), vec!["truncated_call"]));
     assert_eq!(reply["diagnostics"][0]["text"], "<tool_call>\n{\"name\": \"");
-    // Only the closing tag is missing; the arguments are complete.
+    // Only the closing tag is missing, and the arguments are complete.
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 12 })));
     assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}");
     assert_eq!(reply["finish_reason"], "length");
@@ -259,7 +290,7 @@ fn a_truncated_streamed_call_is_not_in_the_reply() {
 
 #[test]
 fn a_model_ends_its_turn_after_a_required_call() {
-    // Another call could follow; the model may end its turn at once.
+    // Another call could follow, but the model may also end its turn.
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     for parallel in [true, false] {
         let request = json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": parallel });
@@ -312,7 +343,7 @@ fn a_json_reply_and_tools() {
             "{reply}"
         );
     }
-    // The model that calls unprompted still may.
+    // A model that calls without being forced is still allowed to.
     let caller = Chat::open(&scripted_model("tool_call.gguf"));
     let reply = caller.infer(&ask(
         json!({ "tools": [weather_tool()], "response_format": { "type": "json_object" } }),
@@ -399,7 +430,7 @@ fn a_required_call_comes_after_reasoning() {
         (&reply["tool_calls"][0]["name"], &reply["finish_reason"]),
         (&json!("get_weather"), &json!("tool_calls"))
     );
-    // A model that is not known to reason does not start to when a call is forced.
+    // A model that is not known to reason does not start to reason when a call is forced.
     let reply = Chat::open(&model).infer(&request);
     assert_eq!(reply["reasoning_content"], Value::Null, "{reply}");
     assert_eq!(

@@ -355,7 +355,8 @@ fn sequence_breakers_are_those_of_llama_cpp() {
     let options =
         CreateOptions::read(&json!({ "model": path, "n_ctx": 64, "n_threads": 1 })).unwrap();
     let header = ModelHeader::read_file(Path::new(&path)).unwrap();
-    let loaded = llb::llama::open(&options, &path, &header, &mut |_| {}).unwrap();
+    let kept = llb::llama::KeptModel::open(&options, &path, &header, &mut |_| true).unwrap();
+    let loaded = kept.model().unwrap();
     let vocab = loaded.engine.vocab();
     let model = LlamaModel::open(&path, true);
     let never = Interrupt::default();

@@ -24,8 +24,10 @@ use std::path::{Path, PathBuf};
 
 use llb::gguf::{GgufValue, GgufWriter};
 
+pub mod encoder;
 pub mod learned;
 pub mod random;
+pub mod reranker;
 
 /// The reply of `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and
 /// `bad_template.gguf`.
@@ -163,6 +165,9 @@ pub struct Model {
     /// The piece that follows the last one instead of the end of turn, as an index into `pieces`.
     /// The reply then never ends.
     pub continues_with: Option<usize>,
+    /// The piece that is followed by another one than by `order`, and that one, as indices into
+    /// `pieces`: the reply goes round in a circle unless something else leads it out.
+    pub turns_back: Option<(usize, usize)>,
     /// The pieces that are control tokens, besides the markers of every vocabulary.
     pub controls: Vec<String>,
     /// Further metadata.
@@ -182,6 +187,7 @@ impl Model {
             name: name.to_owned(),
             order: (0..pieces.len()).collect(),
             continues_with: None,
+            turns_back: None,
             pieces,
             chat_template: chat_template.map(str::to_owned),
             tool_use_template: None,
@@ -227,7 +233,10 @@ impl Model {
         let lifted =
             self.order.iter().map(|index| vocabulary.script[*index]).chain(std::iter::once(last));
         for (state, token) in states.zip(lifted) {
-            put(token, state, SCRIPT_LOGIT);
+            match self.turns_back.filter(|(from, _)| state == from + 1) {
+                Some((_, to)) => put(vocabulary.script[to], state, SCRIPT_LOGIT),
+                None => put(token, state, SCRIPT_LOGIT),
+            }
         }
         self.file(&vocabulary, n_embd as u64, &embedding, &output)
     }
@@ -491,11 +500,16 @@ pub fn truncated() -> Vec<u8> {
     bytes
 }
 
+/// A chat model with random weights.
+fn random_dense() -> Vec<u8> {
+    random::random(random::Memory::Dense)
+}
+
 /// A file name and the function that builds the file.
 type Made = (&'static str, fn() -> Vec<u8>);
 
 /// All models by file name.
-pub const MODELS: [Made; 9] = [
+pub const MODELS: [Made; 13] = [
     ("text.gguf", text),
     ("tool_call.gguf", tool_call),
     ("reasoning.gguf", reasoning),
@@ -505,6 +519,10 @@ pub const MODELS: [Made; 9] = [
     ("no_template.gguf", no_template),
     ("bad_template.gguf", bad_template),
     ("truncated.gguf", truncated),
+    ("embedding.gguf", encoder::embedding),
+    ("reranker.gguf", encoder::reranker),
+    ("decoder_reranker.gguf", reranker::decoder),
+    ("random.gguf", random_dense),
 ];
 
 /// Writes all models into a directory, which is created if necessary.
@@ -574,6 +592,11 @@ mod tests {
         for path in paths {
             let file_name = path.file_name().unwrap().to_str().unwrap();
             let header = ModelHeader::read_file(&path).unwrap();
+            if header.name().unwrap().starts_with("Random") {
+                let makes_text = header.architecture() == "llama";
+                assert_eq!(header.pooling().unwrap().is_none(), makes_text, "{file_name}");
+                continue;
+            }
             assert!(header.file_size() < 2_000_000, "{file_name}: {}", header.file_size());
             assert_eq!((header.architecture(), header.version()), ("llama", 3), "{file_name}");
             assert_eq!(

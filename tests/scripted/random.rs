@@ -4,7 +4,7 @@
 //! They generate only the letters `a` to `z`, which are one token each, so a reply that is sent
 //! back has the same tokens. They never generate the end of turn.
 
-use llb::gguf::GgufWriter;
+use llb::gguf::{GgufValue, GgufWriter};
 
 use super::{PLAIN_TEMPLATE, Vocabulary};
 
@@ -38,9 +38,13 @@ const N_STATE: u64 = 8;
 const N_RANK: u64 = 4;
 
 /// Pseudo-random numbers, the same in every run.
-struct Numbers(u64);
+pub(super) struct Numbers(u64);
 
 impl Numbers {
+    pub(super) fn new(seed: u64) -> Numbers {
+        Numbers(seed)
+    }
+
     /// From -1 to 1.
     fn next(&mut self) -> f32 {
         self.0 =
@@ -48,20 +52,25 @@ impl Numbers {
         (self.0 >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
     }
 
-    fn list(&mut self, length: u64, scale: f32) -> Vec<f32> {
+    pub(super) fn list(&mut self, length: u64, scale: f32) -> Vec<f32> {
         (0..length).map(|_| self.next() * scale).collect()
     }
 }
 
 /// Builds the file of a model with this memory.
 pub fn random(memory: Memory) -> Vec<u8> {
-    build(memory, false)
+    build(memory, false, &[])
+}
+
+/// A dense model whose file says more about its architecture, by keys such as `rope.scaling.type`.
+pub fn dense_with(metadata: &[(&str, GgufValue)]) -> Vec<u8> {
+    build(Memory::Dense, false, metadata)
 }
 
 /// A dense model whose attention has matrices of type Q4_0. llama.cpp reads them while it loads the
 /// model, because it orders them for the processor.
 pub fn quantized() -> Vec<u8> {
-    build(Memory::Dense, true)
+    build(Memory::Dense, true, &[])
 }
 
 /// 4 bits for each number, and a scale for 32 of them (ggml's `block_q4_0`).
@@ -76,10 +85,10 @@ fn q4_0(numbers: &[f32]) -> Vec<u8> {
     numbers.chunks_exact(32).flat_map(block).collect()
 }
 
-fn build(memory: Memory, is_quantized: bool) -> Vec<u8> {
+fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> Vec<u8> {
     let vocabulary = Vocabulary::of(&[b"<think>".to_vec()]);
     let n_vocab = vocabulary.texts.len() as u64;
-    let mut numbers = Numbers(41);
+    let mut numbers = Numbers::new(41);
     let name = match memory {
         Memory::Dense => "llama",
         Memory::Window => "gemma3",
@@ -104,6 +113,8 @@ fn build(memory: Memory, is_quantized: bool) -> Vec<u8> {
             if memory == Memory::State { 0 } else { N_HEAD as u32 },
         )
         .metadata(key("attention.head_count_kv"), (0..n_layer).map(heads).collect::<Vec<u32>>());
+    let further = metadata.iter().map(|(name, value)| (key(name), value.clone()));
+    writer = further.fold(writer, |writer, (key, value)| writer.metadata(key, value));
     if memory == Memory::Window {
         let windows: Vec<bool> = (0..n_layer).map(|layer| layer != 1).collect();
         writer = writer

@@ -1,5 +1,5 @@
-//! How much of a prompt the KV cache holds, and why not more: what differs from the last request of
-//! the chat.
+//! Reports how much of a prompt the KV cache holds, and why it does not hold more: what differs
+//! from the last request of the chat.
 
 use serde_json::Value;
 
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::template::{Prompt, Span};
 
 impl NativeSource {
-    /// The number of prompt tokens in the KV cache, and the break if the prompt does not continue
-    /// what is cached for this chat.
+    /// The number of prompt tokens in the KV cache. If the prompt does not continue the cached
+    /// conversation of this chat, also where it breaks off and why.
     pub(super) fn cache_use(
         &self,
         generation: &GenerationRequest,
@@ -26,9 +26,11 @@ impl NativeSource {
         if !request.cache_prompt {
             return Ok((0, broken(0, "cache_prompt is false")));
         }
-        let held = self.model.engine.look_up(self.chat, tokens.clone())?;
+        let adapters = self.adapters(request)?;
+        let model = self.model()?;
+        let held = model.engine.look_up(self.chat, tokens.clone(), adapters.clone())?;
         let cached = held.cached;
-        // The last token is always computed.
+        // The last token is always computed, because its logits are needed.
         let reusable = tokens.len() - 1;
         if cached >= reusable || held.own.is_some_and(|(kept, _)| kept <= cached) {
             return Ok((cached, None));
@@ -36,15 +38,23 @@ impl NativeSource {
         let Some(last) = self.last_request.get() else {
             return Ok((cached, broken(cached, "first request of this chat")));
         };
+        if last.adapters != adapters {
+            let because = "the adapters differ from those of the last request, and what was computed with them is of no use to others";
+            let path = request.lora.is_some().then(|| "lora".to_owned());
+            return Ok((
+                cached,
+                Some(CacheBreak { at_token: cached, because: because.to_owned(), path }),
+            ));
+        }
         let last_tokens = &last.tokenized.tokens;
         let common =
             last_tokens.iter().zip(&tokens[..reusable]).take_while(|(a, b)| a == b).count();
         if cached < common {
-            let evicted = "evicted: another request needed the space, or this model's memory cannot be cut at this token";
+            let evicted = "evicted: another request needed the space, or the last reply was longer than the context, or this model's memory cannot be cut at this token";
             return Ok((cached, broken(cached, evicted)));
         }
         let next = NextRequest { request, prompt };
-        let byte = || byte_of(tokens, cached, &prompt.text, self.model.engine.vocab().as_ref());
+        let byte = || byte_of(tokens, cached, &prompt.text, model.engine.vocab().as_ref());
         let (because, path) =
             if last.dropped.as_ref() != truncation.as_ref().map(|truncation| &truncation.dropped) {
                 let because = "context_overflow leaves out other messages than in the last request";
@@ -65,7 +75,7 @@ struct NextRequest<'a> {
 }
 
 impl NextRequest<'_> {
-    /// The first member of the request that has text in the prompt at or after this byte.
+    /// The first member of the request whose text in the prompt is at or after this byte.
     fn path_from(&self, byte: usize) -> Option<String> {
         self.prompt.spans.iter().find(|span| span.end > byte).map(|span| span.path.to_string())
     }
@@ -75,17 +85,19 @@ impl NextRequest<'_> {
     }
 }
 
-/// The member that wrote this byte of a prompt; None for the template's own text.
+/// The member of the request that this byte of a prompt came from. None for the template's own
+/// text.
 fn path_at(spans: &[Span], byte: usize) -> Option<&str> {
     spans.iter().find(|span| (span.start..span.end).contains(&byte)).map(|span| &*span.path)
 }
 
 impl LastRequest {
-    /// Why a prompt differs from this one before its end, and the member that causes it.
+    /// Why a prompt differs from this one before its end, and the member that causes the
+    /// difference.
     fn difference_in_prompt(&self, next: &NextRequest) -> (String, Option<String>) {
         let (old, new) = (self.text.as_bytes(), next.prompt.text.as_bytes());
         let byte = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-        // The member that was here, after the text that the template wrote around it.
+        // The member that wrote the text at this byte, or the next one after it.
         let here = self.spans.iter().find(|span| span.end > byte);
         if let Some(gone) = here.filter(|span| !next.renders(&span.path)) {
             let sent = has_member(next.request, &gone.path);
@@ -93,7 +105,7 @@ impl LastRequest {
             return (format!("{} {why}", gone.path), Some(gone.path.to_string()));
         }
         let (before, after) = (path_at(&self.spans, byte), path_at(&next.prompt.spans, byte));
-        // One of the texts may be the beginning of the other.
+        // One of the texts may be a prefix of the other.
         match (after.or(before), next.path_from(byte)) {
             (Some(path), _) => (format!("differs in {path}"), Some(path.to_owned())),
             (None, Some(path)) => {
@@ -103,7 +115,7 @@ impl LastRequest {
         }
     }
 
-    /// Why a prompt differs from the reply to this one.
+    /// Why a prompt differs from the reply to this one, and the member that causes the difference.
     fn difference_in_reply(&self, next: &NextRequest, byte: usize) -> (String, Option<String>) {
         let messages = &next.request.messages;
         let reply = messages.get(self.reply_index).filter(|reply| reply["role"] == "assistant");
@@ -137,7 +149,7 @@ impl LastRequest {
     }
 }
 
-/// Whether a request has the member of this path in its messages or tools.
+/// Whether a request has the member with this path in its messages or tools.
 fn has_member(request: &ChatRequest, path: &str) -> bool {
     let mut steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
     let list = match steps.next() {
@@ -156,7 +168,7 @@ fn has_member(request: &ChatRequest, path: &str) -> bool {
         let inner = match value {
             Value::Array(items) => step.parse::<usize>().ok().and_then(|index| items.get(index)),
             Value::Object(members) => members.get(step),
-            // Arguments may be JSON text, which has the rest of the path.
+            // Arguments may be JSON text, and the rest of the path is then inside that text.
             _ => return true,
         };
         match inner {
@@ -167,8 +179,8 @@ fn has_member(request: &ChatRequest, path: &str) -> bool {
     !value.is_null()
 }
 
-/// The byte of the text at which token `n` begins. The tokens spell the text, except for a BOS
-/// before it and for whitespace that some vocabularies add or remove.
+/// The byte of the text at which token `n` begins. The tokens spell the text, apart from a BOS
+/// before it and whitespace that some vocabularies add or remove.
 fn byte_of(tokens: &[TokenId], n: usize, text: &str, vocab: &dyn Vocab) -> usize {
     let mut at = 0;
     for (index, token) in tokens[..n].iter().enumerate() {

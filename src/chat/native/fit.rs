@@ -1,12 +1,14 @@
-//! A request to a prompt that fits the context, if `context_overflow` allows it without some old
-//! turns.
+//! Renders a request to a prompt that fits the context. If `context_overflow` allows it, some old
+//! turns are left out.
 
 use std::ops::Range;
 
 use serde_json::Value;
 
-use super::NativeSource;
+use super::last_request::LastRequest;
+use super::shift::check_n_keep;
 use super::truncation::{Measured, boundaries, search};
+use super::{NativeSource, tokenize};
 use crate::api::{ChatRequest, ContextOverflow};
 use crate::chat::render::RenderedPrompt;
 use crate::chat::source::{FittedPrompt, Truncation};
@@ -15,19 +17,31 @@ use crate::engine::{Interrupt, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
 
 impl NativeSource {
-    /// Renders and tokenizes a request. If the prompt is too long and the strategy allows it, whole
-    /// old turns are left out.
+    /// The maximum number of prompt tokens that leaves enough room for the reply: `max_tokens`, or
+    /// a quarter of the context if that is less. One token is enough if the context can be shifted.
+    fn room(&self, request: &ChatRequest, n_ctx: usize) -> usize {
+        let least = match self.overflow {
+            ContextOverflow::Shift => 1,
+            _ => request.max_tokens.clamp(1, (n_ctx / 4).max(1)),
+        };
+        n_ctx - least
+    }
+
+    /// Renders and tokenizes a request. If the prompt is too long and the strategy allows it,
+    /// leaves out whole old turns.
     ///
-    /// The aim is room for `max_tokens` of reply, or for a quarter of the context if that is less.
-    /// If this cannot be reached, room for one token is enough. Otherwise `CONTEXT_OVERFLOW`.
+    /// Tries to leave the room that [`NativeSource::room`] asks for. If that is impossible, room
+    /// for one token is enough. If that is impossible too, fails with `CONTEXT_OVERFLOW`.
     pub(super) fn fit(
         &self,
         request: &ChatRequest,
         render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
         interrupt: &Interrupt,
     ) -> Result<FittedPrompt> {
-        let n_ctx = self.model.n_ctx;
-        let room = n_ctx - request.max_tokens.clamp(1, (n_ctx / 4).max(1));
+        let model = self.model()?;
+        let n_ctx = model.n_ctx;
+        check_n_keep("n_keep", request.n_keep, n_ctx)?;
+        let room = self.room(request, n_ctx);
         let last = self.last_request.get();
         let mut measure =
             |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, TokenizedPrompt)>> {
@@ -42,8 +56,9 @@ impl NativeSource {
                     })?
                 };
                 rendered.renumber_messages(&dropped);
-                let tokenized =
-                    self.tokenize(request, &rendered.prompt, last.as_deref(), interrupt)?;
+                let vocab = model.engine.vocab().as_ref();
+                let last = last.as_deref().map(LastRequest::tokenized);
+                let tokenized = tokenize(vocab, request, &rendered.prompt, last, interrupt)?;
                 Ok(Measured {
                     size: tokenized.tokens.len(),
                     dropped,
@@ -58,7 +73,7 @@ impl NativeSource {
         let first_range =
             boundaries.first().map_or(0..0, |first| *first..boundaries[known_cut.unwrap_or(0)]);
         let first = match measure(first_range) {
-            // The whole conversation is too long even to render or to tokenize.
+            // The whole conversation is too long even for rendering or tokenizing.
             Err(error) if is_too_long(&error) && boundaries.len() > 1 => None,
             measured => Some(measured?),
         };
@@ -73,7 +88,7 @@ impl NativeSource {
             }
         };
         if size >= n_ctx {
-            let remedy = if self.model.most_ctx.is_some_and(|most| n_ctx >= most) {
+            let remedy = if model.most_ctx.is_some_and(|most| n_ctx >= most) {
                 "shorten the messages; this model cannot have a larger context"
             } else {
                 "shorten the messages or raise n_ctx"
@@ -83,14 +98,18 @@ impl NativeSource {
         let (mut rendered, tokenized) = result;
         let truncation = (!dropped.is_empty()).then(|| {
             self.recent_cuts.insert(request, &dropped);
-            Truncation { dropped, strategy: self.overflow, prompt_tokens: size, n_ctx }
+            let strategy = match self.overflow {
+                ContextOverflow::Shift => ContextOverflow::TruncateOldest,
+                strategy => strategy,
+            };
+            Truncation { dropped, strategy, prompt_tokens: size, n_ctx }
         });
         rendered.diagnostics.extend(truncation.as_ref().map(Truncation::diagnostic));
         Ok(FittedPrompt { rendered, tokenized, truncation })
     }
 }
 
-/// Whether a prompt could not be made because it is too long.
+/// Whether a prompt failed because it is too long.
 pub(super) fn is_too_long(error: &Error) -> bool {
     matches!(error.code(), Code::TemplateLimit | Code::ContextOverflow)
 }
@@ -116,7 +135,7 @@ fn context_overflow(
 }
 
 impl RenderedPrompt {
-    /// Names messages by their indices in the request instead of those among the kept messages.
+    /// Replaces the indices of kept messages by those that the messages have in the request.
     fn renumber_messages(&mut self, dropped: &Range<usize>) {
         if dropped.is_empty() {
             return;
@@ -132,7 +151,7 @@ impl RenderedPrompt {
 
 const MESSAGE: &str = "messages[";
 
-/// A diagnostic whose message indices count the dropped messages too.
+/// Replaces the message indices in a diagnostic by those in the request.
 fn renumber(diagnostic: &mut Diagnostic, dropped: &Range<usize>) {
     diagnostic.message = renumbered(&diagnostic.message, dropped);
     diagnostic.path = diagnostic.path.take().map(|path| renumbered(&path, dropped));
@@ -142,7 +161,7 @@ fn renumber(diagnostic: &mut Diagnostic, dropped: &Range<usize>) {
     }
 }
 
-/// A text whose message indices count the dropped messages too.
+/// Replaces the message indices in a text by those in the request.
 fn renumbered(text: &str, dropped: &Range<usize>) -> String {
     let mut output = String::with_capacity(text.len());
     let mut parts = text.split(MESSAGE);

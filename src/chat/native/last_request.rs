@@ -1,9 +1,10 @@
-//! The last request of a chat, which shows what the next one changes.
+//! The last request of a chat. The next request is compared with it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::api::AdapterScales;
 use crate::chat::source::Truncation;
 use crate::engine::TokenizedPrompt;
 use crate::template::{Prompt, Span};
@@ -13,10 +14,12 @@ pub(super) struct LastRequest {
     pub(super) tokenized: TokenizedPrompt,
     pub(super) text: String,
     pub(super) spans: Vec<Span>,
-    /// The index that its reply gets in `messages`.
+    /// The adapters that the request was computed with.
+    pub(super) adapters: AdapterScales,
+    /// The index that the reply will have in `messages`.
     pub(super) reply_index: usize,
     has_reasoning: AtomicBool,
-    /// The messages that were left out of its prompt.
+    /// The messages that were left out of the prompt.
     pub(super) dropped: Option<Range<usize>>,
 }
 
@@ -32,7 +35,7 @@ impl LastRequest {
     }
 }
 
-/// None before the first request.
+/// Holds the last request; None before the first one.
 #[derive(Default)]
 pub(super) struct LastRequestSlot(Mutex<Option<Arc<LastRequest>>>);
 
@@ -42,12 +45,14 @@ impl LastRequestSlot {
         reply_index: usize,
         prompt: Prompt,
         tokenized: TokenizedPrompt,
+        adapters: AdapterScales,
         truncation: Option<Truncation>,
     ) {
         let request = LastRequest {
             tokenized,
             text: prompt.text,
             spans: prompt.spans,
+            adapters,
             reply_index,
             has_reasoning: AtomicBool::new(false),
             dropped: truncation.map(|truncation| truncation.dropped),
@@ -59,7 +64,7 @@ impl LastRequestSlot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that the reply to the last request has reasoning.
+    /// Records that the reply to the last request has reasoning.
     pub(super) fn mark_reasoning(&self) {
         self.get().iter().for_each(|last| last.has_reasoning.store(true, Ordering::Relaxed));
     }

@@ -1,11 +1,14 @@
-//! Replies of llama.cpp in this process: prompt to tokens, schemas to a grammar, a job for the
-//! engine.
+//! Replies from llama.cpp in this process: converts prompts to tokens and schemas to a grammar, and
+//! posts a job to the engine.
 
 mod cache_break;
 mod fit;
 mod last_request;
 mod pending_warning;
+mod reasoning;
+mod shift;
 mod state_file;
+mod stored_prefix;
 mod truncation;
 mod updates;
 
@@ -21,48 +24,52 @@ use super::source::{
     FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply, plain_ranges,
 };
 use crate::api::{
-    ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, Sampling, ToolChoice,
+    AdapterScales, ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, Sampling,
+    ToolChoice,
 };
 use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{
-    DryBreakers, Interrupt, Job, ReasoningBudget, ReasoningOptions, TokenId, TokenizedPrompt,
-};
+use crate::engine::{DryBreakers, Interrupt, Job, TokenId, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
-use crate::llama::{LoadedModel, StateStore};
+use crate::llama::{KeptModel, LoadedModel, ModelUse, PrefixStore, StateStore};
 use crate::output::{Format, families};
 use crate::template::Prompt;
-use last_request::{LastRequest, LastRequestSlot};
+use last_request::LastRequestSlot;
 use pending_warning::PendingWarning;
+use shift::check_shift;
 use state_file::StateFile;
 pub(crate) use state_file::check_state_file;
+use stored_prefix::StoredPrefix;
 use truncation::RecentCuts;
 use updates::EngineUpdates;
 
 /// A chat with a model in this process.
 pub(super) struct NativeSource {
-    /// Tells the engine which requests belong together.
+    /// The number by which the engine recognizes requests of the same chat.
     chat: u64,
-    model: Arc<LoadedModel>,
+    model: Arc<KeptModel>,
     /// Control tokens that the output format contains.
     visible: Arc<[TokenId]>,
-    /// As `visible`, with the tokens of the calls of every family.
+    /// Like `visible`, plus the control tokens in the calls of every family.
     visible_with_calls: Arc<[TokenId]>,
     special_openings: Arc<[String]>,
-    /// The opening and closing tag of reasoning, if they are known.
+    /// The opening and the closing tag of reasoning, if they are known.
     reasoning_tags: Option<[Arc<str>; 2]>,
+    /// The adapters for requests without a member `lora`.
+    adapters: AdapterScales,
     overflow: ContextOverflow,
     recent_cuts: RecentCuts,
     last_request: LastRequestSlot,
     last_grammar: Mutex<Option<CachedGrammar>>,
     last_breakers: Mutex<Option<(Vec<String>, Arc<DryBreakers>)>>,
     state_file: Option<Arc<StateFile>>,
-    /// The context is longer than the model was trained for.
+    prefixes: Option<Arc<PrefixStore>>,
+    /// The warning that the context is longer than the model was trained for.
     long_context: Option<PendingWarning>,
 }
 
-/// The grammar of the last reply and everything it depends on. Tools rarely change between the
-/// requests of a chat.
+/// The grammar of the last reply, and everything that it depends on. The tools rarely change
+/// between the requests of a chat.
 struct CachedGrammar {
     tools: String,
     choice: ToolChoice,
@@ -70,7 +77,8 @@ struct CachedGrammar {
     response_format: Option<ResponseFormat>,
     request_grammar: Option<String>,
     reasoning_open: bool,
-    /// None if nothing is constrained.
+    continues_answer: bool,
+    /// The grammar; None if nothing is constrained.
     lark: Option<String>,
     relaxed: Vec<Relaxed>,
 }
@@ -85,20 +93,25 @@ impl CachedGrammar {
             && request.response_format == self.response_format
             && request.grammar == self.request_grammar
             && generation.reasoning_open == self.reasoning_open
+            && generation.requirements().continues_answer() == self.continues_answer
     }
 }
 
 impl NativeSource {
-    /// A chat whose replies have this format. Restores its state, if there is one.
+    /// Creates the source for replies in this format, and restores the state file if there is one.
     pub(super) fn new(
         options: &CreateOptions,
-        model: Arc<LoadedModel>,
+        model: Arc<KeptModel>,
         format: Option<&Format>,
         state: Option<Arc<dyn StateStore>>,
-    ) -> NativeSource {
+        prefixes: Option<PrefixStore>,
+    ) -> Result<NativeSource> {
         static CHATS: AtomicU64 = AtomicU64::new(1);
         let chat = CHATS.fetch_add(1, Ordering::Relaxed);
-        let special = model.engine.vocab().special_tokens();
+        let _use = model.acquire(&Interrupt::default())?;
+        let loaded = model.model()?;
+        check_shift(options, &loaded)?;
+        let special = loaded.engine.vocab().special_tokens();
         let texts = format.map(Format::texts).unwrap_or_default();
         let controls = |texts: &[&str]| -> Vec<TokenId> {
             let found = texts.iter().flat_map(|text| special.controls_in(text));
@@ -112,30 +125,37 @@ impl NativeSource {
         let reasoning_tags = format
             .and_then(Format::reasoning_tags)
             .map(|(open, close)| [open.into(), close.into()]);
-        let state_file = state.map(|store| StateFile::restore(store, chat, &model));
-        let long_context = model.trained_ctx.filter(|trained| *trained < model.n_ctx);
+        let state_file = state.map(|store| StateFile::restore(store, chat, &model, &loaded));
+        let long_context = loaded.trained_ctx.filter(|trained| *trained < loaded.n_ctx);
         let long_context = long_context.map(|trained| {
             let text = format!(
                 "{} is more than the {trained} tokens that the model was trained for, and what it writes beyond them is likely to be wrong; set n_ctx to {trained} or less",
-                model.n_ctx
+                loaded.n_ctx
             );
             PendingWarning::new("n_ctx_beyond_training", "n_ctx", text)
         });
-        NativeSource {
+        Ok(NativeSource {
             chat,
             model,
             visible_with_calls: visible.iter().copied().chain(of_calls).collect(),
             visible: visible.into(),
             special_openings,
             reasoning_tags,
+            adapters: AdapterScales::of(&options.lora),
             overflow: options.context_overflow,
             recent_cuts: RecentCuts::default(),
             last_request: LastRequestSlot::default(),
             last_grammar: Mutex::default(),
             last_breakers: Mutex::default(),
             state_file,
+            prefixes: prefixes.map(Arc::new),
             long_context,
-        }
+        })
+    }
+
+    /// The model. While a request holds it, the model stays in memory.
+    fn model(&self) -> Result<Arc<LoadedModel>> {
+        self.model.model()
     }
 
     fn warnings(&self) -> impl Iterator<Item = &PendingWarning> {
@@ -143,7 +163,16 @@ impl NativeSource {
         of_state.into_iter().chain(&self.long_context)
     }
 
-    /// The tokens of DRY's sequence breakers, those of the last request if it had the same.
+    /// The adapters of a request.
+    fn adapters(&self, request: &ChatRequest) -> Result<AdapterScales> {
+        match &request.lora {
+            Some(switch) => switch.scales(self.adapters.0.len()),
+            None => Ok(self.adapters.clone()),
+        }
+    }
+
+    /// The tokens of DRY's sequence breakers. Those of the last request are reused if its breakers
+    /// were the same.
     fn breakers(&self, sampling: &Sampling, interrupt: &Interrupt) -> Result<Arc<DryBreakers>> {
         if !sampling.has_dry() {
             return Ok(Arc::default());
@@ -153,53 +182,46 @@ impl NativeSource {
         if let Some((_, breakers)) = last.as_ref().filter(|(known, _)| known == texts) {
             return Ok(Arc::clone(breakers));
         }
-        let vocab = self.model.engine.vocab().as_ref();
+        let model = self.model()?;
+        let vocab = model.engine.vocab().as_ref();
         let breakers = Arc::new(DryBreakers::new(texts, vocab, interrupt)?);
         *last = Some((texts.clone(), Arc::clone(&breakers)));
         Ok(breakers)
     }
 
-    /// Tokenizes a prompt. Only the template writes special tokens: text of messages, tools and
-    /// documents is plain. A BOS that the vocabulary requires is prepended if the prompt has none.
-    ///
-    /// Reuses the tokens of `last` as far as possible.
-    fn tokenize(
+    /// Reads a stored prefix of the prompt from disk, and decides which prefixes to write.
+    fn stored_prefix(
         &self,
-        request: &ChatRequest,
-        prompt: &Prompt,
-        last: Option<&LastRequest>,
-        interrupt: &Interrupt,
-    ) -> Result<TokenizedPrompt> {
-        let vocab = self.model.engine.vocab();
-        let mut tokenized = vocab.special_tokens().tokenize(
-            vocab.as_ref(),
-            &prompt.text,
-            plain_ranges(request, prompt),
-            last.map(LastRequest::tokenized),
-            interrupt,
-        )?;
-        if let Some(bos) = vocab.required_bos()
-            && tokenized.tokens.first() != Some(&bos)
-        {
-            tokenized.prepend(bos);
-        }
-        if tokenized.tokens.is_empty() {
-            return Err(Error::invalid("messages", "their prompt has no tokens"));
-        }
-        Ok(tokenized)
+        model: &LoadedModel,
+        generation: &GenerationRequest,
+        adapters: &AdapterScales,
+    ) -> StoredPrefix {
+        let GenerationRequest { request, prompt, tokenized, interrupt, .. } = generation;
+        let store = self.prefixes.as_ref().filter(|_| request.cache_prompt && !interrupt.is_over());
+        let Some(store) = store else { return StoredPrefix::default() };
+        let vocab = model.engine.vocab().as_ref();
+        let boundary = stored_prefix::end_of_system(request, prompt, tokenized, vocab);
+        StoredPrefix::read(store, (self.chat, model), &tokenized.tokens, adapters, boundary)
     }
 
     fn constraint(&self, generation: &GenerationRequest) -> Result<ReplyConstraint> {
-        ReplyConstraint::from_grammar(generation, self.compile(generation))
+        let compiled = self.compile(generation).and_then(|mut compiled| {
+            if generation.requirements().continues_answer() {
+                begin_answer(&mut compiled, generation)?;
+            }
+            Ok(compiled)
+        });
+        ReplyConstraint::from_grammar(generation, compiled)
     }
 
-    /// The grammar of a reply: the last one if nothing has changed.
+    /// Compiles the grammar of a reply. The last grammar is reused if nothing has changed.
     fn compile(&self, generation: &GenerationRequest) -> Result<CompiledGrammar> {
         let is_over = || generation.interrupt.is_over();
         let time = &CompileTime::until(&is_over);
-        // Not locked while a grammar compiles, which may take a second.
+        // The lock is not held while a grammar compiles, which may take a second.
         let last = || self.last_grammar.lock().unwrap_or_else(PoisonError::into_inner);
-        let grammars = &self.model.grammars;
+        let model = self.model()?;
+        let grammars = &model.grammars;
         let cached = last()
             .as_ref()
             .filter(|last| last.matches(generation))
@@ -209,7 +231,7 @@ impl NativeSource {
                 lark.as_deref().map(|lark| grammars.compile(lark, time)).transpose()?;
             return Ok(CompiledGrammar { lark, constraint, relaxed });
         }
-        let special = self.model.engine.vocab().special_tokens();
+        let special = model.engine.vocab().special_tokens();
         let format = generation.profile.format();
         let specials = |text: &str| special.controls_in(text);
         let compiled =
@@ -222,6 +244,7 @@ impl NativeSource {
             response_format: request.response_format.clone(),
             request_grammar: request.grammar.clone(),
             reasoning_open: generation.reasoning_open,
+            continues_answer: generation.requirements().continues_answer(),
             lark: compiled.lark.clone(),
             relaxed: compiled.relaxed.clone(),
         });
@@ -229,7 +252,56 @@ impl NativeSource {
     }
 }
 
+/// Advances the grammar past the content that the prompt already contains.
+fn begin_answer(compiled: &mut CompiledGrammar, generation: &GenerationRequest) -> Result<()> {
+    let Some(constraint) = &mut compiled.constraint else { return Ok(()) };
+    if constraint.begin_with(generation.content_before)? {
+        return Ok(());
+    }
+    let request = generation.request;
+    let form = if request.grammar.is_some() { "grammar" } else { "response_format" };
+    let last = request.messages.len().saturating_sub(1);
+    let problem = format!(
+        "is not the beginning of a text that {form} allows; change the content or leave out {form}"
+    );
+    Err(Error::invalid(format!("messages[{last}].content"), problem))
+}
+
+/// Tokenizes a prompt. Only the template can write special tokens: text of messages, tools and
+/// documents stays plain. If the vocabulary requires a BOS and the prompt has none, it is
+/// prepended.
+///
+/// Reuses the tokens of `last`, an earlier prompt, as far as possible.
+pub(super) fn tokenize(
+    vocab: &dyn Vocab,
+    request: &ChatRequest,
+    prompt: &Prompt,
+    last: Option<(&str, &TokenizedPrompt)>,
+    interrupt: &Interrupt,
+) -> Result<TokenizedPrompt> {
+    let mut tokenized = vocab.special_tokens().tokenize(
+        vocab,
+        &prompt.text,
+        plain_ranges(request, prompt),
+        last,
+        interrupt,
+    )?;
+    if let Some(bos) = vocab.required_bos()
+        && tokenized.tokens.first() != Some(&bos)
+    {
+        tokenized.prepend(bos);
+    }
+    if tokenized.tokens.is_empty() {
+        return Err(Error::invalid("messages", "their prompt has no tokens"));
+    }
+    Ok(tokenized)
+}
+
 impl ReplySource for NativeSource {
+    fn begin(&self, interrupt: &Interrupt) -> Result<Option<ModelUse>> {
+        self.model.acquire(interrupt).map(Some)
+    }
+
     fn fit_to_context(
         &self,
         request: &ChatRequest,
@@ -240,54 +312,49 @@ impl ReplySource for NativeSource {
     }
 
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
+        let adapters = self.adapters(generation.request)?;
         self.state_file.iter().for_each(|file| file.mark_used(&generation.interrupt.cancel));
         let ReplyConstraint { constraint, diagnostics, .. } = match self.constraint(&generation) {
-            // The job is over too: the engine ends it before it generates anything.
+            // The job is cancelled too: the engine ends it before it generates anything.
             Err(error) if error.code() == Code::Cancelled => ReplyConstraint::default(),
             constraint => constraint?,
         };
+        let model = self.model()?;
+        let stored = self.stored_prefix(&model, &generation, &adapters);
         let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
-        let vocab = self.model.engine.vocab();
-        let reasoning = match &self.reasoning_tags {
-            Some([open, close]) => {
-                let budget = request.reasoning_budget.map(|tokens| {
-                    let ending = vocab.tokenize(close, true, &generation.interrupt)?;
-                    Ok::<_, Error>(ReasoningBudget { tokens, ending })
-                });
-                Some(ReasoningOptions {
-                    open: Arc::clone(open),
-                    close: Arc::clone(close),
-                    inside: generation.reasoning_open,
-                    budget: budget.transpose()?,
-                })
-            }
-            None => None,
-        };
+        let interrupt = generation.interrupt;
+        let reasoning = self.reasoning(request, generation.reasoning_open, &interrupt)?;
         let constrained = constraint.is_some();
         let (updates, received) = channel();
-        self.model.engine.submit(Job {
+        let shift_keeps = self.shift_keeps(&model, request, tokenized.tokens.len());
+        model.engine.submit(Job {
             chat: self.chat,
             prompt: tokenized.tokens.clone(),
+            adapters: adapters.clone(),
             max_tokens: request.max_tokens,
             sampling: request.sampling.clone(),
-            breakers: self.breakers(&request.sampling, &generation.interrupt)?,
+            breakers: self.breakers(&request.sampling, &interrupt)?,
             stop: request.stop.clone(),
             constraint,
             reasoning,
+            end_reasoning: interrupt.end_reasoning,
+            shift_keeps,
             logprobs: request.logprobs,
             visible: Arc::clone(match request.tools.is_empty() {
                 true => &self.visible,
                 false => &self.visible_with_calls,
             }),
             reuse_prefix: request.cache_prompt,
-            cancel: generation.interrupt.cancel,
-            deadline: generation.interrupt.deadline,
+            copied_lengths: stored.lengths,
+            cancel: interrupt.cancel,
+            deadline: interrupt.deadline,
             updates,
         })?;
         let prompt_tokens = tokenized.tokens.len();
-        self.last_request.set(request.messages.len(), prompt, tokenized, truncation);
+        let store = self.prefixes.as_ref().map(|store| (Arc::clone(store), stored.read));
+        self.last_request.set(request.messages.len(), prompt, tokenized, adapters, truncation);
         Ok(StartedReply {
-            updates: Box::new(EngineUpdates::new(received, vocab.clone(), prompt_tokens)),
+            updates: Box::new(EngineUpdates::new(received, model, prompt_tokens, store)),
             constrained,
             validate_calls: constrained && !request.tool_choice.forces_call(),
             diagnostics,
@@ -299,16 +366,21 @@ impl ReplySource for NativeSource {
     }
 
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
+        self.adapters(generation.request)?;
+        // Refuses what an actual reply would refuse.
+        self.reasoning(generation.request, generation.reasoning_open, &generation.interrupt)?;
         let tokens = &generation.tokenized.tokens;
         let (cached_tokens, cache_break) = self.cache_use(generation)?;
         let ReplyConstraint { grammar, diagnostics, .. } = self.constraint(generation)?;
-        let special = self.model.engine.vocab().special_tokens();
+        let model = self.model()?;
+        let special = model.engine.vocab().special_tokens();
         let controls =
             tokens.iter().filter_map(|token| special.reserved(*token)).map(str::to_owned);
         Ok(Preview {
             prompt_tokens: Some(tokens.len()),
             special_tokens: Some(controls.collect()),
-            tokens_left: Some(self.model.n_ctx.saturating_sub(tokens.len())),
+            tokens_left: Some(model.n_ctx.saturating_sub(tokens.len())),
+            context_shift: self.first_shift(&model, generation.request, tokens.len()),
             cached_tokens: Some(cached_tokens),
             cache_break,
             grammar,
@@ -325,7 +397,8 @@ impl ReplySource for NativeSource {
     }
 
     fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
-        let mut lines = self.model.log.take(least);
+        let mut lines = self.model.take_log(least);
+        lines.extend(self.prefixes.iter().flat_map(|prefixes| prefixes.take_log(least)));
         if least <= LogLevel::Warn {
             lines.extend(self.warnings().filter_map(PendingWarning::take_line));
         }
@@ -333,6 +406,7 @@ impl ReplySource for NativeSource {
     }
 
     fn save(&self) -> Result<()> {
+        self.prefixes.iter().for_each(|prefixes| prefixes.finish());
         self.state_file.as_ref().map_or(Ok(()), |file| file.write())
     }
 }

@@ -1,15 +1,15 @@
-//! A warning about a chat: once in the log and once in a reply.
+//! A warning about a chat, reported once in the log and once in a reply.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::api::LogLevel;
 use crate::diagnostic::Diagnostic;
 
-/// A warning, until both have it.
+/// A warning that has not been reported in both places.
 #[derive(Debug)]
 pub(super) struct PendingWarning {
     code: &'static str,
-    /// The option that it is about.
+    /// The option that the warning is about.
     option: &'static str,
     text: String,
     unlogged: AtomicBool,
@@ -22,13 +22,13 @@ impl PendingWarning {
         PendingWarning { code, option, text, unlogged, unreported }
     }
 
-    /// A line for the log, the first time.
+    /// The log line, when called for the first time.
     pub(super) fn take_line(&self) -> Option<(LogLevel, String)> {
         let line = || (LogLevel::Warn, format!("{}: {}", self.option, self.text));
         self.unlogged.swap(false, Ordering::Relaxed).then(line)
     }
 
-    /// A diagnostic for a reply, the first time.
+    /// The diagnostic for a reply, when called for the first time.
     pub(super) fn take_diagnostic(&self) -> Option<Diagnostic> {
         let diagnostic = || Diagnostic::new(self.code, self.text.as_str());
         self.unreported.swap(false, Ordering::Relaxed).then(diagnostic)

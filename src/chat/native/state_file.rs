@@ -1,4 +1,5 @@
-//! The option `state_file`: carries the KV cache of a chat over to the next chat.
+//! The option `state_file`: saves the KV cache of a chat, so that the next chat can continue with
+//! it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +8,10 @@ use std::time::Instant;
 
 use super::pending_warning::PendingWarning;
 use crate::error::{Error, Result};
-use crate::llama::{self, BeforeExit, LoadedModel, StateStore};
+use crate::llama::{self, BeforeExit, KeptModel, KeptState, LoadedModel, StateStore};
 
-/// Refuses a path in a missing folder before anything is loaded. The file itself is written
-/// only when the chat is closed.
+/// Refuses a path in a folder that does not exist, before anything is loaded. The file itself is
+/// written only when the chat is closed.
 pub(crate) fn check_state_file(path: &str) -> Result<()> {
     let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder.filter(|folder| !folder.is_dir()) {
@@ -26,28 +27,29 @@ pub(crate) fn check_state_file(path: &str) -> Result<()> {
 pub(super) struct StateFile {
     store: Arc<dyn StateStore>,
     chat: u64,
-    model: Arc<LoadedModel>,
-    /// Why the file was ignored, if it was.
+    model: Arc<KeptModel>,
+    /// The warning that the file was ignored, with the reason.
     warning: Option<PendingWarning>,
-    /// Whether a request ran since the last write, so that there may be something new to write.
+    /// Whether a request has run since the last write. Otherwise there is nothing new to write.
     used: AtomicBool,
-    /// The exit has written the file. Later requests fail.
+    /// Whether the exit of the process has written the file. Later requests fail.
     final_write: AtomicBool,
     /// The cancel flag of the last request.
     cancel: Mutex<Weak<AtomicBool>>,
 }
 
 impl StateFile {
-    /// Restores the content of the file, if it exists and fits the model. If the process exits
-    /// before the chat is closed, the file is written then.
+    /// Restores the content of the file, if it exists and matches the model. If the process exits
+    /// before the chat is closed, the file is written during the exit.
     pub(super) fn restore(
         store: Arc<dyn StateStore>,
         chat: u64,
-        model: &Arc<LoadedModel>,
+        model: &Arc<KeptModel>,
+        loaded: &LoadedModel,
     ) -> Arc<StateFile> {
-        let restored = model.read_state(store.as_ref()).and_then(|kept| match kept {
+        let restored = loaded.read_state(store.as_ref()).and_then(|kept| match kept {
             Some(kept) => {
-                model.engine.restore(chat, kept).map_err(|error| error.message().to_owned())
+                loaded.engine.restore(chat, kept).map_err(|error| error.message().to_owned())
             }
             None => Ok(()),
         });
@@ -65,34 +67,54 @@ impl StateFile {
             cancel: Mutex::default(),
         });
         let weak: Weak<StateFile> = Arc::downgrade(&file);
+        model.keep_state(weak.clone());
         llama::call_before_exit(weak);
         file
     }
 
-    /// Notes that a request runs, which this flag cancels.
+    /// Records that a request runs, and the flag that cancels it.
     pub(super) fn mark_used(&self, cancel: &Arc<AtomicBool>) {
         *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cancel);
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Why the file was ignored, if it was.
+    /// The warning that the file was ignored, with the reason.
     pub(super) fn warning(&self) -> Option<&PendingWarning> {
         self.warning.as_ref()
     }
 
-    /// Writes what the last request left in the KV cache. The file is unchanged if no request ran,
-    /// or if another chat has evicted the cache.
+    /// Writes the part of the KV cache that the last request has left. The file does not change if
+    /// no request has run, or if another chat has evicted the cache.
     pub(super) fn write(&self) -> Result<()> {
         if self.final_write.load(Ordering::Relaxed) { Ok(()) } else { self.write_by(None) }
     }
 
     fn write_by(&self, deadline: Option<Instant>) -> Result<()> {
+        // The file was written before the model was unloaded.
+        let Some(model) = self.model.in_memory() else { return Ok(()) };
         if !self.used.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        match self.model.engine.save(self.chat, deadline)? {
-            Some(kept) => self.model.write_state(self.store.as_ref(), &kept),
+        match model.engine.save(self.chat, deadline)? {
+            Some(kept) => model.write_state(self.store.as_ref(), &kept),
             None => Ok(()),
+        }
+    }
+}
+
+impl KeptState for StateFile {
+    fn save(&self) -> Result<()> {
+        let saved = self.write();
+        if saved.is_err() {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        saved
+    }
+
+    /// If the file cannot be read, the prompt is only computed again.
+    fn restore(&self, model: &LoadedModel) {
+        if let Ok(Some(kept)) = model.read_state(self.store.as_ref()) {
+            let _ = model.engine.restore(self.chat, kept);
         }
     }
 }
@@ -103,7 +125,7 @@ impl BeforeExit for StateFile {
         if let Some(running) = running {
             running.store(true, Ordering::Relaxed);
         }
-        // No event is emitted: the host may have destroyed what its callback uses.
+        // No event is emitted, because the host may have destroyed the data of its callback.
         let _ = self.write_by(Some(deadline));
         self.final_write.store(true, Ordering::Relaxed);
         Instant::now() < deadline

@@ -1,8 +1,8 @@
-//! A conversation that is too long for the context: the whole turns to leave out of the prompt.
+//! Finds the whole turns to leave out when a conversation is too long for the context.
 //!
 //! In: the messages of a request, and a function that measures a prompt without some of them. Out:
-//! one range of messages. System messages at the start and the last turn always stay. The calls of
-//! an assistant and their results stay together.
+//! one range of messages. System messages at the start and the last turn always stay. Calls of an
+//! assistant stay together with their results.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,13 +15,13 @@ use super::fit::is_too_long;
 use crate::api::{ChatRequest, ContextOverflow};
 use crate::error::{Code, Error, Result};
 
-/// The cuts of the last conversations. A conversation keeps its cut as long as that fits: then its
-/// prompt continues the last one, and the whole conversation need not be rendered to find that it
-/// is too long.
+/// The cuts of recent conversations. A conversation keeps its cut as long as the prompt fits. Its
+/// prompt then continues the last one, and the whole conversation need not be rendered to find that
+/// it is too long.
 #[derive(Default)]
 pub(super) struct RecentCuts(Mutex<VecDeque<(Range<usize>, u64)>>);
 
-/// Conversations of one chat whose cuts are kept.
+/// The maximum number of conversations of a chat whose cuts are kept.
 const MAX_CUTS: usize = 16;
 
 impl RecentCuts {
@@ -55,21 +55,21 @@ fn fingerprint(request: &ChatRequest, end: usize) -> u64 {
     hasher.finish()
 }
 
-/// A prompt without a range of messages.
+/// The prompt without a range of messages.
 pub(super) struct Measured<T> {
-    /// Its tokens.
+    /// The number of tokens in the prompt.
     pub(super) size: usize,
     pub(super) dropped: Range<usize>,
     pub(super) result: T,
 }
 
-/// Drops the fewest turns with which the prompt fills at most three quarters of the room, so that
-/// the next turns fit without another cut. If that is impossible, the fewest with which it fits the
-/// room. If that is impossible too, all turns that may be dropped.
+/// Drops as few turns as possible so that the prompt fills at most three quarters of the room, and
+/// the next turns fit without another cut. If that is impossible, drops as few as possible so that
+/// the prompt fits the room. If that is impossible too, drops all turns that may be dropped.
 ///
 /// `boundaries[0]..boundaries[n]` are the messages of the first n turns. `start` is a number of
-/// turns that is known to be too small, with its prompt if it was measured. Estimates tokens from
-/// the bytes of messages; if the estimate is wrong, bisects.
+/// turns that is known to be too small, with its prompt if that was measured. The search estimates
+/// tokens from the bytes of messages, and bisects if the estimates are wrong.
 pub(super) fn search<T>(
     boundaries: &[usize],
     sizes: &[usize],
@@ -79,14 +79,14 @@ pub(super) fn search<T>(
 ) -> Result<Measured<T>> {
     let most = boundaries.len() - 1;
     let (known, first) = start;
-    // The bytes of the first n turns.
+    // The total size of the first n turns in bytes.
     let mut bytes = vec![0.0];
     for turn in boundaries.windows(2) {
         let turn: usize = sizes[turn[0]..turn[1]].iter().sum();
         bytes.push(bytes.last().copied().unwrap_or_default() + turn as f64);
     }
     let rest = (sizes.iter().sum::<usize>() as f64 - bytes[known]).max(1.0);
-    // Without a measurement: four bytes per token, as in most languages.
+    // Without a measurement, the estimate is four bytes per token, as in most languages.
     let size = first.as_ref().map_or(rest / 4.0, |first| first.size as f64);
     let mut rate = size / rest;
     let aim = room - room / 4;
@@ -113,7 +113,7 @@ pub(super) fn search<T>(
                 break;
             }
         } else {
-            // The shortest prompt so far, until one fits.
+            // No prompt fits yet, so the shortest one is kept.
             if enough > most {
                 best = measured;
             }
@@ -134,7 +134,7 @@ pub(super) fn search<T>(
     best.ok_or_else(|| Error::new(Code::InternalBridgeError, "no prompt was measured"))
 }
 
-/// The start of each turn that may be left out, and the end of the last of them. One number or none
+/// The start of each turn that may be left out, and the end of the last one. Fewer than two numbers
 /// if no turn may be left out.
 ///
 /// A turn is a user message and everything before the next one. Before the first user message, a
@@ -170,7 +170,7 @@ pub(super) fn boundaries(messages: &[Value], strategy: ContextOverflow) -> Vec<u
             starts.truncate(turns.max(1));
         }
     }
-    // The last turn stays.
+    // The last turn always stays.
     let first_user = starts.iter().position(|start| role(*start) == "user");
     let skipped = match strategy {
         ContextOverflow::TruncateMiddle => first_user.map_or(0, |turn| turn + 1),
@@ -186,8 +186,8 @@ mod tests {
 
     use super::*;
 
-    /// Words are messages: `s` system, `d` developer, `u` user, `a` assistant, `c` an assistant with
-    /// calls of these ids, `t` a result (of this id).
+    /// Builds a conversation. Each word is a message: `s` system, `d` developer, `u` user, `a`
+    /// assistant, `c` an assistant with calls of these ids, `t` a result (of this id).
     fn conversation(text: &str) -> Vec<Value> {
         text.split_whitespace()
             .map(|word| {
@@ -236,7 +236,7 @@ mod tests {
         check_boundaries("u a u", &[0, 2], &[2]);
         // A greeting is a turn. `truncate_middle` keeps it before the first user message.
         check_boundaries("a u a u", &[0, 1, 3], &[3]);
-        // Calls and results belong to their turn.
+        // Calls and results belong to the turn of their user message.
         check_boundaries("u c1 t1 a u c2 t2", &[0, 4], &[4]);
         check_boundaries("u c12 t1 t2 a s a u", &[0, 7], &[7]);
         // Without a user message, each call with its results is a turn.
@@ -253,7 +253,7 @@ mod tests {
         check_boundaries("u a u a", &[0, 2], &[2]);
     }
 
-    /// Searches turns of one message each, of these sizes, with `around` tokens of template text.
+    /// Searches turns of one message each. `around` is the number of template tokens around them.
     #[track_caller]
     fn check_search(
         tokens: &[usize],
@@ -284,11 +284,12 @@ mod tests {
         // 3/4 of 400 is 300; 30 * 10 messages may stay.
         check_search(&[10; 100], &[50; 100], 0, 400, 70, 2);
         check_search(&[10; 100], &[50; 100], 100, 400, 80, 3);
-        // The last turn alone exceeds three quarters: the aim is the whole room.
+        // The last turn alone exceeds three quarters, so the whole room may be used.
         check_search(&[50, 50, 50, 350], &[5, 5, 5, 35], 0, 400, 2, 2);
-        // The last turn exceeds the room: all others are dropped, and the caller sees the size.
+        // The last turn exceeds the room. All other turns are dropped, and the caller sees the
+        // size.
         check_search(&[50, 50, 500], &[5, 5, 50], 0, 400, 2, 2);
-        // Bytes and tokens are unrelated: bisection.
+        // Bytes and tokens are unrelated, so the search bisects.
         let tokens: Vec<usize> = (0..1000).map(|index| if index < 990 { 1 } else { 100 }).collect();
         let bytes: Vec<usize> = (0..1000).map(|index| if index < 990 { 1000 } else { 1 }).collect();
         let boundaries: Vec<usize> = (0..1000).collect();

@@ -1,7 +1,7 @@
-//! Replies of completions servers.
+//! Replies from completions servers.
 //!
-//! A server sends text. Stop strings, the end of a turn and the counts are made to match what the
-//! engine in this process delivers.
+//! A server only sends text. Stop strings, the end of a turn and token counts are made to match
+//! those of the engine in this process.
 
 mod reply;
 
@@ -28,7 +28,7 @@ use crate::remote::{CallError, CallLimits, CompletionRequest, Remote, SpecialSpe
 use crate::template::Sources;
 use reply::RemoteReply;
 
-/// How long a preview may wait for servers.
+/// The maximum time that a preview waits for servers.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A chat whose replies come from servers.
@@ -36,14 +36,14 @@ pub(super) struct RemoteSource {
     remote: Remote,
     constraints: Constraints,
     n_ctx: Option<usize>,
-    /// The text of the model's end-of-turn token; empty if it is unknown.
+    /// The text of the model's end-of-turn token. Empty if it is unknown.
     eos: String,
-    /// The control tokens, if they are known from a vocabulary rather than from a template.
+    /// The control tokens, if they are known from a vocabulary and not only from a template.
     vocabulary: Option<Arc<ControlSpellings>>,
 }
 
 impl RemoteSource {
-    /// Contacts no server.
+    /// Creates the source without contacting a server.
     pub(super) fn new(
         options: &CreateOptions,
         engine: &RemoteOptions,
@@ -104,6 +104,7 @@ impl RemoteSource {
             stop: request.stop.clone(),
             logprobs: request.logprobs,
             cache_prompt: request.cache_prompt,
+            lora: request.lora.clone(),
             visible,
             grammar,
         };
@@ -116,14 +117,16 @@ impl RemoteSource {
             );
             diagnostics.push(Diagnostic::new("not_carried", message));
         }
-        if request.reasoning_budget.is_some() {
+        if request.reasoning_budget.is_some() || !request.reasoning_budget_message.is_empty() {
             diagnostics.push(Diagnostic::new(
                 "reasoning_budget_ignored",
                 "reasoning_budget: servers have no means to end a model's reasoning",
             ));
         }
         let stop = request.stop.clone();
-        let reply = RemoteReply::new(completion, limits.clone(), stop, self.eos.clone(), sent);
+        let end_reasoning = Arc::clone(&generation.interrupt.end_reasoning);
+        let reply = RemoteReply::new(completion, limits.clone(), stop, self.eos.clone(), sent)
+            .reporting(end_reasoning);
         Ok(StartedReply {
             updates: Box::new(reply),
             constrained,
@@ -132,7 +135,7 @@ impl RemoteSource {
         })
     }
 
-    /// The grammar, if the server accepts one.
+    /// The reply constraint, with a grammar if the server accepts one.
     fn constraint(
         &self,
         generation: &GenerationRequest,
@@ -145,12 +148,20 @@ impl RemoteSource {
         {
             return Ok(ReplyConstraint::default());
         }
-        if self.constraints == Constraints::None
-            || self.remote.known(limits)?.kind == ServerKind::OpenAi
-        {
-            return Ok(ReplyConstraint::unenforced(generation)?);
+        let why = if self.constraints == Constraints::None {
+            Some("the server enforces nothing (engine.constraints is \"none\")")
+        } else if self.remote.known(limits)?.kind == ServerKind::OpenAi {
+            Some("the server takes no grammar")
+        } else if requirements.continues_answer() {
+            Some("the server's grammar cannot begin inside a message that is continued")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Ok(ReplyConstraint::unenforced(generation, why)?);
         }
-        // The grammar names special tokens by the server's numbers; a spelling would be text.
+        // The grammar refers to special tokens by the server's token ids. Their spellings would be
+        // plain text.
         let mut tokens = HashMap::new();
         let specials = self.remote.specials();
         for text in format_texts(generation) {
@@ -210,7 +221,7 @@ impl ReplySource for RemoteSource {
         }
     }
 
-    /// Members that only the server knows are left out if it does not answer.
+    /// Members that only the server knows are absent if it does not answer.
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
         let deadline = Instant::now().checked_add(PREVIEW_TIMEOUT);
         let limits = CallLimits { cancel: generation.interrupt.cancel.clone(), deadline };
@@ -245,6 +256,7 @@ impl ReplySource for RemoteSource {
                 .as_ref()
                 .map(|_| self.remote.specials().of_template(prompt, &plain)),
             tokens_left: prompt_tokens.and_then(|count| n_ctx?.checked_sub(count)),
+            context_shift: None,
             cached_tokens: None,
             cache_break: None,
             grammar,

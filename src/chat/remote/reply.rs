@@ -1,5 +1,8 @@
-//! The updates of a server's reply: events to text, without the end-of-turn token and stop strings.
+//! The updates of a server's reply. Turns events into text, without the end-of-turn token and stop
+//! strings.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates};
@@ -8,26 +11,28 @@ use crate::engine::{Finish, JobOutcome, StopMatcher};
 use crate::error::Result;
 use crate::remote::{self, CallError, CallLimits, CompletionStream, EndReason, TokenCounts};
 
-/// A reply of one server.
+/// A running reply of one server.
 pub(super) struct RemoteReply {
-    /// None if the call was cancelled before it began, or if no more text is needed.
+    /// None if the call was cancelled before it began, or once no more text is needed.
     completion: Option<CompletionStream>,
     limits: CallLimits,
     stop: StopMatcher,
     turn_end: TurnEnd,
-    /// All text so far, for the error of a reply that breaks off.
+    /// All text so far, which is part of the error if the connection breaks off.
     generated: String,
     finish: Option<Finish>,
     counts: Option<TokenCounts>,
-    /// Milliseconds of prefill and decode, if the server reports them.
+    /// The times of prefill and decode in milliseconds, if the server reports them.
     times: Option<(f64, f64)>,
     pieces: usize,
     sent: Instant,
     first_text: Instant,
+    /// Set when the caller asks to end the reasoning. Servers do not support that.
+    end_reasoning: Arc<AtomicBool>,
 }
 
 impl RemoteReply {
-    /// The reply to a request that was sent at `sent` and has its first text now.
+    /// Creates the reply for a request that was sent at `sent`. Its first text has just arrived.
     pub(super) fn new(
         completion: CompletionStream,
         limits: CallLimits,
@@ -60,10 +65,16 @@ impl RemoteReply {
             pieces: 0,
             sent: now,
             first_text: now,
+            end_reasoning: Arc::default(),
         }
     }
 
-    /// The text that was held back, when no more arrives.
+    /// Adds a diagnostic to the reply if this flag is set, because it has no effect.
+    pub(super) fn reporting(self, end_reasoning: Arc<AtomicBool>) -> RemoteReply {
+        RemoteReply { end_reasoning, ..self }
+    }
+
+    /// Returns the text that was held back, once no more text arrives.
     fn rest(&mut self) -> ReplyUpdate {
         self.completion = None;
         let (mut text, stopped) =
@@ -94,13 +105,18 @@ impl RemoteReply {
             finish: self.finish.unwrap_or(Finish::Stop),
             cached_tokens: counts.cached.unwrap_or(0),
             completion_tokens: counts.completion,
-            reasoning_tokens: 0,
-            drafted: None,
-            threads: None,
             prompt_ms,
             predicted_ms,
+            ..JobOutcome::default()
         };
+        if self.end_reasoning.load(Ordering::Relaxed) {
+            diagnostics.push(Diagnostic::new(
+                "reasoning_end_ignored",
+                "llb_chat_end_reasoning: servers have no means to end a model's reasoning",
+            ));
+        }
         FinishedReply {
+            disk_tokens: None,
             outcome,
             prompt_tokens: counts.prompt,
             counts_reasoning: false,
@@ -110,7 +126,7 @@ impl RemoteReply {
 }
 
 impl ReplyUpdates for RemoteReply {
-    /// `INFERENCE_FAILED` with `details.generated` for a reply that breaks off.
+    /// Fails with `INFERENCE_FAILED` and `details.generated` if the reply breaks off.
     fn next(&mut self) -> Result<ReplyUpdate> {
         let Some(completion) = &mut self.completion else {
             return Ok(ReplyUpdate::Done(self.finished()));
@@ -145,17 +161,17 @@ impl ReplyUpdates for RemoteReply {
     }
 }
 
-/// Removes the end-of-turn token from the end of a reply. A server that shows special tokens shows
-/// this one too.
+/// Removes the end-of-turn token from the end of a reply. A server that includes special tokens in
+/// the text sends this token too.
 #[derive(Default)]
 struct TurnEnd {
     eos: String,
-    /// Text that may be the beginning of the token.
+    /// The end of the text that may be the beginning of the token.
     held: String,
 }
 
 impl TurnEnd {
-    /// Returns the text that cannot be part of the token.
+    /// Returns the text that is certainly not part of the token.
     fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
         let begins =

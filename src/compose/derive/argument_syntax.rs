@@ -1,5 +1,5 @@
-//! How a template writes the arguments of a call one by one: the text around each key and value, and
-//! the joiner.
+//! Derives how a template writes the arguments of a call one by one: the text around each key and
+//! value, and the joiner.
 
 use serde_json::{Map, Value, json};
 
@@ -9,18 +9,18 @@ use super::wrapping::escaped;
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, call};
 
-/// The form of arguments.
+/// How a template writes arguments one by one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ArgumentSyntax {
-    /// `argument_template`.
+    /// The value of `argument_template`.
     pub(super) template: String,
-    /// `text_argument_template`, if it differs.
+    /// The value of `text_argument_template`, if it differs.
     pub(super) of_text: Option<String>,
-    /// `tool_policy.argument_joiner`.
+    /// The value of `tool_policy.argument_joiner`.
     pub(super) joiner: String,
-    /// `tool_policy.argument_values`, if not the default.
+    /// The value of `tool_policy.argument_values`, unless it is the default.
     pub(super) values: Option<&'static str>,
-    /// For bare values: the quote of strings, and null.
+    /// For bare values: the quote around strings, and the spelling of null.
     pub(super) bare: Option<(String, &'static str)>,
 }
 
@@ -31,14 +31,14 @@ const NUMBERS: [u32; 2] = [41_771, 52_882];
 /// Renders a turn whose call has these arguments.
 pub(super) type RenderArguments<'a> = dyn Fn(&Value) -> Option<String> + 'a;
 
-/// The text around two arguments of one type.
+/// The text around the two arguments of a call. Both have the same type.
 struct ArgumentTexts {
-    /// From the user message to the first key.
+    /// The text from the user message to the first key.
     before: String,
     within: String,
-    /// From the first value to the second key.
+    /// The text from the first value to the second key.
     between: String,
-    /// After the second value.
+    /// The text after the second value.
     after: String,
 }
 
@@ -61,8 +61,8 @@ impl ArgumentTexts {
         })
     }
 
-    /// The start, the joiner and the end of an argument, if this much text precedes and follows all
-    /// arguments.
+    /// The start, the joiner and the end of an argument. `before` and `after` are the lengths of
+    /// the text that precedes and follows all arguments.
     fn cut(&self, before: usize, after: usize) -> Option<(&str, &str, &str)> {
         let begin = self.before.get(before..)?;
         let end = self.after.get(..self.after.len().checked_sub(after)?)?;
@@ -75,7 +75,7 @@ impl ArgumentTexts {
     }
 }
 
-/// Finds the form of arguments; None if they are not written one by one.
+/// Derives the form of arguments. None if they are not written one by one.
 pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentSyntax> {
     let quoted = TEXTS.map(|text| Value::from(text).to_string());
     let raw = ArgumentTexts::of(turn, TEXTS.map(Value::from), TEXTS);
@@ -87,8 +87,8 @@ pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentSyntax> {
     let none = turn(&json!({})).and_then(|text| Some(text.split_once(USER)?.1.to_owned()));
     let mut cuts = none.as_deref().map_or_else(Vec::new, |none| find_cuts(&texts, &others, none));
     if cuts.is_empty() {
-        // A call without arguments has another text. The text that both ends share with the text
-        // between arguments belongs to the arguments.
+        // A call without arguments has other text around it. Text that both ends share with the
+        // text between arguments belongs to the arguments.
         let shared = |around: &ArgumentTexts| {
             around.before.len() - common_suffix(&around.before, &around.between)
         };
@@ -131,7 +131,7 @@ pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentSyntax> {
     Some(ArgumentSyntax { template, of_text, joiner, values, bare: None })
 }
 
-/// The quote of strings and the spelling of null, if values are bare at every depth.
+/// The quote of strings and the spelling of null. None unless values are bare at every depth.
 fn find_bare(
     turn: &RenderArguments<'_>,
     texts: &ArgumentTexts,
@@ -147,8 +147,8 @@ fn find_bare(
     nulls.filter(spelled).map(|null| (quote.to_owned(), null)).next()
 }
 
-/// How much text precedes and follows all arguments, if `none` is the text without arguments. The
-/// plainest cut comes first.
+/// The possible lengths of the text before and after all arguments. `none` is the text of a call
+/// without arguments. The most natural cut comes first.
 fn find_cuts(texts: &ArgumentTexts, others: &ArgumentTexts, none: &str) -> Vec<(usize, usize)> {
     let most = common_prefix(none, &texts.before).min(common_prefix(none, &others.before));
     let fits = |before: &usize| {
@@ -161,13 +161,13 @@ fn find_cuts(texts: &ArgumentTexts, others: &ArgumentTexts, none: &str) -> Vec<(
         rest && joiner(texts).is_some() && joiner(texts) == joiner(others)
     };
     let mut cuts: Vec<usize> = (0..=most).rev().filter(fits).collect();
-    // All cuts render the same. The most natural argument starts with a bracket.
+    // All cuts render the same. The most natural one makes an argument start with a bracket.
     cuts.sort_by_key(|before| !texts.before[*before..].starts_with(['<', '[', '{', '(']));
     cuts.into_iter().map(|before| (before, none.len() - before)).collect()
 }
 
 impl ArgumentSyntax {
-    /// The members of a spec, and of its `tool_policy`.
+    /// The members of the spec and of its `tool_policy`.
     pub(super) fn members(&self) -> [Map<String, Value>; 2] {
         let [mut spec, mut policy] = [Map::new(), Map::new()];
         spec.insert("argument_template".to_owned(), self.template.as_str().into());
@@ -188,7 +188,7 @@ impl ArgumentSyntax {
     }
 }
 
-/// These arguments as text, one by one or as JSON. Text arguments stay as they are.
+/// These arguments as text, one by one or as JSON. Arguments that are text do not change.
 pub(super) fn written(
     found: Option<&ArgumentSyntax>,
     arguments: &Value,

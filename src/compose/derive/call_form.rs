@@ -1,5 +1,5 @@
-//! How one call is written: as JSON of it or of its function, or as text around its name, its id and
-//! its arguments.
+//! Derives how one call is written: as JSON of the call or of its function, or as text around its
+//! name, its id and its arguments.
 
 use serde_json::{Map, Value, json};
 
@@ -9,25 +9,26 @@ use super::needles::USER;
 use super::wrapping::escaped;
 use crate::probing::{Probe, call};
 
-/// The form of one call.
+/// How a template writes one call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SingleCallForm {
-    /// `tool_policy.tool_call_content_processor`.
+    /// The value of `tool_policy.tool_call_content_processor`.
     pub(super) processor: Option<&'static str>,
-    /// The call with slots, without the text around it.
+    /// The text of the call with slots, without the text around it.
     pub(super) template: String,
-    /// The form of arguments, if they are written one by one.
+    /// How arguments are written, if they are written one by one.
     pub(super) arguments: Option<ArgumentSyntax>,
-    /// `tool_policy.text_arguments` is `as_is`.
+    /// Whether `tool_policy.text_arguments` is `as_is`.
     pub(super) as_is: bool,
-    /// The calls of the probes as the template writes them.
+    /// The probes' calls, as the template writes them.
     pub(super) texts: Vec<String>,
 }
 
 const PARSED: &str = "object_arguments";
 const PROCESSORS: [&str; 3] = [PARSED, "kimi_call", "dsml_call"];
 
-/// Finds the form of these calls. `sample` shows the first; `turn` renders other arguments.
+/// Derives the form of these calls. `sample` shows the first call, and `turn` renders other
+/// arguments.
 pub(super) fn find(
     sample: &str,
     calls: &[Value],
@@ -62,7 +63,8 @@ pub(super) fn find(
             (Some(arguments), found)
         }
     };
-    // If the template rejects text arguments and writes arguments one by one, parse them.
+    // The template rejects text arguments and writes arguments one by one, so text has to be
+    // parsed.
     let parsed =
         texts == TextArguments::Parsed || (texts == TextArguments::Rejected && arguments.is_some());
     let processor = parsed.then_some(PARSED);
@@ -92,7 +94,7 @@ impl TextArguments {
             return TextArguments::AsIs;
         }
         let object = turn(&json!({ "zone": "Qplaceone", "n": 1 }));
-        // A template that does not parse the text may still print what an object contains.
+        // A template that does not parse the text may still print the contents of an object.
         if object.is_some() && object == Some(text) {
             TextArguments::Parsed
         } else {
@@ -101,7 +103,7 @@ impl TextArguments {
     }
 }
 
-/// A call as a processor writes it.
+/// A call, written by a processor.
 fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Option<String> {
     let mut policy = Map::new();
     if let Some(kind) = processor {
@@ -111,8 +113,8 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
     compose(&spec)?.prompt(&Probe::default().calls("", std::slice::from_ref(call)))
 }
 
-/// The first call with slots, from its first part to its last, and all calls as the template writes
-/// them.
+/// The text of the first call with slots, from its first part to its last. Also all calls as the
+/// template writes them.
 fn slotted(
     sample: &str,
     calls: &[Value],
@@ -151,7 +153,7 @@ fn slotted(
     Some((template, texts.collect::<Option<_>>()?))
 }
 
-/// The first call of the probes with other arguments.
+/// The first call of the probes, with other arguments.
 pub(super) fn probe_call(arguments: &Value) -> Value {
     call("qcallonex", "qtoolone", arguments)
 }

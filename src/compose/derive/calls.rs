@@ -1,5 +1,5 @@
-//! Tool calls of an answer: the text around each call and around all, and the position before or
-//! after the answer's text.
+//! Derives the tool calls of an answer: the text around each call and around all calls, and their
+//! position before or after the answer's text.
 
 use serde_json::{Value, json};
 
@@ -14,26 +14,28 @@ use crate::probing::{Probe, ProbeRenderer, call};
 /// How a template writes the calls of an answer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct CallsForm {
-    /// One call; None if it is printed in an unknown way.
+    /// How one call is written. None if the template writes calls in an unknown way.
     pub(super) form: Option<SingleCallForm>,
-    /// The text around the calls and around each; None as above.
+    /// The text around all calls and around each. None if the template writes calls in an unknown
+    /// way.
     pub(super) wrapping: Option<Wrapping>,
-    /// The calls precede the answer's text.
+    /// Whether the calls precede the answer's text.
     pub(super) before_text: bool,
-    /// The end of `assistant.before` that an answer without text lacks.
+    /// The end of `assistant.before` that an answer without text omits.
     pub(super) if_nonempty: Option<String>,
     /// The text between the answer's text and the calls.
     pub(super) separator: String,
-    /// `assistant_template_with_calls`, if the turn differs from that of a plain answer.
+    /// The value of `assistant_template_with_calls`, if the turn differs from that of a plain
+    /// answer.
     pub(super) turn: Option<String>,
-    /// `assistant_template_with_empty_calls`.
+    /// The value of `assistant_template_with_empty_calls`.
     pub(super) empty: Option<String>,
-    /// The template rejects arguments that are not text.
+    /// Whether the template rejects arguments that are not text.
     pub(super) text_arguments: bool,
     pub(super) residual: Vec<&'static str>,
 }
 
-/// The calls of the probes, with arguments as text or as an object.
+/// The probes' calls, with arguments as text or as an object.
 pub(super) fn probe_calls(text_arguments: bool) -> Vec<Value> {
     let arguments = |city: &str| {
         let arguments = json!({ "zone": city, "deep": { "b": [1, true, null], "a": "ü \"q\"" } });
@@ -45,8 +47,8 @@ pub(super) fn probe_calls(text_arguments: bool) -> Vec<Value> {
     ]
 }
 
-/// The prompt up to the end of the last turn if a user turn follows, because a last turn may be
-/// written differently. If the template rejects that, the prompt without a following turn.
+/// The prompt up to the end of the last turn, rendered with a user turn after it, because a last
+/// turn may be written differently. If the template rejects that, the prompt without the user turn.
 pub(super) fn inner_turn(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -59,7 +61,7 @@ pub(super) fn inner_turn(
     inner.map(str::to_owned).or_else(|| foreign.prompt(conversation))
 }
 
-/// The text for null content of an answer. A template may print it as Python does.
+/// The text that an answer with null content has. A template may print null as Python does.
 pub(super) fn null_content(foreign: &ProbeRenderer<'_>) -> &'static str {
     let saying = |content: Value| {
         let message = json!({ "role": "assistant", "content": content, "tool_calls": probe_calls(false)[..1] });
@@ -73,7 +75,7 @@ pub(super) fn null_content(foreign: &ProbeRenderer<'_>) -> &'static str {
     }
 }
 
-/// Finds the form of calls; None if the template does not print them.
+/// Derives the form of calls. None if the template does not print calls.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -90,7 +92,7 @@ pub(super) fn derive(
         );
         return Some(found);
     };
-    let turn = CallTurn { chat, first: &form.texts[0] };
+    let turn = CallContext { chat, first: &form.texts[0] };
     let Some((before, after)) = turn.wrapper(&renders, &mut found) else {
         found.residual.push("the turn around calls differs from that of a plain answer");
         return Some(found);
@@ -111,15 +113,15 @@ struct CallRenders<'a> {
     chat: &'a ChatForm,
     calls: Vec<Value>,
     text_arguments: bool,
-    /// One call without text.
+    /// One call in an answer without text.
     one: Option<String>,
-    /// One call with text.
+    /// One call in an answer with text.
     spoken: Option<String>,
 }
 
 impl<'a> CallRenders<'a> {
     /// Renders one call, with arguments as text if the template rejects objects. The error is the
-    /// result for a template that prints no calls.
+    /// final result for a template that prints no calls.
     fn new(
         foreign: &'a ProbeRenderer<'a>,
         chat: &'a ChatForm,
@@ -159,7 +161,7 @@ impl<'a> CallRenders<'a> {
         call_form::find(sample, &self.calls, &render, compose)
     }
 
-    /// The text around all calls and around each, from a render of two.
+    /// The text around all calls and around each call, from a render of two calls.
     fn wrapping(
         &self,
         form: &SingleCallForm,
@@ -181,7 +183,8 @@ impl<'a> CallRenders<'a> {
         }
     }
 
-    /// `assistant_template_with_empty_calls`, if an empty list of calls changes an answer.
+    /// The value of `assistant_template_with_empty_calls`, if an empty list of calls changes an
+    /// answer.
     fn empty_calls(&self) -> Option<String> {
         let empty = self.render(ANSWER, &[]);
         let answer = Probe::from_user(USER).assistant(ANSWER);
@@ -203,7 +206,7 @@ struct CallWithText {
     calls_first: bool,
 }
 
-/// The turn of an answer with calls, if it is not a plain answer with inserted calls.
+/// The turn of an answer with calls, if it is more than a plain answer with inserted calls.
 #[derive(Default)]
 struct OwnCallTurn {
     template: String,
@@ -211,12 +214,12 @@ struct OwnCallTurn {
     after: String,
 }
 
-struct CallTurn<'a> {
+struct CallContext<'a> {
     chat: &'a ChatForm,
     first: &'a str,
 }
 
-impl CallTurn<'_> {
+impl CallContext<'_> {
     /// The texts before and after the call; None if the turn is unknown.
     fn wrapper(
         &self,
@@ -252,7 +255,7 @@ impl CallTurn<'_> {
         }
     }
 
-    /// The texts around the call, where renders with and without text are known.
+    /// Combines the texts around the call from the renders with and without text.
     fn combine(
         &self,
         alone: &(String, String),
@@ -262,7 +265,7 @@ impl CallTurn<'_> {
         found.before_text = text.calls_first;
         found.if_nonempty = self.lacking(&alone.0, &text);
         match (&found.if_nonempty, self.separator(alone, &text)) {
-            // An empty answer without calls starts as one with calls does.
+            // An empty answer without calls starts in the same way as one with calls.
             (Some(lacking), _) if !text.calls_first && *lacking == self.chat.if_nonempty => {
                 (text.before, text.after)
             }
@@ -281,7 +284,7 @@ impl CallTurn<'_> {
         }
     }
 
-    /// The texts from the user turn to the call, and from the call to the end of the turn, for an
+    /// The texts from the user turn to the call, and from the call to the end of the turn, in an
     /// answer without text.
     fn alone(&self, prompt: &str) -> Option<(String, String)> {
         let (before, after) = prompt.split_once(self.first)?;
@@ -290,7 +293,7 @@ impl CallTurn<'_> {
         Some((before.to_owned(), self.ended(after)?))
     }
 
-    /// The same for an answer with text.
+    /// The texts around the call in an answer with text.
     fn with_text(&self, prompt: &str) -> Option<CallWithText> {
         let (before, after) = prompt.split_once(self.first)?;
         let (_, turn) = prompt.split_once(USER)?;
@@ -312,7 +315,7 @@ impl CallTurn<'_> {
         })
     }
 
-    /// The text after a call without the end of the turn. The last turn may end differently.
+    /// The text after a call, without the end of the turn. The last turn may have a different end.
     fn ended(&self, after: &str) -> Option<String> {
         let end = &*self.chat.assistant.after;
         if let Some(after) = after.strip_suffix(end) {
@@ -321,7 +324,7 @@ impl CallTurn<'_> {
         after.strip_suffix(end.trim_end()).map(str::to_owned)
     }
 
-    /// The part of `assistant.before` that an answer with only calls lacks.
+    /// The part of `assistant.before` that is missing in an answer with only calls.
     fn lacking(&self, alone: &str, text: &CallWithText) -> Option<String> {
         let begin = alone.strip_suffix(&*text.before)?;
         if text.calls_first && begin != self.chat.assistant.before {
@@ -330,8 +333,8 @@ impl CallTurn<'_> {
         self.chat.assistant.before.strip_prefix(begin).map(str::to_owned)
     }
 
-    /// The turn from prompts without and with text, if calls drop the text or end the turn
-    /// differently.
+    /// The turn for answers with calls, from prompts without and with text. Needed if calls
+    /// suppress the text or change the end of the turn.
     fn own_turn(&self, one: &str, spoken: &str) -> Option<OwnCallTurn> {
         let around = |prompt: &str| -> Option<[String; 2]> {
             let (before, after) = prompt.split_once(self.first)?;
@@ -364,7 +367,8 @@ impl CallTurn<'_> {
         })
     }
 
-    /// The text between the answer's text and the calls, if an answer without text has all else.
+    /// The text between the answer's text and the calls. None unless an answer without text has
+    /// everything else.
     fn separator(&self, (before, after): &(String, String), text: &CallWithText) -> Option<String> {
         let own = before.strip_prefix(&*self.chat.assistant.before)?;
         let separator = if text.calls_first {
@@ -375,7 +379,7 @@ impl CallTurn<'_> {
         Some(separator.to_owned())
     }
 
-    /// The texts around the call without those of a plain answer.
+    /// Removes the text of a plain answer from the texts around the call.
     fn strip(&self, (before, after): &(String, String)) -> (String, String) {
         let own = before.strip_prefix(&*self.chat.assistant.before).unwrap_or(before);
         (own.to_owned(), after.clone())
@@ -383,7 +387,7 @@ impl CallTurn<'_> {
 }
 
 impl CallsForm {
-    /// `single_tool_call_template` and `tool_calls_template`.
+    /// The values of `single_tool_call_template` and `tool_calls_template`.
     pub(super) fn templates(&self) -> Option<[String; 2]> {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
         let call = &self.form.as_ref()?.template;

@@ -1,4 +1,4 @@
-//! Finds the catalogue of declared tools in a prompt, and the formatter that writes the same.
+//! Finds the catalogue of declared tools in a prompt, and a formatter that writes the same text.
 
 use std::ops::Range;
 
@@ -9,22 +9,23 @@ use super::needles::contains_needle;
 use super::tool_rows;
 use crate::probing::{Probe, tool};
 
-/// A catalogue in a prompt, and how to write it.
+/// A catalogue of tools in a prompt, and how it is written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Catalogue {
-    /// The bytes of all tools.
+    /// The byte range of all tools.
     pub(super) range: Range<usize>,
-    /// `tool_policy.formatter`; None for the default.
+    /// The value of `tool_policy.formatter`; None for the default.
     pub(super) formatter: Option<Value>,
-    /// It lists the `function` members of the tools.
+    /// Whether it lists the `function` members of the tools.
     pub(super) picks: bool,
-    /// The text between the two tools, unless they are a list.
+    /// The text between the two tools. None if the tools are one list.
     pub(super) joiner: Option<String>,
-    /// `single_tool_template`, if each tool is a row of text. `joiner` joins the rows.
+    /// The value of `single_tool_template`, if each tool is a row of text. `joiner` is the text
+    /// between rows.
     pub(super) row: Option<String>,
 }
 
-/// Finds the catalogue of these two tools; None if no formatter writes it.
+/// Finds the catalogue of these two tools. None if no formatter writes it.
 pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
     let by_kind = |kind: &str, picks: bool, joiner: Option<&str>| {
         let formatter = json!({ "kind": kind });
@@ -45,7 +46,7 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
         .or_else(|| tool_rows::find(text, tools, compose))
 }
 
-/// The formatter with the order of members in an XML catalogue. `render` renders declared tools.
+/// The formatter with the order of members of an XML catalogue. `render` renders declared tools.
 pub(super) fn xml_order(
     render: &dyn Fn(&[Value]) -> Option<String>,
     compose: &Compose<'_>,
@@ -75,7 +76,7 @@ pub(super) fn contains_name(text: &str, tools: &[Value]) -> bool {
     tools.iter().any(name)
 }
 
-/// The text that a formatter writes for these tools. `row` is the `single_tool_template`.
+/// The text that a formatter writes for these tools. `row` is the value of `single_tool_template`.
 pub(super) fn written(
     formatter: Option<&Value>,
     picks: bool,
@@ -100,13 +101,13 @@ pub(super) fn written(
     compose(&spec)?.prompt(&Probe::from_user("").tools(tools))
 }
 
-/// A JSON value in a text.
+/// A JSON value that was found in a text.
 struct JsonMatch {
     range: Range<usize>,
     value: Value,
 }
 
-/// The first of the candidates at or after this byte.
+/// The first occurrence of one of the candidates at or after this byte.
 fn find_value(text: &str, from: usize, candidates: &[&Value]) -> Option<JsonMatch> {
     let mut at = from;
     loop {
@@ -151,7 +152,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     })
 }
 
-/// The spelling of JSON in a prompt.
+/// How JSON is spelled in a prompt.
 pub(super) struct JsonSpelling {
     indent: Option<usize>,
     item: String,
@@ -184,7 +185,7 @@ impl JsonSpelling {
         }
     }
 
-    /// The `tool_policy.formatter`; None for the default.
+    /// The value of `tool_policy.formatter`; None for the default.
     pub(super) fn formatter(&self, joiner: Option<&str>, sort_keys: bool) -> Option<Value> {
         let mut members = Map::new();
         if let Some(indent) = self.indent {
@@ -212,7 +213,7 @@ impl JsonSpelling {
     }
 }
 
-/// A separator with the spaces after it.
+/// A separator, including the spaces after it.
 fn with_spaces(text: &str) -> &str {
     &text[..1 + text[1..].len() - text[1..].trim_start_matches(' ').len()]
 }

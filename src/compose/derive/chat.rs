@@ -1,5 +1,5 @@
-//! Plain chat: the text around user messages and answers, before the first turn, and at the end of a
-//! prompt.
+//! Derives plain chat: the text around user messages and answers, before the first turn, and at the
+//! end of a prompt.
 
 use serde_json::json;
 
@@ -8,50 +8,51 @@ use super::needles::{ANSWER, USER, USER_2, USER_3};
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, ProbeRenderer};
 
-/// The residual of a first user turn.
+/// The residual for a first user turn that starts differently.
 pub(super) const FIRST_DIFFERS: &str = "the first user turn starts differently from later ones";
 
-/// The text before and after another.
+/// The texts before and after the message of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TurnWrapper {
     pub(super) before: String,
     pub(super) after: String,
 }
 
-/// The texts of plain chat.
+/// How a template writes plain chat.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ChatForm {
     /// The text before the first user turn, without a system message.
     pub(super) opening: String,
     pub(super) user: TurnWrapper,
     pub(super) assistant: TurnWrapper,
-    /// The wrapper of an answer that is the last message, if it differs.
+    /// The wrapper of an answer that is the last message, if it differs from other answers.
     pub(super) last: Option<TurnWrapper>,
-    /// `last` applies only without a generation prompt.
+    /// Whether `last` applies only without a generation prompt.
     pub(super) last_unasked: bool,
-    /// The start of turns that the first turn lacks.
+    /// The start of later turns that the first turn omits.
     pub(super) first_without: String,
     /// The end of a prompt without a generation prompt.
     pub(super) ending: String,
-    /// The roles after which an answer starts with `assistant.before`; empty if all do.
+    /// The roles after which an answer starts with `assistant.before`. Empty if that is so after
+    /// every role.
     pub(super) opener_after: Vec<&'static str>,
     /// The generation prompt after an answer, if it differs.
     pub(super) prompt_after_answer: Option<String>,
-    /// The roles of a last message that get no generation prompt.
+    /// The roles of a last message that are not followed by a generation prompt.
     pub(super) no_prompt_after: Vec<&'static str>,
     pub(super) generation_prompt: String,
-    /// The end of `assistant.before` that an empty answer lacks.
+    /// The end of `assistant.before` that an empty answer omits.
     pub(super) if_nonempty: String,
-    /// Whitespace at both ends of answers is removed.
+    /// Whether whitespace at both ends of answers is removed.
     pub(super) strips: bool,
-    /// What the blocks do not express, in words.
+    /// Descriptions of what the building blocks cannot express.
     pub(super) residual: Vec<&'static str>,
 }
 
 const NOT_PRINTED_ONCE: &str = "the text of a user message is not printed once";
 const NOT_PRINTED_AS_IS: &str = "an earlier answer is not printed as it is";
 
-/// Finds the form of plain chat, or the reason why there is none.
+/// Derives the form of plain chat. The error is the reason why there is none.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, &'static str> {
     let mut residual = Vec::new();
     let user = Probe::from_user(USER);
@@ -127,7 +128,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, &'static s
 }
 
 /// Splits the text before the first user message into the opening and the start of the turn.
-/// Returns the opening, and the start of other turns that the first turn lacks.
+/// Returns the opening, and the start of later turns that the first turn omits.
 fn split_opening(
     first: &str,
     before_user: &str,
@@ -147,7 +148,7 @@ fn split_opening(
     (opening, String::new())
 }
 
-/// The wrapper of the answer in a prompt that ends with it.
+/// The wrapper of an answer, from a prompt that ends with it.
 fn answer_wrapper(last: &str, after_user: &str) -> Option<TurnWrapper> {
     let pieces = split_at_needles(last, [USER, ANSWER])?;
     let before = pieces[1].strip_prefix(after_user)?.to_owned();
@@ -159,14 +160,14 @@ struct AnswerToUser<'a> {
     /// The text before the first user message.
     first: &'a str,
     between: &'a str,
-    /// The start of a user turn after another one.
+    /// The start of a user turn that follows a user turn.
     users: Option<&'a str>,
     generation_prompt: &'a str,
 }
 
 impl AnswerToUser<'_> {
-    /// Splits it into the end of one turn and the start of the other. `last` is the prompt that ends
-    /// with an answer.
+    /// Splits the text into the end of the answer's turn and the start of the user's turn. `last`
+    /// is a prompt that ends with an answer.
     fn split(&self, last: Option<&str>, residual: &mut Vec<&'static str>) -> (String, String) {
         let AnswerToUser { first, between, users, generation_prompt } = *self;
         let owned = |end: &str, begin: &str| (end.to_owned(), begin.to_owned());
@@ -201,7 +202,7 @@ impl AnswerToUser<'_> {
     }
 }
 
-/// The end of `assistant.before` that an empty answer lacks.
+/// The end of `assistant.before` that an empty answer omits.
 fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
     let empty = foreign.prompt(&Probe::from_user(USER).assistant(""))?;
     let (_, rest) = empty.split_once(USER)?;
@@ -215,11 +216,12 @@ fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Finds the roles after which an answer starts as it does after a user message, if not after all.
+/// Finds the roles after which an answer starts as it does after a user message, unless it does so
+/// after every role.
 fn find_openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let begin = &chat.assistant.before;
     let begins = |start: Probe, until: &str| {
-        // The first turn lacks part of its start.
+        // The first turn omits a part of its start.
         let begin = if until.is_empty() {
             begin.strip_prefix(&*chat.first_without).unwrap_or(begin)
         } else {
@@ -244,8 +246,8 @@ fn find_openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     chat.opener_after = std::iter::once("user").chain(opened.map(|(role, ..)| role)).collect();
 }
 
-/// Finds the roles of a last message that get no generation prompt, and generation prompts that
-/// differ.
+/// Finds the roles of a last message that are not followed by a generation prompt, and generation
+/// prompts that differ.
 fn find_prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let added = |conversation: Probe| {
         let prompted = foreign.prompt(&conversation.clone().generation_prompt())?;
@@ -259,7 +261,7 @@ fn find_prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     chat.last_unasked =
         answered.is_none() && prompted.is_some_and(|prompted| prompted.ends_with(&usual));
     if chat.generation_prompt.is_empty() {
-        // The end of user turns is the generation prompt after others.
+        // What looks like the end of user turns is the generation prompt after other roles.
         if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty())
         {
             chat.generation_prompt = prompt;
@@ -280,20 +282,20 @@ fn find_prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     chat.no_prompt_after = without.map(|(role, _)| role).collect();
 }
 
-/// Prompts that end with a user turn, and one that ends with an answer.
+/// The parts of prompts that end with a user turn, and of one that ends with an answer.
 struct UserTurnEnd<'a> {
-    /// Before the user message.
+    /// The text before the user message.
     first: &'a str,
-    /// After it.
+    /// The text after the user message, without a generation prompt.
     tail: &'a str,
-    /// After it, with a generation prompt.
+    /// The text after the user message, with a generation prompt.
     prompted: &'a str,
     /// Whether the generation prompt is appended to the whole prompt.
     is_appended: bool,
     last: Option<&'a str>,
 }
 
-/// The text after the last user message, split.
+/// The parts of the text after the last user message.
 struct EndParts {
     after_user: String,
     generation_prompt: String,
@@ -319,8 +321,8 @@ impl UserTurnEnd<'_> {
         parts(common_prefix(self.tail, self.prompted), "")
     }
 
-    /// Where in `tail` the user turn ends, if text follows that belongs to no turn. None if all of
-    /// it belongs to the turn.
+    /// The position in `tail` where the user turn ends, if text follows that belongs to no turn.
+    /// None if the turn includes all of `tail`.
     fn cut(&self, users: Option<&str>) -> Option<usize> {
         let UserTurnEnd { first, tail, prompted, last, .. } = *self;
         let between = users?;
@@ -331,13 +333,13 @@ impl UserTurnEnd<'_> {
         let shared = common_prefix(tail, between).min(common_prefix(tail, prompted));
         let cuts = (0..=shared)
             .filter(|at| between.is_char_boundary(*at) && first.ends_with(&between[*at..]));
-        // All cuts render the same. Prefer the last one at which a marker starts.
+        // All cuts render the same. The last one at which a marker starts is preferred.
         let cut = cuts.max_by_key(|at| {
             let begin = between[*at..].chars().next().filter(|begin| "<[({#|".contains(*begin));
             let begins = begin.is_some_and(|begin| !between[..*at].ends_with(begin));
             (begins, if begins { *at } else { between.len() - *at })
         })?;
-        // The same text follows an answer.
+        // The text after the cut also follows an answer.
         last?.ends_with(&tail[cut..]).then_some(cut)
     }
 }

@@ -1,16 +1,17 @@
-//! The conversations on which a derived template is compared with the foreign one. Names and texts
-//! differ from those of the probes. They contain what breaks templates that build JSON by hand or
-//! search for slots: quotes, braces, markup, non-ASCII letters, empty and nested objects, several
-//! turns, consecutive user messages.
+//! The conversations for which a derived template is compared with the original. Names and texts
+//! differ from those of the probes. They contain text that breaks templates which build JSON by
+//! hand or search for slots: quotes, braces, markup, non-ASCII letters, empty and nested objects,
+//! several turns, consecutive user messages.
 //!
-//! No text starts or ends with whitespace. How a template treats that is reported as a residual.
+//! No text starts or ends with whitespace. How a template treats such whitespace is reported as a
+//! residual.
 
 use serde_json::{Value, json};
 
 use super::parts::DerivedPart;
 use crate::probing::{Probe, call, tool};
 
-/// A conversation, with a name for reports.
+/// A conversation, with an id for reports.
 #[derive(Debug, Clone)]
 pub(super) struct CheckCase {
     pub(super) part: DerivedPart,
@@ -65,7 +66,7 @@ fn odd_call() -> Value {
     call("call_2", "search_all", &arguments)
 }
 
-/// All cases, by part.
+/// All cases, ordered by part.
 pub(super) fn all() -> Vec<CheckCase> {
     let mut cases = Vec::new();
     let mut add = |part: DerivedPart, list: Vec<(&'static str, Probe)>| {
@@ -80,7 +81,7 @@ pub(super) fn all() -> Vec<CheckCase> {
     add(DerivedPart::Tools, tools());
     add(DerivedPart::Calls, calls());
     add(DerivedPart::Results, results());
-    // Every second case has another day: a part that contains a date is not exact.
+    // Every second case has another date, so a part that contains a fixed date is not exact.
     for case in cases.iter_mut().skip(1).step_by(2) {
         case.conversation = case.conversation.clone().days_later(100);
     }
@@ -232,7 +233,7 @@ fn results() -> Vec<(&'static str, Probe)> {
 }
 
 impl CheckCase {
-    /// The conversation without the input of the part.
+    /// The conversation without the input that belongs to the part.
     pub(super) fn without(&self) -> Probe {
         let mut conversation = self.conversation.clone();
         match self.part {

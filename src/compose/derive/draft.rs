@@ -1,4 +1,4 @@
-//! Writes what was found as a ComponentSpec.
+//! Writes the derived forms as a ComponentSpec.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use super::system::{SystemForm, TurnShape};
 use super::tools::ToolsForm;
 use super::wrapping::{escaped, with_slot};
 
-/// Everything that was found.
+/// The derived forms of all parts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SpecDraft {
     pub(super) chat: ChatForm,
@@ -22,7 +22,7 @@ pub(super) struct SpecDraft {
     pub(super) tools: Option<ToolsForm>,
     pub(super) calls: Option<CallsForm>,
     pub(super) results: Option<ResultsForm>,
-    /// `assistant_policy.null_content`.
+    /// The value of `assistant_policy.null_content`.
     pub(super) null_content: &'static str,
     pub(super) skills: Option<SkillsForm>,
     pub(super) media: MediaForm,
@@ -31,7 +31,7 @@ pub(super) struct SpecDraft {
     pub(super) eos_token: String,
 }
 
-/// Members of an object, set where they differ from the default.
+/// The members of an object. Only values that differ from the default are set.
 #[derive(Default)]
 struct SpecMembers(Map<String, Value>);
 
@@ -62,13 +62,13 @@ impl SpecMembers {
 }
 
 impl SpecDraft {
-    /// A draft for each reading of what the renders leave open, the plainest first.
+    /// One draft for each interpretation that the renders allow, the most natural first.
     pub(super) fn variants(self) -> Vec<SpecDraft> {
         let mut variants = vec![self];
         let other = variants[0].calls.as_ref().and_then(|calls| calls.if_nonempty.clone());
         if other.is_some_and(|other| other != variants[0].chat.if_nonempty) {
-            // An answer without text starts differently with calls and without. A spec expresses
-            // only one of the two.
+            // An answer without text starts differently with calls than without them. A spec can
+            // express only one of these.
             let mut variant = variants[0].clone();
             if let Some(calls) = &mut variant.calls {
                 calls.if_nonempty = None;
@@ -126,7 +126,7 @@ impl SpecDraft {
         spec.text("generation_prompt", &escaped(generation_prompt), &default_prompt);
     }
 
-    /// `no_prompt_after` and `opener_after`.
+    /// Writes `no_prompt_after` and `opener_after`.
     fn write_roles_of_prompts(&self, spec: &mut SpecMembers) {
         let mut no_prompt = self.chat.no_prompt_after.clone();
         let results = self.results.as_ref().filter(|_| !self.chat.generation_prompt.is_empty());
@@ -165,7 +165,7 @@ impl SpecDraft {
         spec.value("video_token", video.as_deref().map(Value::from));
     }
 
-    /// The end of the text before an answer that an empty answer lacks.
+    /// The end of the text before an answer that an empty answer omits.
     fn if_nonempty(&self) -> &str {
         let calls = self.calls.as_ref().filter(|calls| calls.wrapping.is_some());
         calls.and_then(|calls| calls.if_nonempty.as_deref()).unwrap_or(&self.chat.if_nonempty)
@@ -309,7 +309,8 @@ impl SpecDraft {
         );
     }
 
-    /// The stop word: the end of an answer's turn, or the start of the next turn if turns have no end.
+    /// The stop word: the end of an answer's turn or, if turns have no end, the start of the next
+    /// turn.
     fn stop_word(&self) -> Option<&str> {
         let ChatForm { user, assistant, .. } = &self.chat;
         if !self.eos_token.is_empty() && assistant.after.contains(&self.eos_token) {
@@ -320,7 +321,7 @@ impl SpecDraft {
     }
 }
 
-/// A processor without options.
+/// The JSON of a processor without options.
 fn kind(kind: &str) -> Option<Value> {
     Some(json!({ "kind": kind }))
 }

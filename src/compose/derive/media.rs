@@ -1,4 +1,4 @@
-//! Images and videos in user messages.
+//! Derives images and videos in user messages.
 
 use serde_json::{Value, json};
 
@@ -6,18 +6,18 @@ use super::needles::{ANSWER, USER};
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, ProbeRenderer};
 
-/// The placeholders of a template.
+/// How a template writes images and videos.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct MediaForm {
     pub(super) start: String,
     pub(super) end: String,
     pub(super) image: Option<String>,
     pub(super) video: Option<String>,
-    /// `content_parts`.
+    /// The value of `content_parts`.
     pub(super) parts: Option<&'static str>,
 }
 
-/// Finds the placeholders.
+/// Derives the placeholders.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> MediaForm {
     let printed = |part: Value| {
         let parts =
@@ -25,7 +25,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> MediaForm {
         let text = foreign
             .prompt(&Probe::default().message(json!({ "role": "user", "content": parts })))?;
         let between = split_at_needles(&text, [USER, ANSWER])?[1].to_owned();
-        // A template that prints lists as Python does prints the whole part.
+        // A template that prints a list in Python's notation prints the whole part.
         (!between.is_empty() && !between.contains("type")).then_some(between)
     };
     let parts = content_parts(foreign);
@@ -64,7 +64,7 @@ fn content_parts(foreign: &ProbeRenderer<'_>) -> Option<&'static str> {
     (one.contains(USER) && other == one).then_some("drop_unknown")
 }
 
-/// How much of the shared start of two placeholders precedes the tag in which they differ.
+/// How much of the common start of two placeholders precedes the tag in which they differ.
 fn whole_start(shared: &str) -> usize {
     match (shared.rfind('<'), shared.rfind('>')) {
         (Some(open), close) if close.is_none_or(|close| close < open) => open,
@@ -72,7 +72,7 @@ fn whole_start(shared: &str) -> usize {
     }
 }
 
-/// The same for the shared end.
+/// How much of the common end of two placeholders follows that tag.
 fn whole_end(shared: &str) -> usize {
     match (shared.find('>'), shared.find('<')) {
         (Some(close), open) if open.is_none_or(|open| close < open) => shared.len() - close - 1,

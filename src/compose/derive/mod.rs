@@ -1,12 +1,12 @@
-//! Derives building blocks from a foreign chat template, from its renders only.
+//! Derives building blocks from a chat template, using only its renders.
 //!
 //! Probe conversations with rare texts are rendered. The text between these texts in the prompts
 //! becomes the building blocks. The result is composed, and both templates render conversations
-//! with other values. A part is exact only if all of these prompts agree. The source of the template
-//! is not read, and no family of templates is known by name.
+//! with other values. A part is exact only if all these prompts are equal. The source of the
+//! template is not read, and no family of templates is recognized by name.
 //!
-//! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the
-//! limits of a probe.
+//! A derivation takes at most [`MAX_RENDERS`] renders of the template, each within the limits of a
+//! probe.
 
 mod argument_syntax;
 mod call_form;
@@ -42,28 +42,28 @@ use crate::probing::ProbeRenderer;
 use crate::template::{Sources, Templates};
 use draft::SpecDraft;
 
-/// The maximum number of renders of the foreign template.
+/// The maximum number of renders of the original template.
 pub const MAX_RENDERS: usize = 200;
 
-/// Compiles a spec to a renderer; None if it cannot be composed.
+/// Compiles a spec to a renderer. None if the spec cannot be composed.
 pub(crate) type Compose<'a> = dyn Fn(&Value) -> Option<ProbeRenderer<'static>> + 'a;
 
 /// The result of a derivation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Derivation {
-    /// The ComponentSpec; None if not even plain chat was found.
+    /// The ComponentSpec. None if not even plain chat was derived.
     pub spec: Option<Value>,
     /// The parts, in the order of [`DerivedPart::ALL`].
     pub parts: Vec<PartResult>,
-    /// What the blocks do not express, in words, without duplicates.
+    /// Descriptions of what the building blocks cannot express, without duplicates.
     pub residual: Vec<String>,
-    /// The number of renders of the foreign template.
+    /// The number of renders that the original template took.
     pub renders: usize,
 }
 
 impl Derivation {
-    /// `{"spec", "parts": {NAME: {"status", "failing"?, "refused"?, "reason"?}}, "residual":
-    /// [TEXT]}`; `spec` may be null.
+    /// The JSON `{"spec", "parts": {NAME: {"status", "failing"?, "refused"?, "reason"?}},
+    /// "residual": [TEXT]}`. `spec` may be null.
     pub fn to_json(&self) -> Value {
         let parts: Map<String, Value> = self
             .parts
@@ -82,10 +82,10 @@ impl Derivation {
     }
 }
 
-/// Derives building blocks from a template and the texts of its BOS and EOS token.
+/// Derives building blocks from a template, and from the texts of its BOS and EOS token.
 ///
-/// `TEMPLATE_ERROR` if the template does not parse. A template without any known block is no error:
-/// its parts are opaque.
+/// `TEMPLATE_ERROR` if the template cannot be parsed. If no block can be derived, that is not an
+/// error: the parts are opaque.
 pub fn derive(sources: &Sources) -> Result<Derivation> {
     let foreign = renderer(Templates::compile(sources)?);
     let compose = |spec: &Value| -> Option<ProbeRenderer<'static>> {
@@ -95,7 +95,7 @@ pub fn derive(sources: &Sources) -> Result<Derivation> {
     Ok(derive_with(&foreign, sources, &compose))
 }
 
-/// Renders probes with these templates.
+/// Creates a renderer of probes for these templates.
 fn renderer(templates: Templates) -> ProbeRenderer<'static> {
     ProbeRenderer::new(move |probe| templates.render_probe(probe))
 }
@@ -116,7 +116,7 @@ fn derive_with(
     let expected = parts::expected(check_cases::all(), foreign);
     let compare = |derived: Option<&ProbeRenderer<'_>>| {
         DerivedPart::ALL.map(|part| {
-            // A part depends on those before it.
+            // A part depends on all parts before it.
             let below = found.iter().filter(|(other, _)| *other <= part);
             let known: Vec<&str> = below.flat_map(|(_, words)| words.iter().copied()).collect();
             parts::compare(part, &expected, derived, &known)

@@ -1,4 +1,4 @@
-//! The parts of a template, and how much of each a derived spec renders as the template does.
+//! The parts of a template, and how much of each part a derived spec renders in the same way.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ pub enum DerivedPart {
 }
 
 impl DerivedPart {
-    /// All parts. Each depends on those before it.
+    /// All parts. Each depends on the parts before it.
     pub const ALL: [DerivedPart; 5] = [
         DerivedPart::Chat,
         DerivedPart::System,
@@ -30,7 +30,7 @@ impl DerivedPart {
         DerivedPart::Results,
     ];
 
-    /// Its name in `parts`.
+    /// The name of the part in `parts`.
     pub fn name(self) -> &'static str {
         match self {
             DerivedPart::Chat => "chat",
@@ -45,19 +45,19 @@ impl DerivedPart {
 /// How much of a part is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartStatus {
-    /// All conversations of the part that the template renders come out the same.
+    /// Every conversation of the part that the template renders comes out the same.
     Exact,
-    /// Some of them do.
+    /// Some conversations come out the same.
     Partial,
-    /// None of them does.
+    /// No conversation comes out the same.
     Opaque,
-    /// The template ignores this input, or rejects it. Conversations that fail do so for another
+    /// The template ignores or rejects this input. Conversations that fail do so for another
     /// reason.
     Ignores,
 }
 
 impl PartStatus {
-    /// Its name in `parts`.
+    /// The name of the status in `parts`.
     pub fn name(self) -> &'static str {
         match self {
             PartStatus::Exact => "exact",
@@ -73,18 +73,19 @@ impl PartStatus {
 pub struct PartResult {
     /// The part.
     pub part: DerivedPart,
-    /// How much of it is known.
+    /// How much of the part is known.
     pub status: PartStatus,
     /// The ids of conversations that render differently.
     pub failing: Vec<&'static str>,
-    /// The ids of conversations that the template itself rejects. They count neither way.
+    /// The ids of conversations that the template itself rejects. They count as neither success nor
+    /// failure.
     pub refused: Vec<&'static str>,
-    /// The reason, unless exact.
+    /// The reason for the status; empty if it is exact.
     pub reason: String,
 }
 
 impl PartResult {
-    /// `{"status", "failing"?, "refused"?, "reason"?}`.
+    /// The JSON `{"status", "failing"?, "refused"?, "reason"?}`.
     pub(super) fn to_json(&self) -> Value {
         let mut members = Map::new();
         members.insert("status".to_owned(), self.status.name().into());
@@ -103,13 +104,13 @@ impl PartResult {
 /// A check case and its prompt.
 pub(super) struct ExpectedRender {
     case: CheckCase,
-    /// None if the template rejects it.
+    /// The prompt; None if the template rejects the conversation.
     text: Option<String>,
-    /// Whether the prompt changes if the input of the part is removed.
+    /// Whether the prompt changes when the input of the part is removed.
     used: bool,
 }
 
-/// Renders the check cases with the foreign template.
+/// Renders the check cases with the original template.
 pub(super) fn expected(cases: Vec<CheckCase>, foreign: &ProbeRenderer<'_>) -> Vec<ExpectedRender> {
     let render = |case: CheckCase| {
         let text = foreign.prompt(&case.conversation);
@@ -120,7 +121,7 @@ pub(super) fn expected(cases: Vec<CheckCase>, foreign: &ProbeRenderer<'_>) -> Ve
     cases.into_iter().map(render).collect()
 }
 
-/// Compares the check cases of one part with the prompts of a derived template.
+/// Compares the expected prompts of one part with those of a derived template.
 pub(super) fn compare(
     part: DerivedPart,
     expected: &[ExpectedRender],
@@ -164,7 +165,8 @@ pub(super) fn compare(
     result
 }
 
-/// The quality of a draft: the number of parts without failures, then the fewest failures.
+/// The quality of a draft; greater is better. The number of parts without failures comes first, then
+/// how few conversations fail.
 pub(super) fn score(results: &[PartResult]) -> (usize, usize) {
     let whole = results.iter().filter(|result| result.failing.is_empty()).count();
     let failing: usize = results.iter().map(|result| result.failing.len()).sum();

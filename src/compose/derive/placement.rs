@@ -1,4 +1,5 @@
-//! The position of a block of tools or skills in the system turn, and the text around its items.
+//! Derives the position of a block of tools or skills in the system turn, and the text around its
+//! items.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use super::system::{SystemForm, TurnShape, date_header};
 use crate::probing::diff::{Insertion, insertions};
 use crate::probing::{Probe, ProbeRenderer};
 
-/// A system turn with a block, and the bytes of the items if it contains them.
+/// A system turn that contains a block, and the byte range of the items.
 pub(super) struct FilledTurn {
     pub(super) text: String,
     pub(super) items: Option<Range<usize>>,
@@ -20,7 +21,7 @@ pub(super) fn turn<'a>(prompt: &'a str, system: &SystemForm, chat: &ChatForm) ->
     system.strip(head, chat)
 }
 
-/// A turn without its date header.
+/// The turn without its date header.
 pub(super) fn undated(turn: &str, system: &SystemForm) -> String {
     system
         .cutoff
@@ -29,7 +30,7 @@ pub(super) fn undated(turn: &str, system: &SystemForm) -> String {
 }
 
 /// The system turns of a changed conversation, with and without a system message. `find` finds the
-/// items.
+/// items in a turn.
 pub(super) fn filled_turns(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -48,18 +49,19 @@ pub(super) fn filled_turns(
     (explicit, of(Probe::from_user(USER)))
 }
 
-/// Where a block goes in the system turn.
+/// Where a block is inserted in the system turn.
 struct BlockPosition {
-    /// The byte in the turn with a system message.
+    /// The byte offset in the turn with a system message.
     at: usize,
-    /// The block in the filled turn.
+    /// The byte range of the block in the filled turn.
     block: Range<usize>,
-    /// The turn without a system message, if the block changes it.
+    /// The turn without a system message, if it changes with the block.
     default: Option<TurnShape>,
 }
 
-/// Inserts the slot into the system turns, so that a block turns them into what was rendered.
-/// Returns the block, and the bytes of the items in it; None if no position fits.
+/// Inserts the slot into the system turns at the position where the block must be to give the
+/// rendered turns. Returns the block, and the byte range of the items in it. None if no position
+/// fits.
 pub(super) fn place(
     system: &mut SystemForm,
     slot: &'static str,
@@ -72,8 +74,8 @@ pub(super) fn place(
     let end = start + SYSTEM.len();
     let mut ways = insertions(&shape.text, &explicit.text, explicit.items.as_ref());
     ways.retain(|way| way.at <= start || way.at >= end);
-    // All ways render this turn alike. After the system text is the usual position, and the one
-    // where a separator may follow.
+    // All positions render this turn alike. The usual one is after the system text, where a
+    // separator can also follow.
     ways.sort_by_key(|way| (way.at != end, way.at != start, way.at));
     let first = ways.first()?;
     let position = match default {
@@ -116,12 +118,12 @@ pub(super) fn place(
     Some((explicit.text[position.block].to_owned(), items))
 }
 
-/// A range of the filled turn as a range of the block.
+/// Converts a range of the filled turn to a range of the block.
 fn relative(items: Option<&Range<usize>>, block: &Range<usize>) -> Option<Range<usize>> {
     items.map(|items| items.start - block.start..items.end - block.start)
 }
 
-/// Finds a block that fits the turns with and without a system message.
+/// Searches for a block that fits the turns with and without a system message.
 struct BlockFit<'a> {
     slot: &'static str,
     explicit: &'a FilledTurn,
@@ -129,7 +131,7 @@ struct BlockFit<'a> {
 }
 
 impl BlockFit<'_> {
-    /// The plainest way in which the same block fits both turns.
+    /// The most natural position at which the same block fits both turns.
     fn whole(&self, system: &SystemForm, ways: &[Insertion]) -> Option<BlockPosition> {
         let mut best: Option<(u8, BlockPosition)> = None;
         for way in ways {
@@ -142,7 +144,7 @@ impl BlockFit<'_> {
         best.map(|(_, position)| position)
     }
 
-    /// The block without the text at its start that only follows a system text.
+    /// The block without the text at its start that only appears after a system text.
     fn without_start(
         &self,
         system: &SystemForm,
@@ -160,7 +162,7 @@ impl BlockFit<'_> {
             .map(|(_, position)| position)
     }
 
-    /// The block without the text at its end that only precedes a system text.
+    /// The block without the text at its end that only appears before a system text.
     fn without_end<'w>(
         &self,
         system: &SystemForm,
@@ -177,8 +179,7 @@ impl BlockFit<'_> {
         })
     }
 
-    /// The position of this block with its rank, if the block fits the turn without a system
-    /// message.
+    /// The position and rank of this block, if it fits the turn without a system message.
     fn position(
         &self,
         system: &SystemForm,
@@ -191,8 +192,8 @@ impl BlockFit<'_> {
     }
 }
 
-/// Whether the turn without a system message becomes `text` with this block. Returns a rank, lower
-/// is plainer, and the turn if it is a separate one.
+/// Whether the turn without a system message becomes `text` when this block is inserted. Returns a
+/// rank, of which a lower one is more natural, and the turn if it is a separate one.
 fn fit(
     system: &SystemForm,
     slot: &'static str,
@@ -219,7 +220,7 @@ fn fit(
         }
     }
     let Some(own) = system.default.clone().or_else(|| system.always.then(|| turn.clone())) else {
-        // No turn is known yet. It is the text around the block.
+        // The turn is not known yet: it is the text around the block.
         let place = text.find(block)?;
         let mut shape =
             TurnShape::of(&format!("{}{}", &text[..place], &text[place + block.len()..]));
@@ -234,7 +235,8 @@ fn fit(
     Some((1, Some(shape)))
 }
 
-/// For a template that ignores system messages: the turn is the same with and without one.
+/// Handles a template that ignores system messages, so that the turn is the same with and without
+/// one.
 fn place_in_default(
     system: &mut SystemForm,
     slot: &'static str,

@@ -1,5 +1,5 @@
-//! Reasoning: the text around it, the answers that show it, and the generation prompt without
-//! thinking.
+//! Derives reasoning: the text around it, the answers that show it, and the generation prompt with
+//! thinking turned off.
 
 use serde_json::{Value, json};
 
@@ -12,23 +12,23 @@ use crate::probing::{Probe, ProbeRenderer};
 
 const REASON: &str = "Qreasonone";
 
-/// The tags that are tried for reasoning in an answer's text, after those of the template.
+/// The tags that are tried for reasoning inside an answer's text, after the template's own.
 const COMMON_TAGS: [&str; 2] = ["<think>", "</think>"];
 
 /// How a template writes reasoning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ReasoningForm {
-    /// The texts around the reasoning, before the answer's text.
+    /// The texts before and after the reasoning, which precedes the answer's text.
     around: Option<[String; 2]>,
-    /// Only answers after the last question show reasoning.
+    /// Whether only answers after the last question show reasoning.
     last_turn: bool,
-    /// `empty_reasoning`.
+    /// The value of `empty_reasoning`.
     empty: Option<&'static str>,
-    /// The tags of reasoning in an answer's text.
+    /// The tags around reasoning inside an answer's text.
     inline: Option<[String; 2]>,
-    /// The start and the end of a user message that asks nothing.
+    /// The start and the end of a user message that does not count as a question.
     no_question: Option<[String; 2]>,
-    /// The generation prompt if `enable_thinking` is false, if it differs.
+    /// The generation prompt when `enable_thinking` is false, if it differs.
     no_thinking_prompt: Option<String>,
 }
 
@@ -40,8 +40,8 @@ fn answer(text: &str, reasoning: Option<&str>) -> Value {
     message
 }
 
-/// Finds the form of reasoning. An empty reasoning block moves from the last answer of `chat` into
-/// the result.
+/// Derives the form of reasoning. An empty reasoning block is moved from the last answer in `chat`
+/// to the result.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) -> ReasoningForm {
     let question = || Probe::from_user(USER);
     let mut found = ReasoningForm {
@@ -64,7 +64,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) -> Reason
     found
 }
 
-/// Which answers without reasoning contain `block`, the text around reasoning.
+/// The answers without reasoning that contain `block`, the text around reasoning.
 fn empty(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm, block: &str) -> Option<&'static str> {
     let last = chat.last.as_mut()?;
     if block.is_empty() || last.before != format!("{}{block}", chat.assistant.before) {
@@ -83,8 +83,8 @@ fn empty(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm, block: &str) -> Optio
     Some(if every { "last_turn" } else { "last" })
 }
 
-/// The tags that mark reasoning in an answer's text. `last` is the prompt with that reasoning in its
-/// own member.
+/// The tags around reasoning inside an answer's text. `last` is the prompt with the same reasoning
+/// in its own member.
 fn inline(
     foreign: &ProbeRenderer<'_>,
     around: Option<&[String; 2]>,
@@ -104,7 +104,7 @@ fn inline(
     candidates.into_iter().find(|tags| with(tags).is_some_and(|text| Some(&*text) == last))
 }
 
-/// The generation prompt if `enable_thinking` is false, if it differs.
+/// The generation prompt when `enable_thinking` is false, if it differs.
 fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
     let question = Probe::from_user(USER).generation_prompt();
     let usual = foreign.prompt(&question)?;
@@ -115,7 +115,7 @@ fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<St
 }
 
 impl ReasoningForm {
-    /// Checks whether a user message that looks like a tool result asks nothing.
+    /// Checks whether a user message that looks like a tool result does not count as a question.
     pub(super) fn find_no_question(
         &mut self,
         foreign: &ProbeRenderer<'_>,
@@ -134,7 +134,7 @@ impl ReasoningForm {
         }
     }
 
-    /// The fields of a spec.
+    /// The members of the spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let template =
             self.around.as_ref().map(|[before, after]| with_slot(before, "reasoning", after));
@@ -143,7 +143,7 @@ impl ReasoningForm {
         fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()
     }
 
-    /// Members of `assistant_policy`.
+    /// The members of `assistant_policy`.
     pub(super) fn policy(&self) -> Vec<(&'static str, Value)> {
         let bounds = |tags: &Option<[String; 2]>| {
             tags.as_ref().map(|[start, end]| json!({ "start": start, "end": end }))

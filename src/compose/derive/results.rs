@@ -1,4 +1,4 @@
-//! Tool results: the text around each and around all.
+//! Derives tool results: the text around each result and around all results.
 
 use super::calls;
 use super::chat::ChatForm;
@@ -19,23 +19,23 @@ const IDS: [&str; 2] = ["qcallonex", "qcalltwox"];
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ResultsForm {
     pub(super) wrapping: Option<Wrapping>,
-    /// One result with slots, without the text around it.
+    /// The text of one result with slots, without the text around it.
     template: String,
-    /// `tool_policy.observation_content_processor`.
+    /// The value of `tool_policy.observation_content_processor`.
     pub(super) processor: Option<&'static str>,
-    /// `tool_policy.observations_end`.
+    /// The value of `tool_policy.observations_end`.
     pub(super) end: String,
-    /// No generation prompt follows results.
+    /// Whether no generation prompt follows results.
     pub(super) unprompted: bool,
-    /// Results are not printed.
+    /// Whether results are not printed.
     pub(super) dropped: bool,
-    /// An answer after results continues the turn before them.
+    /// Whether an answer after results continues the turn before them.
     pub(super) continued: bool,
     pub(super) residual: Vec<&'static str>,
 }
 
 impl ResultsForm {
-    /// `single_observation_template` and `observations_template`.
+    /// The values of `single_observation_template` and `observations_template`.
     pub(super) fn templates(&self) -> Option<[String; 2]> {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
         Some([
@@ -46,7 +46,7 @@ impl ResultsForm {
 }
 
 impl ResultsForm {
-    /// The texts around each result, without whitespace; None if one is empty.
+    /// The texts around each result, without whitespace. None if one of them is empty.
     pub(super) fn tags(&self) -> Option<[String; 2]> {
         let Wrapping { each_before, each_after, .. } = self.wrapping.as_ref()?;
         let tags = [each_before, each_after].map(|text| text.trim().to_owned());
@@ -54,7 +54,7 @@ impl ResultsForm {
     }
 }
 
-/// Finds the form of results; None if the template does not print them.
+/// Derives the form of results. None if the template does not print them.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -132,7 +132,8 @@ pub(super) fn derive(
     })
 }
 
-/// The wrapping of results, from a prompt with two of these texts. `whole` follows the second one.
+/// The wrapping of results, from a prompt with two results that have these texts. `whole` is the
+/// text after the second one.
 fn joined_wrapping(
     prompt: Option<&str>,
     texts: [&str; 2],
@@ -145,7 +146,7 @@ fn joined_wrapping(
     is_joined.then(|| Wrapping::joined(before, between, after))
 }
 
-/// One result, from the first of its parts to the last, and the text around it.
+/// One result, from its first part to its last, and the text around it.
 struct ResultItem {
     template: String,
     before: String,
@@ -177,7 +178,7 @@ impl ResultItem {
     }
 }
 
-/// The texts before and after the one result.
+/// The texts before and after a single result.
 fn text_around(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -189,7 +190,7 @@ fn text_around(
     let until = [foreign.prompt(start), calls::inner_turn(foreign, chat, start)];
     let own =
         until.iter().flatten().find_map(|until| before.strip_prefix(&**until)).or_else(|| {
-            // The turn before is no longer the last one, and may end differently.
+            // The turn before the results is no longer the last one, so its end may differ.
             let (_, after) = before.split_once(ANSWER)?;
             after.strip_prefix(&*chat.assistant.after)
         })?;

@@ -1,4 +1,4 @@
-//! Late system messages, and unknown roles.
+//! Derives how late system messages and unknown roles are written.
 
 use serde_json::{Value, json};
 
@@ -10,16 +10,16 @@ use crate::probing::{Probe, ProbeRenderer};
 
 const LATE: &str = "Qlateone";
 
-/// How a template writes them.
+/// How a template writes late system messages and unknown roles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct RolesForm {
-    /// `unknown_roles`.
+    /// The value of `unknown_roles`.
     unknown: Option<&'static str>,
     /// The texts around a late system message.
     late: Option<[String; 2]>,
 }
 
-/// Finds their form.
+/// Derives how both are written.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> RolesForm {
     let with = |role: &str| {
         let message = json!({ "role": role, "content": LATE });
@@ -56,7 +56,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> RolesForm 
 }
 
 impl RolesForm {
-    /// The fields of a spec.
+    /// The members of the spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let late = self.late.as_ref().map(|[before, after]| with_slot(before, "content", after));
         let late = late.map(|late| ("late_system_template", late.into()));

@@ -1,4 +1,4 @@
-//! Skills: the form of a row, the joiner and wrapper of rows, and their position.
+//! Derives skills: the form of a row, the joiner and wrapper of rows, and their position.
 
 use std::ops::Range;
 
@@ -32,8 +32,8 @@ fn probe_skills() -> Vec<Value> {
         .collect()
 }
 
-/// Finds the form of skills; None if the template prints none, or not as rows of name and
-/// description.
+/// Derives the form of skills. None if the template prints none, or does not print them as rows of
+/// name and description.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -65,7 +65,7 @@ fn find_rows(text: &str) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// Orders slots at the same position, from a prompt with tools and skills.
+/// Orders the slots at the same position, using a prompt with tools and skills.
 fn sort_slots(foreign: &ProbeRenderer<'_>, system: &mut SystemForm, skills: &[Value]) {
     let both = Probe::from_user(USER).tools(&probe_tools()).skills(skills);
     let Some(prompt) = foreign.prompt(&both) else { return };

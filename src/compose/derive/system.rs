@@ -1,4 +1,4 @@
-//! The system turn: the text around a system message, and the text without one.
+//! Derives the system turn: the text around a system message, and the text without one.
 
 use serde_json::json;
 
@@ -9,15 +9,17 @@ use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
 use crate::template::probe_time;
 
-/// Forms of a date, as `strftime` has them.
+/// Date formats for `strftime`.
 const DATES: [&str; 6] =
     ["%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%A, %B %d, %Y", "%d/%m/%Y"];
 
-/// The text of a turn, with [`SYSTEM`] in place of the system text, and slots to insert.
+/// The text of a turn, with [`SYSTEM`] in place of the system text, and slots that are inserted
+/// into it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TurnShape {
     pub(super) text: String,
-    /// The byte of `text` and the name of each slot. Slots at the same byte keep their order.
+    /// The byte offset in `text` and the name of each slot. Slots at the same offset keep their
+    /// order.
     pub(super) slots: Vec<(usize, &'static str)>,
 }
 
@@ -26,12 +28,12 @@ impl TurnShape {
         TurnShape { text: text.to_owned(), slots: Vec::new() }
     }
 
-    /// As a template with slots.
+    /// The turn as a template with slots.
     pub(super) fn template(&self) -> String {
         let mut places: Vec<(usize, usize, &str)> =
             self.slots.iter().map(|(at, name)| (*at, *at, *name)).collect();
         if let Some(at) = self.text.find(SYSTEM) {
-            // Slots at the start of the system text precede it.
+            // Slots at the start of the system text come before it.
             let place = places.iter().take_while(|(start, ..)| *start <= at).count();
             places.insert(place, (at, at + SYSTEM.len(), "system_message"));
         }
@@ -51,7 +53,8 @@ impl TurnShape {
         self.text.replace(SYSTEM, message)
     }
 
-    /// The byte of `text` for this byte of the filled turn; None inside the system text.
+    /// The byte offset in `text` that corresponds to this offset in the filled turn. None inside
+    /// the system text.
     pub(super) fn at(&self, at: usize, message: &str) -> Option<usize> {
         match self.text.find(SYSTEM) {
             Some(start) if at >= start + message.len() && at > start => {
@@ -62,7 +65,7 @@ impl TurnShape {
         }
     }
 
-    /// Inserts a slot at this byte, after the slots that are already there.
+    /// Inserts a slot at this byte offset, after the slots that are already there.
     pub(super) fn insert(&mut self, at: usize, name: &'static str) {
         let place = self.slots.iter().take_while(|(other, _)| *other <= at).count();
         self.slots.insert(place, (at, name));
@@ -72,31 +75,31 @@ impl TurnShape {
 /// How a template writes system messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SystemForm {
-    /// Before any turn.
+    /// The text before any turn.
     pub(super) prefix: String,
     /// The turn of a system message; None if the template ignores system messages.
     pub(super) turn: Option<TurnShape>,
-    /// The turn without a system message, if it differs from `turn` with `message`.
+    /// The turn without a system message, unless it is `turn` with `message`.
     pub(super) default: Option<TurnShape>,
     /// The system text of a conversation without a system message.
     pub(super) message: String,
-    /// A conversation without a system message has the default turn.
+    /// Whether a conversation without a system message has the default turn.
     pub(super) always: bool,
-    /// A conversation with tools has it too.
+    /// Whether a conversation with tools and without a system message has it.
     pub(super) with_tools: bool,
     /// The date in `Cutting Knowledge Date:`, if the turn has a date header.
     pub(super) cutoff: Option<String>,
     pub(super) strips: bool,
     pub(super) all_parts: bool,
-    /// Inserted after the system text if there are tools.
+    /// Text that is inserted after the system text if there are tools.
     pub(super) before_tools: String,
-    /// Inserted before the system text if there are tools.
+    /// Text that is inserted before the system text if there are tools.
     pub(super) after_tools: String,
-    /// These texts are also inserted if the system message is empty.
+    /// Whether these texts are also inserted if the system message is empty.
     pub(super) also_empty: bool,
-    /// `system_policy.placement`, if the turn is part of a user turn.
+    /// The value of `system_policy.placement`, if the turn is part of a user turn.
     pub(super) inside: Option<&'static str>,
-    /// An empty system message counts as no system message.
+    /// Whether an empty system message counts as no system message.
     pub(super) empty_is_none: bool,
     /// The format of today's date in the turn.
     pub(super) date_format: Option<&'static str>,
@@ -104,7 +107,7 @@ pub(super) struct SystemForm {
 }
 
 impl SystemForm {
-    /// The turn of a conversation without a system message, if known.
+    /// The turn of a conversation without a system message, if it is known.
     pub(super) fn default_turn(&self) -> Option<&TurnShape> {
         self.default.as_ref().or(self.turn.as_ref())
     }
@@ -118,8 +121,8 @@ impl SystemForm {
         )
     }
 
-    /// The system turn in the text before the first user message: without the prefix, and without the
-    /// start of the user turn.
+    /// The system turn in the text before the first user message, without the prefix and without
+    /// the start of the user turn.
     pub(super) fn strip<'a>(&self, head: &'a str, chat: &ChatForm) -> Option<&'a str> {
         let own = head.strip_prefix(&*self.prefix)?;
         match self.inside {
@@ -129,17 +132,17 @@ impl SystemForm {
     }
 }
 
-/// The day of a probe in this format.
+/// The date of a probe in this format.
 fn date_as(format: &str, later: i64) -> String {
     probe_time(later * 86_400).strftime(format)
 }
 
-/// The day of a probe as a date header writes it.
+/// The date of a probe as a date header writes it.
 fn date(later: i64) -> String {
     date_as("%d %b %Y", later)
 }
 
-/// The text before a date header at the end of a text, and the cutoff date in the header.
+/// Splits a text that ends with a date header into the text before the header and the cutoff date.
 fn split_date_header(text: &str, later: i64) -> Option<(&str, &str)> {
     let body =
         text.strip_suffix("\n\n")?.strip_suffix(&*date(later))?.strip_suffix("\nToday Date: ")?;
@@ -152,7 +155,7 @@ pub(super) fn date_header(cutoff: &str) -> String {
     format!("Cutting Knowledge Date: {cutoff}\nToday Date: {}\n\n", date(0))
 }
 
-/// Finds the form of system messages.
+/// Derives the form of system messages.
 pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &str) -> SystemForm {
     let base = SystemForm { always: true, with_tools: true, ..SystemForm::default() };
     let without = |residual: Vec<&'static str>| SystemForm {
@@ -192,7 +195,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
         None => (head, None),
     };
     let mut date_format = None;
-    // The date may be only in the text that is written without a system message.
+    // The date may appear only in the text that is written without a system message.
     let (today, tomorrow) = match changes {
         true => (&with_system, tomorrow),
         false => (&user_only, foreign.prompt(&Probe::from_user(USER).days_later(40))),
@@ -229,7 +232,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &s
     system
 }
 
-/// The text around a system text, and its position.
+/// The text around a system text, and whether it is part of a user turn.
 struct SystemPlace<'a> {
     /// The text before the user turn that contains the system turn.
     prefix: &'a str,
@@ -237,12 +240,12 @@ struct SystemPlace<'a> {
     opening: &'a str,
     head: &'a str,
     end: &'a str,
-    /// `system_policy.placement`.
+    /// The value of `system_policy.placement`.
     inside: Option<&'static str>,
 }
 
-/// The turn of a system text inside a user turn, before its text. `user_only` is the prompt without a
-/// system text.
+/// Handles a system text inside a user turn, before the user's text. `user_only` is the prompt
+/// without a system text.
 fn find_inside<'a>(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,

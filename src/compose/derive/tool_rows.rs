@@ -1,5 +1,5 @@
-//! A catalogue that lists tools as rows of text: the name, the description and the parameters of a
-//! tool, or all of it, between constant texts.
+//! Derives a catalogue that lists tools as rows of text. A row contains the name, the description
+//! and the parameters of a tool, or the whole tool, between constant texts.
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use super::catalogue::{self, Catalogue, JsonSpelling};
 use super::needles::contains_needle;
 use super::wrapping::escaped;
 
-/// A part of a tool in a text, and the slot for it.
+/// A part of a tool that occurs in a text, and the slot for it.
 struct ToolSlot {
     range: Range<usize>,
     slot: &'static str,
-    /// It is the tool's `function` member, not the tool.
+    /// Whether it is the tool's `function` member and not the tool.
     function: bool,
 }
 
-/// All parts of this tool, in order.
+/// All occurrences of parts of this tool, in order.
 fn find_slots(text: &str, tool: &Value) -> Vec<ToolSlot> {
     let function = &tool["function"];
     let texts = [("name", &function["name"]), ("description", &function["description"])];
@@ -51,7 +51,7 @@ fn find_slots(text: &str, tool: &Value) -> Vec<ToolSlot> {
     found
 }
 
-/// The bytes from the first to the last part of a tool, and the same text with slots.
+/// The byte range from the first to the last part of a tool, and its text with slots.
 fn row(text: &str, slots: &[ToolSlot]) -> Option<(Range<usize>, String)> {
     let range = slots.first()?.range.start..slots.last()?.range.end;
     let mut row = String::new();
@@ -64,7 +64,7 @@ fn row(text: &str, slots: &[ToolSlot]) -> Option<(Range<usize>, String)> {
     Some((range, row))
 }
 
-/// Finds the rows of these two tools; None if they differ in form.
+/// Finds the rows of these two tools. None if the rows differ in form.
 pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
     let [one, two] = tools else { return None };
     let (first, second) = (find_slots(text, one), find_slots(text, two));

@@ -1,4 +1,4 @@
-//! The tool catalogue: its formatter, its wrapper and its position.
+//! Derives the tool catalogue: its formatter, its wrapper and its position.
 
 use std::ops::Range;
 
@@ -21,18 +21,18 @@ const UNKNOWN_FORM: &str = "tools are listed in a form that no formatter writes"
 pub(super) struct ToolsForm {
     pub(super) formatter: Option<Value>,
     pub(super) picks: bool,
-    /// `tools_template`, if there is text around the catalogue.
+    /// The value of `tools_template`, if there is text around the catalogue.
     pub(super) template: Option<String>,
-    /// `single_tool_template`, if there is text around each tool.
+    /// The value of `single_tool_template`, if there is text around each tool.
     pub(super) single: Option<String>,
-    /// `user_template_with_tools`, with the placement.
+    /// The placement, and the value of `user_template_with_tools`.
     pub(super) user: Option<(&'static str, String)>,
-    /// An empty list is written like a list of tools.
+    /// Whether an empty list is written like a list of tools.
     pub(super) empty_list: bool,
     pub(super) residual: Vec<&'static str>,
 }
 
-/// The tools of the probes: unsorted keys, non-ASCII text, an empty object, lists.
+/// The probes' tools: unsorted keys, non-ASCII text, an empty object, lists.
 pub(super) fn probe_tools() -> Vec<Value> {
     vec![
         tool(
@@ -48,7 +48,7 @@ pub(super) fn probe_tools() -> Vec<Value> {
     ]
 }
 
-/// Finds the form of tools; None if the template does not print them.
+/// Derives the form of tools. None if the template does not print them.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -85,16 +85,17 @@ pub(super) fn derive(
     Some(found)
 }
 
-/// The text between two tools, and the row of one if a formatter alone does not write it.
+/// The text between two tools. Also the row of one tool, if a formatter alone does not write it.
 #[derive(Default)]
 struct ToolJoins {
     joiner: Option<String>,
     row: Option<String>,
 }
 
-/// Splits the text around the catalogue into the text around all tools and around each, if the text
-/// between two tools is the end of one and the start of the next. `empty` is a prompt with an empty
-/// list, which shows the text around all. None without a row if that prompt has the whole text.
+/// Splits the text around the catalogue into the text around all tools and the text around each.
+/// This requires that the text between two tools is the end of one row and the start of the next.
+/// `empty` is a prompt with an empty list, which shows the text around all tools. Returns no row if
+/// that prompt has the whole text.
 fn split_rows(
     template: &str,
     joiner: &str,
@@ -120,7 +121,7 @@ fn split_rows(
     })
 }
 
-/// Finds the catalogue, its wrapper and its position, and what joins tools.
+/// Finds the catalogue, its wrapper, its position, and the text between tools.
 fn find_catalogue(
     foreign: &ProbeRenderer<'_>,
     chat: &ChatForm,
@@ -176,7 +177,7 @@ fn find_catalogue(
     Some((found, ToolJoins { joiner, row }))
 }
 
-/// Finds the position of a catalogue.
+/// Searches for the position of a catalogue.
 struct CataloguePosition<'a> {
     foreign: &'a ProbeRenderer<'a>,
     chat: &'a ChatForm,
@@ -194,7 +195,7 @@ impl CataloguePosition<'_> {
         placement::filled_turns(self.foreign, self.chat, system, &change, &find).into()
     }
 
-    /// Places the catalogue in a system turn that is part of a user turn.
+    /// Places the catalogue in a system turn inside a user turn.
     fn inside_user(&self, system: &mut SystemForm, found: &mut ToolsForm) -> bool {
         if system.inside.is_none() {
             return false;
@@ -236,7 +237,7 @@ impl CataloguePosition<'_> {
         }
     }
 
-    /// Checks whether the text between the system text and tools is also written after an empty
+    /// Checks whether the text between the system text and the tools is also written after an empty
     /// system text.
     fn find_also_empty(&self, system: &mut SystemForm, explicit: Option<&FilledTurn>) {
         if system.before_tools.is_empty() && system.after_tools.is_empty() {
@@ -252,7 +253,8 @@ impl CataloguePosition<'_> {
             turn.is_some() && turn == explicit.map(|explicit| explicit.text.replace(SYSTEM, ""));
     }
 
-    /// Finds the text on tools in the system turn of a template that lists tools in a user turn.
+    /// Finds the text about tools in the system turn of a template that lists the tools in a user
+    /// turn.
     fn notice(&self, system: &mut SystemForm, found: &mut ToolsForm) {
         let Some(turn) = system.turn.clone() else { return };
         let explicit = Probe::from_system(SYSTEM).user(USER);
@@ -263,7 +265,7 @@ impl CataloguePosition<'_> {
         let explicit = opening.and_then(|opening| self.turn_before(system, explicit, opening));
         let default = self.turn_before(system, Probe::from_user(USER), &self.chat.opening);
         if explicit.as_ref().is_none_or(|explicit| explicit.text == turn.text) {
-            // Without such a text, tools are no reason for a system turn.
+            // Without such a text, tools do not cause a system turn.
             system.with_tools = default.is_none_or(|default| !default.text.is_empty());
             return;
         }
@@ -275,7 +277,7 @@ impl CataloguePosition<'_> {
         }
     }
 
-    /// The system turn with tools, before the user turn. `opening` is the text before that turn
+    /// The system turn with tools, before the user turn. `opening` is the text before the user turn
     /// without tools.
     fn turn_before(&self, system: &SystemForm, probe: Probe, opening: &str) -> Option<FilledTurn> {
         let prompt = self.foreign.prompt(&probe.tools(self.tools))?;
@@ -290,7 +292,8 @@ fn contains_items(turn: &Option<FilledTurn>) -> bool {
     turn.as_ref().is_some_and(|turn| turn.items.is_some())
 }
 
-/// The text around the items of a block, with a slot for them; None if there is none.
+/// The text around the items of a block, with a slot in place of the items. None if there is no
+/// text around them.
 pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> Option<String> {
     let Some(items) = items else { return Some(escaped(block)) };
     if items == (0..block.len()) {
@@ -299,7 +302,8 @@ pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> O
     Some(with_slot(&block[..items.start], slot, &block[items.end..]))
 }
 
-/// The placement and the template of the user turn with tools, if tools change a user turn.
+/// The placement, and the template of the user turn with tools. None if tools do not change a user
+/// turn.
 fn user_template(
     chat: &ChatForm,
     base: &str,
@@ -331,9 +335,9 @@ fn user_template(
     template(&full[0][start..], after).map(|template| ("FIRST_USER", template))
 }
 
-/// Where the first user turn starts in `full`, the text before its message with tools. `opening` is
-/// the text before that turn without tools. If the system turn changed too, the turn starts at its
-/// first line.
+/// Finds the start of the first user turn in `full`, the text before its message when there are
+/// tools. `opening` is the text before that turn without tools. If the system turn has changed too,
+/// the user turn starts with its own first line.
 fn user_start(chat: &ChatForm, opening: &str, full: &str) -> Option<usize> {
     if full.starts_with(opening) {
         Some(opening.len())
@@ -342,7 +346,7 @@ fn user_start(chat: &ChatForm, opening: &str, full: &str) -> Option<usize> {
     }
 }
 
-/// The start of a turn that all its forms share: its first line, or all of it.
+/// The start of a turn that all its variants share: its first line, or all of it.
 fn shared_opener(before: &str) -> &str {
     before.split_inclusive('\n').next().filter(|line| !line.trim().is_empty()).unwrap_or(before)
 }

@@ -1,5 +1,5 @@
-//! Conversations that belong to no part, because building blocks hardly describe them. A difference
-//! is only reported as a residual.
+//! Conversations that do not belong to any part, because building blocks can express little about
+//! them. Differences are only reported as residuals.
 
 use serde_json::{Value, json};
 
@@ -62,8 +62,8 @@ fn cases() -> Vec<(Probe, &'static str)> {
     ]
 }
 
-/// The residuals of conversations that render differently. Those that the template rejects do not
-/// count.
+/// The residuals for conversations that render differently. Conversations that the template rejects
+/// do not count.
 pub(super) fn differences(
     foreign: &ProbeRenderer<'_>,
     derived: &ProbeRenderer<'_>,

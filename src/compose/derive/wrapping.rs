@@ -1,26 +1,27 @@
-//! The text around several items, and text as it is written in a template with slots.
+//! The text around several items, and escaped text for templates with slots.
 
 pub(super) use crate::compose::spec::slots::escaped;
 use crate::probing::diff::{common_prefix, common_suffix};
 
-/// The text around each of several items, between them, and around all of them.
+/// The texts around several items: around each, between them, and around all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Wrapping {
-    /// Before all.
+    /// The text before all items.
     pub(super) before: String,
-    /// Before each.
+    /// The text before each item.
     pub(super) each_before: String,
-    /// After each.
+    /// The text after each item.
     pub(super) each_after: String,
-    /// After all.
+    /// The text after all items.
     pub(super) after: String,
-    /// Between two.
+    /// The text between two items.
     pub(super) joiner: String,
 }
 
 impl Wrapping {
-    /// From the text before the first item, between two, and after the last. None if the text between
-    /// two items is not the end and the start of a wrapper.
+    /// Derives a wrapping without a joiner from the texts before the first item, between two, and
+    /// after the last. None if the text between two items is not the end of one item and the start
+    /// of the next.
     pub(super) fn without_joiner(first: &str, between: &str, last: &str) -> Option<Wrapping> {
         let cuts = (0..=between.len()).filter(|at| between.is_char_boundary(*at));
         let cut = cuts
@@ -36,7 +37,7 @@ impl Wrapping {
         })
     }
 
-    /// The same, with a joiner if none fits without.
+    /// Derives a wrapping, with a joiner only if none without one fits.
     pub(super) fn joined(first: &str, between: &str, last: &str) -> Wrapping {
         Wrapping::without_joiner(first, between, last).unwrap_or_else(|| {
             let (rest, each_before) =
@@ -52,7 +53,7 @@ impl Wrapping {
         })
     }
 
-    /// From one item, if several are unknown.
+    /// Derives a wrapping from one item, if renders of several items are not available.
     pub(super) fn single(before: &str, after: &str) -> Wrapping {
         Wrapping {
             each_before: before.to_owned(),
@@ -62,15 +63,15 @@ impl Wrapping {
     }
 }
 
-/// Ranks cuts that render the same. The most natural one precedes the bracket that opens an item and
-/// the whitespace before that bracket.
+/// Ranks cuts that render the same. The most natural cut is before the bracket that opens an item
+/// and the whitespace before that bracket.
 fn naturalness(between: &str, at: usize) -> (bool, usize) {
     let opens = between[at..].trim_start().starts_with(['<', '[', '{', '(']);
     let closed = !between[..at].ends_with(char::is_whitespace);
     (opens && closed, at)
 }
 
-/// A template of a slot between two texts.
+/// The template of a slot between two constant texts.
 pub(super) fn with_slot(before: &str, slot: &str, after: &str) -> String {
     format!("{}{{{slot}}}{}", escaped(before), escaped(after))
 }

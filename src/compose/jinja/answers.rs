@@ -1,4 +1,4 @@
-//! Assistants' turns in Jinja, with their reasoning, and the end of a prompt.
+//! Writes assistants' turns in Jinja, with their reasoning, and the end of a prompt.
 
 use super::text::{Joined, filled, quoted, text, value};
 use super::{ASSISTANT, TemplateWriter, parts};
@@ -7,12 +7,12 @@ use crate::compose::spec::reasoning::{EmptyReasoning, KeepReasoning};
 use crate::compose::spec::slots::SlotPattern;
 use crate::compose::spec::turns::START;
 
-/// Stripped from both ends of reasoning inside an answer's text, and from the start of the text
+/// Is stripped from both ends of reasoning inside an answer's text, and from the start of the text
 /// after it.
 const NEWLINE: &str = "\\n";
 
 impl TemplateWriter<'_> {
-    /// Sets `text` to the text of the answer, after its reasoning if that is shown.
+    /// Sets `text` to the text of the answer. If reasoning is shown, the text includes it.
     pub(crate) fn answer(&mut self) {
         let policy = &self.spec.assistant_policy.reasoning;
         self.lines.set("text", value(&parts("message.content", ASSISTANT)));
@@ -54,7 +54,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endif");
     }
 
-    /// The variable with the index of the last question.
+    /// The variable that contains the index of the last question.
     fn question(&self) -> &'static str {
         if self.spec.assistant_policy.reasoning.no_question.is_some() {
             "question.last"
@@ -63,7 +63,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// Whether the form of an answer depends on the last question.
+    /// Whether the form of an answer depends on the position of the last question.
     pub(crate) fn depends_on_question(&self) -> bool {
         let policy = &self.spec.assistant_policy.reasoning;
         let depends =
@@ -71,7 +71,7 @@ impl TemplateWriter<'_> {
         self.spec.reasoning_template.is_some() && depends
     }
 
-    /// Sets `question.last`, if some users' messages are not questions.
+    /// Sets `question.last`, if some user messages do not count as questions.
     pub(crate) fn questions(&mut self) {
         let tags = self.spec.assistant_policy.reasoning.no_question.as_ref();
         let Some(tags) = tags.filter(|_| self.depends_on_question()) else { return };
@@ -106,7 +106,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// Writes the forms of a turn, with the text before the first slot or without it.
+    /// Writes the variants of a turn, with or without the text before the first slot.
     fn answer_forms(&mut self, with_head: bool) {
         let spec = self.spec;
         let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
@@ -124,7 +124,7 @@ impl TemplateWriter<'_> {
         });
     }
 
-    /// Writes the value of the first condition that holds, or else the default.
+    /// Writes a choice: the value of the first condition that holds, or else the default.
     fn choose<T: ?Sized>(
         &mut self,
         cases: &[(&str, &T)],
@@ -168,7 +168,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// Writes the generation prompt, or its replacement.
+    /// Writes the generation prompt, or the text that replaces it.
     pub(crate) fn prompt(&mut self) {
         let turns = &self.spec.turns;
         let prompt = self.spec.generation_prompt();
@@ -205,7 +205,7 @@ impl TemplateWriter<'_> {
     }
 }
 
-/// A turn. The first turn of a conversation omits `first_turn_without`.
+/// Writes a turn. The first turn of a conversation omits `first_turn_without`.
 pub(crate) fn turn(
     spec: &ComponentSpec,
     pattern: &SlotPattern,
@@ -215,7 +215,7 @@ pub(crate) fn turn(
     let rest = Some(omitted)
         .filter(|omitted| !omitted.is_empty())
         .and_then(|omitted| pattern.without_prefix(omitted));
-    // If there always is a system turn, no other turn is the first.
+    // If there is always a system turn, no other turn can be the first.
     let Some(rest) = rest.filter(|_| !(system_policy.use_system && system_policy.without_message))
     else {
         return filled(pattern, fill);

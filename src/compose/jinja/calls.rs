@@ -1,4 +1,4 @@
-//! The tool calls of an answer, and tool results, in Jinja.
+//! Writes the tool calls of an answer, and tool results, in Jinja.
 
 use super::super::jinja::text::{Joined, between, filled, quoted, text, value};
 use super::super::spec::calls::ArgumentValues;
@@ -7,7 +7,7 @@ use super::super::spec::slots::SlotPattern;
 use super::{TOOL, TemplateWriter, parts, processed};
 
 const FUNCTION: &str = "(call.function if call.type == \"function\" else call)";
-/// If slots name the parts of a call, it needs no type.
+/// The function of a call. If slots name the parts of a call, its type does not matter.
 const ANY_FUNCTION: &str = "(call.function if call.function else call)";
 
 impl TemplateWriter<'_> {
@@ -22,7 +22,7 @@ impl TemplateWriter<'_> {
     }
 
     /// Strips the text of the answer, and sets `spoken`, which decides whether a separator precedes
-    /// the calls. Neither includes reasoning.
+    /// the calls. Neither includes the reasoning.
     pub(in crate::compose) fn spoken(&mut self) {
         if self.spec.assistant_policy.processor == Some(Processor::Strip) {
             self.lines.set("text", value("text | trim"));
@@ -58,7 +58,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endif");
     }
 
-    /// The macro that writes bare values, if arguments need it.
+    /// Writes the macro for bare values, if arguments need it.
     pub(in crate::compose) fn bare(&mut self) {
         let policy = &self.spec.tool_policy.calls;
         if policy.argument_values != ArgumentValues::Bare || self.spec.argument_template.is_none() {
@@ -91,7 +91,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endmacro");
     }
 
-    /// Writes one call, `call`.
+    /// Writes one call, which is in the variable `call`.
     fn call(&mut self) {
         let spec = self.spec;
         let template = &spec.single_tool_call_template;
@@ -109,7 +109,7 @@ impl TemplateWriter<'_> {
             Some(Processor::DsmlCall) => {
                 function = true;
                 self.lines.set("function", value(FUNCTION));
-                // Sets `invoke`.
+                // The file sets `invoke`.
                 self.lines.source(include_str!("dsml_call.jinja"));
                 value("invoke")
             }
@@ -179,7 +179,7 @@ impl TemplateWriter<'_> {
         value("arguments")
     }
 
-    /// Collects one result, `message`. The last one writes the block.
+    /// Collects one result, which is in the variable `message`. The last result writes the block.
     pub(in crate::compose) fn results(&mut self) {
         let spec = self.spec;
         let Some(template) = &spec.observations_template else {

@@ -1,8 +1,8 @@
-//! A spec -> a Jinja template that transformers, vLLM and llama.cpp can run.
+//! Writes a spec as a Jinja template that transformers, vLLM and llama.cpp can run.
 //!
-//! The template uses only what all of them support: if, for, set, block set, macros, namespaces,
-//! `~`, and a few filters and tests. Text is joined and never replaced, so that a message may look
-//! like a slot.
+//! The template uses only features that all of them support: if, for, set, block set, macros,
+//! namespaces, `~`, and a few filters and tests. Text is joined and never replaced, so a message
+//! may look like a slot.
 
 mod answers;
 mod calls;
@@ -17,11 +17,11 @@ use super::spec::turns::ContentParts;
 use super::spec::{ComponentSpec, UnknownRoles};
 use answers::turn;
 use system::{date, separator};
-use text::{Joined, Lines, filled, quoted, text, value};
+use text::{Joined, TemplateLines, filled, quoted, text, value};
 
-/// The template. `marked` puts assistants' turns into `{% generation %}` blocks.
+/// The template of a spec. With `marked`, assistants' turns are inside `{% generation %}` blocks.
 pub(crate) fn template(spec: &ComponentSpec, marked: bool) -> String {
-    let mut lines = Lines::default();
+    let mut lines = TemplateLines::default();
     let writer = TemplateWriter { spec, marked, lines: &mut lines };
     writer.write();
     lines.finish()
@@ -30,10 +30,10 @@ pub(crate) fn template(spec: &ComponentSpec, marked: bool) -> String {
 pub(super) struct TemplateWriter<'a> {
     pub(super) spec: &'a ComponentSpec,
     pub(super) marked: bool,
-    pub(super) lines: &'a mut Lines,
+    pub(super) lines: &'a mut TemplateLines,
 }
 
-/// The role of a message's content. It decides which parts are allowed.
+/// The role of the message that a content belongs to. It decides which parts are allowed.
 pub(super) const SYSTEM: &str = "system";
 const USER: &str = "user";
 pub(super) const ASSISTANT: &str = "assistant";
@@ -56,7 +56,7 @@ impl TemplateWriter<'_> {
         self.prompt();
     }
 
-    /// The macro that turns content into text.
+    /// Writes the macro that turns content into text.
     fn parts(&mut self) {
         let spec = self.spec;
         let vision = |token: &str| text(&spec.vision_start).text(token).text(&spec.vision_end);
@@ -95,7 +95,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endmacro");
     }
 
-    /// Sets `users.first` and `users.last`, for the place of tools and for the last question.
+    /// Sets `users.first` and `users.last`, which give the place of tools and the last question.
     fn indices(&mut self) {
         let spec = self.spec;
         let tools =
@@ -172,7 +172,7 @@ impl TemplateWriter<'_> {
     fn assistant(&mut self) {
         let spec = self.spec;
         self.answer();
-        // `answer` has stripped the text, before it prepended the reasoning.
+        // `answer` has already stripped the text, before it added the reasoning.
         let processor = spec.assistant_policy.processor.as_ref();
         if let Some(processor) = processor.filter(|processor| **processor != Processor::Strip) {
             self.lines.set("text", processed(processor, "text"));
@@ -188,7 +188,7 @@ pub(super) fn parts(content: &str, role: &str) -> String {
     format!("parts({content}, {})", quoted(role))
 }
 
-/// The variable `name` after a processor of a system text or an answer.
+/// The variable `name`, changed by a processor of a system text or an answer.
 pub(super) fn processed(processor: &Processor, name: &str) -> Joined {
     let text_or = |added: Joined| format!("({} if {name} else \"\")", added.expression());
     match processor {

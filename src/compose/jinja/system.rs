@@ -1,4 +1,4 @@
-//! The system turn in Jinja: written before all turns, or kept for a user's turn.
+//! Writes the system turn in Jinja, before all turns or as a variable for a user's turn.
 
 use super::text::{Joined, filled, quoted, text, value};
 use super::{SYSTEM, TemplateWriter, parts, processed};
@@ -6,20 +6,20 @@ use crate::compose::spec::policy::Placement;
 use crate::compose::spec::processor::{IfTools, Processor};
 use crate::compose::spec::slots::SlotPattern;
 
-/// Today's date in this format.
+/// An expression for today's date in this format.
 pub(crate) fn date(format: &str) -> String {
     format!("(date_string if date_string is defined else strftime_now({}))", quoted(format))
 }
 
-/// The text between a system text and tools, if both are present. Without the name of the system
-/// text, tools suffice.
+/// The text between a system text and tools, if both are present. With None for the name of the
+/// system text, tools alone are enough.
 pub(crate) fn separator(added: &IfTools, name: Option<&str>) -> String {
     let has_text = name.map(|name| format!("{name} and ")).unwrap_or_default();
     format!("({} if {has_text}tools_block else \"\")", quoted(&added.text))
 }
 
 impl TemplateWriter<'_> {
-    /// Writes the system turn, or sets `system_text` if it goes into a user's turn.
+    /// Writes the system turn. If it belongs to a user's turn, sets `system_text` instead.
     pub(crate) fn system(&mut self) {
         let spec = self.spec;
         let system_policy = &spec.system_policy;
@@ -61,7 +61,8 @@ impl TemplateWriter<'_> {
         self.lines.close("endif");
     }
 
-    /// A system turn with the message `text`. `from_messages` if the conversation has that message.
+    /// Writes a system turn with the message `text`. `from_messages` is true if the conversation
+    /// contains that message.
     fn system_turn(&mut self, template: &SlotPattern, from_messages: bool) {
         let system_policy = &self.spec.system_policy;
         if let Some(processor) = &system_policy.processor {
@@ -88,7 +89,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// The expression before a user's text; None if the system turn is separate.
+    /// The expression before a user's text. None if the system turn is separate.
     pub(crate) fn system_of_user(&self) -> Option<String> {
         let system_policy = &self.spec.system_policy;
         (system_policy.use_system && system_policy.placement != Placement::System).then(|| {

@@ -1,8 +1,8 @@
-//! Parts of Jinja: string literals, values joined by `~`, and lines.
+//! Building blocks of Jinja source: string literals, values joined by `~`, and lines.
 
 use crate::compose::spec::slots::{SlotPart, SlotPattern};
 
-/// A string literal that Python's jinja2 and its reimplementations read alike.
+/// A string literal that Python's jinja2 and its reimplementations read in the same way.
 pub(crate) fn quoted(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('"');
@@ -20,12 +20,12 @@ pub(crate) fn quoted(text: &str) -> String {
     literal
 }
 
-/// Values that are written one after another.
+/// A sequence of values that are joined by `~`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Joined {
     /// Expressions that bind tighter than `~`.
     parts: Vec<String>,
-    /// Text that is not yet a literal.
+    /// Text at the end that has not been turned into a literal.
     text: String,
 }
 
@@ -43,7 +43,7 @@ impl Joined {
         self
     }
 
-    /// Appends all values of another.
+    /// Appends all values of another sequence.
     pub(crate) fn append(mut self, other: Joined) -> Joined {
         for part in other.parts {
             self = self.value(&part);
@@ -58,13 +58,13 @@ impl Joined {
         }
     }
 
-    /// The expression; an empty string literal if there are no values.
+    /// The whole expression; an empty string literal if there are no values.
     pub(crate) fn expression(mut self) -> String {
         self.end_text();
         if self.parts.is_empty() { "\"\"".to_owned() } else { self.parts.join(" ~ ") }
     }
 
-    /// The expression as an operand: in parentheses if it is not simple.
+    /// The expression as an operand, in parentheses unless it is simple.
     pub(crate) fn operand(self) -> String {
         let simple = self.parts.len() + usize::from(!self.text.is_empty()) <= 1;
         let expression = self.expression();
@@ -72,7 +72,7 @@ impl Joined {
     }
 }
 
-/// A pattern with an expression for each slot.
+/// A pattern whose slots are replaced by expressions.
 pub(crate) fn filled(pattern: &SlotPattern, value: impl Fn(&str) -> Joined) -> Joined {
     pattern.parts().iter().fold(Joined::default(), |joined, piece| match piece {
         SlotPart::Text(text) => joined.text(text),
@@ -80,17 +80,17 @@ pub(crate) fn filled(pattern: &SlotPattern, value: impl Fn(&str) -> Joined) -> J
     })
 }
 
-/// One value.
+/// A sequence of one expression.
 pub(crate) fn value(expression: &str) -> Joined {
     Joined::default().value(expression)
 }
 
-/// One text.
+/// A sequence of one text.
 pub(crate) fn text(text: &str) -> Joined {
     Joined::default().text(text)
 }
 
-/// A joiner before every element but the first.
+/// A joiner that is written before every element except the first.
 pub(crate) fn between(joiner: &str, first: &str) -> Joined {
     if joiner.is_empty() {
         Joined::default()
@@ -99,15 +99,15 @@ pub(crate) fn between(joiner: &str, first: &str) -> Joined {
     }
 }
 
-/// Lines of a template. Every tag strips the whitespace around it, so that the layout does not
-/// reach a prompt.
+/// The lines of a template. Every tag strips the whitespace around it, so the layout does not reach
+/// a prompt.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct TemplateLines {
     text: String,
     depth: usize,
 }
 
-impl Lines {
+impl TemplateLines {
     fn line(&mut self, line: &str) {
         for _ in 0..self.depth {
             self.text.push_str("    ");
@@ -116,42 +116,42 @@ impl Lines {
         self.text.push('\n');
     }
 
-    /// The lines of a Jinja source.
+    /// Adds the lines of a Jinja source.
     pub(crate) fn source(&mut self, source: &str) {
         for line in source.lines() {
             self.line(line);
         }
     }
 
-    /// `{#- … -#}`; the comment must not hold `#}`.
+    /// Adds the comment `{#- … -#}`, which must not contain `#}`.
     pub(crate) fn comment(&mut self, comment: &str) {
         self.line(&format!("{{#- {comment} -#}}"));
     }
 
-    /// A tag that opens nothing.
+    /// Adds a tag that has no body.
     pub(crate) fn tag(&mut self, tag: &str) {
         self.line(&format!("{{%- {tag} -%}}"));
     }
 
-    /// A tag whose body follows.
+    /// Adds a tag that starts a body.
     pub(crate) fn open(&mut self, tag: &str) {
         self.tag(tag);
         self.depth += 1;
     }
 
-    /// `else` and `elif`.
+    /// Adds `else` or `elif`.
     pub(crate) fn or(&mut self, tag: &str) {
         self.depth = self.depth.saturating_sub(1);
         self.open(tag);
     }
 
-    /// The end of a body.
+    /// Adds the tag at the end of a body.
     pub(crate) fn close(&mut self, tag: &str) {
         self.depth = self.depth.saturating_sub(1);
         self.tag(tag);
     }
 
-    /// `{{- … -}}`; nothing if there are no values.
+    /// Adds `{{- … -}}`; nothing if there are no values.
     pub(crate) fn write(&mut self, joined: Joined) {
         let expression = joined.expression();
         if expression != "\"\"" {
@@ -159,12 +159,12 @@ impl Lines {
         }
     }
 
-    /// `{% set name = … %}`.
+    /// Adds `{% set name = … %}`.
     pub(crate) fn set(&mut self, name: &str, joined: Joined) {
         self.tag(&format!("set {name} = {}", joined.expression()));
     }
 
-    /// The template, without its last newline.
+    /// The whole template, without its last newline.
     pub(crate) fn finish(mut self) -> String {
         self.text.truncate(self.text.trim_end().len());
         self.text

@@ -1,4 +1,4 @@
-//! Declared tools and skills in Jinja.
+//! Writes declared tools and skills in Jinja.
 
 use super::TemplateWriter;
 use super::text::{between, filled, quoted, text, value};
@@ -6,7 +6,7 @@ use crate::compose::spec::ComponentSpec;
 use crate::compose::spec::formatter::{Formatter, JsonStyle};
 use crate::compose::spec::processor::Processor;
 
-/// The `function` member of a tool, or a tool without the member.
+/// The `function` member of a tool, or the tool itself if it has no such member.
 pub(super) const FUNCTION: &str = "(tool.function if tool.function is defined else tool)";
 
 impl TemplateWriter<'_> {
@@ -75,7 +75,7 @@ impl TemplateWriter<'_> {
         let spec = self.spec;
         let picks = spec.tool_policy.processor == Some(Processor::PickFunction);
         let tojson = tojson(style);
-        // Jinja cannot map a list, so that the picked functions are appended one by one.
+        // Jinja cannot map a list, so the `function` members are appended one by one.
         let picked = picks && style.format_as_list && spec.single_tool_template.is_none();
         self.lines.set(
             "state",
@@ -163,7 +163,8 @@ impl TemplateWriter<'_> {
     }
 }
 
-/// The filter that writes a tool in this style. Absent options keep the defaults of transformers.
+/// The filter that writes a tool in this style. Options that are absent keep the defaults of
+/// transformers.
 fn tojson(style: &JsonStyle) -> String {
     let mut options = Vec::new();
     if style.ascii {

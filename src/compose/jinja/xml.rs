@@ -1,12 +1,12 @@
-//! Declared tools as XML elements: name, description, each parameter, and all other members, one
-//! per line.
+//! Writes declared tools as XML elements: name, description, each parameter, and all other members,
+//! one per line.
 
 use super::TemplateWriter;
 use super::text::{Joined, quoted, text, value};
 use super::tools::FUNCTION;
 use crate::compose::spec::formatter::XmlStyle;
 
-/// A Jinja list of strings.
+/// A list of strings in Jinja.
 fn list(names: &[&str], more: &[String]) -> String {
     let all: Vec<String> =
         names.iter().copied().chain(more.iter().map(String::as_str)).map(quoted).collect();
@@ -60,7 +60,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endset");
     }
 
-    /// A member of an object, if it is defined.
+    /// Writes a member of an object, if it is defined.
     fn member(&mut self, object: &str, name: &str) {
         let member = format!("{object}[{}]", quoted(name));
         self.lines.open(&format!("if {member} is defined"));
@@ -68,7 +68,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endif");
     }
 
-    /// Sets `tools_raw`: each tool as an element. `row` writes one tool from `tool_text`.
+    /// Sets `tools_raw` to the tools, each as an element. `row` writes one tool from `tool_text`.
     pub(crate) fn xml_tools(&mut self, style: &XmlStyle, row: &Joined) {
         self.lines.source(include_str!("xml_macros.jinja"));
         self.lines.open("set tools_raw");

@@ -1,4 +1,4 @@
-//! Formatters: how declared tools become text.
+//! Formatters: how declared tools are written as text.
 
 use serde_json::{Map, Value, json};
 
@@ -16,41 +16,42 @@ pub(crate) enum Formatter {
         kind: &'static str,
         style: JsonStyle,
     },
-    /// One YAML document for all tools. The host renders it, because Jinja has no YAML.
+    /// One YAML document for all tools. The host writes it, because Jinja has no YAML.
     Yaml,
     /// XML elements.
     Xml(XmlStyle),
 }
 
-/// Options of JSON text.
+/// The options of JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JsonStyle {
-    /// Spaces per level. Every value starts a line.
+    /// The number of spaces per level. With indentation, every value starts a line.
     pub(crate) indent: Option<u8>,
-    /// Between items, and between key and value. None for Python's defaults.
+    /// The separators between items, and between key and value. None for Python's defaults.
     pub(crate) separators: Option<[String; 2]>,
-    /// Between tools, unless they are one list.
+    /// The text between tools, unless they are one list.
     pub(crate) joiner: String,
-    /// One JSON list of all tools.
+    /// Whether all tools are one JSON list.
     pub(crate) format_as_list: bool,
-    /// Keys in alphabetical order instead of the caller's.
+    /// Whether keys are in alphabetical order instead of the caller's order.
     pub(crate) sort_keys: bool,
-    /// `\uXXXX` for non-ASCII characters.
+    /// Whether non-ASCII characters are written as `\uXXXX`.
     pub(crate) ascii: bool,
 }
 
 members! {
-    /// The order of members, if it is not the caller's.
+    /// The order of members, where it differs from the caller's.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct XmlStyle {
-        /// Members of a parameter after its name, type and description, before all others.
+        /// The members of a parameter that follow its name, type and description, before all
+        /// others.
         "first" => first: Vec<String> = StringList,
-        /// Members of the parameters' schema after all others.
+        /// The members of the parameters' schema that come after all others.
         "last" => last: Vec<String> = StringList,
     }
 }
 
-/// A list of strings.
+/// The codec of a list of strings.
 struct StringList;
 
 impl Codec<Vec<String>> for StringList {
@@ -111,7 +112,7 @@ impl Default for Formatter {
     }
 }
 
-/// `{"kind": …}`. Without it, the default formatter.
+/// The codec of `{"kind": …}`. Without the member, the default formatter applies.
 pub(super) struct FormatterCodec;
 
 impl Codec<Formatter> for FormatterCodec {
@@ -125,7 +126,7 @@ impl Codec<Formatter> for FormatterCodec {
 }
 
 impl Formatter {
-    /// Reads `{"kind": …}`. Other members override the defaults of the kind.
+    /// Reads `{"kind": …}`. All other members override the defaults of the kind.
     fn read(reader: &mut SpecReader<'_>) -> Result<Formatter> {
         let name = reader
             .string("kind")?

@@ -1,5 +1,5 @@
-//! The members of a spec as tables: each line has the key, the field, and the member's codec, which
-//! reads it and writes it in normal form.
+//! The members of a spec as tables. Each line has the key, the field, and the codec that reads the
+//! member and writes it in normal form.
 
 use serde_json::{Map, Value, json};
 
@@ -8,14 +8,14 @@ use super::slots::{SlotPattern, Slots, escaped, literal};
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// Reads and writes one member.
+/// Reads and writes a kind of member.
 pub(super) trait Codec<T> {
     fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<T>;
 
-    /// The value in normal form; null for the default.
+    /// The value in normal form; null if it is the default.
     fn to_json(&self, value: &T) -> Value;
 
-    /// Adds the member in normal form, unless it has the default value.
+    /// Adds the member in normal form, unless its value is the default.
     fn write(&self, value: &T, key: &str, members: &mut Map<String, Value>) {
         let value = self.to_json(value);
         if !value.is_null() {
@@ -28,7 +28,7 @@ pub(super) trait Codec<T> {
 pub(super) trait Members: Sized {
     fn read(reader: &mut SpecReader<'_>) -> Result<Self>;
 
-    /// Adds the members in normal form.
+    /// Adds all members in normal form.
     fn write(&self, members: &mut Map<String, Value>);
 }
 
@@ -60,7 +60,7 @@ macro_rules! members {
 }
 pub(super) use members;
 
-/// A string with this default.
+/// A string. The value here is the default.
 pub(super) struct PlainText(pub(super) &'static str);
 
 impl Codec<String> for PlainText {
@@ -73,7 +73,7 @@ impl Codec<String> for PlainText {
     }
 }
 
-/// A string, or none.
+/// An optional string.
 pub(super) struct OptionalText;
 
 impl Codec<Option<String>> for OptionalText {
@@ -111,7 +111,7 @@ impl Codec<String> for Literal {
     }
 }
 
-/// A boolean with this default.
+/// A boolean. The value here is the default.
 pub(super) struct Flag(pub(super) bool);
 
 impl Codec<bool> for Flag {
@@ -124,7 +124,7 @@ impl Codec<bool> for Flag {
     }
 }
 
-/// One of these names. The first is the default.
+/// One of these names. The first one is the default.
 pub(super) struct OneOf<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
 impl<T: Copy + PartialEq> Codec<T> for OneOf<T> {
@@ -138,7 +138,7 @@ impl<T: Copy + PartialEq> Codec<T> for OneOf<T> {
     }
 }
 
-/// A text with these slots, or none.
+/// An optional text with these slots.
 impl Codec<Option<SlotPattern>> for Slots {
     fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<SlotPattern>> {
         reader.pattern(key, *self)
@@ -149,7 +149,7 @@ impl Codec<Option<SlotPattern>> for Slots {
     }
 }
 
-/// A text with these slots that must be present.
+/// A required text with these slots.
 pub(super) struct Required(pub(super) Slots);
 
 impl Codec<SlotPattern> for Required {
@@ -163,7 +163,7 @@ impl Codec<SlotPattern> for Required {
     }
 }
 
-/// A text with these slots and this default.
+/// A text with these slots, and its default.
 pub(super) struct Pattern(pub(super) Slots, pub(super) &'static str);
 
 impl Codec<SlotPattern> for Pattern {
@@ -179,7 +179,7 @@ impl Codec<SlotPattern> for Pattern {
     }
 }
 
-/// Some of these strings, in this order.
+/// A list of some of these strings, in this order.
 pub(super) struct SomeOf(pub(super) &'static [&'static str]);
 
 impl Codec<Vec<&'static str>> for SomeOf {
@@ -200,7 +200,7 @@ impl Codec<Vec<&'static str>> for SomeOf {
     }
 }
 
-/// An object with members of its own.
+/// A nested object.
 pub(super) struct Nested;
 
 impl<T: Members> Codec<T> for Nested {
@@ -218,7 +218,7 @@ impl<T: Members> Codec<T> for Nested {
     }
 }
 
-/// Members of the same object, in a struct of their own.
+/// Members of the same object that are fields of another struct.
 pub(super) struct Flattened;
 
 impl<T: Members> Codec<T> for Flattened {

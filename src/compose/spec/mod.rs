@@ -1,6 +1,6 @@
-//! The components of a chat template: the spec as types, and what its parts mean together.
+//! The components of a chat template: the spec as types, and rules that concern several members.
 //!
-//! The fields are those of chat-bricks 0.1.5; docs/compose.md describes them.
+//! The fields are those of chat-bricks 0.1.5. docs/compose.md describes them.
 
 pub(crate) mod calls;
 pub(crate) mod formatter;
@@ -27,14 +27,14 @@ use read::{CheckedVisionRule, Observations, SingleToolCall, StopWords};
 use slots::{Occurs, SlotPattern, Slots};
 use turns::TurnPolicy;
 
-/// What to do with a message of an unknown role.
+/// How to treat a message with an unknown role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownRoles {
     /// The render fails.
     Error,
-    /// It is dropped.
+    /// The message is dropped.
     Drop,
-    /// It is written as a user's turn.
+    /// The message is written as a user's turn.
     AsUser,
 }
 
@@ -101,7 +101,7 @@ members! {
         "assistant_template_with_empty_calls" => empty_calls_turn: Option<SlotPattern> =
             EMPTY_CALLS_TURN,
         "assistant_end" => assistant_end: Option<String> = OptionalText,
-        /// None for the text before the content of `assistant_template`.
+        /// None means the text before the content of `assistant_template`.
         "generation_prompt" => generation_prompt: Option<String> = Literal,
         "reasoning_template" => reasoning_template: Option<SlotPattern> = REASONING,
         "observations_template" => observations_template: Option<SlotPattern> = Observations,
@@ -110,14 +110,14 @@ members! {
         "tool_calls_template" => tool_calls_template: SlotPattern =
             Pattern(TOOL_CALLS, "{tool_calls}"),
         "single_tool_call_template" => single_tool_call_template: SlotPattern = SingleToolCall,
-        /// None for arguments as JSON.
+        /// None writes arguments as JSON.
         "argument_template" => argument_template: Option<SlotPattern> = ARGUMENT,
         /// The template of string arguments, if it differs.
         "text_argument_template" => text_argument_template: Option<SlotPattern> = ARGUMENT,
         "tools_template" => tools_template: Option<SlotPattern> = TOOLS,
         "single_tool_template" => single_tool_template: Option<SlotPattern> = TOOL,
         "skills_template" => skills_template: Option<SlotPattern> = SKILLS,
-        /// The template of the spec, or else of the policy.
+        /// The template from the spec, or else from the policy.
         "single_skill_template" => single_skill_template: SlotPattern =
             Pattern(Slots::Any, SKILL_ROW),
         "stop_words" => stop_words: Vec<String> = StopWords,
@@ -137,7 +137,7 @@ members! {
     }
 }
 
-/// A spec, with the remarks on it.
+/// A spec, with the warnings about it.
 #[derive(Debug)]
 pub(crate) struct ReadSpec {
     pub(crate) spec: ComponentSpec,
@@ -151,7 +151,7 @@ pub(super) const SKILLS_WITHOUT_PLACE: &str = "skills_without_place";
 const SKILL_ROW: &str = "- {name}: {description}";
 
 impl ComponentSpec {
-    /// The spec in normal form: without defaults, without aliases. Reading it gives the same spec.
+    /// The spec in normal form, without defaults and aliases. Reading it again gives an equal spec.
     pub(crate) fn to_json(&self) -> Value {
         let mut members = Map::new();
         self.write(&mut members);
@@ -184,7 +184,7 @@ impl ComponentSpec {
 
     /// Whether declared tools reach the prompt.
     pub(crate) fn shows_tools(&self) -> bool {
-        // A notice without a slot announces tools, but does not list them.
+        // A notice without a slot announces tools but does not list them.
         let listed = self.tools_template.as_ref().is_none_or(|template| template.has("tools"));
         let in_system = listed && self.systems().any(|system| system.has("tools"));
         in_system || self.user_with_tools().is_some_and(|user| user.has("tools"))
@@ -203,13 +203,14 @@ impl ComponentSpec {
         self.generation_prompt.clone().unwrap_or_else(usual)
     }
 
-    /// The text that ends an assistant's turn and that a model is trained to write: the text after
-    /// the last slot, up to the first stop word, or else without trailing whitespace.
+    /// The text that ends an assistant's turn and that a model is trained to write. It is the text
+    /// after the last slot, up to the first stop word, or without trailing whitespace if it
+    /// contains no stop word.
     pub(crate) fn assistant_end(&self) -> &str {
         self.end_of(&self.assistant_template)
     }
 
-    /// As `assistant_end`, for this template of an assistant's turn.
+    /// Like `assistant_end`, for this template of an assistant's turn.
     pub(crate) fn end_of<'a>(&'a self, turn: &'a SlotPattern) -> &'a str {
         let after = turn.text_after();
         if let Some(end) = self.assistant_end.as_deref().filter(|end| after.starts_with(end)) {

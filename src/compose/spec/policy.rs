@@ -1,4 +1,4 @@
-//! The policies of a spec: options beyond the texts of its templates.
+//! The policies of a spec: options beyond the texts of templates.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ use super::slots::{SlotPattern, Slots};
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// The place of the declared tools, or of the system text.
+/// Where the declared tools or the system text are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Into the system turn.
+    /// Inside the system turn.
     System,
-    /// Into the first user's turn.
+    /// Inside the first user's turn.
     FirstUser,
-    /// Into the last user's turn.
+    /// Inside the last user's turn.
     LastUser,
 }
 
@@ -30,7 +30,7 @@ const PLACEMENTS: [(&str, Placement); 3] = [
 ];
 
 impl Placement {
-    /// The user's message it means, as a member of the template variable `users`.
+    /// The member of the template variable `users` that selects the user's message.
     pub(crate) fn user(self) -> &'static str {
         if self == Placement::LastUser { "last" } else { "first" }
     }
@@ -48,29 +48,30 @@ pub(crate) const DATE_FORMAT: &str = "%d %b %Y";
 pub(super) const SKILL_JOINER: &str = "\n";
 
 members! {
-    /// `global_policy`.
+    /// The member `global_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct GlobalPolicy {
-        /// Before everything.
+        /// The text at the start of every prompt.
         "prefix" => prefix: String = PlainText(""),
     }
 }
 
 members! {
-    /// `system_policy`.
+    /// The member `system_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct SystemPolicy {
-        /// System turns are written.
+        /// Whether system turns are written.
         "use_system" => use_system: bool = Flag(true),
-        /// A system turn is written even without a system message.
+        /// Whether a system turn is written even without a system message.
         "use_system_without_system_message" => without_message: bool = Flag(true),
-        /// Without a system message, a system turn is written if there are tools or skills.
+        /// Whether a conversation without a system message gets a system turn if it has tools or
+        /// skills.
         "use_system_with_tools_provided" => with_tools: bool = Flag(true),
-        /// Only the first part of a system message with parts is used.
+        /// Whether only the first part of a system message with parts is used.
         "parts" => first_part: bool = OneOf(&[("first", true), ("all", false)]),
-        /// A separate turn, or before the text of a user.
+        /// Whether the system turn is separate, or written before a user's text.
         "placement" => placement: Placement = OneOf(&SYSTEM_PLACEMENTS),
-        /// An empty system message counts as absent.
+        /// Whether an empty system message counts as absent.
         "empty_message" => empty_message_is_none: bool =
             OneOf(&[("as_given", false), ("as_none", true)]),
         /// The format of `{date}`.
@@ -80,7 +81,7 @@ members! {
 }
 
 members! {
-    /// `assistant_policy`.
+    /// The member `assistant_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct AssistantPolicy {
         "content_processor" => processor: Option<Processor> = ProcessorTarget::Assistant,
@@ -91,11 +92,11 @@ members! {
 }
 
 members! {
-    /// `tool_policy`.
+    /// The member `tool_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct ToolTurnPolicy {
         "placement" => placement: Placement = OneOf(&PLACEMENTS),
-        /// An empty list of tools is written like a list with tools.
+        /// Whether an empty list of tools is written like a list with tools.
         "empty_list" => empty_list_as_tools: bool =
             OneOf(&[("as_none", false), ("as_tools", true)]),
         "formatter" => formatter: Formatter = FormatterCodec,
@@ -106,17 +107,18 @@ members! {
 }
 
 impl ToolTurnPolicy {
-    /// The Jinja condition that there are tools.
+    /// The Jinja condition that is true if there are tools.
     pub(crate) fn has_tools(&self) -> &'static str {
         if self.empty_list_as_tools { "(tools is defined and tools is not none)" } else { "tools" }
     }
 }
 
 members! {
-    /// `skill_policy`.
+    /// The member `skill_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct SkillPolicy {
-        /// The template of a skill, if the spec has none. `ComponentSpec::read` moves it there.
+        /// The template of a skill, if the spec has none. `ComponentSpec::read` moves it to the
+        /// spec.
         "single_skill_template" => row: Option<SlotPattern> = Slots::Any,
         "joiner" => joiner: String = PlainText(SKILL_JOINER),
         "content_processor" => content_processor: () = Reserved,

@@ -1,6 +1,6 @@
-//! Content processors: changes to a text before it fills its slot.
+//! Content processors change a text before it fills its slot.
 //!
-//! The list is closed, so that every processor has a form in Jinja.
+//! The list is closed, so every processor has a form in Jinja.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// What a processor applies to.
+/// The kind of text that a processor applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessorTarget {
     /// The system message.
@@ -29,7 +29,7 @@ pub(crate) enum ProcessorTarget {
 pub(crate) enum Processor {
     /// Prepends the knowledge cutoff and today's date.
     DateHeader {
-        /// The end of the model's knowledge.
+        /// The date at which the model's knowledge ends.
         cutoff: String,
     },
     /// Prepends a text.
@@ -58,11 +58,11 @@ pub(crate) enum Processor {
     Json,
 }
 
-/// Text between a system text and tools.
+/// Text that is inserted between a system text and tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IfTools {
     pub(crate) text: String,
-    /// Also for an empty system message.
+    /// Whether the text is also inserted for an empty system message.
     pub(crate) empty: bool,
 }
 
@@ -96,7 +96,7 @@ impl Codec<Option<Processor>> for ProcessorTarget {
 }
 
 impl Processor {
-    /// Reads `{"kind": …}` with its parameters, for this target.
+    /// Reads `{"kind": …}` with its parameters. `target` decides which kinds are allowed.
     fn read(reader: &mut SpecReader<'_>, target: ProcessorTarget) -> Result<Processor> {
         let name = reader
             .string("kind")?

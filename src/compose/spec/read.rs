@@ -1,4 +1,4 @@
-//! `components` of a request -> a checked spec.
+//! Reads the `components` of a request into a checked spec.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::vision::VisionRule;
 const TOOL_CALL_AS_JSON: &str = "{tool_call}";
 
 impl ComponentSpec {
-    /// Reads the spec at `path` of the request.
+    /// Reads the spec at the JSON path `path` of the request.
     ///
     /// `INVALID_REQUEST` with `details` `{reason, path}`.
     pub(crate) fn read(value: &Value, path: &str) -> Result<ReadSpec> {
@@ -77,7 +77,7 @@ impl ComponentSpec {
     }
 }
 
-/// `observations_template`, or `tool_template`, the older name in chat-bricks.
+/// The codec of `observations_template`. chat-bricks also has the older name `tool_template`.
 pub(super) struct Observations;
 
 impl Codec<Option<SlotPattern>> for Observations {
@@ -100,7 +100,8 @@ impl Codec<Option<SlotPattern>> for Observations {
     }
 }
 
-/// `single_tool_call_template`, or `tool_call_template`, the older name in chat-bricks.
+/// The codec of `single_tool_call_template`. chat-bricks also has the older name
+/// `tool_call_template`.
 pub(super) struct SingleToolCall;
 
 impl Codec<SlotPattern> for SingleToolCall {
@@ -125,7 +126,7 @@ impl Codec<SlotPattern> for SingleToolCall {
     }
 }
 
-/// A string, or a list of strings. Empty ones are dropped.
+/// A string or a list of strings. Empty strings are dropped.
 pub(super) struct StopWords;
 
 impl Codec<Vec<String>> for StopWords {
@@ -149,7 +150,7 @@ impl Codec<Vec<String>> for StopWords {
     }
 }
 
-/// `vision_rule`, as written.
+/// The codec of `vision_rule`, which is kept as written.
 pub(super) struct CheckedVisionRule;
 
 impl Codec<Option<Value>> for CheckedVisionRule {

@@ -17,7 +17,7 @@ pub(crate) struct SpecReader<'a> {
 }
 
 impl<'a> SpecReader<'a> {
-    /// The object at `path`.
+    /// Starts reading the object at `path`.
     pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<SpecReader<'a>> {
         let path = path.into();
         match Fields::new(path.clone(), value) {
@@ -31,7 +31,7 @@ impl<'a> SpecReader<'a> {
         self.fields.path(key)
     }
 
-    /// An error in a member.
+    /// Creates an error in a member.
     pub(crate) fn fault(&self, reason: Reason, key: &str, problem: impl Into<String>) -> SpecFault {
         SpecFault::new(reason, &self.path(key), problem)
     }
@@ -76,7 +76,7 @@ impl<'a> SpecReader<'a> {
         self.read(key, |fields| fields.one_of(key, choices))
     }
 
-    /// A text with slots.
+    /// Reads a text with slots.
     pub(crate) fn pattern(
         &mut self,
         key: &'static str,
@@ -86,7 +86,7 @@ impl<'a> SpecReader<'a> {
         Ok(Some(SlotPattern::parse(text, &self.path(key), slots)?))
     }
 
-    /// A nested object.
+    /// Reads a nested object.
     pub(crate) fn nested<T>(
         &mut self,
         key: &'static str,

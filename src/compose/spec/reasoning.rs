@@ -1,4 +1,4 @@
-//! The reasoning policy: which answers show their reasoning, and where a message holds it.
+//! The policy for reasoning: which answers show it, and which member of a message contains it.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// Which answers keep their reasoning.
+/// Which answers show their reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeepReasoning {
-    /// All.
+    /// All answers.
     All,
-    /// Those after the last question.
+    /// Answers after the last question.
     LastTurn,
 }
 
@@ -22,11 +22,11 @@ const KEEP_REASONING: [(&str, KeepReasoning); 2] =
 /// Which answers without reasoning are written with an empty reasoning block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EmptyReasoning {
-    /// None.
+    /// No answer.
     None,
     /// The last message.
     Last,
-    /// Those after the last question.
+    /// Answers after the last question.
     LastTurn,
 }
 
@@ -36,7 +36,7 @@ const EMPTY_REASONING: [(&str, EmptyReasoning); 3] = [
     ("last_turn", EmptyReasoning::LastTurn),
 ];
 
-/// The opening and the closing tag of a text.
+/// An opening and a closing tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TagPair {
     pub(crate) start: String,
@@ -54,7 +54,7 @@ impl TagPair {
     }
 }
 
-/// `{"start": …, "end": …}`, or none.
+/// The codec of `{"start": …, "end": …}`, which may be absent.
 struct Tags;
 
 impl Codec<Option<TagPair>> for Tags {
@@ -73,9 +73,9 @@ members! {
     pub(crate) struct ReasoningPolicy {
         "keep_reasoning" => keep: KeepReasoning = OneOf(&KEEP_REASONING),
         "empty_reasoning" => empty: EmptyReasoning = OneOf(&EMPTY_REASONING),
-        /// Around reasoning inside the text of an answer.
+        /// The tags around reasoning inside the text of an answer.
         "inline_reasoning" => inline: Option<TagPair> = Tags,
-        /// Around a user's message that is not a question.
+        /// The tags around a user's message that does not count as a question.
         "no_question" => no_question: Option<TagPair> = Tags,
     }
 }

@@ -1,6 +1,7 @@
 //! Text with named slots: `<|im_start|>user\n{content}<|im_end|>`.
 //!
-//! `{name}` is a slot; `{{` and `}}` are literal braces. The value of a slot is never parsed.
+//! `{name}` is a slot. `{{` and `}}` are literal braces. The value of a slot is never parsed for
+//! slots.
 
 use crate::compose::fault::{Reason, SpecFault};
 
@@ -16,9 +17,9 @@ pub(crate) enum SlotPart {
 /// Which slots a pattern may have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Slots {
-    /// These, with the number of occurrences of each.
+    /// These slots. Each has a rule for how often it occurs.
     Of(&'static [(&'static str, Occurs)]),
-    /// Any name: the members of an object that the caller defines.
+    /// Slots with any name: the members of an object that the caller defines.
     Any,
 }
 
@@ -56,8 +57,8 @@ pub(crate) struct SlotPattern {
 impl SlotPattern {
     /// Parses the text of the field at `path`.
     ///
-    /// `unbalanced_brace` for an unmatched brace. `bad_slot` for a slot that is unknown to the field,
-    /// missing, or repeated.
+    /// `unbalanced_brace` for an unmatched brace. `bad_slot` for a slot that is unknown, missing or
+    /// repeated.
     pub(crate) fn parse(source: &str, path: &str, slots: Slots) -> Result<SlotPattern, SpecFault> {
         let mut parts = Vec::new();
         let mut text = String::new();
@@ -162,7 +163,7 @@ impl SlotPattern {
         self.slots().find(|slot| [name, other].contains(slot)) == Some(name)
     }
 
-    /// The text before this slot, without the slots in it.
+    /// The text before this slot, without any slots in it.
     pub(crate) fn text_before(&self, name: &str) -> String {
         let before = self
             .parts
@@ -181,7 +182,7 @@ impl SlotPattern {
         }
     }
 
-    /// This pattern without this prefix; None if it does not begin with it.
+    /// The pattern without this prefix. None if it does not begin with the prefix.
     pub(crate) fn without_prefix(&self, prefix: &str) -> Option<SlotPattern> {
         let Some(SlotPart::Text(text)) = self.parts.first() else { return None };
         let rest = SlotPart::Text(text.strip_prefix(prefix)?.to_owned());
@@ -190,7 +191,7 @@ impl SlotPattern {
         Some(pattern)
     }
 
-    /// This pattern without the text before its first slot.
+    /// The pattern without the text before its first slot.
     pub(crate) fn without_head(&self) -> SlotPattern {
         let mut pattern = self.clone();
         if let Some(SlotPart::Text(_)) = pattern.parts.first() {
@@ -199,7 +200,7 @@ impl SlotPattern {
         pattern
     }
 
-    /// The text after the last slot, or all of it if there is no slot.
+    /// The text after the last slot, or the whole text if there is no slot.
     pub(crate) fn text_after(&self) -> &str {
         match self.parts.last() {
             Some(SlotPart::Text(text)) => text,
@@ -208,13 +209,13 @@ impl SlotPattern {
     }
 }
 
-/// The literal text of a source without slots: doubled braces become single ones.
+/// Parses a source without slots to its literal text: doubled braces become single ones.
 pub(crate) fn literal(source: &str, path: &str) -> Result<String, SpecFault> {
     let pattern = SlotPattern::parse(source, path, Slots::Of(&[]))?;
     Ok(pattern.text_after().to_owned())
 }
 
-/// The source of a literal text: braces are doubled.
+/// Escapes a literal text: braces are doubled.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }

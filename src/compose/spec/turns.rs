@@ -1,12 +1,13 @@
-//! The policy of turns: the last answer, late system messages, the end of a prompt, and content
+//! The policy for turns: the last answer, late system messages, the end of a prompt, and content
 //! that is not text.
 //!
-//! These fields extend chat-bricks. A spec without them renders as in chat-bricks.
+//! These fields are extensions of chat-bricks. A spec without them renders the same as in
+//! chat-bricks.
 
 use super::members::{Flag, Literal, OneOf, SomeOf, members};
 use super::slots::{Occurs, SlotPattern, Slots};
 
-/// What to do with content that is a list of parts.
+/// How to treat content that is a list of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentParts {
     /// Unsupported parts are refused.
@@ -36,7 +37,7 @@ members! {
     pub(crate) struct TurnPolicy {
         /// The template of an answer that is the last message.
         "last_assistant_template" => last_answer: Option<SlotPattern> = ANSWER,
-        /// `last_answer` also applies before a generation prompt.
+        /// Whether `last_answer` also applies before a generation prompt.
         "last_assistant_with_prompt" => last_answer_with_prompt: bool = Flag(true),
         /// The template of system messages after the first message.
         "late_system_template" => late_system: Option<SlotPattern> = LATE_SYSTEM,
@@ -49,10 +50,10 @@ members! {
         /// The prefix of templates that the first turn of a conversation omits.
         "first_turn_without" => first_turn_without: String = Literal,
         "content_parts" => content_parts: ContentParts = OneOf(&CONTENT_PARTS),
-        /// Roles of a last message after which there is no generation prompt.
+        /// The roles of a last message that are not followed by a generation prompt.
         "no_prompt_after" => no_prompt_after: Vec<&'static str> = SomeOf(&ROLES),
-        /// Roles of the preceding message after which an answer begins with the text before its
-        /// first slot. Empty for all roles.
+        /// The roles of the preceding message after which an answer begins with the text before its
+        /// first slot. Empty means all roles.
         "opener_after" => opener_after: Vec<&'static str> = SomeOf(&ROLES_BEFORE),
     }
 }

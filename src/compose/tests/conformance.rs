@@ -1,4 +1,4 @@
-//! The shared cases for the templates of chat-bricks, and for its vision counts.
+//! Runs the shared cases for the templates of chat-bricks and for its vision counts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -169,7 +169,8 @@ fn specs_agree_with_their_templates() {
     assert!(differ.is_empty(), "{differ:#?}");
 }
 
-/// The built-in specs equal the shared ones. A handwritten template renders like the model's own.
+/// The built-in specs equal the shared ones. A handwritten template renders the same as the model's
+/// own.
 #[test]
 fn built_in_templates() {
     let Some(root) = folder("built-in templates") else { return };

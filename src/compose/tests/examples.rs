@@ -1,8 +1,8 @@
-//! Specs for tests: forms of calls and results that chat-bricks does not have.
+//! Specs for tests: forms of calls and results that chat-bricks does not support.
 
 use serde_json::{Value, json};
 
-/// The name, whether a reply in this form parses as calls, and the spec.
+/// Each entry has a name, whether a reply in this form is parsed as calls, and the spec.
 pub(crate) fn calls() -> Vec<(&'static str, bool, Value)> {
     let invoke = json!({ "tool_calls_template": "\n<calls>\n{tool_calls}</calls>",
         "single_tool_call_template": "<invoke name=\"{name}\">\n{arguments}</invoke>\n",
@@ -50,7 +50,7 @@ pub(crate) fn calls() -> Vec<(&'static str, bool, Value)> {
     specs.into_iter().map(|(name, read, spec)| (name, read, with_common_fields(spec))).collect()
 }
 
-/// The spec with the fields common to all.
+/// Adds the fields that all specs have in common.
 fn with_common_fields(spec: Value) -> Value {
     let mut all = json!({ "system_template": "<s>{system_message}{tools}</s>\n", "user_template": "<u>{content}</u>\n",
         "assistant_template": "<a>\n{content}{tool_calls}</a>\n", "tools_template": "\nTools: {tools}", "stop_words": ["</a>"] });

@@ -1,4 +1,4 @@
-//! Composed templates, compared with the shared conformance data.
+//! Compares composed templates with the shared conformance data.
 
 mod conformance;
 pub(crate) mod examples;

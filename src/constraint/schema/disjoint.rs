@@ -1,11 +1,11 @@
-//! Whether two schemas exclude each other.
+//! Decides whether two schemas exclude each other.
 
 use serde_json::Value;
 
 use crate::json_schema::{TypeSet, allowed_values, strings, type_names};
 
-/// Whether no value obeys both schemas. True only if that is certain. Takes checked schemas, and the
-/// number of comparisons that are left.
+/// Whether no value matches both schemas. Returns true only if that is certain. The schemas must
+/// have been checked. `comparisons` is how many comparisons are left.
 pub(super) fn disjoint(a: &Value, b: &Value, comparisons: &mut usize) -> bool {
     if !spend(comparisons, 1) {
         return false;
@@ -38,14 +38,14 @@ pub(super) fn disjoint(a: &Value, b: &Value, comparisons: &mut usize) -> bool {
         })
 }
 
-/// Takes comparisons, if as many are left.
+/// Spends `count` comparisons. Returns false if fewer are left.
 fn spend(comparisons: &mut usize, count: usize) -> bool {
     let left = comparisons.checked_sub(count);
     *comparisons = left.unwrap_or(0);
     left.is_some()
 }
 
-/// The types that a schema allows; None if it does not say.
+/// The types that a schema allows; None if it does not restrict them.
 fn types(schema: &Value) -> Option<TypeSet> {
     match type_names(schema.get("type")) {
         Some(names) => TypeSet::union(names.into_iter().map(TypeSet::named)),

@@ -1,4 +1,4 @@
-//! The keywords of JSON Schema: the kind of their argument, and when they cannot be enforced.
+//! The keywords of JSON Schema: the kind of their arguments, and when they cannot be enforced.
 //!
 //! The limits were measured on llguidance 1.9.1.
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::constraint::pattern;
 use crate::json_schema::{TypeSet, entries, is_required, type_names};
 
-/// The argument of a keyword that can be enforced.
+/// The kind of argument of a keyword that can be enforced.
 pub(super) enum KeywordArgument {
     /// Not enforced: an annotation, a definition, or an unknown keyword.
     Ignored,
@@ -28,7 +28,7 @@ pub(super) fn argument_of(keyword: &str, value: &Value) -> KeywordArgument {
         "type" | "enum" | "const" | "required" | "minProperties" | "maxProperties" | "minItems"
         | "maxItems" | "minLength" | "maxLength" | "pattern" | "minimum" | "maximum"
         | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => KeywordArgument::Plain,
-        // For other types it is an annotation (`int32`), which llguidance ignores.
+        // Other types use `format` as an annotation (`int32`), which llguidance ignores.
         "format" => KeywordArgument::Plain,
         "anyOf" | "oneOf" | "allOf" | "prefixItems" => KeywordArgument::List,
         "items" if value.is_array() => KeywordArgument::List,
@@ -39,7 +39,7 @@ pub(super) fn argument_of(keyword: &str, value: &Value) -> KeywordArgument {
     }
 }
 
-/// Why a keyword cannot be enforced in this schema.
+/// Why a keyword cannot be enforced in this schema; None if it can.
 pub(super) fn refusal(
     members: &Map<String, Value>,
     keyword: &str,
@@ -129,7 +129,7 @@ fn required(members: &Map<String, Value>, value: &Value) -> Option<&'static str>
     None
 }
 
-/// Whether a listed property is optional. Then the properties cannot be counted.
+/// Whether a listed property is optional. The properties cannot be counted in that case.
 fn has_optional(schema: &Map<String, Value>) -> bool {
     entries(schema.get("properties")).any(|(name, _)| !is_required(schema, name))
 }

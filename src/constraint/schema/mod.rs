@@ -1,8 +1,8 @@
-//! A caller's JSON schema -> a schema that llguidance 1.9.1 enforces in full.
+//! Converts a caller's JSON Schema to one that llguidance 1.9.1 enforces completely.
 //!
 //! In: the schema as the caller wrote it, and the policy for keywords that cannot be enforced. Out:
-//! a schema of enforceable keywords only, its references rewritten to `#/$defs/rN`; or an error
-//! with the path and the keyword. Every dropped keyword is reported.
+//! a schema with only enforceable keywords, whose references are rewritten to `#/$defs/rN`, or an
+//! error with the path and the keyword. Every dropped keyword is reported.
 
 mod disjoint;
 mod keywords;
@@ -23,17 +23,17 @@ use recursion::EndlessTargets;
 
 use super::with_stack;
 
-/// The most dropped keywords that a reply reports.
+/// The maximum number of dropped keywords that a reply reports.
 const MAX_RELAXED: usize = 256;
-/// The most characters of a reason.
+/// The maximum number of characters in a reason.
 const MAX_REASON: usize = 200;
-/// The most comparisons of alternatives with each other.
+/// The maximum number of comparisons between alternatives.
 const MAX_COMPARISONS: usize = 1_000_000;
 
 /// What to do with a keyword that cannot be enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// The request fails, before anything is generated.
+    /// The request fails before anything is generated.
     Strict,
     /// The keyword is dropped and reported.
     Relax,
@@ -42,7 +42,7 @@ pub(super) enum Policy {
 /// A keyword that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relaxed {
-    /// The function whose arguments the schema describes.
+    /// The name of the tool whose arguments the schema describes.
     pub tool: Option<String>,
     /// The path of the schema in the request, and the JSON pointer into the schema:
     /// `tools[1].function.parameters: /properties/a`.
@@ -63,7 +63,8 @@ impl From<&Relaxed> for Diagnostic {
     }
 }
 
-/// The path of a schema, the policy for what cannot be enforced, and the keywords it dropped.
+/// Collects the dropped keywords of a schema. Knows its path, and the policy for keywords that
+/// cannot be enforced.
 pub(super) struct SchemaReport<'a> {
     path: String,
     tool: Option<&'a str>,
@@ -72,7 +73,7 @@ pub(super) struct SchemaReport<'a> {
 }
 
 impl<'a> SchemaReport<'a> {
-    /// A report for the schema at this path of the request.
+    /// Creates a report for the schema at this path of the request.
     pub(super) fn new(
         path: String,
         tool: Option<&'a str>,
@@ -82,7 +83,7 @@ impl<'a> SchemaReport<'a> {
         SchemaReport { path, tool, policy, relaxed }
     }
 
-    /// Refuses a keyword: an error, or an entry in the report.
+    /// Refuses a keyword. Depending on the policy, that is an error or an entry in the report.
     pub(super) fn refuse(&mut self, pointer: &str, keyword: &str, reason: &str) -> Result<()> {
         match self.policy {
             Policy::Strict => Err(self.error(pointer, keyword, reason)),
@@ -107,7 +108,7 @@ impl<'a> SchemaReport<'a> {
         });
     }
 
-    /// Refuses what the model's argument encoding cannot express.
+    /// Refuses a keyword that the model's argument encoding cannot express.
     pub(super) fn refuse_in_encoding(
         &mut self,
         pointer: &str,
@@ -117,7 +118,7 @@ impl<'a> SchemaReport<'a> {
         self.refuse(pointer, keyword, &format!("{problem} in this model's argument encoding"))
     }
 
-    /// The error, under any policy.
+    /// The error for a keyword, regardless of the policy.
     pub(super) fn error(&self, pointer: &str, keyword: &str, reason: &str) -> Error {
         let tool = self.tool.map(|tool| format!(" ({tool})")).unwrap_or_default();
         let path =
@@ -138,21 +139,21 @@ impl<'a> SchemaReport<'a> {
 pub(super) struct CheckedSchema {
     /// The schema, without its definitions.
     pub(super) root: Value,
-    /// The targets of `#/$defs/rN`, each with its pointer in the caller's schema.
+    /// The targets of `#/$defs/rN`. Each has its pointer in the caller's schema.
     pub(super) targets: Vec<(String, Value)>,
 }
 
 impl CheckedSchema {
-    /// The schema for llguidance.
+    /// The schema as JSON for llguidance.
     pub(super) fn json(&self) -> Value {
         self.json_of(&self.root)
     }
 
-    /// A part of the schema, with the targets of its references.
+    /// A part of the schema as JSON, with the targets of its references.
     pub(super) fn json_of(&self, part: &Value) -> Value {
         let mut schema = match part {
             Value::Object(schema) => schema.clone(),
-            // llguidance reads its options from an object.
+            // llguidance reads its options from an object, so the schema must not be a boolean.
             Value::Bool(false) => Map::from_iter([("enum".to_owned(), Value::Array(Vec::new()))]),
             _ => Map::new(),
         };
@@ -235,9 +236,9 @@ struct SchemaWalk<'w, 'a> {
     document: &'w Value,
     report: &'w mut SchemaReport<'a>,
     targets: Vec<String>,
-    /// The index of each target.
+    /// The index of each target, by pointer.
     indices: HashMap<String, usize>,
-    /// The comparisons of alternatives that are left.
+    /// How many comparisons of alternatives are left.
     comparisons: usize,
 }
 
@@ -258,12 +259,12 @@ impl SchemaWalk<'_, '_> {
         let mut kept = Map::new();
         for (keyword, value) in members {
             if let Some(value) = self.keyword(members, keyword, value, at)? {
-                // Drafts before 2020-12 write `prefixItems` and `items` as `items` and
+                // Before draft 2020-12, `prefixItems` and `items` were called `items` and
                 // `additionalItems`.
                 let keyword = match (keyword.as_str(), value.is_array()) {
                     ("items", true) => "prefixItems",
                     ("additionalItems", _) => "items",
-                    // The alternatives exclude each other, as checked below.
+                    // The alternatives exclude each other, which is checked below.
                     ("oneOf", _) => "anyOf",
                     (keyword, _) => keyword,
                 };
@@ -282,7 +283,7 @@ impl SchemaWalk<'_, '_> {
         Ok(Value::Object(kept))
     }
 
-    /// The argument as it can be enforced; None drops the keyword.
+    /// The enforceable argument of a keyword; None drops the keyword.
     fn keyword(
         &mut self,
         members: &Map<String, Value>,

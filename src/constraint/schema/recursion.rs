@@ -1,11 +1,11 @@
-//! References without an end: a schema `a` that requires an `a`.
+//! Finds endless references: a schema `a` that requires another `a`.
 
 use serde_json::Value;
 
 use super::CheckedSchema;
 use crate::json_schema::{list, strings};
 
-/// Finds the targets without a finite value. Each is found once: it counts as finite afterwards.
+/// Finds targets that have no finite value. After a target is returned, it counts as finite.
 pub(super) struct EndlessTargets {
     /// Whether each target is known to have a finite value.
     ends: Vec<bool>,
@@ -16,11 +16,11 @@ impl EndlessTargets {
         EndlessTargets { ends: vec![false; checked.targets.len()] }
     }
 
-    /// The next one. The caller replaces it by a schema with a finite value.
+    /// The next endless target. The caller must replace it by a schema with a finite value.
     pub(super) fn next(&mut self, checked: &CheckedSchema) -> Option<usize> {
         loop {
             let mut changed = false;
-            // A target mostly refers to later ones, so this order needs few rounds.
+            // A target mostly refers to later ones, so the reverse order needs few rounds.
             for (index, (_, target)) in checked.targets.iter().enumerate().rev() {
                 if !self.ends[index] && can_end(target, checked, &self.ends) {
                     self.ends[index] = true;

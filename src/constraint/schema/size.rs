@@ -1,7 +1,7 @@
-//! How large a schema may be.
+//! Limits the size of a schema.
 //!
-//! Only what is enforced counts: the schemas that the root reaches, also by references, and their
-//! plain values. Annotations and unused definitions do not count.
+//! Only enforced parts count: the schemas that are reachable from the root, including by reference,
+//! and their plain values. Annotations and unused definitions do not count.
 
 use std::collections::HashSet;
 
@@ -10,18 +10,18 @@ use serde_json::Value;
 use super::keywords::{KeywordArgument, argument_of};
 use crate::json_schema::{child, entries, list, resolve};
 
-/// The deepest nesting, between two references.
+/// The maximum nesting between two references.
 const MAX_DEPTH: usize = 64;
-/// The most schemas and plain values, such as those of an `enum`. llguidance has a limit of the same
-/// size.
+/// The maximum number of schemas and plain values, such as those of an `enum`. llguidance has a
+/// limit of the same size.
 const MAX_NODES: usize = 50_000;
-/// The most properties of one object. llguidance's time grows with their square: one second for
-/// 2,500.
+/// The maximum number of properties in an object. llguidance's time grows with their square: one
+/// second for 2,500.
 const MAX_PROPERTIES: usize = 2_000;
-/// The longest pointer, in bytes. Reports repeat it.
+/// The maximum length of a pointer in bytes. Reports contain it.
 const MAX_POINTER: usize = 4_096;
 
-/// A schema on the way to the node that is measured.
+/// A schema on the path to the node that is being measured.
 struct Step<'d> {
     place: Place<'d>,
     value: &'d Value,
@@ -29,7 +29,7 @@ struct Step<'d> {
     pointer_length: usize,
 }
 
-/// Where a step is.
+/// The keyword or index that leads to a step.
 enum Place<'d> {
     Pointer(&'d str),
     Keyword(usize, &'d str),
@@ -37,7 +37,7 @@ enum Place<'d> {
     Index(usize, &'d str, usize),
 }
 
-/// The limit that a schema exceeds, with the pointer of the place.
+/// The limit that a schema exceeds, and the pointer to the place where it does.
 pub(super) fn excess(document: &Value) -> Option<(String, String)> {
     let place = Place::Pointer("");
     let root = Step { place, value: document, depth: 0, pointer_length: 0 };
@@ -127,7 +127,7 @@ fn length(value: Option<&Value>) -> usize {
     list(value).len().max(value.and_then(Value::as_object).map_or(0, serde_json::Map::len))
 }
 
-/// The values in a plain value.
+/// The number of values inside a plain value.
 fn count(value: &Value) -> usize {
     let (mut count, mut open) = (0, vec![value]);
     while let Some(value) = open.pop() {

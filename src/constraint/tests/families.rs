@@ -1,4 +1,4 @@
-//! The formats of model families: replies that are accepted, and where others are refused.
+//! Tests the formats of model families: replies that are accepted, and where others are refused.
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn hermes_auto() {
         .refuses("Hello <tool_call>\n¦<")
         .refuses("<think>a</think>b<tool_call>¦ ")
         .refuses(&format!("{one}¦ and more"));
-    // Every end-of-generation token may end text. None may end an incomplete call.
+    // Every end-of-generation token may end a text. None may end an incomplete call.
     let ends = [256, 257];
     for end in ends {
         let mut constraint = auto(hermes()).compile();
@@ -84,7 +84,7 @@ fn hermes_auto() {
             "{end}"
         );
     }
-    // A token that completes the marker and continues is refused as a whole.
+    // A token that completes the marker and continues after it is refused as a whole.
     let case = auto(hermes());
     let mut constraint = case.compile();
     for token in [i32::from(b'h'), i32::from(b'i')] {
@@ -341,7 +341,7 @@ fn lfm2() {
         .refuses("<|tool_call_start|>[get(a=1, s='x\\¦q")
         .refuses("<|tool_call_start|>[get(a=¦True")
         .refuses("<|tool_call_start|>[get(¦)");
-    // Without a marker, a text is a call if it begins like a call of an allowed tool.
+    // Without a marker, text counts as a call if it begins like a call of an allowed tool.
     auto(format("[", call, ", ", "]"))
         .accepts("[1, 2]")
         .accepts("[getter(b)]")

@@ -1,5 +1,5 @@
-//! Schemas and grammars that are deep, long or expensive, from a thread with a small stack. Each
-//! case runs in a child process, as one that fails ends its process.
+//! Tests schemas and grammars that are deep, long or expensive, from a thread with a small stack.
+//! Each case runs in a child process, because a case that fails may end its process.
 
 use std::process::Command;
 
@@ -7,10 +7,11 @@ use super::families::{gemma4, hermes, qwen_xml};
 use super::random::WalkRandom;
 use super::*;
 
-/// The stack of a host's thread. The code under test is not fully optimised.
+/// The stack of a host's thread. It is larger here, because the code under test is not fully
+/// optimized.
 const STACK: usize = 192 << 10;
 
-/// Runs a test again in a child process, and there on a thread with a small stack.
+/// Runs a test again in a child process, on a thread with a small stack.
 #[track_caller]
 fn in_child(name: &str, run: fn()) {
     const CHILD: &str = "LLB_TEST_CHILD";
@@ -34,7 +35,7 @@ fn in_child(name: &str, run: fn()) {
 #[derive(PartialEq)]
 enum Outcome {
     Compiles,
-    /// `SCHEMA_UNSUPPORTED` with this text.
+    /// `SCHEMA_UNSUPPORTED` with a message that contains this text.
     Refused(&'static str),
     /// Either.
     Any,
@@ -58,7 +59,7 @@ fn check_case(name: &str, case: &GrammarCase, outcome: &Outcome) {
     }
 }
 
-/// A chain of definitions: `link` makes the schema of one from the reference to the next.
+/// A chain of definitions. `link` makes the schema of each from the reference to the next.
 fn chain(length: usize, link: fn(Value) -> Value) -> Value {
     let reference = |index: usize| json!({ "$ref": format!("#/$defs/r{index}") });
     let mut defs: serde_json::Map<String, Value> =
@@ -161,7 +162,7 @@ fn schemas() {
             ),
         ];
         for (name, schema, outcome) in cases {
-            // Another nesting is around the schema of an object.
+            // The schema of an object adds a level of nesting.
             let parameters = json!({"type": "object", "properties": {"v": {"type": "string"}}});
             for format in [hermes(), gemma4(), qwen_xml()] {
                 let mut case = GrammarCase::new(format, ToolChoice::Required);
@@ -221,7 +222,7 @@ fn grammars_in_lark() {
     });
 }
 
-/// A rule that refers to itself: the parser's state grows with the reply.
+/// With a rule that refers to itself, the parser's state grows with the reply.
 #[test]
 fn recursive_rules_run_on_a_small_stack() {
     in_child("recursive_rules_run_on_a_small_stack", || {
@@ -266,7 +267,7 @@ fn random_schemas_compile_or_are_refused() {
     });
 }
 
-/// A narrow schema of this depth, with references to itself.
+/// A narrow schema of this depth that refers to itself.
 fn random_schema(random: &mut WalkRandom, depth: usize) -> Value {
     let mut schema = json!({"type": "string", "maxLength": random.below(100_000)});
     for level in 0..depth {

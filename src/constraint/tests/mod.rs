@@ -1,4 +1,4 @@
-//! Whole replies run through llguidance, with a vocabulary of bytes and a few special tokens.
+//! Runs whole replies through llguidance, with a vocabulary of bytes and a few special tokens.
 
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
@@ -18,7 +18,7 @@ use crate::api::{ResponseFormat, ToolChoice};
 use crate::error::Code;
 use crate::output::format::*;
 
-/// Control tokens, which are not text.
+/// The control tokens, which are not text.
 const CONTROL: &[&str] = &[
     "<|eos|>",
     "<|eot|>",
@@ -131,6 +131,7 @@ pub(super) struct GrammarCase {
     pub(super) response: Option<Value>,
     pub(super) grammar: Option<&'static str>,
     pub(super) reasoning_open: bool,
+    pub(super) content_before: &'static str,
     pub(super) reasons: bool,
 }
 
@@ -144,6 +145,7 @@ impl GrammarCase {
             response: None,
             grammar: None,
             reasoning_open: false,
+            content_before: "",
             reasons: true,
         }
     }
@@ -171,6 +173,7 @@ impl GrammarCase {
             response_format: response_format.as_ref(),
             grammar: self.grammar,
             reasoning_open: self.reasoning_open,
+            content_open: !self.content_before.is_empty(),
             reasons: self.reasons,
         };
         then(&requirements)
@@ -179,12 +182,22 @@ impl GrammarCase {
     pub(super) fn compile(&self) -> Constraint {
         let grammar = self.build().unwrap().lark.expect("a grammar");
         match grammars().compile(&grammar, &CompileTime::unlimited()) {
-            Ok(constraint) => constraint,
+            Ok(mut constraint) => {
+                assert!(self.begin(&mut constraint), "{:?}\n{grammar}", self.content_before);
+                constraint
+            }
             Err(error) => panic!("{}\n{grammar}", error.message()),
         }
     }
 
-    /// The position where the text is refused: its length if it must continue, None if it may end.
+    /// Whether the grammar allows the content that the prompt contains.
+    pub(super) fn begin(&self, constraint: &mut Constraint) -> bool {
+        !self.with(|requirements| requirements.continues_answer())
+            || constraint.begin_with(self.content_before).unwrap()
+    }
+
+    /// The position where the text is refused: its length if more text must follow, None if it may
+    /// end.
     fn refused_at(&self, text: &str, words: bool) -> Option<usize> {
         let mut constraint = self.compile();
         for (at, token) in tokens(text, words) {
@@ -219,7 +232,8 @@ impl GrammarCase {
         self
     }
 
-    /// `marked` has `¦` at the position where the text is refused: at its end if it must continue.
+    /// Checks where a text is refused. `marked` has `¦` at that position, at the end if more text
+    /// must follow.
     #[track_caller]
     pub(super) fn refuses(&self, marked: &str) -> &Self {
         let at = marked.find('¦').expect("a mark");

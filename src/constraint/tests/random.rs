@@ -1,4 +1,5 @@
-//! Seeded random walks: an independent parser must understand every reply that a grammar allows.
+//! Tests grammars with seeded random walks: an independent parser must understand every reply that
+//! a grammar allows.
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
@@ -74,7 +75,7 @@ fn tools() -> Vec<Value> {
     )]
 }
 
-/// Checks the arguments against the schema; the elements of `list` only if `deep`.
+/// Checks the arguments against the schema. The elements of `list` are checked only if `deep`.
 #[track_caller]
 fn check_arguments(arguments: &Value, deep: bool) {
     let members = arguments.as_object().unwrap();
@@ -118,7 +119,7 @@ fn walks(format: Format, read: impl Fn(&str) -> Vec<Value>) {
     }
 }
 
-/// If such a reply is cut anywhere, its complete calls obey the schema.
+/// If the reply is cut at any position, its complete calls match the schema.
 fn cut_anywhere(case: &GrammarCase, text: &str) {
     for (end, _) in text.char_indices() {
         let mut parser = ReplyParser::new(ReplyParserInput {
@@ -195,7 +196,7 @@ fn gemma_walks() {
         let mut calls = Vec::new();
         for call in text.split("<|tool_call>").skip(1) {
             let inner = call.strip_prefix("call:f").unwrap().strip_suffix("<tool_call|>").unwrap();
-            // Convert strings to JSON, then keys.
+            // Converts strings to JSON, then keys.
             let mut json = String::new();
             for (index, part) in inner.split("<|\"|>").enumerate() {
                 if index % 2 == 1 {
@@ -276,7 +277,7 @@ fn python_walks() {
     let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
     walks(format("<|tool_call_start|>[", call, ", ", "]<|tool_call_end|>"), |text| {
         let (inner, _) = between(text, "<|tool_call_start|>[", "]<|tool_call_end|>");
-        // Convert strings to JSON, and names, constants and parentheses between them.
+        // Converts strings to JSON, and the names, constants and parentheses between them.
         let mut json = String::new();
         let mut outside = String::new();
         let mut chars = inner.chars();
@@ -320,7 +321,7 @@ fn to_json(python: &str) -> String {
         .fold(json, |json, key| json.replace(&format!("{key}="), &format!("\"{key}\":")))
 }
 
-/// If free text is allowed too, no walk reaches a dead end.
+/// If free text is also allowed, no walk reaches a dead end.
 #[test]
 fn walks_among_text_and_calls() {
     let python = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];

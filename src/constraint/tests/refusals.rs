@@ -1,10 +1,11 @@
-//! Schemas that cannot be enforced: refused before anything is generated, or relaxed if that is the
-//! policy.
+//! Tests schemas that cannot be enforced. They are refused before anything is generated, or relaxed
+//! if the policy allows it.
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
 
-/// Strict: this error message. Relaxed: only this keyword is dropped, and the rest compiles.
+/// Strict: the error has this message. Relaxed: only this keyword is dropped, and the rest
+/// compiles.
 #[track_caller]
 fn check(format: Format, schema: Value, expected: &str, keyword: &str) {
     let mut case = GrammarCase::new(format, ToolChoice::Required);
@@ -159,7 +160,7 @@ fn other_encodings() {
     );
 }
 
-/// Every keyword that the table allows compiles in llguidance, and computes its first mask.
+/// Every keyword that the table allows must compile in llguidance and compute its first mask.
 #[test]
 fn allowed_keywords_compile() {
     let schemas = [
@@ -194,7 +195,7 @@ fn allowed_keywords_compile() {
     }
 }
 
-/// The reasons for the table: llguidance fails on these schemas, or would allow a dead end.
+/// The reasons for the table: llguidance fails on these schemas, or would reach a dead end.
 #[test]
 fn refused_keywords_fail_in_llguidance() {
     let grammars = grammars();
@@ -237,7 +238,7 @@ fn replies_that_cannot_be_expressed() {
     assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
 }
 
-/// An error that only llguidance finds names the tool. Unless calls are forced, the other tools
+/// An error that only llguidance finds names the tool. Unless a call is forced, the other tools
 /// remain usable.
 #[test]
 fn errors_of_the_compiler() {
@@ -292,7 +293,7 @@ fn many_tools() {
                 )
             })
             .collect();
-        // The second time it is a copy of the cached grammar, in its start state.
+        // The second grammar is a copy of the cached one, in its start state.
         let lark = case.build().unwrap().lark.unwrap();
         let grammars = grammars();
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Replies with several messages, JSON replies, and grammars of the caller.
+//! Tests replies with several messages, JSON replies, and the caller's grammars.
 
 use super::families::{auto, hermes, required, tagged};
 use super::*;
@@ -131,6 +131,47 @@ fn json_replies() {
 }
 
 #[test]
+fn a_continued_answer_is_the_rest_of_what_is_required() {
+    for format in [hermes(), harmony()] {
+        let end = if format.channels.is_some() { "<|end|>" } else { "" };
+        let mut case = auto(format);
+        case.response = Some(
+            json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"],
+            "additionalProperties": false}),
+        );
+        case.content_before = "{\"x\": 1";
+        case.accepts("2}").accepts(&format!("}}{end}")).refuses("¦{").refuses("2¦, \"y\": 1}");
+        // After the beginning of an answer, neither reasoning nor a call is allowed.
+        case.refuses("¦<think>").refuses("¦<|channel|>");
+        // The caller has chosen the layout of the JSON.
+        case.content_before = "{\n    \"x\"";
+        case.accepts(" :3\n}").refuses(&format!(": 3{}¦ }}", " ".repeat(64)));
+        for text in ["{\"y", "Sure: ", "{\"x\": 1}"] {
+            case.content_before = text;
+            let grammar = case.build().unwrap().lark.unwrap();
+            let mut constraint = grammars().compile(&grammar, &CompileTime::unlimited()).unwrap();
+            assert_eq!(case.begin(&mut constraint), text.ends_with('}'), "{text:?}");
+        }
+        (case.response, case.grammar) = (None, Some("start: \"yes\" | /no+/"));
+        case.tools.clear();
+        case.content_before = "n";
+        case.accepts("oo").refuses("¦yes");
+    }
+}
+
+#[test]
+fn a_message_of_a_channel_is_continued() {
+    let one = "<|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"a\": 1}<|call|>";
+    let mut case = auto(harmony());
+    case.content_before = "One,";
+    case.accepts(" two").accepts(&format!(" two<|end|>{one}")).refuses(" two¦<|channel|>");
+    case.choice = ToolChoice::Required;
+    case.accepts(&format!(" two<|end|>{one}")).refuses(" two¦");
+    (case.content_before, case.reasoning_open) = ("", true);
+    case.accepts(&format!("why?<|end|>{one}")).refuses("¦<|channel|>");
+}
+
+#[test]
 fn user_grammar() {
     let mut case = GrammarCase::new(hermes(), ToolChoice::None);
     case.grammar = Some("start: \"yes\" | NO\nNO: /no+/");
@@ -152,7 +193,7 @@ fn only_a_reasoning_model_reasons_before_a_forced_call() {
     case.accepts(one).refuses("<t¦hink>");
     case.reasoning_open = true;
     case.accepts(&format!("R</think>\n\n{one}"));
-    // Nothing is forced, so that any text is allowed.
+    // Nothing is forced, so any text is allowed.
     (case.choice, case.reasoning_open) = (ToolChoice::Auto, false);
     case.accepts(&format!("<think>R</think>\n\n{one}")).accepts("Hello");
 }

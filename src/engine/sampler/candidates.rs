@@ -1,9 +1,10 @@
-//! The candidates that are left once a sampler has cut the vocabulary, and the samplers on them.
+//! The tokens that are left once a sampler has cut the vocabulary, and the samplers that work on
+//! them.
 //!
-//! Each has llama.cpp's meaning (b11429, `src/llama-sampler.cpp`). A short list has its
-//! precision and order of sums too. Over a long one, single precision loses too much: there sums
-//! are in double precision. Where llama.cpp's order among equals depends on its sort, here the
-//! smaller id comes first.
+//! Each sampler does what llama.cpp's does (b11429, `src/llama-sampler.cpp`). For a short list,
+//! precision and order of summation are the same too. For a long list single precision loses too
+//! much, so sums are in double precision. Where llama.cpp's order of equal logits depends on its
+//! sort, the smaller id comes first here.
 
 use std::cmp::Ordering;
 
@@ -14,18 +15,18 @@ use super::row::TokenCandidate;
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     pub(super) list: Vec<TokenCandidate>,
-    /// Whether the list is in [`TokenCandidate::order`].
+    /// Whether the list is sorted by [`TokenCandidate::order`].
     pub(super) sorted: bool,
-    /// Candidates without a probability that llama.cpp would still count.
+    /// The number of candidates whose probability a step has set to 0. llama.cpp counts them.
     pub(super) weightless: usize,
     scores: Vec<(f64, u32)>,
     scratch: Vec<TokenCandidate>,
 }
 
-/// A list of at most this many is sorted as a whole, and summed as llama.cpp does.
+/// A list of at most this many candidates is sorted as a whole, and summed as in llama.cpp.
 pub(super) const SHORT: usize = 1024;
 
-/// What probabilities are computed with in double precision.
+/// The values from which probabilities are computed in double precision.
 pub(super) struct Weights {
     greatest: f32,
     /// The logarithm of the sum of e to the power of (logit - greatest logit).
@@ -48,7 +49,8 @@ impl Weights {
         weights
     }
 
-    /// The logit relative to the greatest. Infinity minus itself is no number.
+    /// The logit relative to the greatest. The greatest itself is 0, because infinity minus
+    /// infinity is NaN.
     fn offset(&self, candidate: &TokenCandidate) -> f64 {
         if candidate.logit == self.greatest {
             return 0.0;
@@ -95,7 +97,7 @@ impl Candidates {
         Weights::of(&self.list, self.greatest())
     }
 
-    /// Sets the probabilities. Infinite logits share all of it.
+    /// Sets the probabilities. Infinite logits share the whole probability equally.
     pub(super) fn softmax(&mut self) {
         if self.is_long() {
             return self.softmax_precisely();
@@ -106,7 +108,7 @@ impl Candidates {
         }
     }
 
-    /// As [`Candidates::softmax`], with a sum in double precision.
+    /// Like [`Candidates::softmax`], but sums in double precision.
     pub(super) fn softmax_precisely(&mut self) {
         let greatest = self.greatest();
         if self.is_long() && greatest.is_finite() {
@@ -133,7 +135,7 @@ impl Candidates {
         let greatest = self.greatest();
         let mut sum = 0.0_f32;
         for candidate in &mut self.list {
-            // Infinity minus itself is no number.
+            // Infinity minus infinity is NaN.
             let is_greatest = candidate.logit == greatest;
             candidate.p = if is_greatest { 1.0 } else { (candidate.logit - greatest).exp() };
             sum += candidate.p;
@@ -141,7 +143,7 @@ impl Candidates {
         sum
     }
 
-    /// Removes candidates that a step left without a probability.
+    /// Removes candidates whose probability a step has set to 0.
     pub(super) fn drop_weightless(&mut self) {
         let before = self.list.len();
         self.list.retain(|candidate| candidate.logit > f32::NEG_INFINITY);
@@ -158,7 +160,7 @@ impl Candidates {
         self.weightless = self.weightless.min(k - kept);
     }
 
-    /// Keeps the fewest likeliest candidates whose probabilities reach `p`.
+    /// Keeps the smallest set of likeliest candidates whose probabilities add up to at least `p`.
     pub(super) fn top_p(&mut self, p: f32) {
         if self.is_long() {
             let weights = self.weights();
@@ -179,7 +181,7 @@ impl Candidates {
     }
 
     /// Sorts as much of the list as needed, and cuts it after the first candidate for which
-    /// `is_last` holds.
+    /// `is_last` returns true.
     pub(super) fn keep_until(&mut self, mut is_last: impl FnMut(&TokenCandidate) -> bool) {
         let mut seen = 0;
         let mut part = if self.sorted { self.list.len() } else { SHORT };
@@ -205,16 +207,17 @@ impl Candidates {
         self.sorted = true;
     }
 
-    /// Keeps candidates at least `p` times as likely as the likeliest.
+    /// Keeps candidates whose probability is at least `p` times that of the likeliest.
     pub(super) fn min_p(&mut self, p: f32) {
         let least = self.greatest() + p.ln();
         let greatest = self.greatest();
-        // The likeliest stays even if the sum is no number.
+        // The likeliest candidate stays even if the sum is NaN.
         self.list.retain(|candidate| candidate.logit >= least || candidate.logit == greatest);
         self.weightless = 0;
     }
 
-    /// Keeps the candidates whose surprisal is nearest to the entropy, until they exceed `p`.
+    /// Keeps the candidates whose surprisal is nearest to the entropy, until their probabilities
+    /// exceed `p`.
     pub(super) fn typical_p(&mut self, p: f32) {
         self.scores.clear();
         if self.is_long() {
@@ -242,8 +245,8 @@ impl Candidates {
         self.weightless = 0;
     }
 
-    /// Puts candidates with the lowest of `scores` first, and cuts the list after the first one for
-    /// which `is_last` holds.
+    /// Puts the candidates with the lowest `scores` first, and cuts the list after the first one
+    /// for which `is_last` returns true.
     fn keep_nearest(&mut self, mut is_last: impl FnMut(&TokenCandidate) -> bool) {
         let list = &self.list;
         let order = |a: &(f64, u32), b: &(f64, u32)| {
@@ -295,7 +298,8 @@ impl Candidates {
         self.weightless += before - self.list.len();
     }
 
-    /// Removes all candidates that reach `threshold` but the least likely of these.
+    /// Removes all candidates whose probability reaches `threshold`, except the least likely of
+    /// them.
     pub(super) fn xtc(&mut self, threshold: f32) {
         self.sort();
         self.softmax();
@@ -314,8 +318,8 @@ impl Candidates {
         }
     }
 
-    /// Temperature by entropy: `temperature` minus `range` where the model is sure, plus `range`
-    /// where all candidates are equal.
+    /// Sets the temperature by entropy, from `temperature - range` if one candidate has all the
+    /// probability, to `temperature + range` if all candidates are equally likely.
     pub(super) fn dynamic_temperature(&mut self, temperature: f32, range: f32, exponent: f32) {
         let count = self.list.len() + self.weightless;
         if count <= 1 {
@@ -323,7 +327,7 @@ impl Candidates {
         }
         let (coldest, hottest) = ((temperature - range).max(0.0), temperature + range);
         self.sort();
-        // Samplers after this one make much of an error, so this is in double precision.
+        // Later samplers amplify errors, so this is in double precision.
         let share = (self.weights().entropy / (count as f64).ln()).powf(f64::from(exponent));
         let (coldest, hottest) = (f64::from(coldest), f64::from(hottest));
         let temperature = (coldest + (hottest - coldest) * share) as f32;
@@ -338,7 +342,7 @@ impl Candidates {
         }
     }
 
-    /// Removes candidates with a surprisal above `bits`, but never all.
+    /// Removes candidates with a surprisal above `bits`, but always keeps the likeliest.
     pub(super) fn at_most_surprising(&mut self, bits: f32) {
         let greatest = self.greatest();
         if self.is_long() {
@@ -359,7 +363,8 @@ impl Candidates {
         }
     }
 
-    /// The candidate at this share, from 0 to 1, of the sum of all `p`.
+    /// The candidate at which the cumulative probability exceeds `share`, from 0 to 1, of its
+    /// total.
     pub(super) fn at(&self, share: f64) -> Option<TokenCandidate> {
         let target = sum_of(&self.list) * share;
         let mut passed = 0.0;
@@ -373,7 +378,7 @@ impl Candidates {
             };
             if passed > target { part.iter().find(reaches) } else { None }
         });
-        // Only if rounding has lost a part of the sum.
+        // Reached only if rounding has lost a part of the sum.
         found.or_else(|| self.list.iter().rfind(|candidate| candidate.p > 0.0)).copied()
     }
 }
@@ -387,13 +392,13 @@ fn sum_of(list: &[TokenCandidate]) -> f64 {
     lanes.iter().sum()
 }
 
-/// The least single that is not below `limit`.
+/// The smallest `f32` that is not below `limit`.
 pub(super) fn round_up(limit: f64) -> f32 {
     let rounded = limit as f32;
     if f64::from(rounded) < limit { rounded.next_up() } else { rounded }
 }
 
-/// The logarithm, with 0 for a probability of 0, whose share of an entropy is 0.
+/// The natural logarithm, but 0 for 0: a probability of 0 adds nothing to an entropy.
 fn ln(p: f32) -> f32 {
     if p > 0.0 { p.ln() } else { 0.0 }
 }

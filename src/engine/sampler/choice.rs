@@ -1,43 +1,43 @@
-//! How one token is chosen of the candidates that are left.
+//! How one token is chosen from the candidates that are left.
 
 use super::candidates::Candidates;
 use super::row::TokenCandidate;
 use crate::api::Sampling;
 use crate::engine::backend::TokenId;
 
-/// The last sampler, with its state.
+/// The last sampler of a request, with its state.
 #[derive(Debug)]
 pub(super) enum Choice {
-    /// The likeliest; the first of equals.
+    /// The likeliest token; of equal ones, the first.
     Likeliest,
-    /// By probability.
+    /// A random token, by probability.
     Distribution,
-    /// Mirostat 2.0: by probability, of the tokens that are no more surprising than a target that
-    /// adapts to the chosen ones.
+    /// Mirostat 2.0: a random token, by probability, of those below a limit of surprise. The limit
+    /// adapts to the chosen tokens.
     Mirostat(Mirostat),
     /// Adaptive-p: prefers tokens whose probability is near a target.
     AdaptiveP(AdaptiveP),
 }
 
-/// <https://arxiv.org/abs/2007.14966>, version 2 as in llama.cpp.
+/// Mirostat, <https://arxiv.org/abs/2007.14966>, version 2 as in llama.cpp.
 #[derive(Debug)]
 pub(super) struct Mirostat {
     tau: f32,
     eta: f32,
-    /// The greatest surprise, in bits.
+    /// The current limit of surprise, in bits.
     mu: f32,
-    /// The last draw and its surprise.
+    /// The last drawn token and its surprise in bits.
     drawn: Option<(TokenId, f32)>,
 }
 
-/// <https://github.com/ggml-org/llama.cpp/pull/17927>.
+/// Adaptive-p, <https://github.com/ggml-org/llama.cpp/pull/17927>.
 #[derive(Debug)]
 pub(super) struct AdaptiveP {
     target: f32,
     decay: f32,
     weighted_sum: f32,
     total_weight: f32,
-    /// The last draw and its probability before the transformation.
+    /// The last drawn token and its probability before the transformation.
     drawn: Option<(TokenId, f32)>,
     before: Vec<f32>,
 }
@@ -64,7 +64,7 @@ impl Choice {
         }
     }
 
-    /// Chooses by `share`, a random number from 0 to 1, and sets the probabilities.
+    /// Sets the probabilities, and chooses a token by `share`, a random number from 0 to 1.
     pub(super) fn choose(&mut self, left: &mut Candidates, share: f64) -> Option<TokenId> {
         match self {
             Choice::Likeliest => left
@@ -87,7 +87,7 @@ impl Choice {
         }
     }
 
-    /// Takes note of a token of the reply.
+    /// Updates the state for a token of the reply.
     pub(super) fn accept(&mut self, token: TokenId) {
         match self {
             Choice::Likeliest | Choice::Distribution => {}
@@ -121,7 +121,7 @@ impl AdaptiveP {
         for candidate in &mut left.list {
             let p = weights.probability(candidate);
             self.before.push(p as f32);
-            // The sharpness makes much of an error, so this is in double precision.
+            // The sharpness amplifies errors, so this is in double precision.
             let distance = ((p - adapted) / WIDTH).abs();
             candidate.logit = (PEAK - SHARPNESS * distance * distance / (1.0 + distance)) as f32;
         }

@@ -1,8 +1,8 @@
-//! DRY: a penalty for tokens that would continue a repetition, growing with its length.
+//! DRY: a penalty for tokens that would continue a repetition. The penalty grows with its length.
 //!
-//! The rule is that of llama.cpp (b11429) and of its origin,
+//! The rule is llama.cpp's (b11429), which follows the original,
 //! <https://github.com/oobabooga/text-generation-webui/pull/5677>. A sequence breaker ends a
-//! repetition: nothing is compared across it.
+//! repetition: tokens are never compared across it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::engine::backend::{TokenId, Vocab};
 use crate::engine::interrupt::Interrupt;
 use crate::error::Result;
 
-/// Tokens of a breaker after its first one that are compared.
+/// The maximum number of tokens of a breaker that are compared after its first.
 const LONGEST_TAIL: usize = 20;
 
 /// The token sequences that spell a breaker: their first token, and the possible rests.
@@ -20,11 +20,11 @@ const LONGEST_TAIL: usize = 20;
 pub struct DryBreakers(HashMap<TokenId, Vec<Vec<TokenId>>>);
 
 impl DryBreakers {
-    /// The tokens of these texts in a vocabulary. A breaker may begin within a token. Takes some
-    /// milliseconds for a large vocabulary, on any thread.
+    /// The tokens of these texts in a vocabulary. A breaker may begin within a token. A large
+    /// vocabulary takes some milliseconds. May be called from any thread.
     ///
     /// # Errors
-    /// As [`Vocab::tokenize`].
+    /// Fails as [`Vocab::tokenize`] does.
     pub fn new(texts: &[String], vocab: &dyn Vocab, interrupt: &Interrupt) -> Result<DryBreakers> {
         let mut breakers: HashMap<TokenId, Vec<Vec<TokenId>>> = HashMap::new();
         let mut tails: HashMap<&str, Vec<TokenId>> = HashMap::new();
@@ -53,8 +53,8 @@ impl DryBreakers {
     }
 }
 
-/// What is left of `text` after a token whose end spells its beginning; empty if the token contains
-/// it.
+/// The rests of `text` after a token that ends with a beginning of `text`. A rest is empty if the
+/// token contains all of `text`.
 fn rests<'a>(piece: &[u8], text: &'a str) -> Vec<&'a str> {
     if text.is_empty() {
         return Vec::new();
@@ -64,11 +64,11 @@ fn rests<'a>(piece: &[u8], text: &'a str) -> Vec<&'a str> {
     }
     let lengths = (1..text.len().min(piece.len() + 1)).rev();
     let spelled = lengths.filter(|length| piece.ends_with(&text.as_bytes()[..*length]));
-    // A rest that begins within a character is not text.
+    // A rest that begins within a character is not UTF-8.
     spelled.filter_map(|length| text.get(length..)).collect()
 }
 
-/// The numbers of llama.cpp's options `dry_*`.
+/// The numbers of llama.cpp's `dry_*` options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DryOptions {
     pub(super) multiplier: f32,
@@ -76,15 +76,15 @@ pub(super) struct DryOptions {
     pub(super) allowed_length: usize,
 }
 
-/// The latest tokens, and what repeats in them.
+/// The recent tokens, and the repetitions in them.
 #[derive(Debug)]
 pub(super) struct Dry {
     options: DryOptions,
     breakers: Arc<DryBreakers>,
     history: TokenHistory,
-    /// How many tokens before a place equal the last ones.
+    /// For each place in the history, how many tokens up to it equal the last tokens.
     repeats: Vec<usize>,
-    /// The longest repetition that a token would continue, by token.
+    /// The longest repetition that each token would continue, sorted by token.
     longest: Vec<(TokenId, usize)>,
     penalties: Vec<(TokenId, f32)>,
 }
@@ -106,15 +106,16 @@ impl Dry {
         self.history.push(token);
     }
 
-    /// The tokens that would continue a repetition, by token, each with what to subtract from its
-    /// logit.
+    /// The tokens that would continue a repetition, sorted by id, each with the penalty to subtract
+    /// from its logit.
     pub(super) fn penalties(&mut self) -> &[(TokenId, f32)] {
         self.longest.clear();
         let limit = self.limit();
         let allowed = self.options.allowed_length;
         if self.history.len() > allowed && limit >= allowed {
             self.find_repeats();
-            // The token after a place where the last tokens occurred before would continue them.
+            // The last tokens also occur before `place`. The token after them would continue the
+            // repetition.
             for place in 1..self.history.len() {
                 let length = self.repeats[place].min(limit);
                 let next = self.history.before_last(place - 1);
@@ -151,8 +152,8 @@ impl Dry {
         self.history.len()
     }
 
-    /// The Z-function of the tokens from last to first, in linear time: for each place the number
-    /// of tokens from it backwards that equal the last ones.
+    /// Computes the Z-function of the reversed history in linear time: for each place, how many
+    /// tokens from it backwards equal the last tokens.
     fn find_repeats(&mut self) {
         let history = &self.history;
         let n = history.len();
@@ -177,9 +178,10 @@ impl Dry {
 }
 
 impl DryOptions {
-    /// `multiplier * base ^ (length - allowed_length)`, with an exponent that keeps the power finite.
+    /// The penalty, `multiplier * base ^ (length - allowed_length)`. The exponent is limited so
+    /// that the power stays finite.
     fn penalty(&self, length: usize) -> f32 {
-        /// The logarithm of the greatest `f32`.
+        /// The natural logarithm of the largest `f32`.
         const GREATEST: f32 = 88.722_84;
         let mut exponent = (length - self.allowed_length).min(i32::MAX as usize) as i32;
         if self.base > 1.000_001 {

@@ -1,20 +1,20 @@
-//! The latest tokens of a sequence, prompt included, as penalties and DRY see them.
+//! The recent tokens of a sequence, including its prompt, for penalties and DRY.
 
 use std::collections::VecDeque;
 
 use crate::engine::backend::TokenId;
 
-/// The last tokens, up to a number of them, and how often each occurs.
+/// The last tokens up to a maximum number, and how often each occurs.
 #[derive(Debug)]
 pub(super) struct TokenHistory {
     most: usize,
     tokens: VecDeque<TokenId>,
-    /// Sorted by token.
+    /// How often each token occurs, sorted by token.
     counts: Vec<(TokenId, u32)>,
 }
 
 impl TokenHistory {
-    /// Keeps the last `most` tokens; at least 1.
+    /// Keeps the last `most` tokens, at least 1.
     pub(super) fn new(most: usize) -> TokenHistory {
         TokenHistory { most, tokens: VecDeque::new(), counts: Vec::new() }
     }
@@ -36,7 +36,7 @@ impl TokenHistory {
         }
     }
 
-    /// Each token and how often it occurs, by token.
+    /// How often each token occurs, sorted by token.
     pub(super) fn counts(&self) -> &[(TokenId, u32)] {
         &self.counts
     }
@@ -45,7 +45,7 @@ impl TokenHistory {
         self.tokens.len()
     }
 
-    /// The token so many places before the last one.
+    /// The token `places` places before the last one.
     pub(super) fn before_last(&self, places: usize) -> TokenId {
         self.tokens[self.tokens.len() - 1 - places]
     }

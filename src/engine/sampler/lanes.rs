@@ -1,14 +1,15 @@
-//! Chunks of logits as vectors: what the passes over a row spend their time on.
+//! Vector operations on chunks of logits, where passes over a row spend their time.
 //!
-//! The vectors are explicit: of a plain loop the compiler makes vector instructions in one build and
-//! not in the next.
+//! The vectors are explicit, because the compiler vectorizes a plain loop in one build and not in
+//! the next.
 
 use wide::{f32x8, f64x4, u32x8};
 
-/// Tokens of one chunk. With fewer, finding the greatest of the lanes takes longer than the lanes.
+/// The number of tokens in a chunk. In smaller chunks, reducing the lanes takes longer than filling
+/// them.
 pub(super) const CHUNK: usize = 128;
 
-/// Bits of one word of a token mask.
+/// The number of bits in a word of a token mask.
 pub(super) const WORD: usize = 32;
 
 /// The logits of a chunk.
@@ -17,10 +18,10 @@ pub(super) type Chunk = [f32; CHUNK];
 /// The words of a token mask for one chunk.
 pub(super) type MaskWords = [u32; CHUNK / WORD];
 
-/// All tokens of a chunk.
+/// A mask that allows all tokens of a chunk.
 pub(super) const ALL: MaskWords = [u32::MAX; CHUNK / WORD];
 
-/// Numbers of a vector.
+/// The number of floats in a vector.
 pub(super) const LANES: usize = 8;
 
 /// The greater number; `most` if `logit` is NaN.
@@ -32,10 +33,11 @@ fn vectors(chunk: &Chunk) -> impl Iterator<Item = f32x8> {
     chunk.as_chunks::<LANES>().0.iter().map(|part| f32x8::new(*part))
 }
 
-/// Adds the greatest number of each chunk to `maxima`; minus infinity without one.
+/// Appends the greatest number of each chunk to `maxima`, or minus infinity for a chunk without a
+/// number.
 pub(super) fn greatest_of_each(chunks: &[Chunk], maxima: &mut Vec<f32>) {
     let first = maxima.len();
-    // What `fast_max` makes of a NaN depends on the processor. In the sum it stays one.
+    // The result of `fast_max` for NaN depends on the processor. A sum stays NaN.
     let mut sum = f32x8::ZERO;
     maxima.extend(chunks.iter().map(|chunk| {
         let start = (f32x8::splat(f32::NEG_INFINITY), f32x8::ZERO);
@@ -50,7 +52,7 @@ pub(super) fn greatest_of_each(chunks: &[Chunk], maxima: &mut Vec<f32>) {
     }
 }
 
-/// The greatest number of a chunk without NaN.
+/// The greatest number of a chunk that contains no NaN.
 #[inline]
 pub(super) fn greatest(chunk: &Chunk) -> f32 {
     let none = f32x8::splat(f32::NEG_INFINITY);
@@ -64,7 +66,7 @@ fn greatest_lane(lanes: f32x8) -> f32 {
     greater(low, high)
 }
 
-/// As [`greatest`], of the logits that the words allow and that are no NaN.
+/// The greatest logit that the mask allows and that is not NaN.
 pub(super) fn greatest_allowed(chunk: &Chunk, words: MaskWords) -> f32 {
     let none = f32x8::splat(f32::NEG_INFINITY);
     let parts = vectors(chunk).enumerate();
@@ -72,7 +74,7 @@ pub(super) fn greatest_allowed(chunk: &Chunk, words: MaskWords) -> f32 {
     greatest_lane(allowed.fold(none, |most, part| part.fast_max(most)))
 }
 
-/// Replaces NaN, and the logits that the words do not allow, by minus infinity.
+/// Replaces NaN, and logits that the mask forbids, by minus infinity.
 pub(super) fn masked(chunk: &Chunk, words: MaskWords) -> Chunk {
     let mut changed = [0.0; CHUNK];
     let parts = changed.as_chunks_mut::<LANES>().0.iter_mut();
@@ -82,8 +84,7 @@ pub(super) fn masked(chunk: &Chunk, words: MaskWords) -> Chunk {
     changed
 }
 
-/// Replaces NaN, and the logits that the words do not allow, by minus infinity. `place` counts
-/// vectors.
+/// Like [`masked`], for the vector at index `place`.
 #[inline]
 fn allowed(place: usize, logits: f32x8, words: MaskWords) -> f32x8 {
     const BITS: [u32x8; WORD / LANES] = [bits(0), bits(LANES), bits(2 * LANES), bits(3 * LANES)];
@@ -104,15 +105,16 @@ const fn bits(first: usize) -> u32x8 {
     u32x8::new(bits)
 }
 
-/// The sum of e to the power of (logit - `greatest`), to about 1e-6 of it, as the difference is
-/// rounded. `greatest` is a number, and no logit is above it. A NaN may make the sum one.
+/// The sum of e to the power of (logit - `greatest`), with a relative error of about 1e-6 because
+/// the difference is rounded. `greatest` is not NaN, and no logit exceeds it. A NaN among the
+/// logits may make the sum NaN.
 pub(super) fn weight(chunk: &Chunk, greatest: f32) -> f32 {
     let greatest = f32x8::splat(greatest);
     let weights = vectors(chunk).map(|logits| exponential(logits - greatest));
     weights.fold(f32x8::ZERO, |sum, weights| sum + weights).reduce_add()
 }
 
-/// As [`weight`], to about 1e-15, of a chunk without NaN.
+/// Like [`weight`], with a relative error of about 1e-15, for a chunk without NaN.
 pub(super) fn precise_weight(chunk: &Chunk, greatest: f32) -> f64 {
     let greatest = f64x4::splat(f64::from(greatest));
     let parts = chunk.as_chunks::<4>().0.iter();
@@ -123,7 +125,7 @@ pub(super) fn precise_weight(chunk: &Chunk, greatest: f32) -> f64 {
     weights.fold(f64x4::ZERO, |sum, weights| sum + weights).reduce_add()
 }
 
-/// As [`exponential`], to about 1e-15 of it; 1e-304 below -700.
+/// Like [`exponential`], with a relative error of about 1e-15; 1e-304 below -700.
 #[inline]
 fn precise_exponential(x: f64x4) -> f64x4 {
     const ROUND: f64x4 = f64x4::splat(6_755_399_441_055_744.0);
@@ -156,22 +158,25 @@ fn precise_exponential(x: f64x4) -> f64x4 {
     polynomial * f64x4::from_bits(power)
 }
 
-/// The logarithm of the least normal number.
+/// The natural logarithm of the smallest normal `f32`.
 const LEAST: f32 = -87.336_54;
 
-/// e to the power of each number, at most 0, to about 1e-7 of it; 0 below `LEAST`.
+/// e to the power of each number, which is at most 0, with a relative error of about 1e-7. 0 below
+/// `LEAST`.
 pub(super) fn exponentials(numbers: [f32; LANES]) -> [f32; LANES] {
     let x = f32x8::new(numbers);
     x.simd_lt(f32x8::splat(LEAST)).select(f32x8::ZERO, exponential(x)).to_array()
 }
 
-/// e to the power of `x`, at most 0, to about 1e-7 of it; the least normal number below `LEAST`.
+/// e to the power of `x`, which is at most 0, with a relative error of about 1e-7. The smallest
+/// normal number below `LEAST`.
 ///
-/// Two to the power of the nearest whole number of `x / ln 2`, made of its bits, times a Taylor
-/// polynomial of the rest. Half the time of `f32x8::exp`, which also has infinities and denormals.
+/// Two to the power of the nearest integer to `x / ln 2`, assembled from its bits, times a Taylor
+/// polynomial of the rest. Takes half the time of `f32x8::exp`, which also handles infinities and
+/// denormals.
 #[inline]
 fn exponential(x: f32x8) -> f32x8 {
-    /// Adding it rounds to a whole number, which is then in the low bits.
+    /// Adding this constant rounds to an integer, which is then in the low bits.
     const ROUND: f32x8 = f32x8::splat(12_582_912.0);
     const LN_2_HIGH: f32x8 = f32x8::splat(0.693_359_4);
     const LN_2_LOW: f32x8 = f32x8::splat(-2.121_944_4e-4);

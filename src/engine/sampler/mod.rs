@@ -1,11 +1,11 @@
-//! Draws tokens. In: a row of logits where the backend keeps it, and a token mask. Out: a token.
+//! Draws tokens. In: a row of logits in the backend's memory, and a token mask. Out: a token.
 //!
 //! The samplers, their order and their meaning are llama.cpp's (b11429, `common_sampler_init`
 //! in `common/sampling.cpp`): bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
 //! temperature, choice. `tests/samplers` compares them with llama.cpp's own.
 //!
-//! A row is read once. What follows looks only at chunks that can matter, and after the first
-//! truncation at the few tokens that are left. After the first draws nothing is allocated.
+//! A row is read once. Later passes look only at chunks that can matter and, after the first
+//! truncation, at the few tokens that are left. After the first draws nothing is allocated.
 
 mod candidates;
 mod choice;
@@ -36,7 +36,7 @@ use step::{Changes, SamplerStep};
 /// The samplers of one sequence, with their state and their buffers.
 #[derive(Debug)]
 pub struct Sampler {
-    /// Added to logits, sorted by token; minus infinity for suppressed tokens.
+    /// Numbers to add to logits, sorted by token; minus infinity for suppressed tokens.
     biases: Vec<(TokenId, f32)>,
     steps: Vec<SamplerStep>,
     choice: Choice,
@@ -50,11 +50,11 @@ pub struct Sampler {
 impl Sampler {
     /// The samplers of a request. `suppressed` are tokens that are never drawn.
     ///
-    /// A seed gives the same draws with every build of one version of llb: PCG XSL RR 128/64 (LCG) of
-    /// `rand_pcg`, seeded by `seed_from_u64`.
+    /// The same seed gives the same draws with every build of one version of llb. The generator is
+    /// PCG XSL RR 128/64 (LCG) of `rand_pcg`, seeded by `seed_from_u64`.
     ///
     /// # Errors
-    /// `INFERENCE_FAILED` without a seed, if the system has no random numbers.
+    /// `INFERENCE_FAILED` if the request has no seed and the system provides no random numbers.
     pub fn new(
         sampling: &Sampling,
         suppressed: &[TokenId],
@@ -89,8 +89,8 @@ impl Sampler {
         })
     }
 
-    /// Draws a token that `mask` allows. `None` if no such token has a probability. Changes nothing
-    /// that a later draw depends on but the random generator.
+    /// Draws a token that `mask` allows. `None` if no such token has a probability. Only the random
+    /// generator changes; a draw that is discarded has no other effect.
     pub fn draw(&mut self, row: &LogitRow, mask: Option<&TokenMask>) -> Option<TokenId> {
         self.changes.logits.clear();
         self.changes.merge(row.logits(), self.biases.iter().copied(), |logit, bias| logit + bias);
@@ -119,7 +119,7 @@ impl Sampler {
         self.choice.choose(left, chance())
     }
 
-    /// Counts a token of the prompt or of the reply.
+    /// Records a token of the prompt or of the reply.
     pub fn accept(&mut self, token: TokenId) {
         for step in &mut self.steps {
             step.accept(token);
@@ -127,14 +127,15 @@ impl Sampler {
         self.choice.accept(token);
     }
 
-    /// The candidates of the last draw with their probabilities, in no particular order. None at
+    /// The candidates of the last draw with their probabilities, in no particular order. Empty at
     /// temperature 0.
     pub fn candidates(&self) -> &[TokenCandidate] {
         &self.left.list
     }
 }
 
-/// Takes all candidates of a row. Infinite logits, which no softmax has, become equal ones.
+/// Takes all candidates of a row. Softmax is undefined for infinite logits: if there are any, only
+/// their tokens are taken, with equal logits.
 fn take_all(row: &CandidateRow, left: &mut Candidates) {
     if row.greatest() == f32::INFINITY {
         row.at_least(f32::INFINITY, &mut left.list);
@@ -144,7 +145,7 @@ fn take_all(row: &CandidateRow, left: &mut Candidates) {
     }
 }
 
-/// A random number from 0 to below 1, with 53 bits.
+/// A random number in [0, 1), with 53 bits.
 fn chance(random: &mut Pcg64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }

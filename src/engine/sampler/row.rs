@@ -1,5 +1,5 @@
-//! A row of logits, read once. In: the logits where the backend keeps them. Out: the greatest logit
-//! of each chunk, by which later passes skip all chunks that cannot matter.
+//! A row of logits, read once. In: the logits in the backend's memory. Out: the greatest logit of
+//! each chunk, so that later passes skip chunks that cannot matter.
 //!
 
 use super::lanes::{
@@ -8,20 +8,21 @@ use super::lanes::{
 };
 use crate::engine::backend::{TokenId, TokenMask};
 
-/// A chunk whose greatest logit is this much below the row's has less than 1e-15 of its weight.
+/// A chunk whose greatest logit is this far below the row's greatest has less than 1e-15 of the
+/// total weight.
 const NEGLIGIBLE: f32 = 36.0;
 
-/// A row of logits and the greatest of each chunk.
+/// A row of logits, and the greatest logit of each chunk.
 #[derive(Debug, Clone, Copy)]
 pub struct LogitRow<'a> {
     logits: &'a [f32],
-    /// Minus infinity for a chunk without a number.
+    /// The greatest logit of each chunk; minus infinity for a chunk without a number.
     maxima: &'a [f32],
 }
 
 impl<'a> LogitRow<'a> {
-    /// Reads a row, one logit for each token of the vocabulary. `maxima` is overwritten; a buffer
-    /// that is used again needs no allocation.
+    /// Reads a row with one logit for each token of the vocabulary. `maxima` is overwritten; pass
+    /// the same buffer again to avoid an allocation.
     pub fn read(logits: &'a [f32], maxima: &'a mut Vec<f32>) -> LogitRow<'a> {
         maxima.clear();
         let (chunks, rest) = logits.as_chunks::<CHUNK>();
@@ -37,7 +38,7 @@ impl<'a> LogitRow<'a> {
         self.logits
     }
 
-    /// The greatest logit; minus infinity if there is no number.
+    /// The greatest logit; minus infinity if every logit is NaN.
     pub fn greatest(&self) -> f32 {
         all_greatest(self.maxima)
     }
@@ -54,9 +55,9 @@ fn all_greatest(maxima: &[f32]) -> f32 {
 pub struct TokenCandidate {
     /// The token.
     pub id: TokenId,
-    /// Its logit after the samplers so far.
+    /// The logit after the samplers that have run so far.
     pub logit: f32,
-    /// Its probability, where a sampler has computed it.
+    /// The probability, once a sampler has computed it.
     pub p: f32,
 }
 
@@ -65,26 +66,26 @@ impl TokenCandidate {
         TokenCandidate { id, logit, p: 0.0 }
     }
 
-    /// The likeliest first; of equals, the one with the smaller id.
+    /// Sorts the likeliest first; of equally likely tokens, the smaller id.
     pub(super) fn order(&self, other: &TokenCandidate) -> std::cmp::Ordering {
         let logits = other.logit.partial_cmp(&self.logit);
         logits.unwrap_or(std::cmp::Ordering::Equal).then(self.id.cmp(&other.id))
     }
 }
 
-/// The candidates of a row: tokens that the mask allows and that have a probability, some with
-/// another logit than the row's. Nothing is copied but one chunk at a time.
+/// The candidates of a row: the tokens that the mask allows and that have a probability. Some have
+/// another logit than in the row. Never more than one chunk is copied.
 #[derive(Clone, Copy)]
 pub(super) struct CandidateRow<'a> {
     logits: &'a [f32],
     mask: Option<&'a [u32]>,
-    /// Other logits than the row's, by token.
+    /// The logits that differ from the row's, sorted by token.
     changed: &'a [(TokenId, f32)],
     maxima: &'a [f32],
 }
 
 impl<'a> CandidateRow<'a> {
-    /// `changed` is sorted by token, without repetitions and without ids of other vocabularies.
+    /// `changed` is sorted by token and has no duplicates and no ids outside the vocabulary.
     /// `maxima` is a buffer.
     pub(super) fn new(
         row: &LogitRow<'a>,
@@ -120,18 +121,19 @@ impl<'a> CandidateRow<'a> {
         CandidateRow { maxima, ..row }
     }
 
-    /// The words of the mask for a chunk.
+    /// The words of the mask for one chunk.
     fn words(&self, chunk: usize) -> MaskWords {
         let Some(mask) = self.mask else { return ALL };
         std::array::from_fn(|word| mask.get(chunk * CHUNK / WORD + word).copied().unwrap_or(0))
     }
 
-    /// The row's own logits of a chunk; None of the last one, if it is shorter.
+    /// The row's own logits of a chunk. `None` for the last chunk if it is shorter than the others.
     fn whole(&self, chunk: usize) -> Option<&'a Chunk> {
         self.logits.get(chunk * CHUNK..)?.first_chunk()
     }
 
-    /// The logits of a chunk; minus infinity for what is no candidate, and beyond the end.
+    /// The logits of a chunk; minus infinity for tokens that are not candidates, and beyond the end
+    /// of the row.
     fn chunk(&self, chunk: usize) -> Chunk {
         let start = chunk * CHUNK;
         let words = self.words(chunk);
@@ -156,17 +158,17 @@ impl<'a> CandidateRow<'a> {
         logits
     }
 
-    /// Tokens of the row, candidates or not.
+    /// The number of tokens in the row, candidates or not.
     pub(super) fn len(&self) -> usize {
         self.logits.len()
     }
 
-    /// The greatest logit; minus infinity without candidates.
+    /// The greatest logit of a candidate; minus infinity without candidates.
     pub(super) fn greatest(&self) -> f32 {
         all_greatest(self.maxima)
     }
 
-    /// The likeliest candidate; the first of equals.
+    /// The likeliest candidate; of equal ones, the first.
     pub(super) fn likeliest(&self) -> Option<TokenId> {
         let greatest = self.greatest();
         if greatest == f32::NEG_INFINITY {
@@ -177,8 +179,8 @@ impl<'a> CandidateRow<'a> {
         Some((chunk * CHUNK + place) as TokenId)
     }
 
-    /// Calls `see` with each candidate whose logit is at least `least()`, by id. `see` may raise
-    /// that.
+    /// Calls `see` in order of id with each candidate whose logit is at least `least`. `see`
+    /// returns the new `least`, which may be greater.
     fn visit(&self, mut least: f32, mut see: impl FnMut(TokenId, f32) -> f32) {
         for (chunk, most) in self.maxima.iter().enumerate() {
             if *most < least || *most == f32::NEG_INFINITY {
@@ -193,7 +195,7 @@ impl<'a> CandidateRow<'a> {
         }
     }
 
-    /// All candidates whose logit is at least `least`, by id.
+    /// Appends all candidates whose logit is at least `least`, in order of id.
     pub(super) fn at_least(&self, least: f32, found: &mut Vec<TokenCandidate>) {
         found.clear();
         self.visit(least, |id, logit| {
@@ -202,8 +204,8 @@ impl<'a> CandidateRow<'a> {
         });
     }
 
-    /// The `k` likeliest candidates in [`TokenCandidate::order`]; all of them if there are fewer.
-    /// `scratch` is a buffer.
+    /// The `k` likeliest candidates, sorted by [`TokenCandidate::order`]; all candidates if there
+    /// are fewer. `scratch` is a buffer.
     pub(super) fn likeliest_k(
         &self,
         k: usize,
@@ -214,20 +216,21 @@ impl<'a> CandidateRow<'a> {
         if k == 0 {
             return;
         }
-        // The k-th greatest maximum: at least k candidates reach it.
+        // The k-th greatest maximum: at least k candidates are not below it.
         let mut least = f32::NEG_INFINITY;
         if k <= self.maxima.len() {
             scratch.clear();
             scratch.extend_from_slice(self.maxima);
             least = *scratch.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1;
         }
-        // More than this are cut to the k likeliest, which matters if many are equal.
+        // A longer list is cut to the k likeliest, which matters if many logits are equal.
         let many = k.saturating_mul(2).saturating_add(4096);
         self.visit(least, |id, logit| {
             found.push(TokenCandidate::new(id, logit));
             if found.len() >= many {
                 let (_, last, _) = found.select_nth_unstable_by(k - 1, TokenCandidate::order);
-                // A later one has a greater id, so it loses against its equal.
+                // A later candidate with an equal logit has a greater id, so it would come after
+                // this one.
                 least = last.logit.next_up();
                 found.truncate(k);
             }
@@ -240,8 +243,8 @@ impl<'a> CandidateRow<'a> {
         found.sort_unstable_by(TokenCandidate::order);
     }
 
-    /// The sum of e to the power of (logit - `greatest`) over all candidates, in double precision:
-    /// of 262,144 tokens, the last that a sum of 0.999 keeps has a share of 1e-8.
+    /// The sum of e to the power of (logit - `greatest`) over all candidates. Double precision is
+    /// needed: of 262,144 tokens, the last token that a sum of 0.999 keeps has a share of 1e-8.
     pub(super) fn weight(&self, greatest: f32) -> f64 {
         let chunks = self.maxima.iter().enumerate();
         let heavy = chunks.filter(|(_, most)| **most >= greatest - NEGLIGIBLE);
@@ -251,7 +254,7 @@ impl<'a> CandidateRow<'a> {
     /// The number of candidates, and the standard deviation of their logits.
     pub(super) fn spread(&self) -> (usize, f64) {
         let (mut count, mut sum, mut squares) = (0_usize, 0.0_f64, 0.0_f64);
-        // Differences from the greatest logit keep the digits of the squares.
+        // Differences from the greatest logit keep the digits that squaring would lose.
         let origin = self.greatest();
         for (chunk, most) in self.maxima.iter().enumerate() {
             if *most == f32::NEG_INFINITY {
@@ -271,7 +274,7 @@ impl<'a> CandidateRow<'a> {
     }
 }
 
-/// Corrects the maxima of the chunks with changed logits.
+/// Updates the maxima of the chunks whose logits have changed.
 fn update(row: &CandidateRow, maxima: &mut [f32]) {
     let mut done = None;
     for (token, _) in row.changed {
@@ -285,10 +288,10 @@ fn update(row: &CandidateRow, maxima: &mut [f32]) {
     }
 }
 
-/// The natural logarithm of the sum of e to the power of (logit - greatest logit) over a whole row,
-/// whatever may be drawn of it. NaN if that logit is infinite.
+/// The natural logarithm of the sum of e to the power of (logit - greatest logit) over the whole
+/// row, including tokens that are not candidates. NaN if the greatest logit is infinite.
 pub(crate) fn log_weight(row: &LogitRow) -> f64 {
-    /// Chunks that come as near to the greatest logit are summed in double precision.
+    /// Chunks whose greatest logit is this near to the row's are summed in double precision.
     const NEAR: f32 = 4.0;
     let greatest = row.greatest();
     if !greatest.is_finite() {
@@ -301,7 +304,7 @@ pub(crate) fn log_weight(row: &LogitRow) -> f64 {
             sum += precise_weight(&all.chunk(chunk), greatest);
         } else if *most >= greatest - NEGLIGIBLE {
             let of_chunk = all.whole(chunk).map(|logits| weight(logits, greatest));
-            // A NaN may stay one.
+            // The weight of a chunk with NaN may be NaN.
             let of_chunk = of_chunk.filter(|weight| !weight.is_nan());
             sum += f64::from(of_chunk.unwrap_or_else(|| weight(&all.chunk(chunk), greatest)));
         }
@@ -309,7 +312,7 @@ pub(crate) fn log_weight(row: &LogitRow) -> f64 {
     sum.ln()
 }
 
-/// The `n` tokens with the greatest logits of a whole row, in order; those with a NaN are left out.
+/// The `n` tokens of the whole row with the greatest logits, in descending order. NaN is skipped.
 pub(crate) fn likeliest_n(row: &LogitRow, n: usize) -> Vec<TokenId> {
     let all = CandidateRow { logits: row.logits, mask: None, changed: &[], maxima: row.maxima };
     let mut found = Vec::new();

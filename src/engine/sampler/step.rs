@@ -1,4 +1,4 @@
-//! One sampler of a sequence of them, on a row of logits or on the candidates that are left.
+//! One sampler step, on a row of logits or on the candidates that are left.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::row::{CandidateRow, TokenCandidate};
 use crate::api::{SamplerName, Sampling};
 use crate::engine::backend::TokenId;
 
-/// A sampler with its options and state.
+/// A sampler with its options and its state.
 #[derive(Debug)]
 pub(super) enum SamplerStep {
     Penalties(Penalties),
@@ -41,8 +41,8 @@ impl Penalties {
 }
 
 impl SamplerStep {
-    /// The samplers of a request in order, without those that are off. At temperature 0, and with
-    /// mirostat, most have no effect.
+    /// The samplers of a request in order, without those that are off. At temperature 0 and with
+    /// mirostat, most have no effect and are left out.
     pub(super) fn all(sampling: &Sampling, breakers: &Arc<DryBreakers>) -> Vec<SamplerStep> {
         let temperature = sampling.temperature;
         if sampling.mirostat {
@@ -54,7 +54,7 @@ impl SamplerStep {
         steps.filter(|step| temperature > 0.0 || step.is_adjustment()).collect()
     }
 
-    /// None if it is off.
+    /// Returns `None` if the sampler is off.
     fn of(
         name: SamplerName,
         sampling: &Sampling,
@@ -108,12 +108,12 @@ impl SamplerStep {
         Some(step)
     }
 
-    /// Whether it changes the logits of a few tokens and keeps all.
+    /// Whether the step changes the logits of a few tokens and removes no token.
     pub(super) fn is_adjustment(&self) -> bool {
         matches!(self, SamplerStep::Penalties(_) | SamplerStep::Dry(_))
     }
 
-    /// Counts a token of the sequence.
+    /// Records a token of the sequence.
     pub(super) fn accept(&mut self, token: TokenId) {
         match self {
             SamplerStep::Penalties(penalties) => penalties.history.push(token),
@@ -122,7 +122,7 @@ impl SamplerStep {
         }
     }
 
-    /// Changes logits of a row, if it is an adjustment.
+    /// Changes logits of the row if the step is an adjustment.
     pub(super) fn adjust(&mut self, row: &[f32], changes: &mut Changes) {
         match self {
             SamplerStep::Penalties(penalties) => {
@@ -137,7 +137,7 @@ impl SamplerStep {
         }
     }
 
-    /// Applies it to the candidates. `chance` is a random number from 0 to 1.
+    /// Applies the step to the candidates. `chance` returns random numbers from 0 to 1.
     pub(super) fn apply(&mut self, left: &mut Candidates, chance: &mut dyn FnMut() -> f64) {
         match self {
             SamplerStep::Penalties(penalties) => {
@@ -165,7 +165,8 @@ impl SamplerStep {
         }
     }
 
-    /// Takes the candidates of a row. False if the step is not applied yet: it needs all of them.
+    /// Takes from a row the candidates that the step keeps. Returns false if the step needs all
+    /// candidates and has not been applied.
     pub(super) fn take(
         &self,
         row: &CandidateRow,
@@ -188,7 +189,7 @@ impl SamplerStep {
                 row.at_least(round_up(least).min(greatest), &mut left.list);
                 left.weightless = count - left.list.len();
             }
-            // A short row is summed as llama.cpp does, float by float.
+            // A short row is summed as in llama.cpp, float by float.
             SamplerStep::TopP(p) if row.len() > SHORT => {
                 let weight = row.weight(greatest);
                 let mut k = 256;
@@ -207,7 +208,8 @@ impl SamplerStep {
     }
 }
 
-/// Cuts the list, the likeliest first, where the probabilities reach `p`. False if they do not.
+/// Cuts the list, which begins with the likeliest, where the probabilities add up to `p`. Returns
+/// false if they do not reach it.
 fn reaches(p: f32, list: &mut Vec<TokenCandidate>, greatest: f32, weight: f64) -> bool {
     let (mut sum, greatest) = (0.0, f64::from(greatest));
     let last = list.iter().position(|candidate| {
@@ -220,7 +222,7 @@ fn reaches(p: f32, list: &mut Vec<TokenCandidate>, greatest: f32, weight: f64) -
     last.is_some()
 }
 
-/// A number of latest tokens; -1 is all.
+/// Converts a number of recent tokens; -1 means all.
 fn window(last_n: i32) -> usize {
     usize::try_from(last_n).unwrap_or(usize::MAX)
 }
@@ -240,7 +242,7 @@ fn adjust_list<T: Copy>(
     left.drop_weightless();
 }
 
-/// Logits that differ from the row's, sorted by token.
+/// The logits that differ from the row's, sorted by token.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) logits: Vec<(TokenId, f32)>,
@@ -248,8 +250,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Changes the logits of some tokens, sorted by token. Tokens that the row does not have are
-    /// left out.
+    /// Changes the logits of some tokens, which are sorted by id. Tokens beyond the end of the row
+    /// are ignored.
     pub(super) fn merge<T>(
         &mut self,
         row: &[f32],

@@ -1,4 +1,5 @@
-//! Tables computed by hand. `tests/samplers` compares with llama.cpp.
+//! Compares the samplers with tables computed by hand. `tests/samplers` compares them with
+//! llama.cpp.
 
 use std::collections::BTreeSet;
 
@@ -52,11 +53,11 @@ fn truncation_cuts_where_the_sums_say() {
     left(json!({ "seed": 1 }), &[], &[0, 1, 2, 3, 4]);
     left(json!({ "seed": 1, "top_k": 1 }), &[], &[1]);
     left(json!({ "seed": 1, "top_k": 3 }), &[], &[1, 3, 4]);
-    // 0.4 + 0.3 is 0.7: the token that reaches p is kept.
+    // 0.4 + 0.3 is 0.7. The token that reaches p is kept.
     left(json!({ "seed": 1, "top_p": 0.69 }), &[], &[1, 3]);
     left(json!({ "seed": 1, "top_p": 0.71 }), &[], &[1, 3, 4]);
     left(json!({ "seed": 1, "top_p": 0.0 }), &[], &[1]);
-    // At least p times the likeliest: 0.3 * 0.4 is 0.12.
+    // At least p times the likeliest: 0.3 * 0.4 is 0.12, so 0.1 and 0.05 are removed.
     left(json!({ "seed": 1, "min_p": 0.3 }), &[], &[1, 3, 4]);
     left(json!({ "seed": 1, "min_p": 0.24 }), &[], &[0, 1, 3, 4]);
     left(json!({ "seed": 1, "min_p": 1.0 }), &[], &[1]);
@@ -69,20 +70,20 @@ fn truncation_cuts_where_the_sums_say() {
 
 #[test]
 fn the_order_is_that_of_llama_cpp() {
-    // top_k first: of three tokens that sum up to 0.85, 0.47 and 0.35 reach 0.8. Of all five it
-    // would take three.
+    // top_k comes first. Three tokens add up to 0.85, so 0.47 and 0.35 reach 0.8. Of all five
+    // tokens it would take three.
     left(json!({ "seed": 1, "top_k": 3, "top_p": 0.8 }), &[], &[1, 3]);
-    // typical_p before top_p: 0.3, 0.4 and 0.15 are left, and 0.47 alone reaches 0.4.
+    // typical_p comes before top_p. It leaves 0.3, 0.4 and 0.15, of which 0.47 alone reaches 0.4.
     left(json!({ "seed": 1, "typical_p": 0.8, "top_p": 0.4 }), &[], &[1]);
     left(json!({ "seed": 1, "typical_p": 0.2, "top_k": 2 }), &[], &[1]);
-    // Temperature last: it neither restores what was cut nor cuts anything.
+    // The temperature comes last: it neither restores removed tokens nor removes any.
     left(json!({ "seed": 1, "top_p": 0.69, "temperature": 50.0 }), &[], &[1, 3]);
     left(json!({ "seed": 1, "min_p": 0.3, "temperature": 50.0 }), &[], &[1, 3, 4]);
     // Penalties and bias come first.
     left(json!({ "seed": 1, "top_k": 1, "presence_penalty": 1.0 }), &[1], &[3]);
     left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "1": -100 } }), &[], &[3]);
-    // Bias before penalties: ln 0.05 and 4 make 1.0, a tenth of which is above all others. In
-    // the other order, -30 and 4 would be below.
+    // Bias comes before penalties: ln 0.05 plus 4 is 1.0, and a tenth of it is above all others. In
+    // the other order, -30 plus 4 would be below them.
     left(
         json!({ "seed": 1, "top_k": 1, "logit_bias": { "2": 4 }, "repeat_penalty": 10.0 }),
         &[2],
@@ -108,7 +109,7 @@ fn bias_forbids_and_forces() {
     left(json!({ "seed": 1, "logit_bias": { "2": 100 } }), &[], &[2]);
     left(json!({ "temperature": 0, "logit_bias": { "2": 100 } }), &[], &[2]);
     left(json!({ "temperature": 0, "logit_bias": { "1": -100 } }), &[], &[3]);
-    // A token that the vocabulary does not have.
+    // A token outside the vocabulary is ignored.
     left(json!({ "temperature": 0, "logit_bias": { "77": 100 } }), &[], &[1]);
 }
 
@@ -137,7 +138,7 @@ fn penalties_see_recent_tokens() {
             [expected],
             "{members} after {recent:?}"
         );
-        // The same if the tokens arrive during generation.
+        // The result is the same if the tokens arrive during generation.
         let mut accepted = sampler(members, &[]);
         recent.iter().for_each(|token| accepted.accept(*token));
         assert_eq!(draws(accepted, &logits, 1), [expected]);
@@ -152,7 +153,7 @@ fn a_seed_gives_the_same_draws() {
         assert_eq!(of(seed.clone()), of(seed));
     }
     assert_ne!(of(json!(7)), of(json!(8)));
-    // An absent seed and a negative one are random.
+    // Without a seed, or with a negative one, draws are random.
     assert_ne!(of(json!(null)), of(json!(null)));
     assert_ne!(of(json!(-1)), of(json!(-1)));
 }

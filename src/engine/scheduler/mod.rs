@@ -1,13 +1,18 @@
-//! One batch for many chats: admits jobs, fills the next decode, and takes its results.
+//! Runs the jobs of all chats in one batch: admits jobs, fills the next batch, and takes its
+//! results.
 //!
-//! Each step admits waiting jobs in order of arrival, while a sequence and enough cells are free.
-//! It fills a batch with the next token of every decoding job and its draft (`speculate`), then
-//! with prefill in order of admission. Then it decodes, and samples all rows side by side
-//! (`side_by_side`). Nothing else here blocks or knows threads.
+//! Each step admits waiting jobs in order of arrival, as long as a sequence and enough cells are
+//! free. It fills a batch with the next token and the draft (`speculate`) of every decoding job,
+//! then with prefill in order of admission. Then it decodes, and samples all rows in parallel
+//! (`side_by_side`). Jobs with different adapters are never in the same batch: they take turns
+//! (`turns`). Only the decode blocks, and only sampling uses more threads.
 
+mod batch;
+mod context_shift;
 mod sampling_task;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,16 +22,22 @@ use std::time::Instant;
 use super::active_job::ActiveJob;
 use super::backend::{Backend, BatchEntry, Decoded, TokenId, Vocab};
 use super::job::{Finish, Job, JobOutcome, JobUpdate, is_over};
-use super::prefix_cache::{CacheLookup, CacheRequest, PrefixCache, SavedSequence, common_prefix};
+use super::prefix_cache::{
+    CacheKey, CacheLookup, CacheRequest, OPENING, PrefixCache, SavedSequence, common_prefix,
+};
 use super::sampler::Sampler;
 use super::side_by_side;
 use super::speculate::Speculation;
 use super::threads::ThreadController;
+use crate::api::AdapterScales;
 use crate::error::{Code, Error, Result};
+use batch::BatchShare;
+pub(crate) use context_shift::dropped_tokens;
 use sampling_task::{SampledShare, SamplingTask};
+use turns::Turns;
 
-/// A job waits for another one that computes the beginning of its prompt if that saves this many
-/// tokens.
+/// A job waits until another job has computed the beginning of its prompt if that saves at least
+/// this many tokens.
 const WORTH_WAITING: usize = 64;
 
 /// Owns the backend and all jobs.
@@ -38,28 +49,17 @@ pub(crate) struct Scheduler {
     speculation: Option<Speculation>,
     waiting: VecDeque<Job>,
     active: Vec<ActiveJob>,
-}
-
-/// The entries of one job in a batch.
-struct BatchShare {
-    active: usize,
-    /// The length of its sequence before the batch.
-    before: usize,
-    /// The first row with logits that are needed.
-    row: Option<usize>,
-    /// The drafted tokens, in the rows after `row`.
-    draft: Vec<TokenId>,
+    turns: Turns,
 }
 
 impl Scheduler {
-    /// Ignores `speculation` if the backend cannot remove wrong drafts.
+    /// Ignores `speculation` if the backend cannot remove rejected drafts.
     pub(crate) fn new(
         backend: Box<dyn Backend>,
         vocab: Arc<dyn Vocab>,
         speculation: Option<Speculation>,
     ) -> Self {
-        let cache =
-            PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.is_divisible());
+        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx());
         let speculation = speculation.filter(|_| backend.is_divisible());
         Scheduler {
             threads: ThreadController::new(backend.threads()),
@@ -69,6 +69,7 @@ impl Scheduler {
             speculation,
             waiting: VecDeque::new(),
             active: Vec::new(),
+            turns: Turns::default(),
         }
     }
 
@@ -76,25 +77,26 @@ impl Scheduler {
         self.waiting.push_back(job);
     }
 
-    /// What a request of this chat would find in the KV cache.
-    pub(crate) fn look_up(&mut self, chat: u64, prompt: &[TokenId]) -> CacheLookup {
+    /// Looks up what a request of this chat would find in the KV cache.
+    pub(crate) fn look_up(&mut self, chat: u64, prompt: CacheKey) -> CacheLookup {
         self.update_shortest();
         self.cache.look_up(chat, prompt)
     }
 
-    /// Saves the last sequence of a chat; `None` if it is gone, or a job runs on it that is not
-    /// cancelled.
+    /// Saves the last sequence of a chat. `None` if it is no longer cached, or if a job that is not
+    /// cancelled runs on it.
     pub(crate) fn save(&mut self, chat: u64) -> Result<Option<SavedSequence>> {
         self.drop_cancelled();
         let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
         let tokens = self.cache.tokens(sequence).to_vec();
-        Ok(Some(SavedSequence { tokens, data: self.backend.save(sequence)? }))
+        let adapters = self.cache.adapters(sequence).clone();
+        Ok(Some(SavedSequence { tokens, adapters, data: self.backend.save(sequence)? }))
     }
 
-    /// Restores a saved sequence as the chat's.
+    /// Restores a saved sequence as the last one of this chat.
     pub(crate) fn restore(&mut self, chat: u64, kept: &SavedSequence) -> Result<()> {
         let wish = CacheRequest {
-            prompt: &kept.tokens,
+            prompt: CacheKey { tokens: &kept.tokens, adapters: &kept.adapters },
             reserve: kept.tokens.len(),
             chat,
             reuse: false,
@@ -123,7 +125,7 @@ impl Scheduler {
         self.waiting.is_empty() && self.active.is_empty()
     }
 
-    /// Leaves the threads to the other engines of the process until the next step.
+    /// Leaves the processors to the other engines of the process until the next step.
     pub(crate) fn rest(&self) {
         self.threads.rest();
     }
@@ -133,7 +135,7 @@ impl Scheduler {
         self.backend.is_broken()
     }
 
-    /// Ends every job with an error, because the engine stops.
+    /// Ends every job with an error because the engine stops.
     pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
         for job in self.waiting.drain(..).chain(self.active.drain(..).map(|active| active.job)) {
             let _ = job.updates.send(JobUpdate::Failed(error()));
@@ -148,10 +150,15 @@ impl Scheduler {
         let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
             watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
         let abort = move || flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline));
-        let drafts = self.draft(&abort);
-        let (batch, shares) = self.fill_batch(drafts);
+        self.shift_full_contexts();
+        let Some(adapters) = self.turns.next(&self.active) else { return };
+        let drafts = self.draft(&adapters, &abort);
+        let (batch, shares) = self.fill_batch(&adapters, drafts);
         if batch.is_empty() {
             return;
+        }
+        if let Err(error) = self.backend.set_adapters(&adapters) {
+            return self.fail_batch(&shares, &error);
         }
         let (decoded, used) = self.threads.decode(self.backend.as_mut(), &batch, &abort);
         shares.iter().for_each(|share| self.active[share.active].threads.add(used));
@@ -183,7 +190,7 @@ impl Scheduler {
     fn admit(&mut self) {
         let mut copy = true;
         while !self.waiting.is_empty() {
-            // As in llama-server, the time of cache changes counts as prompt time.
+            // As in llama-server, time spent on changes of the cache counts as prompt time.
             let admitted = Instant::now();
             self.update_shortest();
             let Some(job) = self.waiting.front() else { return };
@@ -192,19 +199,20 @@ impl Scheduler {
             }
             let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
             let wish = CacheRequest {
-                prompt: &job.prompt,
+                prompt: job.cache_key(),
                 reserve,
                 chat: job.chat,
                 reuse: job.reuse_prefix,
                 copy,
             };
+            let seen = self.cache.longest_common(job.cache_key());
             let Some(claim) = self.cache.claim(wish) else { return };
             let sequence = claim.sequence;
             self.forget_from(sequence, claim.kept);
             if let Some((from, length)) = claim.copy
                 && !self.copy(from, sequence, length)
             {
-                // Without the copy the reserved cells do not suffice: claim again without copies.
+                // Without the copy, too few cells are reserved: claim again without copies.
                 self.cache.release(sequence);
                 copy = false;
                 continue;
@@ -219,13 +227,15 @@ impl Scheduler {
                     let recent = job.prompt.len().saturating_sub(job.sampling.history());
                     job.prompt[recent..].iter().for_each(|token| sampler.accept(*token));
                     let cached_tokens = self.cache.len(sequence);
-                    self.active.push(ActiveJob::new(
-                        job,
-                        sequence,
-                        cached_tokens,
-                        sampler,
-                        admitted,
-                    ));
+                    let checkpoints = self.checkpoints_of(&job, sequence, seen);
+                    if checkpoints.contains(&cached_tokens) {
+                        self.keep_checkpoint(sequence);
+                    }
+                    let mut active =
+                        ActiveJob::new(job, sequence, cached_tokens, sampler, admitted);
+                    active.checkpoints = checkpoints;
+                    self.active.push(active);
+                    self.copy_prefix(self.active.len() - 1);
                 }
                 Err(error) => {
                     self.cache.release(sequence);
@@ -235,7 +245,30 @@ impl Scheduler {
         }
     }
 
-    /// Updates how much of each sequence is usable.
+    /// The lengths of a prompt at which to keep a checkpoint, in ascending order. One is before the
+    /// opening of the reply: a template often renders an earlier turn differently, for example
+    /// without its reasoning, so the next prompt differs from there on. Another is at the end of
+    /// the prefix that an earlier prompt shares, because a third prompt may share it too.
+    fn checkpoints_of(&self, job: &Job, sequence: usize, seen: usize) -> Vec<usize> {
+        if self.backend.is_divisible() || !job.reuse_prefix {
+            return Vec::new();
+        }
+        let cached = self.cache.len(sequence);
+        let opening = job.prompt.len().saturating_sub(OPENING).max(cached);
+        let mut before = self.cache.last_checkpoint(sequence);
+        let mut lengths = Vec::new();
+        for length in [seen, opening] {
+            // Computing a few tokens again is faster than copying a state.
+            let is_near_the_next = length < opening && length + OPENING > opening;
+            if length >= cached.max(before + OPENING) && !is_near_the_next {
+                lengths.push(length);
+                before = length;
+            }
+        }
+        lengths
+    }
+
+    /// Asks the backend for the shortest usable prefix of each sequence.
     fn update_shortest(&mut self) {
         for sequence in 0..self.backend.n_sequences() {
             self.cache
@@ -247,35 +280,40 @@ impl Scheduler {
     /// earlier, and prefill runs in order of admission, so waiting loses nothing. The common prefix
     /// is then copied.
     fn is_being_computed(&self, job: &Job) -> bool {
-        if !job.reuse_prefix || !self.cache.copies() {
+        if !job.reuse_prefix || !self.backend.is_divisible() {
             return false;
         }
         let reusable = &job.prompt[..job.prompt.len().saturating_sub(1)];
-        let mut prefills = self.active.iter().filter(|active| active.next.is_none());
+        let mut prefills = self
+            .active
+            .iter()
+            .filter(|active| active.next.is_none() && active.job.adapters == job.adapters);
         prefills.any(|active| {
             let common = common_prefix(&active.job.prompt, reusable);
-            let without = self.cache.longest_in_others(active.sequence, &job.prompt);
+            let without = self.cache.longest_in_others(active.sequence, job.cache_key());
             self.cache.len(active.sequence) < common && common >= without + WORTH_WAITING
         })
     }
 
-    /// Appends what `from` holds up to `length` to `to`.
+    /// Appends the tokens of `from` up to `length` to `to`.
     fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
-        let copied = self.backend.copy(from, to, self.cache.len(to)..length);
-        if copied {
-            self.cache.copy(from, to, length);
-        } else {
+        let whole = self.cache.len(from);
+        let end = if self.backend.is_divisible() { length } else { whole };
+        if !self.backend.copy(from, to, self.cache.len(to)..end) {
             self.cache.truncate(to, 0);
+            return false;
         }
-        copied
+        self.cache.copy(from, to, end);
+        self.forget_from(to, length);
+        self.cache.len(to) == length
     }
 
-    /// Removes a sequence from `length` on, or all of it if the model cannot remove a part.
+    /// Removes a sequence from `length` on, or all of it if the model cannot remove a part of it.
     fn forget_from(&mut self, sequence: usize, length: usize) {
         if self.cache.len(sequence) <= length {
             return;
         }
-        let kept = if self.backend.truncate(sequence, length) {
+        let kept = if self.backend.truncate(sequence, length) || self.rewind(sequence, length) {
             length
         } else {
             self.backend.truncate(sequence, 0);
@@ -284,9 +322,61 @@ impl Scheduler {
         self.cache.truncate(sequence, kept);
     }
 
-    fn draft(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<TokenId>> {
+    /// Cuts a sequence at a checkpoint. Returns false if there is no checkpoint at `length`, or if
+    /// the backend fails.
+    fn rewind(&mut self, sequence: usize, length: usize) -> bool {
+        let state = self.cache.checkpoint(sequence, length);
+        state.is_some_and(|state| self.backend.rewind(sequence, length, &state))
+    }
+
+    /// Saves or copies the state of each sequence whose prefill has reached a length at which that
+    /// is wanted.
+    fn keep_checkpoints(&mut self, shares: &[BatchShare]) {
+        for share in shares.iter().filter(|share| share.row.is_none()) {
+            let active = &self.active[share.active];
+            let sequence = active.sequence;
+            if active.checkpoints.contains(&self.cache.len(sequence)) {
+                self.keep_checkpoint(sequence);
+            }
+            self.copy_prefix(share.active);
+        }
+    }
+
+    /// Sends a copy of a sequence to its job, if the job wants one at the current length. If saving
+    /// fails, no copy is sent.
+    fn copy_prefix(&mut self, index: usize) {
+        let active = &mut self.active[index];
+        let (sequence, length) = (active.sequence, self.cache.len(active.sequence));
+        let lengths = &mut active.job.copied_lengths;
+        if !lengths.contains(&length) || self.cache.inexact_from(sequence).is_some() {
+            return;
+        }
+        // A job that restarts must not send the copy again.
+        lengths.retain(|other| *other != length);
+        if let Ok(data) = self.backend.save(sequence) {
+            let tokens = self.cache.tokens(sequence).to_vec();
+            active.send_prefix(SavedSequence {
+                tokens,
+                adapters: active.job.adapters.clone(),
+                data,
+            });
+        }
+    }
+
+    fn keep_checkpoint(&mut self, sequence: usize) {
+        if let Some(state) = self.backend.checkpoint(sequence) {
+            self.cache.keep_checkpoint(sequence, state);
+        }
+    }
+
+    fn draft(
+        &mut self,
+        adapters: &AdapterScales,
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Vec<TokenId>> {
         let Some(speculation) = &mut self.speculation else { return Vec::new() };
         speculation.draft(
+            adapters,
             &mut self.active,
             &self.cache,
             self.backend.as_ref(),
@@ -295,70 +385,19 @@ impl Scheduler {
         )
     }
 
-    /// `drafts` has one for each active job, or is empty.
-    fn fill_batch(&self, drafts: Vec<Vec<TokenId>>) -> (Vec<BatchEntry>, Vec<BatchShare>) {
-        let n_batch = self.backend.n_batch();
-        let mut batch = Vec::new();
-        let mut shares = Vec::new();
-        let mut drafts = drafts.into_iter();
-        for (index, active) in self.active.iter().enumerate() {
-            let draft = drafts.next().unwrap_or_default();
-            if let Some(token) = active.next {
-                let before = self.cache.len(active.sequence);
-                let row = Some(batch.len());
-                for (offset, token) in [token].iter().chain(&draft).enumerate() {
-                    let position = before + offset;
-                    batch.push(BatchEntry {
-                        token: *token,
-                        position,
-                        sequence: active.sequence,
-                        logits: true,
-                    });
-                }
-                shares.push(BatchShare { active: index, before, row, draft });
-            }
-        }
-        for (index, active) in
-            self.active.iter().enumerate().filter(|(_, active)| active.next.is_none())
-        {
-            let before = self.cache.len(active.sequence);
-            let room = n_batch - batch.len();
-            let rest = &active.job.prompt[before..];
-            let chunk = &rest[..rest.len().min(room)];
-            if chunk.is_empty() {
-                break;
-            }
-            let whole = chunk.len() == rest.len();
-            for (offset, &token) in chunk.iter().enumerate() {
-                let logits = whole && offset + 1 == chunk.len();
-                batch.push(BatchEntry {
-                    token,
-                    position: before + offset,
-                    sequence: active.sequence,
-                    logits,
-                });
-            }
-            shares.push(BatchShare {
-                active: index,
-                before,
-                row: whole.then(|| batch.len() - 1),
-                draft: Vec::new(),
-            });
-        }
-        (batch, shares)
-    }
-
-    /// Takes the result of a decode: the cache has grown, and tokens are sampled where logits were
+    /// Processes a finished decode: updates the cache, and samples tokens where logits were
     /// requested.
     fn advance(&mut self, batch: &[BatchEntry], shares: Vec<BatchShare>) {
         for entry in batch {
             self.cache.push(entry.sequence, &[entry.token]);
         }
+        self.keep_checkpoints(&shares);
         let mut ended = Vec::new();
         for sampled in self.sample(&shares) {
             let wrong = sampled.drafted - sampled.right;
             if wrong > 0 {
-                // The end of a sequence can always be removed by a model that removes parts at all.
+                // The backend can remove the end of a sequence, because only a divisible backend
+                // gets drafts.
                 let sequence = self.active[sampled.active].sequence;
                 self.forget_from(sequence, self.cache.len(sequence) - wrong);
             }
@@ -375,7 +414,7 @@ impl Scheduler {
         }
     }
 
-    /// Samples from the rows of all shares, side by side.
+    /// Samples from the rows of all shares in parallel.
     fn sample(&mut self, shares: &[BatchShare]) -> Vec<SampledShare> {
         let n_ctx = self.backend.n_ctx();
         let n_max = self.speculation.as_ref().map(Speculation::n_max);
@@ -385,12 +424,12 @@ impl Scheduler {
             let active = jobs[share.active].take()?;
             let rows = first..=first + share.draft.len();
             let length = self.cache.len(active.sequence) - share.draft.len();
-            Some(SamplingTask {
-                share,
-                active,
-                rows: rows.map(|row| self.backend.logits(row)).collect(),
-                room: n_ctx.saturating_sub(length),
-            })
+            let room = match active.job.shift_keeps {
+                Some(_) => usize::MAX,
+                None => n_ctx.saturating_sub(length),
+            };
+            let rows = rows.map(|row| self.backend.logits(row)).collect();
+            Some(SamplingTask { share, active, rows, room })
         });
         let vocab = self.vocab.as_ref();
         side_by_side::map(tasks.collect(), self.backend.threads().most, |task| {
@@ -398,7 +437,7 @@ impl Scheduler {
         })
     }
 
-    /// Undoes an aborted batch. The cancelled job leaves at the next step.
+    /// Undoes an aborted batch. The next step removes the cancelled job.
     fn undo_batch(&mut self, shares: &[BatchShare]) {
         if !self.backend.is_divisible() {
             return self.restart_all();
@@ -406,7 +445,8 @@ impl Scheduler {
         for share in shares {
             let sequence = self.active[share.active].sequence;
             if !self.backend.truncate(sequence, share.before) {
-                // No part can be removed: compute the prompt and the generated tokens again.
+                // The model cannot remove a part: compute the prompt and the generated tokens
+                // again.
                 self.backend.truncate(sequence, 0);
                 self.restart(share.active);
             }
@@ -424,7 +464,7 @@ impl Scheduler {
         }
     }
 
-    /// Restarts the prefill of a sequence, including generated tokens.
+    /// Restarts the prefill of a job, including the tokens generated so far.
     fn restart(&mut self, index: usize) {
         let active = &mut self.active[index];
         let generated = self
@@ -455,13 +495,13 @@ impl Scheduler {
 
     fn fail(&mut self, index: usize, error: Error) {
         let active = self.active.remove(index);
-        self.cache.release(active.sequence);
+        self.release(active.sequence);
         active.fail(error);
     }
 
     fn finish(&mut self, index: usize, finish: Finish) {
         let active = self.active.remove(index);
-        self.cache.release(active.sequence);
+        self.release(active.sequence);
         let drafted = self.speculation.as_ref().map(|_| active.pace.drafted());
         active.finish(finish, drafted);
     }

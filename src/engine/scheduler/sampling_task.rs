@@ -1,4 +1,4 @@
-//! The rows of one job in a decode, sampled on any thread.
+//! Samples the rows of one job after a decode, on any thread.
 
 use super::BatchShare;
 use crate::engine::active_job::ActiveJob;
@@ -6,28 +6,29 @@ use crate::engine::backend::Vocab;
 use crate::engine::job::Finish;
 use crate::error::Result;
 
-/// The rows of a share, for one thread.
+/// The rows of one job, to be sampled on one thread.
 pub(super) struct SamplingTask<'a> {
     pub(super) share: &'a BatchShare,
     pub(super) active: &'a mut ActiveJob,
-    /// The row of the job's next token, and those of its draft.
+    /// The row of the job's next token, followed by those of its draft.
     pub(super) rows: Vec<Result<&'a [f32]>>,
-    /// Tokens until the context is full.
+    /// How many more tokens fit in the context.
     pub(super) room: usize,
 }
 
-/// What came of a share.
+/// The result of sampling the rows of one job.
 pub(super) struct SampledShare {
     pub(super) active: usize,
     pub(super) drafted: usize,
-    /// How many drafted tokens were right.
+    /// How many drafted tokens were accepted.
     pub(super) right: usize,
-    /// How the job ends, if it does.
+    /// Why the job ends; `None` if it continues.
     pub(super) end: Option<Result<Finish>>,
 }
 
 impl SamplingTask<'_> {
-    /// Samples while each token equals the drafted one. `n_max` is the most tokens of a draft.
+    /// Samples row by row as long as each token equals the drafted one. `n_max` is the maximum
+    /// length of a draft.
     pub(super) fn run(self, vocab: &dyn Vocab, n_max: Option<usize>) -> SampledShare {
         let SamplingTask { share, active, rows, room } = self;
         let mut right = 0;

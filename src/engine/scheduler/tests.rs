@@ -1,6 +1,6 @@
-//! Tests the scheduler with a backend in memory, whose next token depends on every token before it:
-//! a reply is right only if its sequence held exactly the prompt, at the right positions. One file, because all
-//! tests share that backend.
+//! Tests the scheduler with a backend in memory. Its next token depends on every token before it,
+//! so a reply is right only if its sequence held exactly the prompt at the right positions. This is
+//! one file because all tests share that backend.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -9,47 +9,59 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::super::interrupt::Interrupt;
+use super::super::job::ShiftCounts;
 use super::super::special_tokens::SpecialTokens;
 use super::super::speculate::{DraftRequest, Drafter};
 use super::super::threads::{ThreadLimits, ThreadPolicy};
+use super::turns::MOST_DECODES;
 use super::*;
 use crate::api::ChatRequest;
 use crate::error::Result;
 
-/// What the backend records, and faults that it injects.
+/// The backend's records, and the faults that it injects.
 #[derive(Default)]
 struct BackendLog {
-    /// Tokens that were computed.
+    /// The number of computed tokens.
     decoded: usize,
     decodes: usize,
     copied: usize,
-    /// Decodes, by number, during which these flags are set.
+    /// The number of sequences that were cut at a checkpoint.
+    rewound: usize,
+    /// Flags to set, each with the number of the decode during which it is set.
     cancels: Vec<(usize, Arc<AtomicBool>)>,
     refuses_copies: bool,
+    /// The adapters of each decode.
+    sets: Vec<TokenId>,
     /// The threads of each decode that was not aborted.
     threads: Vec<usize>,
-    /// Decodes with several threads that do not end by themselves, by number. With `whole` they do,
-    /// after a time in which others are given up.
+    /// The numbers of the decodes that stall if they have several threads. A stalled decode runs
+    /// until it is aborted. With `whole` it ends after a time in which other decodes are given up.
     stalls: Range<usize>,
 }
 
-/// The token and cell of each position of each sequence.
+/// The token and the cell of each position of each sequence. A token computed with adapters has
+/// another value.
 struct MemoryBackend {
     sequences: Vec<Vec<(TokenId, usize)>>,
     rows: Vec<Vec<f32>>,
     n_ctx: usize,
     whole: bool,
-    /// An aborted batch has destroyed every state. Only if `whole`.
+    /// Whether an aborted batch has destroyed every state. Only with `whole`.
     destroyed: bool,
     next_cell: usize,
     policy: ThreadPolicy,
+    /// The scale of the only adapter, times [`SET`].
+    set: TokenId,
     /// The threads of the next decode.
     threads: usize,
     seen: Arc<Mutex<BackendLog>>,
 }
 
 const N_BATCH: usize = 64;
-/// More than the engines of tests that run at the same time, which share them.
+/// A number greater than any token.
+const SET: TokenId = 1 << 16;
+/// More threads than the engines of other tests use. They run at the same time and share the
+/// processors.
 const THREADS: usize = 16;
 const STALL: Duration = Duration::from_millis(100);
 
@@ -90,6 +102,11 @@ impl Backend for MemoryBackend {
         None
     }
 
+    fn set_adapters(&mut self, scales: &AdapterScales) -> Result<()> {
+        self.set = scales.0.first().map_or(0, |scale| *scale as TokenId) * SET;
+        Ok(())
+    }
+
     fn decode(
         &mut self,
         batch: &[BatchEntry],
@@ -100,6 +117,7 @@ impl Backend for MemoryBackend {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.decodes += 1;
         let number = seen.decodes;
+        seen.sets.push(self.set);
         self.rows.clear();
         let stalls = self.threads > 1 && seen.stalls.contains(&number);
         let begun = Instant::now();
@@ -119,7 +137,7 @@ impl Backend for MemoryBackend {
             }
             let sequence = &mut self.sequences[entry.sequence];
             assert_eq!(entry.position, sequence.len(), "positions of a sequence leave nothing out");
-            sequence.push((entry.token, self.next_cell));
+            sequence.push((entry.token + self.set, self.next_cell));
             self.next_cell += 1;
             let mut row = vec![0.0; 256];
             row[next_token(sequence.iter().map(|(token, _)| *token)) as usize] = 1.0;
@@ -152,8 +170,34 @@ impl Backend for MemoryBackend {
         !self.whole
     }
 
+    fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>> {
+        assert!(self.whole && !self.destroyed, "only a state that is whole is saved");
+        self.save(sequence).ok()
+    }
+
+    fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
+        let kept = &mut self.sequences[sequence];
+        assert!(self.whole && length == state.len() && length < kept.len());
+        let same = kept.iter().zip(state).all(|((token, _), byte)| *token as u8 == *byte);
+        assert!(same, "the state is of the same tokens");
+        kept.truncate(length);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).rewound += 1;
+        true
+    }
+
     fn shortest(&self, _: usize, length: usize) -> usize {
         if self.whole { length } else { 1 }
+    }
+
+    fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize> {
+        assert!(!self.whole && count > 0 && kept + count < self.sequences[sequence].len());
+        let moved: Vec<usize> =
+            self.sequences[sequence][kept..].iter().map(|(_, cell)| *cell).collect();
+        let others = self.sequences.iter().enumerate().filter(|(other, _)| *other != sequence);
+        let shared = others.flat_map(|(_, cells)| cells).any(|(_, cell)| moved.contains(cell));
+        assert!(!shared, "a cell that moves, moves for all");
+        self.sequences[sequence].drain(kept..kept + count);
+        Some(kept)
     }
 
     fn save(&self, sequence: usize) -> Result<Vec<u8>> {
@@ -170,12 +214,8 @@ impl Backend for MemoryBackend {
     }
 
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
-        assert!(
-            !self.whole
-                && from != to
-                && self.sequences[to].len() == range.start
-                && !range.is_empty()
-        );
+        assert!(from != to && self.sequences[to].len() == range.start && !range.is_empty());
+        assert!(!self.whole || range == (0..self.sequences[from].len()), "a state is not divided");
         let same = |index: usize| self.sequences[from][index].0 == self.sequences[to][index].0;
         assert!((0..range.start).all(same), "only what goes on is copied");
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +262,7 @@ impl Vocab for ByteVocab {
     }
 }
 
-/// Drafts the right reply with occasional errors.
+/// Drafts the right reply, with occasional errors.
 struct OracleDrafter {
     state: u64,
 }
@@ -248,13 +288,19 @@ impl Drafter for OracleDrafter {
 
 struct World {
     scheduler: Scheduler,
+    n_ctx: usize,
     seen: Arc<Mutex<BackendLog>>,
+    /// The `copied_lengths` of the next jobs.
+    copied_lengths: Vec<usize>,
 }
 
-/// A submitted job.
+/// A submitted job, and what the test knows about it.
 struct SubmittedJob {
     prompt: Vec<TokenId>,
+    set: TokenId,
     max_tokens: usize,
+    /// The number of tokens that a full context keeps, and its number of cells.
+    shift: Option<(usize, usize)>,
     cancel: Arc<AtomicBool>,
     updates: Receiver<JobUpdate>,
 }
@@ -264,6 +310,8 @@ struct SubmittedJob {
 struct FinishedJob {
     text: String,
     outcome: JobOutcome,
+    /// The copies of the prompt that the job sent.
+    prefixes: Vec<SavedSequence>,
 }
 
 impl World {
@@ -297,34 +345,80 @@ impl World {
             destroyed: false,
             next_cell: 0,
             policy,
+            set: 0,
             threads: THREADS,
             seen: Arc::clone(&seen),
         };
         let vocab = Arc::new(ByteVocab(SpecialTokens::new(Vec::new())));
-        World { scheduler: Scheduler::new(Box::new(memory), vocab, speculation), seen }
+        let scheduler = Scheduler::new(Box::new(memory), vocab, speculation);
+        World { scheduler, n_ctx, seen, copied_lengths: Vec::new() }
     }
 
     fn ask(&mut self, chat: u64, prompt: &[TokenId], max_tokens: usize) -> SubmittedJob {
+        self.ask_as((0, None), chat, prompt, max_tokens)
+    }
+
+    /// Submits a job with an adapter of this scale.
+    fn ask_with(
+        &mut self,
+        scale: i16,
+        chat: u64,
+        prompt: &[TokenId],
+        max_tokens: usize,
+    ) -> SubmittedJob {
+        self.ask_as((scale, None), chat, prompt, max_tokens)
+    }
+
+    /// Submits a job that keeps this many tokens when its context is shifted.
+    fn ask_shifting(
+        &mut self,
+        chat: u64,
+        prompt: &[TokenId],
+        max_tokens: usize,
+        keeps: Option<usize>,
+    ) -> SubmittedJob {
+        self.ask_as((0, keeps), chat, prompt, max_tokens)
+    }
+
+    fn ask_as(
+        &mut self,
+        (scale, keeps): (i16, Option<usize>),
+        chat: u64,
+        prompt: &[TokenId],
+        max_tokens: usize,
+    ) -> SubmittedJob {
         let (sender, updates) = channel();
         let request = serde_json::json!({ "messages": [{ "role": "user", "content": "" }], "temperature": 0 });
         let cancel = Arc::<AtomicBool>::default();
         self.scheduler.add(Job {
             chat,
             prompt: prompt.to_vec(),
+            adapters: AdapterScales([f32::from(scale)].into()),
             max_tokens,
             sampling: ChatRequest::read(request).expect("a request").sampling,
             breakers: Arc::default(),
             stop: Vec::new(),
             constraint: None,
             reasoning: None,
+            end_reasoning: Arc::default(),
+            shift_keeps: keeps,
             logprobs: None,
             visible: Arc::default(),
             reuse_prefix: true,
+            copied_lengths: self.copied_lengths.clone(),
             cancel: Arc::clone(&cancel),
             deadline: None,
             updates: sender,
         });
-        SubmittedJob { prompt: prompt.to_vec(), max_tokens, cancel, updates }
+        let set = TokenId::from(scale) * SET;
+        let shift = keeps.map(|keeps| (keeps, self.n_ctx));
+        SubmittedJob { prompt: prompt.to_vec(), set, max_tokens, shift, cancel, updates }
+    }
+
+    /// Looks up a prompt without adapters.
+    fn look_up(&mut self, chat: u64, tokens: &[TokenId]) -> CacheLookup {
+        let adapters = &AdapterScales([0.0].into());
+        self.scheduler.look_up(chat, CacheKey { tokens, adapters })
     }
 
     fn run(&mut self) {
@@ -344,32 +438,47 @@ impl World {
 }
 
 impl SubmittedJob {
-    /// The result. Its text must be a prefix of what the job says when it runs alone, and all of it
-    /// unless it was cancelled.
+    /// The result. Its text must be a prefix of what the job writes when it runs alone, and all of
+    /// it unless the job was cancelled.
     #[track_caller]
     fn ended(&self) -> FinishedJob {
         let mut text = String::new();
+        let mut prefixes = Vec::new();
         for update in self.updates.try_iter() {
             match update {
+                JobUpdate::Prefix(prefix) => prefixes.push(prefix),
                 JobUpdate::Piece { text: piece, .. } => text += &piece,
                 JobUpdate::Done(outcome) => {
-                    let mut all = self.prompt.clone();
-                    for _ in 0..text.len() {
-                        all.push(next_token(all.iter().copied()));
-                    }
-                    let lone: String = all[self.prompt.len()..]
-                        .iter()
-                        .map(|token| char::from(*token as u8))
-                        .collect();
+                    let lone = self.lone(text.len());
                     assert_eq!(text, lone, "the reply of a lone run");
                     let whole = outcome.finish == Finish::Length && text.len() == self.max_tokens;
                     assert!(whole || outcome.finish == Finish::Cancelled, "{outcome:?} {text}");
-                    return FinishedJob { text, outcome };
+                    return FinishedJob { text, outcome, prefixes };
                 }
                 JobUpdate::Failed(error) => panic!("{error:?}"),
             }
         }
         panic!("no end");
+    }
+
+    /// The first letters that the job writes when it runs alone. Shifts follow llama-server's
+    /// rules: before the token that would take the last cell, half of the tokens that are not kept
+    /// are dropped, and four cells are never kept.
+    fn lone(&self, letters: usize) -> String {
+        let mut held = self.prompt.clone();
+        let mut text = String::new();
+        for _ in 0..letters {
+            let next = next_token(held.iter().map(|token| token + self.set));
+            text.push(char::from(next as u8));
+            if let Some((keeps, n_ctx)) = self.shift
+                && held.len() + 1 >= n_ctx
+            {
+                let kept = keeps.min(n_ctx - 4);
+                held.drain(kept..kept + (held.len() - kept) / 2);
+            }
+            held.push(next);
+        }
+        text
     }
 }
 
@@ -416,9 +525,9 @@ fn a_new_chat_does_not_overwrite_a_cached_conversation() {
     assert_eq!(other.ended().outcome.cached_tokens, 100);
     let again = world.ask(1, &[&first[..], &reply, &part(4, 10)].concat(), 8);
     world.run();
-    // All of the prompt and the reply except the last token, which was never decoded.
+    // The whole prompt, and the reply except its last token, which was never decoded.
     assert_eq!(again.ended().outcome.cached_tokens, 120 + 7);
-    let held = world.scheduler.look_up(2, &prompt(&system, 5));
+    let held = world.look_up(2, &prompt(&system, 5));
     assert_eq!(held, CacheLookup { cached: 100, own: Some((120 + 7, 100)) });
 }
 
@@ -434,7 +543,7 @@ fn a_job_does_not_wait_for_a_cancelled_one() {
     first.cancel.store(true, Ordering::Relaxed);
     world.run();
     assert_eq!(first.ended().outcome.finish, Finish::Cancelled);
-    // What the first job computed is not lost.
+    // The part that the first job computed is reused.
     assert_eq!(second.ended().outcome.cached_tokens, 2 * N_BATCH);
 }
 
@@ -448,7 +557,8 @@ fn a_cancel_takes_one_step() {
     world.scheduler.step();
     assert_eq!(long.ended().outcome.finish, Finish::Cancelled);
     assert_eq!(world.seen(|seen| seen.decodes), before + 1, "of the other job");
-    // During a decode: the batch is undone, and the reply of the other job is unchanged.
+    // Cancelled during a decode: the batch is undone, and the reply of the other job does not
+    // change.
     let third = world.ask(3, &part(3, 500), 8);
     let number = world.seen(|seen| {
         seen.cancels.push((seen.decodes + 3, Arc::clone(&third.cancel)));
@@ -474,8 +584,8 @@ fn a_copy_that_fails_is_computed() {
     let system = part(1, 200);
     let mut world = World::new(2, 480, false);
     world.seen(|seen| seen.refuses_copies = true);
-    // With a shared prefix both would fit at once. Without it, one waits for the other and takes
-    // its sequence.
+    // With a shared prefix both would fit at once. Without it, the second waits for the first and
+    // takes its sequence.
     let asked: Vec<SubmittedJob> =
         (0..2).map(|chat| world.ask(chat, &prompt(&system, chat as TokenId + 2), 40)).collect();
     world.run();
@@ -494,6 +604,7 @@ fn random(state: &mut u64) -> usize {
 
 #[test]
 fn replies_do_not_depend_on_other_jobs() {
+    let (mut rewound, mut shifted) = (0, 0);
     for seed in 0..60 {
         let mut state = seed;
         let whole = seed % 5 == 4;
@@ -503,14 +614,19 @@ fn replies_do_not_depend_on_other_jobs() {
             World::with(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole, guesses);
         let mut asked: Vec<SubmittedJob> = Vec::new();
         for _ in 0..30 {
-            // A few beginnings, and sometimes a continued conversation.
+            // One of a few beginnings, or sometimes a continued conversation.
             let mut tokens = part(random(&mut state) as TokenId % 3, 10 + random(&mut state) % 150);
             if let Some(before) = asked.last().filter(|_| random(&mut state).is_multiple_of(3)) {
                 tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
             }
             tokens.extend(part(random(&mut state) as TokenId % 200, 1 + random(&mut state) % 20));
-            let job =
-                world.ask(random(&mut state) as u64 % 5, &tokens, 1 + random(&mut state) % 40);
+            let chat = random(&mut state) as u64 % 5;
+            let job = if !whole && random(&mut state).is_multiple_of(8) {
+                let (keeps, most) = (random(&mut state) % 400, random(&mut state) % 900);
+                world.ask_shifting(chat, &tokens, 1 + most, Some(keeps))
+            } else {
+                world.ask(chat, &tokens, 1 + random(&mut state) % 40)
+            };
             if random(&mut state).is_multiple_of(4) {
                 let at = world.seen(|seen| seen.decodes) + random(&mut state) % 12;
                 world.seen(|seen| seen.cancels.push((at, Arc::clone(&job.cancel))));
@@ -521,12 +637,96 @@ fn replies_do_not_depend_on_other_jobs() {
             }
         }
         world.run();
-        let drafted = asked.iter().filter_map(|asked| asked.ended().outcome.drafted);
+        let outcomes: Vec<JobOutcome> = asked.iter().map(|asked| asked.ended().outcome).collect();
+        let drafted = outcomes.iter().filter_map(|outcome| outcome.drafted);
         let accepted: usize = drafted.map(|drafted| drafted.accepted).sum();
+        shifted += outcomes.iter().map(|outcome| outcome.shifts.times).sum::<usize>();
         assert_eq!(accepted > 0, seed % 2 == 1 && !whole);
-        let copied = world.seen(|seen| seen.copied);
-        assert!(!whole || copied == 0);
+        rewound += world.seen(|seen| seen.rewound);
     }
+    assert!(rewound > 50, "{rewound} sequences were cut by a checkpoint");
+    assert!(shifted > 50, "{shifted} full contexts were shifted");
+}
+
+#[test]
+fn a_full_context_drops_half_of_what_is_not_kept() {
+    for (keeps, shifts) in [
+        // Before token 57 the context holds 95 tokens, of which 47 are dropped. The reply has 299
+        // decoded tokens.
+        (0, ShiftCounts { times: 6, dropped: 6 * 47 }),
+        // The whole prompt is kept, which leaves 55 tokens after it.
+        (40, ShiftCounts { times: 10, dropped: 10 * 27 }),
+        // All but four cells are kept: each shift drops one token.
+        (500, ShiftCounts { times: 244, dropped: 244 }),
+    ] {
+        for drafts in [false, true] {
+            let oracle = || Speculation::new(Box::new(OracleDrafter { state: 5 }), 8);
+            let mut world = World::with(2, 96, false, drafts.then(oracle));
+            let long = world.ask_shifting(1, &part(1, 40), 300, Some(keeps));
+            world.run();
+            assert_eq!(long.ended().outcome.shifts, shifts, "{keeps} kept, drafts: {drafts}");
+            // Only the tokens that were not moved are found again.
+            let lookup = world.look_up(1, &part(1, 40));
+            assert_eq!(lookup.cached, keeps.min(39), "{keeps} kept");
+            let again = world.ask(1, &part(1, 40), 20);
+            world.run();
+            assert_eq!(again.ended().outcome.cached_tokens, keeps.min(39));
+        }
+    }
+}
+
+#[test]
+fn what_others_share_does_not_move() {
+    let mut world = World::new(3, 96, false);
+    let begun = part(1, 50);
+    let first = world.ask(1, &begun, 8);
+    let second = world.ask(2, &[&begun[..], &part(2, 10)].concat(), 1);
+    // The second copies the beginning while the first is cancelled, so both hold it when they end.
+    world.seen(|seen| seen.cancels.push((2, Arc::clone(&first.cancel))));
+    world.run();
+    assert_eq!((first.ended().text.len(), second.ended().text.len()), (1, 1));
+    assert_eq!(world.seen(|seen| seen.copied), 50);
+    let long = world.ask_shifting(2, &[&begun[..], &part(2, 10), &[7]].concat(), 60, Some(20));
+    while world.seen(|seen| seen.decoded) < 60 + 36 {
+        world.scheduler.step();
+    }
+    // While the job runs, moved tokens are not offered, and the first conversation has lost them.
+    assert_eq!(world.look_up(1, &begun), CacheLookup { cached: 20, own: Some((20, 20)) });
+    world.run();
+    assert_eq!(long.ended().outcome.shifts.times, 1);
+    let next = world.ask(1, &begun, 8);
+    world.run();
+    assert_eq!(next.ended().outcome.cached_tokens, 20);
+}
+
+/// For example, a reply that is sent back without its reasoning differs from the last prompt after
+/// the opening of that reply.
+#[test]
+fn a_state_is_cut_at_a_checkpoint() {
+    let mut world = World::new(2, 600, true);
+    let mut asked = world.ask(1, &part(1, 100), 10);
+    for turn in 0..8 {
+        world.run();
+        asked.ended();
+        let before = asked.prompt.len();
+        let history = &asked.prompt[..before - 5];
+        asked = world.ask(1, &[history, &part(50 + turn, 30)].concat(), 10);
+        let decoded = world.seen(|seen| std::mem::take(&mut seen.decoded));
+        // First the prompt. After that, the opening, the new message, and the reply except its last
+        // token.
+        assert_eq!(decoded, if turn == 0 { 100 + 9 } else { 11 + 30 + 9 });
+    }
+    world.run();
+    // Another chat begins as the first one did. That prefix has no checkpoint yet.
+    let stranger = [&asked.prompt[..60], &part(99, 40)].concat();
+    for (cached, chat) in [(0, 2), (60, 3)] {
+        let seed = 99 + chat as TokenId;
+        let prompt = [&stranger[..60], &part(seed, 40)].concat();
+        let asked = world.ask(chat, &prompt, 10);
+        world.run();
+        assert_eq!(asked.ended().outcome.cached_tokens, cached);
+    }
+    assert_eq!(world.seen(|seen| (seen.rewound, seen.copied)), (9, 109));
 }
 
 #[test]
@@ -556,7 +756,7 @@ fn a_chat_is_saved_and_restored() {
 #[test]
 fn a_decode_that_stalls_is_computed_with_fewer_threads() {
     let mut world = World::with_threads(2, 400, false, None, ThreadPolicy::Adaptive);
-    // Those that are tried later stall too.
+    // The numbers of threads that are tried later stall too.
     world.seen(|seen| seen.stalls = 20..usize::MAX);
     let asked = [world.ask(1, &part(1, 100), 30), world.ask(2, &part(2, 30), 60)];
     world.run();
@@ -579,4 +779,88 @@ fn a_stall_does_not_destroy_a_state() {
     asked.ended();
     let (decodes, ended) = world.seen(|seen| (seen.decodes, seen.threads.len()));
     assert_eq!(decodes, ended, "none was given up");
+}
+
+#[test]
+fn jobs_with_other_adapters_take_turns_and_share_no_prefix() {
+    let system = part(1, 200);
+    for (whole, speculates) in [(false, false), (false, true), (true, false)] {
+        let drafter = || Speculation::new(Box::new(OracleDrafter { state: 1 }), 4);
+        let mut world = World::with(6, 4096, whole, speculates.then(drafter));
+        let scales = [0, 1, 2, 1, 0, 2];
+        let ask = |world: &mut World, max_tokens| -> Vec<SubmittedJob> {
+            let asked = scales.into_iter().zip(0..);
+            let one = |(scale, chat)| world.ask_with(scale, chat, &prompt(&system, 2), max_tokens);
+            asked.map(one).collect()
+        };
+        let first = ask(&mut world, 40);
+        world.run();
+        let cached = |asked: &[SubmittedJob]| -> Vec<usize> {
+            asked.iter().map(|asked| asked.ended().outcome.cached_tokens).collect()
+        };
+        let shared = if whole { 0 } else { system.len() + 20 - 1 };
+        assert_eq!(cached(&first), [0, 0, 0, shared, shared, shared], "whole: {whole}");
+        // Until the end, no set of adapters waits for more than one turn of each other set.
+        let sets = world.seen(|seen| seen.sets.clone());
+        for set in [0, SET, 2 * SET] {
+            let end = sets.iter().rposition(|other| *other == set).expect("it had a turn");
+            let waits = sets[..end].split(|other| *other == set).map(<[TokenId]>::len);
+            assert!(waits.max() <= Some(2 * MOST_DECODES), "{set}: {sets:?}");
+        }
+        // Each set has kept what it computed.
+        let again = ask(&mut world, 8);
+        world.run();
+        let kept = if whole { 200 } else { 219 };
+        assert!(cached(&again).iter().all(|cached| *cached >= kept), "{:?}", cached(&again));
+    }
+}
+
+/// A copy contains exactly the tokens up to its length. Each copy is sent once, even if the cancel
+/// of another job makes this one compute its prompt again. A job that starts after a length sends
+/// no copy of that length.
+#[test]
+fn prefixes_are_copied_at_their_lengths() {
+    for whole in [false, true] {
+        let lengths = |job: &FinishedJob| -> Vec<usize> {
+            job.prefixes.iter().map(|prefix| prefix.tokens.len()).collect()
+        };
+        let mut world = World::new(2, 1024, whole);
+        world.copied_lengths = vec![20, 70, 150];
+        let prompt = part(1, 200);
+        let job = world.ask(1, &prompt, 4);
+        world.copied_lengths = Vec::new();
+        let neighbour = world.ask(2, &part(2, 300), 4);
+        // The cancel arrives in a decode that computes the end of the first prompt and a part of
+        // the other.
+        world.seen(|seen| seen.cancels.push((4, Arc::clone(&neighbour.cancel))));
+        world.run();
+        let ended = job.ended();
+        assert_eq!(lengths(&ended), [20, 70, 150], "{whole}");
+        for prefix in &ended.prefixes {
+            assert_eq!(prefix.tokens, prompt[..prefix.tokens.len()]);
+            let data: Vec<u8> = prefix.tokens.iter().map(|token| *token as u8).collect();
+            assert_eq!((&prefix.data, &prefix.adapters), (&data, &AdapterScales([0.0].into())));
+        }
+        // A restored copy has the same effect as if it had been computed here.
+        for prefix in &ended.prefixes {
+            let mut world = World::new(2, 1024, whole);
+            world.scheduler.restore(3, prefix).expect("room");
+            world.copied_lengths = vec![20, 70, 150];
+            let job = world.ask(3, &prompt, 4);
+            world.run();
+            let again = job.ended();
+            let length = prefix.tokens.len();
+            assert_eq!((again.outcome.cached_tokens, again.text), (length, ended.text.clone()));
+            let later: Vec<usize> = [20, 70, 150].into_iter().filter(|at| *at >= length).collect();
+            assert_eq!(lengths(&job_again(&mut world, &prompt)), [0; 0], "nothing is left to copy");
+            assert_eq!(again.prefixes.len(), later.len(), "{whole} {length}");
+        }
+    }
+}
+
+/// Runs a job with the same prompt again.
+fn job_again(world: &mut World, prompt: &[TokenId]) -> FinishedJob {
+    let job = world.ask(3, prompt, 4);
+    world.run();
+    job.ended()
 }

@@ -1,5 +1,4 @@
-//! Speculative decoding: tokens are drafted cheaply, and one decode of the model verifies all of
-//! them.
+//! Speculative decoding: tokens are drafted cheaply, and one decode of the model verifies them all.
 //!
 //! A draft never changes a reply. The scheduler decodes the drafted tokens after the next one, and
 //! then samples token by token from the model's own logits, with the same sampler, grammar and
@@ -17,68 +16,72 @@ pub(crate) use pace::DraftPace;
 use super::active_job::ActiveJob;
 use super::backend::{Backend, TokenId, Vocab};
 use super::prefix_cache::PrefixCache;
+use crate::api::AdapterScales;
 
 /// A decoding job, as a drafter sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct DraftRequest<'a> {
-    /// Its sequence.
+    /// The sequence of the job.
     pub sequence: usize,
     /// The tokens in its sequence.
     pub tokens: &'a [TokenId],
-    /// The token after them.
+    /// The sampled token that follows `tokens`.
     pub next: TokenId,
-    /// The most tokens to draft after `next`; at least 1.
+    /// The maximum number of tokens to draft after `next`; at least 1.
     pub most: usize,
 }
 
-/// Drafts tokens. Lives on the engine thread and is used by no other.
+/// Drafts tokens. A drafter lives on the engine thread and is used by no other thread.
 pub trait Drafter {
-    /// One draft for each of `wanted`, in order; empty if it has none. `abort` is polled.
+    /// Returns one draft for each of `wanted`, in order. A draft may be empty. `abort` is polled.
     fn draft(
         &mut self,
         wanted: &[DraftRequest],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<TokenId>>;
 
-    /// Sets the threads of the following drafts, where there is a model.
+    /// Sets the number of threads for the following drafts. Does nothing for a drafter without a
+    /// model.
     fn set_threads(&mut self, _threads: usize) {}
 }
 
-/// Counts of drafted tokens.
+/// The number of drafted and accepted tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DraftCounts {
-    /// Decoded draft tokens.
+    /// Draft tokens that were decoded.
     pub tokens: usize,
-    /// Draft tokens that were sampled.
+    /// Draft tokens that equal the sampled ones.
     pub accepted: usize,
 }
 
-/// A drafter and the limit of its drafts.
+/// A drafter, and the maximum length of its drafts.
 pub struct Speculation {
     drafter: Box<dyn Drafter>,
     n_max: usize,
 }
 
 impl Speculation {
-    /// Drafts of up to `n_max` tokens.
+    /// Limits drafts to `n_max` tokens.
     pub fn new(drafter: Box<dyn Drafter>, n_max: usize) -> Self {
         Speculation { drafter, n_max }
     }
 
-    /// The most tokens of one draft.
+    /// The maximum length of a draft.
     pub(crate) fn n_max(&self) -> usize {
         self.n_max
     }
 
-    /// Sets the threads of the following drafts.
+    /// Sets the number of threads for the following drafts.
     pub(crate) fn set_threads(&mut self, threads: usize) {
         self.drafter.set_threads(threads);
     }
 
-    /// Drafts for the decoding jobs, one list for each of `active`, which may be empty. All drafts
-    /// and next tokens fit in a batch: with more jobs, each draft is shorter.
+    /// Drafts for the decoding jobs that use these adapters. Returns one draft for each of
+    /// `active`, which may be empty. All drafts and next tokens fit in a batch: with more jobs,
+    /// each draft is shorter.
     pub(crate) fn draft(
         &mut self,
+        adapters: &AdapterScales,
         active: &mut [ActiveJob],
         cache: &PrefixCache,
         backend: &dyn Backend,
@@ -86,18 +89,22 @@ impl Speculation {
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<TokenId>> {
         let mut drafts = vec![Vec::new(); active.len()];
-        // Half of a batch is for the next tokens and drafts of all jobs, the rest for prefill.
+        // Half of a batch is for next tokens and drafts, and the other half for prefill.
         let share =
             (self.n_max / active.len().max(1)).min(backend.n_batch() / (2 * active.len().max(1)));
         let mut wanted = Vec::new();
         let mut indices = Vec::new();
         for (index, job) in active.iter_mut().enumerate() {
-            let Some(next) = job.next else { continue };
+            let next = job.next.filter(|_| job.job.adapters == *adapters);
+            let Some(next) = next else { continue };
             let tokens = cache.tokens(job.sequence);
-            // Stays within the reserved cells and the tokens that the job may still generate.
+            // A draft stays within the reserved cells and within the tokens that the job may still
+            // generate. If the context can be shifted, the last cell stays free so that drafts do
+            // not change what a shift drops.
+            let free = usize::from(job.job.shift_keeps.is_some());
             let room = backend
                 .n_ctx()
-                .saturating_sub(tokens.len() + 1)
+                .saturating_sub(tokens.len() + 1 + free)
                 .min(job.tokens_left().saturating_sub(1));
             let most = job.pace.most(self.n_max).min(share).min(room);
             if most > 0 {
@@ -111,7 +118,7 @@ impl Speculation {
         let guesses = self.drafter.draft(&wanted, abort);
         for ((index, wanted), mut guess) in indices.into_iter().zip(&wanted).zip(guesses) {
             guess.truncate(wanted.most);
-            // A sampled end is not decoded, so a drafted one need not be.
+            // A sampled end of generation is never decoded, so the draft stops before it.
             if let Some(end) = guess.iter().position(|token| vocab.is_end_of_generation(*token)) {
                 guess.truncate(end);
             }

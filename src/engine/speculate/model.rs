@@ -3,43 +3,44 @@
 use super::{DraftRequest, Drafter};
 use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 
-/// A draft ends at a token that is less likely than this.
+/// A draft ends before a token that is less likely than this.
 const LEAST_PROBABILITY: f32 = 0.5;
 
-/// The draft model, with one sequence for each of the main model's.
+/// The draft model. It has one sequence for each sequence of the main model.
 pub struct ModelDrafter {
     backend: Box<dyn Backend>,
-    /// The tokens in each sequence of its cache.
+    /// The tokens in each sequence of the draft model's cache.
     held: Vec<Vec<TokenId>>,
-    /// A decode failed. Nothing is drafted any more, and replies stay the same.
+    /// Whether a decode has failed. Nothing is drafted after that, and replies do not change.
     failed: bool,
 }
 
 /// A draft in progress.
 struct Guess {
-    /// Its index in the drafter's requests.
+    /// The index of the job among the requests.
     place: usize,
     sequence: usize,
     most: usize,
-    /// The row of the last batch with its next logits.
+    /// The row of the last batch that has the logits of the next token.
     row: usize,
 }
 
 impl ModelDrafter {
-    /// Takes a backend with as many sequences as the main model's.
+    /// `backend` has as many sequences as the main model's.
     pub fn new(backend: Box<dyn Backend>) -> Self {
         let held = vec![Vec::new(); backend.n_sequences()];
         ModelDrafter { backend, held, failed: false }
     }
 
-    /// Decodes and records the batch. False if it was not decoded.
+    /// Decodes the batch and records its tokens. Returns false if it was not decoded.
     fn decode(&mut self, batch: &[BatchEntry], abort: &(dyn Fn() -> bool + Sync)) -> bool {
         match self.backend.decode(batch, abort) {
             Ok(Decoded::Done) => {
                 batch.iter().for_each(|entry| self.held[entry.sequence].push(entry.token));
                 return true;
             }
-            // The cache may hold a part of the batch, so each sequence is cut to its length before.
+            // The cache may hold a part of the batch, so each sequence is cut to its previous
+            // length.
             Ok(Decoded::Aborted) => batch.iter().for_each(|entry| {
                 self.forget_from(entry.sequence, self.held[entry.sequence].len())
             }),
@@ -56,8 +57,8 @@ impl ModelDrafter {
         self.held[sequence].truncate(kept);
     }
 
-    /// Cuts the sequences to prefixes of the requested ones, and makes room for the rest. Sequences
-    /// without a request go first. False if there is no room.
+    /// Cuts each sequence to a prefix of the requested one, and makes room for the rest. Sequences
+    /// without a request are emptied first. Returns false if there is no room.
     fn make_room(&mut self, wanted: &[DraftRequest]) -> bool {
         for DraftRequest { sequence, tokens, next, .. } in wanted {
             let truth = tokens.iter().chain([next]);
@@ -89,7 +90,7 @@ impl ModelDrafter {
         needed <= self.backend.n_ctx()
     }
 
-    /// Decodes the missing tokens, at most one batch, and returns the drafts that can begin.
+    /// Decodes missing tokens, at most one batch, and returns the drafts that can begin.
     fn catch_up(
         &mut self,
         wanted: &[DraftRequest],
@@ -163,7 +164,7 @@ impl Drafter for ModelDrafter {
     }
 }
 
-/// The likeliest token, if it is likely enough.
+/// The likeliest token; `None` if its probability is too low.
 fn confident(logits: &[f32]) -> Option<TokenId> {
     let (token, best) = logits.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let others: f32 = logits.iter().map(|logit| (logit - best).exp()).sum();

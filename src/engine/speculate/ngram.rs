@@ -1,9 +1,9 @@
-//! Prompt lookup: drafts what followed an earlier occurrence of the last tokens.
+//! Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens.
 
 use super::{DraftRequest, Drafter};
 use crate::engine::TokenId;
 
-/// Searches the previous tokens for the last ones. Needs no decode.
+/// Searches the earlier tokens for the last ones. Needs no decode.
 #[derive(Debug)]
 pub struct NgramDrafter {
     length: usize,
@@ -15,18 +15,18 @@ impl NgramDrafter {
         NgramDrafter { length: length.max(1) }
     }
 
-    /// What followed the latest earlier occurrence of the last tokens.
+    /// The tokens that followed the latest earlier occurrence of the last tokens.
     fn guess(&self, wanted: &DraftRequest) -> Vec<TokenId> {
         let DraftRequest { tokens, next, most, .. } = *wanted;
-        // The key is the end of `tokens` and `next`. At an occurrence, the draft follows its last
-        // token.
+        // The key is the end of `tokens` followed by `next`. The draft starts after the last token
+        // of an occurrence.
         let Some(start) = (tokens.len() + 1).checked_sub(self.length) else { return Vec::new() };
         let key = &tokens[start..];
         let is_here = |end: &usize| tokens[*end] == next && tokens[end - key.len()..*end] == *key;
         let Some(end) = (key.len()..tokens.len()).rev().find(is_here) else { return Vec::new() };
         let mut guess =
             tokens[end + 1..].iter().copied().chain([next]).take(most).collect::<Vec<_>>();
-        // A repetition continues: the draft is extended by its own beginning.
+        // A repetition continues, so the draft is extended by its own beginning.
         let period = guess.len();
         (period..most).for_each(|place| guess.push(guess[place - period]));
         guess
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_latest_occurrence_is_continued() {
-        // Length of the key, tokens, the next one, the limit, and the draft.
+        // The length of the key, the tokens, the next token, the limit, and the expected draft.
         type NgramCase<'a> = (usize, &'a [TokenId], TokenId, usize, &'a [TokenId]);
         let cases: &[NgramCase] = &[
             (2, &[1, 2, 3, 4, 9, 1], 2, 8, &[3, 4, 9, 1, 2, 3, 4, 9]),

@@ -1,8 +1,9 @@
-//! The length of drafts for one job: longer while drafts are right, shorter while they are wrong.
+//! Adapts the length of a job's drafts: longer while they are accepted, shorter while they are
+//! rejected.
 
 use super::DraftCounts;
 
-/// Decodes without a draft after a wrong one of a single token.
+/// The number of decodes without a draft after a draft of a single token was rejected.
 const REST: usize = 16;
 
 /// The draft lengths of one job.
@@ -16,7 +17,7 @@ pub(crate) struct DraftPace {
 }
 
 impl DraftPace {
-    /// The most tokens to draft now. Called once for each decode.
+    /// The maximum number of tokens to draft now. Must be called once for each decode.
     pub(crate) fn most(&mut self, n_max: usize) -> usize {
         if self.rest > 0 {
             self.rest -= 1;
@@ -25,8 +26,8 @@ impl DraftPace {
         self.length.unwrap_or(n_max)
     }
 
-    /// Records the result of a draft. If all of it was right, the length doubles. If nothing was
-    /// right, the length halves, and after a draft of a single token there is a pause.
+    /// Records the result of a draft. If all of it was accepted, the length doubles. If nothing was
+    /// accepted, the length halves, and after a draft of a single token there is a pause.
     pub(crate) fn verified(&mut self, tokens: usize, accepted: usize, n_max: usize) {
         if tokens == 0 {
             return;

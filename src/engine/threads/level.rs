@@ -1,107 +1,110 @@
-//! The number of threads for decodes of one kind.
+//! Chooses the number of threads for decodes of one kind.
 //!
-//! In goes what each decode took: its time, and how long its threads waited for a processor. That
-//! shows how many other threads compete for the processors, and so how long a decode with fewer
-//! threads would take. If that is less, the number is lowered.
+//! The input is the cost of each decode: its time, and how long its threads waited for a processor.
+//! The cost shows how many other threads compete for the processors, and so how long a decode with
+//! fewer threads would take. If that is shorter, the number is lowered.
 //!
-//! It is raised by trial: one decode with more threads, which counts if it is faster. Trials that
-//! fail take at most a small share of the time. While the threads have to wait for a processor, there
-//! are hardly any.
+//! The number is raised by trial: one decode runs with more threads, and the number is kept if the
+//! decode was faster. Failed trials take at most a small share of the time. While threads have to
+//! wait for a processor, trials are rare.
 //!
-//! Nothing here reads a clock. Times are in seconds; those of decodes are for one unit of work.
+//! Nothing here reads a clock. Times are in seconds. The time of a decode is per unit of work.
 
 use std::collections::BTreeMap;
 
-/// The time after which the number is reconsidered.
+/// The interval at which the number is reconsidered.
 const WINDOW: f64 = 0.1;
-/// A decode is calm if less than this many threads of others kept its threads from running.
+/// A decode is calm if fewer threads of other programs than this kept its threads from running.
 const CALM: f64 = 0.5;
-/// Below this share the threads have no room beside those of others, above the other one again.
+/// If the threads run for less than the first share of the time, they compete with threads of other
+/// programs. Above the second share they no longer do.
 const HELD: f64 = 0.85;
 const RELEASED: f64 = 0.95;
-/// No smaller share is concluded.
+/// Estimated shares are never smaller than this.
 const LEAST_SHARE: f64 = 0.02;
-/// Decodes vary by this factor. It matters where the time alone has to tell.
+/// The factor by which the time of decodes varies. It matters only where waiting has to be
+/// estimated from the time.
 const WALL_SLACK: f64 = 1.1;
-/// The least share that is concluded from the time alone. Threads that wait for each other take
-/// much longer than the share says.
+/// The least share that is estimated from the time alone. Threads that wait for each other take
+/// much longer than the share suggests.
 const LEAST_BY_WALL: f64 = 0.8;
-/// A processor that others use for less than this share counts as free.
+/// A processor counts as free if others use less than this share of it.
 const TOLERANCE: f64 = 0.3;
-/// Fewer threads must be expected to be faster by this factor.
+/// The number is lowered if fewer threads should be faster by this factor.
 const LOWER: f64 = 1.05;
-/// A trial must be faster by this factor.
+/// A trial succeeds if its time is below this multiple of the usual time.
 const RAISE: f64 = 0.97;
 /// A trial is given up after this multiple of the usual time.
 const TRIAL_PATIENCE: f64 = 1.25;
-/// Any other decode is given up after this multiple, and this time.
+/// Any other decode is given up after this multiple of the usual time plus `SLACK`.
 const PATIENCE: f64 = 3.0;
 const SLACK: f64 = 0.02;
-/// The share of time that failed trials may take.
+/// The maximum share of time that failed trials may take.
 const TRIAL_COST: f64 = 0.06;
-/// The same while the threads have to wait for a processor.
+/// The same limit while the threads have to wait for a processor.
 const HELD_TRIAL_COST: f64 = 0.015;
 /// The shortest pause between trials, and the longest: seconds, or multiples of the usual time.
 const LEAST_WAIT: f64 = 0.25;
 const MOST_WAIT: f64 = 0.9;
 const MOST_WAIT_USUAL: f64 = 20.0;
-/// The shortest pause if the threads need not wait any more.
+/// The shortest pause once the threads no longer have to wait.
 const RELEASED_WAIT: f64 = 0.4;
-/// The longest pause after a number that had just been raised was lowered.
+/// The longest pause after the number was lowered soon after it had been raised.
 const MOST_PENALTY: f64 = 0.8;
-/// The time in which that is so.
+/// How long after a raise a lowering counts as soon.
 const RECENTLY: f64 = 2.0;
 
-/// How the next decode is to be computed.
+/// How to compute the next decode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepPlan {
     pub(super) threads: usize,
-    /// When to give it up; `None` for never.
+    /// When to give the decode up; `None` for never.
     pub(super) patience: Option<f64>,
     is_trial: bool,
     units: f64,
 }
 
-/// What a decode took.
+/// The cost of a decode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepCost {
     pub(super) wall: f64,
-    /// How long its threads waited for a processor, summed up; `None` if the system does not tell.
+    /// How long the threads waited for a processor, in total. `None` if the system does not report
+    /// it.
     pub(super) waited: Option<f64>,
-    /// Whether it was given up.
+    /// Whether the decode was given up.
     pub(super) given_up: bool,
 }
 
-/// Decodes since the number was last considered.
+/// The decodes since the number was last reconsidered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     decodes: f64,
-    /// In units of work.
+    /// The work of the decodes, in units.
     units: f64,
     wall: f64,
     waited: Option<f64>,
 }
 
-/// The number of threads, and what it follows from.
+/// The number of threads for one kind of decode, and the measurements it is based on.
 #[derive(Debug)]
 pub(super) struct Level {
     most: usize,
     processors: f64,
-    /// Decodes of this kind are not given up.
+    /// Whether operations take long, so decodes of this kind are never given up.
     coarse: bool,
     threads: usize,
     /// The time of calm decodes, by number of threads.
     calm: BTreeMap<usize, f64>,
-    /// The time of decodes with `threads`; `None` before the first.
+    /// The usual time of a decode with `threads` threads; `None` before the first.
     usual: Option<f64>,
-    /// What the first one should take.
+    /// The time that the first decode should take at most.
     expected: Option<f64>,
     window: Window,
-    /// Whether the threads had to wait for processors in the last window, and until when there is no
-    /// trial for that.
+    /// Whether the threads had to wait for processors in the last window, and when the next trial
+    /// is allowed in that case.
     held: bool,
     held_until: f64,
-    /// By how much the next trial raises the number.
+    /// How many threads the next trial adds.
     stride: usize,
     next_trial: f64,
     /// When the last trial failed.
@@ -112,7 +115,7 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// Begins with the most threads.
+    /// Starts with the maximum number of threads.
     pub(super) fn new(most: usize, processors: usize, coarse: bool) -> Level {
         Level {
             most,
@@ -134,7 +137,7 @@ impl Level {
         }
     }
 
-    /// Begins with the threads of another kind. A decode takes at most `expected`.
+    /// Starts with the number of threads of another kind. A decode should take at most `expected`.
     pub(super) fn begin_like(&mut self, other: &Level, expected: Option<f64>) {
         self.threads = other.threads;
         self.expected = expected;
@@ -142,16 +145,16 @@ impl Level {
         (self.held, self.held_until) = (other.held, other.held_until);
     }
 
-    /// The time of the last decodes, for all their units.
+    /// The usual time of the last decode, for all its units.
     pub(super) fn expected(&self) -> Option<f64> {
         self.usual.map(|usual| usual * self.units)
     }
 
-    /// The plan of the next decode, of this many units and with at most `allowed` threads.
+    /// Plans the next decode, of this many units and with at most `allowed` threads.
     pub(super) fn next(&mut self, units: f64, allowed: usize, now: f64) -> StepPlan {
         let allowed = allowed.clamp(1, self.most);
         if allowed < self.threads {
-            // Another engine computes. When it has ended, all threads are tried at once.
+            // Another engine is computing. When it has ended, all threads are tried at once.
             self.stride = self.most;
             self.next_trial = now;
             self.set(allowed);
@@ -169,7 +172,7 @@ impl Level {
         StepPlan { threads, patience, is_trial, units }
     }
 
-    /// Takes what a planned decode took.
+    /// Records the cost of a planned decode.
     pub(super) fn record(&mut self, plan: StepPlan, cost: StepCost, now: f64) {
         let wall = cost.wall / plan.units;
         if wall <= 0.0 {
@@ -185,7 +188,7 @@ impl Level {
         if cost.given_up {
             let presence = self.presence(wall, waited);
             if waited.is_some() && presence >= self.calm_share() {
-                // Nothing kept it waiting: it is longer than those before.
+                // The decode did not wait, so decodes have become longer.
                 self.usual = Some(wall);
                 return;
             }
@@ -200,7 +203,7 @@ impl Level {
         }
     }
 
-    /// The share of its time for which the threads of a decode had processors.
+    /// The share of the decode's time for which its threads had processors.
     fn presence(&self, wall: f64, waited: Option<f64>) -> f64 {
         if let Some(waited) = waited {
             let share = 1.0 - waited / (wall * self.threads as f64);
@@ -210,42 +213,44 @@ impl Level {
         if by_wall < self.calm_share() { by_wall.max(LEAST_BY_WALL) } else { 1.0 }
     }
 
-    /// The share of its time for which the threads of a calm decode have processors.
+    /// The least share of its time for which the threads of a calm decode have processors.
     fn calm_share(&self) -> f64 {
         1.0 - CALM / (self.threads + 1) as f64
     }
 
     fn learn(&mut self, wall: f64, waited: Option<f64>) {
         let is_calm = self.presence(wall, waited) >= self.calm_share();
-        // A single thread does the same work, however long it waits.
+        // A single thread does the same work, no matter how long it waits.
         let (wall, is_calm) = match waited {
             Some(waited) if self.threads == 1 => ((wall - waited).max(0.0), true),
             _ => (wall, is_calm),
         };
         match self.calm.get_mut(&self.threads) {
             Some(calm) if is_calm => *calm += 0.2 * (wall - *calm),
-            // From the time alone, a slow drift cannot be told from waiting.
+            // The time alone does not distinguish a slow drift from waiting.
             Some(calm) if waited.is_none() => *calm += 0.02 * (wall - *calm),
             None if is_calm => drop(self.calm.insert(self.threads, wall)),
             _ => {}
         }
     }
 
-    /// The threads that can run beside those of others, which have kept the present threads waiting.
+    /// How many threads can run beside the threads of other programs, which have kept the present
+    /// ones waiting.
     fn free(&self, presence: f64) -> usize {
         let free = self.processors - self.competitors(presence) + TOLERANCE;
         free.clamp(1.0, self.most as f64) as usize
     }
 
-    /// The threads of others. The system gives all runnable threads an equal part of the
-    /// processors.
+    /// The estimated number of threads of other programs. The system gives all runnable threads an
+    /// equal part of the processors.
     fn competitors(&self, presence: f64) -> f64 {
         let threads = self.threads as f64;
         let running = threads * presence;
         threads * (self.processors - running).max(0.0) / running
     }
 
-    /// The expected time of a calm decode; `None` if none was seen.
+    /// The expected time of a calm decode with this many threads; `None` before the first calm
+    /// decode.
     fn seconds(&self, threads: usize) -> Option<f64> {
         let below = self.calm.range(..=threads).next_back();
         let (known, calm) = below.or_else(|| self.calm.range(threads..).next())?;
@@ -294,7 +299,7 @@ impl Level {
         self.held = false;
     }
 
-    /// No trial for a time that would make a failed one cheap.
+    /// Allows no trial for as long as a failed one would cost too much.
     fn hold(&mut self, now: f64) {
         let usual = self.usual.unwrap_or_default() * self.units;
         self.held_until = now + (usual * TRIAL_PATIENCE / HELD_TRIAL_COST).max(LEAST_WAIT);

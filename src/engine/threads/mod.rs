@@ -1,12 +1,11 @@
-//! How many threads compute a decode: as many as the machine has processors for.
+//! Chooses how many threads compute a decode: as many as there are free processors.
 //!
-//! llama.cpp's threads wait for each other after each operation, in a loop. While one of them is not
-//! running, because another program has its processor, all others wait: with one thread more than
-//! there are free processors, a decode can take ten times as long. The number of threads therefore
-//! follows what earlier decodes took (`level`), and engines of one process share the processors
-//! (`share`).
+//! llama.cpp's threads wait for each other in a loop after each operation. While another program
+//! occupies the processor of one thread, all others wait. With one thread more than there are free
+//! processors, a decode can take ten times as long. The number of threads therefore follows the
+//! cost of earlier decodes (`level`), and the engines of a process share the processors (`share`).
 //!
-//! A decode that takes much longer than it should is given up and computed again with fewer threads.
+//! A decode that takes much longer than expected is given up and computed again with fewer threads.
 
 mod level;
 mod share;
@@ -25,26 +24,27 @@ use crate::error::Result;
 /// The threads of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadLimits {
-    /// The most threads of a decode, at least 1. The number, if it is not adapted.
+    /// The maximum number of threads of a decode, at least 1. If the number is not adapted, every
+    /// decode has this many.
     pub most: usize,
-    /// The processors of the machine that this process may use.
+    /// The number of processors that this process may use.
     pub processors: usize,
-    /// Who decides.
+    /// Who chooses the number of threads.
     pub policy: ThreadPolicy,
 }
 
-/// Who decides on the number of threads.
+/// Who chooses the number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadPolicy {
-    /// The caller: every decode has the most threads.
+    /// The caller: every decode has the maximum number.
     Pinned,
-    /// The controller.
+    /// The controller, by the cost of earlier decodes.
     Adaptive,
-    /// Nobody: a device computes, and the threads do little.
+    /// Nobody adapts it: a device computes, and the threads do little.
     Device,
 }
 
-/// What a finished decode had.
+/// The threads of a finished decode, and its time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepThreads {
     /// Its threads.
@@ -73,12 +73,12 @@ impl MeanThreads {
     }
 }
 
-/// Decodes of one kind take about the same time per unit.
+/// A kind of decode. Decodes of one kind take about the same time per unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct StepKind {
     /// Whether some entries need no logits.
     is_prefill: bool,
-    /// The power of two that is not less than the number of entries.
+    /// The number of entries, rounded up to a power of two.
     size: usize,
 }
 
@@ -90,14 +90,14 @@ impl StepKind {
         }
     }
 
-    /// What the time of a decode is proportional to. The time of a small batch is that of reading
-    /// the weights.
+    /// The work of a batch, to which its time is proportional. A small batch takes as long as
+    /// reading the weights.
     fn units(batch: &[BatchEntry]) -> f64 {
         if batch.len() > 8 { batch.len() as f64 } else { 1.0 }
     }
 
-    /// Whether its operations take longer than a thread waits for a processor. The others then do
-    /// the part of the thread that waits, so more threads than processors hardly hurt
+    /// Whether an operation takes longer than a thread waits for a processor. The other threads
+    /// then take over the work of the waiting thread, so more threads than processors hardly hurt
     /// (`docs/performance.md` has the figures).
     fn is_coarse(self) -> bool {
         self.size > 128
@@ -110,13 +110,13 @@ pub(crate) struct ThreadController {
     seat: Option<EngineSeat>,
     start: Instant,
     levels: BTreeMap<StepKind, Level>,
-    /// The kind of the last decode whose operations are short.
+    /// The kind of the last decode whose operations were short.
     last_fine: Option<StepKind>,
     last_wall: Duration,
 }
 
-/// How long a thread was kept waiting is read twice for each decode, which takes a few
-/// microseconds. It is not read for decodes that take less than this for each thread.
+/// Waiting times are read twice for each decode, which takes a few microseconds per thread. They
+/// are not read for decodes that take less than this per thread.
 const WORTH_READING: Duration = Duration::from_micros(400);
 
 impl ThreadController {
@@ -132,8 +132,8 @@ impl ThreadController {
         }
     }
 
-    /// [`Backend::decode`] with the number of threads that is best now. `Aborted` also if the decode
-    /// took so long that it is to be tried again with another number.
+    /// Runs [`Backend::decode`] with the number of threads that is best now. Also returns `Aborted`
+    /// if the decode took so long that it should be tried again with another number.
     pub(crate) fn decode(
         &mut self,
         backend: &mut dyn Backend,
@@ -156,7 +156,7 @@ impl ThreadController {
         let turn = self.seat.as_ref().map(|seat| seat.begin(plan.threads));
         let before = self.waited(backend, plan.threads);
         let given_up = AtomicBool::new(false);
-        // What an aborted decode destroys is worth more than the time.
+        // If an abort destroys states, they are worth more than the time that it saves.
         let patience = plan.patience.filter(|_| backend.is_divisible());
         let patience = patience.map(Duration::from_secs_f64);
         let is_over = || {
@@ -183,12 +183,12 @@ impl ThreadController {
         (decoded, StepThreads { threads: plan.threads, wall })
     }
 
-    /// There is nothing to decode for now.
+    /// Marks that there is nothing to decode for now.
     pub(crate) fn rest(&self) {
         self.seat.iter().for_each(EngineSeat::leave);
     }
 
-    /// [`Backend::waited`], unless reading it would take a noticeable part of such short decodes.
+    /// Reads [`Backend::waited`], unless that would take a noticeable part of such a short decode.
     fn waited(&self, backend: &dyn Backend, threads: usize) -> Option<Duration> {
         let is_cheap = self.last_wall >= WORTH_READING * threads as u32;
         if is_cheap { backend.waited(threads) } else { None }
@@ -207,7 +207,8 @@ impl ThreadController {
         level.next(units, allowed.min(self.limits.most), now)
     }
 
-    /// The first level of a kind: that of the kind before, and no slower than a larger batch.
+    /// The first level of a kind. It starts with the threads of the previous kind, and expects no
+    /// more time than a larger batch takes.
     fn new_level(&self, kind: StepKind, units: f64) -> Level {
         let ThreadLimits { most, processors, .. } = self.limits;
         let mut level = Level::new(most, processors, kind.is_coarse());

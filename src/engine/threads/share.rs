@@ -1,33 +1,34 @@
-//! The engines of this process that compute now, and what each may use.
+//! Shares the processors among the engines of this process that are computing.
 //!
-//! Each of them gets an equal part of the threads, and what the others do not use.
+//! Each engine gets an equal part of the threads, and those that the others do not use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::process::{self, Shared};
 
-/// An engine between two decodes counts for this long.
+/// An engine that pauses between two decodes still counts as computing for this long.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// An engine that has computed.
+/// An engine that is computing or has computed.
 struct Busy {
     id: u64,
-    /// The process: a forked child has none of the engines of its parent.
+    /// The number of forks when the engine computed. A forked child has none of its parent's
+    /// engines.
     forks: usize,
     threads: usize,
-    /// `None` while it decodes.
+    /// When the last decode ended; `None` during a decode.
     ended: Option<Instant>,
 }
 
 static BUSY: Shared<Vec<Busy>> = Shared::new(Vec::new());
 
-/// An engine's place among those of the process.
+/// Identifies an engine among those of the process.
 pub(super) struct EngineSeat {
     id: u64,
 }
 
-/// Marks a decode; it ends when this is dropped.
+/// Marks a running decode. The decode ends when this is dropped.
 pub(super) struct Turn<'a> {
     seat: &'a EngineSeat,
 }
@@ -38,7 +39,7 @@ impl EngineSeat {
         EngineSeat { id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The threads that this engine may use now, if all could use `most`.
+    /// How many threads this engine may use now, if all processors together suffice for `most`.
     pub(super) fn allowed(&self, most: usize) -> usize {
         let now = Instant::now();
         let is_active = |busy: &&Busy| {
@@ -51,7 +52,7 @@ impl EngineSeat {
         allowed_among(most, &others)
     }
 
-    /// There is nothing to decode.
+    /// Marks that the engine has nothing to decode.
     pub(super) fn leave(&self) {
         BUSY.lock().retain(|busy| busy.id != self.id);
     }
@@ -80,7 +81,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// An equal part, or what the others leave if that is more; at least 1.
+/// An equal part of the threads, or what the others leave if that is more; at least 1.
 fn allowed_among(most: usize, others: &[usize]) -> usize {
     let equal = most / (others.len() + 1);
     let left = most.saturating_sub(others.iter().sum());
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn engines_share_the_threads() {
         assert_eq!(allowed_among(8, &[]), 8);
-        // The first one still has all of them.
+        // The first engine still uses all threads.
         assert_eq!(allowed_among(8, &[8]), 4);
         assert_eq!(allowed_among(8, &[4]), 4);
         assert_eq!(allowed_among(8, &[1]), 7);
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn an_engine_counts_while_it_computes() {
-        // Other tests may hold seats, but these ask for more threads than those use.
+        // Other tests may hold seats, but these two ask for more threads than they use.
         let (first, second) = (EngineSeat::take(), EngineSeat::take());
         let before = second.allowed(10_000);
         let turn = first.begin(9_000);

@@ -1,23 +1,23 @@
 //! Tests the choice of threads on a model of a machine, without a clock.
 //!
-//! The model has what was measured (`docs/performance.md`): runnable threads get equal parts of the
-//! processors, and threads that wait for each other lose much more than the part they lack.
+//! The model follows measurements (`docs/performance.md`): runnable threads get equal parts of the
+//! processors, and threads that wait for each other lose much more than their missing part.
 
 use super::level::{Level, StepCost};
 
-/// A machine, and the decodes of a model on it.
+/// A simulated machine, and the decodes of a model on it.
 #[derive(Clone)]
 struct Machine {
     processors: usize,
-    /// Busy threads of others.
+    /// The number of busy threads of other programs.
     competitors: usize,
-    /// Seconds of a decode with one thread.
+    /// The time of a decode with one thread, in seconds.
     one: f64,
-    /// The share of it that one thread does alone.
+    /// The share of that time that only one thread can work.
     serial: f64,
-    /// Whether the other threads do the part of a thread that waits.
+    /// Whether the other threads take over the work of a waiting thread.
     coarse: bool,
-    /// Whether the threads' waiting is known.
+    /// Whether the machine reports how long threads waited.
     reports: bool,
     noise: u64,
 }
@@ -28,8 +28,8 @@ impl Machine {
         Machine { processors, competitors: 0, one, serial, coarse, reports, noise: 1 }
     }
 
-    /// Seconds of a decode without noise, and the share of them for which the threads have
-    /// processors.
+    /// The time of a decode in seconds, without noise, and the share of it for which the threads
+    /// have processors.
     fn decode(&self, threads: usize) -> (f64, f64) {
         let calm = self.one * (self.serial + (1.0 - self.serial) / threads as f64);
         let all = (threads + self.competitors) as f64;
@@ -49,15 +49,15 @@ impl Machine {
     }
 }
 
-/// How late it is noticed that a decode is to be given up.
+/// How late a decode notices that it was given up, in seconds.
 const LATE: f64 = 0.02;
 
-/// A level, and the machine whose time passes.
+/// A level, a machine, and its time.
 struct Run {
     machine: Machine,
     level: Level,
     now: f64,
-    /// Decodes that were given up.
+    /// The number of decodes that were given up.
     given_up: usize,
     threads: usize,
 }
@@ -81,7 +81,8 @@ impl Run {
             let (wall, share) = self.machine.decode(plan.threads);
             let wall = wall * self.machine.next_noise();
             let given_up = plan.patience.is_some_and(|patience| wall > patience);
-            // Which is noticed after the operation, when all threads have had a processor.
+            // The decode notices it after the current operation, when all threads have had a
+            // processor.
             let wall = plan.patience.map_or(wall, |patience| wall.min(patience + LATE));
             let waited = wall * plan.threads as f64 * (1.0 - share);
             let waited = self.machine.reports.then_some(waited);
@@ -95,19 +96,19 @@ impl Run {
     }
 }
 
-/// Changes of the competitors. A second or some decodes after each, the speed is to be near the
-/// best. Returns where it is not.
+/// Runs a sequence of changes of the competitors. A second or some decodes after each change, the
+/// speed must be near the best. Returns the changes where it is not.
 fn failures(machine: &Machine, competitors: &[usize]) -> Vec<String> {
     let mut run = Run::new(machine.clone());
     let mut failures = Vec::new();
     for &competitors in competitors {
         run.machine.competitors = competitors;
-        // What a failed trial costs, which is unknown before the trial.
+        // The cost of a failed trial, which is unknown before the trial.
         let blind = if machine.reports { 0.0 } else { 5.0 };
         run.speed(1.0_f64.max(24.0 * machine.one) + blind);
         let speed = run.speed(4.0_f64.max(100.0 * machine.one));
         let best = run.machine.best();
-        // Without the waiting, one thread too many may look like a longer context.
+        // Without waiting times, one thread too many may look like a longer context.
         let least = if machine.reports { 0.9 } else { 0.75 };
         if speed < least * best {
             failures.push(format!(
@@ -129,7 +130,7 @@ fn the_number_of_threads_follows_the_load() {
     for processors in [2, 3, 4, 8, 16] {
         for one in [0.004, 0.036, 0.08, 0.3] {
             all.extend(failures(&Machine::new(processors, one), CHANGES));
-            // Busy from the start.
+            // The processors are busy from the start.
             all.extend(failures(&Machine::new(processors, one), &[4, 0, 1]));
         }
     }
@@ -179,14 +180,14 @@ fn a_decode_that_stalls_is_given_up() {
     let mut run = Run::new(Machine::new(2, 0.036));
     run.speed(2.0);
     run.machine.competitors = 4;
-    // 27 times as long.
+    // A decode takes 27 times as long.
     assert!(run.machine.decode(2).0 > 0.4);
     run.speed(0.01);
     assert_eq!((run.given_up, run.threads), (1, 2));
     assert!(run.now < 2.3, "after three times the usual time: {}", run.now);
     run.speed(0.01);
     assert_eq!((run.given_up, run.threads), (1, 1));
-    // While there is no room, hardly anything is tried.
+    // While no processor is free, there are hardly any trials.
     run.speed(10.0);
     assert!(run.given_up <= 5, "{}", run.given_up);
 }

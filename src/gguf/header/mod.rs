@@ -1,8 +1,8 @@
 //! `ModelHeader`: the facts that a model file states, without its weights.
 //!
 //! In: a path or a source. Out: architecture, sizes, templates, token texts, and diagnostics about
-//! problems that do not prevent reading. Anything but a little-endian GGUF file of version 2 or 3
-//! with an architecture is refused.
+//! problems that do not prevent reading. Only little-endian GGUF files of version 2 or 3 with an
+//! architecture are accepted.
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ pub struct ModelHeader {
     tensors: TensorTable,
     file_size: u64,
     tensor_data_end: u64,
-    /// Bytes after the tensors, in all present parts.
+    /// The number of bytes after the tensors, in all present parts.
     trailing_bytes: u64,
     bos_token: Option<String>,
     eos_token: Option<String>,
@@ -43,12 +43,12 @@ pub struct ModelHeader {
 }
 
 impl ModelHeader {
-    /// Reads the header of a file. For the first part of a split model it reads the headers of the
-    /// other parts in the folder too.
+    /// Reads the header of a file. For the first part of a split model, the headers of the other
+    /// parts in the folder are read too.
     ///
     /// # Errors
     /// `MODEL_NOT_FOUND` if the path is not a readable file. `MODEL_INVALID` with the byte offset
-    /// otherwise, also for a later part of a split model.
+    /// if the file, or a later part of a split model, is invalid.
     pub fn read_file(path: &Path) -> Result<ModelHeader> {
         let (file, size) = open(path)?;
         let mut header =
@@ -123,7 +123,7 @@ impl ModelHeader {
         cursor: &mut Cursor<R>,
         key: &str,
     ) -> Result<Option<String>> {
-        // Some converters write -1 for "none" in an unsigned field.
+        // Some converters write -1 in an unsigned field to mean "none".
         let Some(id) = self.metadata.u64(key).filter(|id| *id != u64::from(u32::MAX)) else {
             return Ok(None);
         };
@@ -134,7 +134,7 @@ impl ModelHeader {
         Ok(token)
     }
 
-    /// Reads the parts after the first and adds up the sums.
+    /// Reads the parts after the first, and adds their sums to those of the first.
     fn add_parts(&mut self, first: &Path, name: &PartName<'_>, split: Split) -> Result<()> {
         let mut missing = MissingParts::default();
         for number in 2..=split.count {
@@ -189,25 +189,25 @@ impl ModelHeader {
         self.diagnostics.push(Diagnostic::new(code, message));
     }
 
-    /// The texts of the control tokens in a file's vocabulary, which a header does not keep. For a
-    /// split model, the first part is read. Empty without token types.
+    /// Reads the texts of the control tokens from a file's vocabulary; a header does not keep them.
+    /// For a split model, the first part is read. Empty if the file has no token types.
     ///
     /// # Errors
-    /// Those of [`ModelHeader::read_file`].
+    /// As for [`ModelHeader::read_file`].
     pub fn control_tokens(path: &Path) -> Result<Vec<String>> {
         ModelHeader::tokens_of_types(path, &[CONTROL])
     }
 
-    /// As [`control_tokens`](Self::control_tokens), with the user-defined tokens.
+    /// Like [`control_tokens`](Self::control_tokens), but includes the user-defined tokens.
     ///
     /// # Errors
-    /// Those of [`ModelHeader::read_file`].
+    /// As for [`ModelHeader::read_file`].
     pub fn special_tokens(path: &Path) -> Result<Vec<String>> {
         ModelHeader::tokens_of_types(path, &[CONTROL, USER_DEFINED])
     }
 
     fn tokens_of_types(path: &Path, types: &[u32]) -> Result<Vec<String>> {
-        /// Enlarged vocabularies have some thousand unused tokens.
+        /// Enlarged vocabularies have several thousand unused tokens.
         const MOST: usize = 65_536;
         let (file, size) = open(path)?;
         let mut cursor = Cursor::new(file, size);
@@ -216,19 +216,20 @@ impl ModelHeader {
         read.map_err(|error| error.about(path.display()))
     }
 
-    /// Checks that llama.cpp's tokenizer can take the tokens. `path` is the file that was read.
+    /// Checks that llama.cpp's tokenizer can handle the tokens. `path` is the file that was read.
     ///
     /// # Errors
-    /// `MODEL_INVALID` if it cannot; otherwise those of [`ModelHeader::read_file`].
+    /// `MODEL_INVALID` if it cannot; otherwise as for [`ModelHeader::read_file`].
     pub fn check_tokens(&self, path: &Path) -> Result<()> {
         let open = || open(path).map(|(file, size)| Cursor::new(file, size));
         token_lengths::check(&self.metadata, open).map_err(|error| error.about(path.display()))
     }
 
-    /// Checks what llama.cpp needs of hyperparameters and tensors and does not check itself.
+    /// Checks requirements of llama.cpp on hyperparameters and tensors that it does not check
+    /// itself.
     ///
     /// # Errors
-    /// `MODEL_INVALID` with the key or tensor and the rule.
+    /// `MODEL_INVALID` with the key or tensor, and the rule that it breaks.
     pub fn check_loadable(&self) -> Result<()> {
         loadable::check(&Facts {
             architecture: self.architecture(),
@@ -242,17 +243,17 @@ impl ModelHeader {
         self.version
     }
 
-    /// `general.architecture`.
+    /// The value of `general.architecture`.
     pub fn architecture(&self) -> &str {
         self.metadata.str("general.architecture").unwrap_or_default()
     }
 
-    /// `general.name`.
+    /// The value of `general.name`.
     pub fn name(&self) -> Option<&str> {
         self.metadata.str("general.name")
     }
 
-    /// `general.license`.
+    /// The value of `general.license`.
     pub fn license(&self) -> Option<&str> {
         self.metadata.str("general.license")
     }
@@ -267,24 +268,32 @@ impl ModelHeader {
         self.tensors.count
     }
 
+    /// The bytes from the first tensor of a file to the end of its last one; 0 if a tensor type is
+    /// unknown.
+    #[cfg(feature = "engine")]
+    pub(crate) fn tensor_bytes(&self) -> u64 {
+        self.tensors.data_bytes.unwrap_or(0)
+    }
+
     /// The size of all present parts in bytes.
     pub fn file_size(&self) -> u64 {
         self.file_size
     }
 
-    /// The size that the first file must have for its tensors; 0 if a tensor type is unknown.
+    /// The size that the first file must have to contain its tensors, in bytes; 0 if a tensor type
+    /// is unknown.
     pub fn tensor_data_end(&self) -> u64 {
         self.tensor_data_end
     }
 
-    /// The bytes after the tensors of all present parts, which no reader needs; 0 if a tensor type
-    /// is unknown.
+    /// The number of bytes after the tensors, in all present parts. No reader needs them. 0 if a
+    /// tensor type is unknown.
     pub fn trailing_bytes(&self) -> u64 {
         self.trailing_bytes
     }
 
-    /// Fails if tensors are missing, because a file is cut short or a part is absent. A loader must
-    /// not open the files then.
+    /// Fails if tensors are missing, because a file is truncated or a part is absent. A loader must
+    /// not open such files.
     ///
     /// # Errors
     /// `MODEL_INVALID`.
@@ -305,8 +314,8 @@ impl ModelHeader {
         self.tensors.elements_by_type.keys().copied()
     }
 
-    /// A name such as `Q4_K_M` from `general.file_type`, else the tensor type of most elements,
-    /// else `unknown`.
+    /// The quantization: a name such as `Q4_K_M` from `general.file_type`, or else the tensor type
+    /// of most elements, or else `unknown`.
     pub fn quantization(&self) -> String {
         let from_key = self.metadata.u64("general.file_type").and_then(file_type);
         let from_tensors = || {
@@ -322,8 +331,8 @@ impl ModelHeader {
         self.architecture_value("context_length")?.as_u64()
     }
 
-    /// The context length with what its rope scaling adds, in tokens: files of a model that was
-    /// extended afterwards may have the length before that.
+    /// The context length in tokens, including what its rope scaling adds. The file of a model that
+    /// was extended later may state the length before the extension.
     pub fn extended_context_length(&self) -> Option<u64> {
         let trained = self.context_length().filter(|tokens| *tokens > 0)?;
         let scaling = |key| self.architecture_value(key).and_then(GgufValue::as_f64);
@@ -332,8 +341,8 @@ impl ModelHeader {
         Some(trained.max(extended as u64))
     }
 
-    /// The number of positions that the model has learned, one row each. There are no others. `None`
-    /// for models that compute positions.
+    /// The number of learned positions. The model cannot use any others. `None` for models that
+    /// compute positions.
     pub fn learned_positions(&self) -> Option<u64> {
         self.tensors.positions
     }
@@ -348,13 +357,13 @@ impl ModelHeader {
         self.architecture_value("block_count")?.as_u64()
     }
 
-    /// The value of a key that begins with the architecture's name.
+    /// The value of a key whose prefix is the architecture's name.
     pub(super) fn architecture_value(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.get(&format!("{}.{key}", self.architecture()))
     }
 
-    /// Bytes of KV cache per token of context. The arguments are the bytes of a key element and of
-    /// a value element (2.0 for f16).
+    /// The size of the KV cache per token of context, in bytes. The arguments are the sizes of a
+    /// key element and of a value element in bytes (2.0 for f16).
     ///
     /// An upper bound for models with sliding windows or layers that share a cache. `None` if the
     /// header lacks the sizes.
@@ -387,7 +396,7 @@ impl ModelHeader {
         &self.tensors
     }
 
-    /// The number of tokens in the vocabulary; `None` without one.
+    /// The number of tokens in the vocabulary; `None` without a vocabulary.
     pub(super) fn n_tokens(&self) -> Option<u64> {
         self.metadata.n_tokens()
     }
@@ -402,7 +411,7 @@ impl ModelHeader {
         self.eos_token.as_deref()
     }
 
-    /// Whether the tokenizer prepends BOS by itself; `None` if the header does not state it.
+    /// Whether the tokenizer prepends BOS; `None` if the header does not state it.
     pub fn add_bos_token(&self) -> Option<bool> {
         self.metadata.get("tokenizer.ggml.add_bos_token")?.as_bool()
     }
@@ -422,14 +431,15 @@ impl ModelHeader {
         self.metadata.template_names()
     }
 
-    /// The keys that begin with `prefix`, in alphabetical order, also those without a value in
-    /// [`ModelHeader::get`].
+    /// The keys that begin with `prefix`, in alphabetical order. Includes keys for which
+    /// [`ModelHeader::get`] has no value.
     pub fn keys<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
         self.metadata.keys(prefix)
     }
 
-    /// A metadata value: any scalar, any string (up to 64 KiB unless it is a template), any array
-    /// of up to 1,024 integers, and the short strings at the start of an array in `general.`.
+    /// A metadata value. Available are all scalars, strings up to 64 KiB, templates of any length,
+    /// integer arrays of up to 1,024 elements, and the short strings at the start of an array in
+    /// `general.`.
     pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.get(key)
     }
@@ -452,7 +462,7 @@ fn later_part_error(split: Split, name: Option<PartName<'_>>) -> Error {
     )
 }
 
-/// The names of missing parts, up to a few.
+/// The names of the first few missing parts.
 #[derive(Default)]
 struct MissingParts {
     names: Vec<String>,

@@ -129,7 +129,7 @@ fn rope_scaling_extends_the_context() {
     let (original, factor) = (("original_context_length", 32_768.0), ("factor", 4.0));
     assert_eq!(extended(32_768, &[]), Some(32_768));
     assert_eq!(extended(32_768, &[original, factor]), Some(131_072));
-    // A file whose length is that of the extended model.
+    // A file that states the context length of the extended model.
     assert_eq!(extended(131_072, &[original, factor]), Some(131_072));
     assert_eq!(extended(131_072, &[("original_context_length", 4096.0)]), Some(131_072));
     assert_eq!(extended(4096, &[factor]), Some(4096));
@@ -237,7 +237,7 @@ fn every_prefix_is_an_error_or_a_truncated_file() {
                 "{length}: {error}"
             ),
         }
-        // A file that is shorter than its stated size.
+        // The file is shorter than its stated size.
         if let Err(error) = ModelHeader::read(Bytes::new(&bytes[..length]), bytes.len() as u64) {
             assert_eq!(error.code(), Code::ModelInvalid);
         }
@@ -292,7 +292,8 @@ fn hostile_counts_return_at_once() {
             check_refused(&hostile, "claims");
         }
     }
-    // A file with a huge stated size: counts pass the size check, but the walk is limited.
+    // The stated size is huge, so counts pass the size check, but the number of elements that are
+    // read is limited.
     bytes.truncate(24);
     bytes[16] = 1;
     for element in [8_u32, 4] {
@@ -306,7 +307,7 @@ fn hostile_counts_return_at_once() {
     }
 }
 
-/// A sparse file, which continues with zeros.
+/// A sparse file: bytes followed by zeros.
 struct Sparse {
     start: Vec<u8>,
     at: u64,

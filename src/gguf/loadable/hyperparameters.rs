@@ -1,15 +1,16 @@
-//! Numbers of the metadata that llama.cpp's operations assert on, by the keys of any architecture.
+//! Checks numbers in the metadata that llama.cpp's operations assert on. These keys exist for any
+//! architecture.
 //!
 //! Source: the assertions of `ggml_compute_forward_rms_norm`, `ggml_compute_forward_rope_flt` and
-//! `ggml_mul_mat`, and `llama_model_base::load_hparams`. Values of another type than llama.cpp
-//! reads are left to it: it refuses them.
+//! `ggml_mul_mat`, and `llama_model_base::load_hparams`. Values of a type that llama.cpp does not
+//! read are not checked, because llama.cpp refuses them itself.
 
 use super::{Facts, refused};
 use crate::error::Result;
 use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;
 
-/// The keys of a norm's epsilon.
+/// The keys for the epsilon of a norm.
 const EPSILONS: [&str; 4] = [
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
@@ -17,7 +18,7 @@ const EPSILONS: [&str; 4] = [
     "hyper_connection.epsilon",
 ];
 
-/// Architectures without rotations (`LLAMA_ROPE_TYPE_NONE`), whose keys about them are not used.
+/// Architectures without rotation (`LLAMA_ROPE_TYPE_NONE`). Their keys about rotation are not used.
 const WITHOUT_ROTATION: [&str; 20] = [
     "gpt2",
     "gptj",
@@ -71,7 +72,7 @@ impl Facts<'_> {
         self.metadata.get(&self.key(key))
     }
 
-    /// A number of 32 bits, the only type that llama.cpp reads for lengths and counts.
+    /// Reads a 32-bit number, the only type that llama.cpp accepts for lengths and counts.
     fn count(&self, key: &str) -> Option<u32> {
         match self.value(key) {
             Some(GgufValue::U32(count)) => Some(*count),
@@ -86,7 +87,7 @@ impl Facts<'_> {
         }
     }
 
-    /// A count, or one for each layer.
+    /// Reads a count for all layers, or one for each layer.
     fn counts(&self, key: &str) -> Vec<u64> {
         match self.value(key) {
             Some(GgufValue::Array(_, items)) => {
@@ -108,7 +109,7 @@ fn epsilons(facts: &Facts<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Heads of queries are shared out evenly among the heads of keys.
+/// Checks that query heads can be divided evenly among key heads.
 fn heads(facts: &Facts<'_>) -> Result<()> {
     let (heads, shared) =
         (facts.counts("attention.head_count"), facts.counts("attention.head_count_kv"));
@@ -132,7 +133,7 @@ fn heads(facts: &Facts<'_>) -> Result<()> {
     };
     for layer in 0..layers {
         let (Some(n), Some(n_kv)) = (of(&heads, layer), of(&shared, layer)) else { continue };
-        // A layer without attention has none of either.
+        // A layer without attention has neither query heads nor key heads.
         if n != 0 && n_kv != 0 && !n.is_multiple_of(n_kv) {
             return Err(refused(format!(
                 "{} is {n_kv}, but must divide {}, {n}",
@@ -174,7 +175,7 @@ fn rotations(facts: &Facts<'_>) -> Result<()> {
     sections(facts, head)
 }
 
-/// The pairs of a head that rotate by each of up to four positions.
+/// Checks the sections: how many pairs of a head rotate by each of up to four positions.
 fn sections(facts: &Facts<'_>, head: Option<u32>) -> Result<()> {
     const KEY: &str = "rope.dimension_sections";
     let sections: Vec<i64> = match facts.value(KEY) {
@@ -206,7 +207,7 @@ fn as_i64(value: &GgufValue) -> Option<i64> {
         GgufValue::I64(v) => Some(v),
         GgufValue::I16(v) => Some(v.into()),
         GgufValue::I8(v) => Some(v.into()),
-        // llama.cpp reads the numbers of an array as signed.
+        // llama.cpp reads the elements of an array as signed numbers.
         GgufValue::U32(v) => Some(v.cast_signed().into()),
         _ => value.as_u64().and_then(|v| v.try_into().ok()),
     }

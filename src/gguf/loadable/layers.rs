@@ -1,7 +1,7 @@
-//! Tensors of a layer that llama.cpp loads as optional and then uses without a check, and keys of
-//! the same kind.
+//! Checks tensors of a layer, and keys, that llama.cpp loads as optional and then uses without a
+//! check.
 //!
-//! Found by leaving out each tensor and key of every architecture (`tests/corpus`).
+//! The rules were found by leaving out each tensor and key of every architecture (`tests/corpus`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,8 +9,8 @@ use super::{Facts, refused};
 use crate::error::Result;
 use crate::gguf::value::GgufValue;
 
-/// A layer of these architectures that has a tensor of `with` has all tensors of a group in
-/// `one_of`.
+/// A rule for some architectures: a layer with any tensor of `with` must have all tensors of one
+/// group in `one_of`.
 struct Need {
     architectures: &'static [&'static str],
     with: &'static [&'static str],
@@ -72,7 +72,7 @@ const NEEDS: [Need; 8] = [
     },
 ];
 
-/// Architectures that build their attention with a window, which is absent without this key.
+/// Architectures that always build their attention with a window, so they need this key.
 const WINDOWED: [&str; 1] = ["afmoe"];
 const WINDOW: &str = "attention.sliding_window";
 

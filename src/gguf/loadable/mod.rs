@@ -1,9 +1,9 @@
-//! What llama.cpp needs of a file and does not check: it fails an assertion on a worker thread, or
-//! reads memory that is not there.
+//! Checks requirements of llama.cpp that it does not check itself. A file that breaks them would
+//! fail an assertion on a worker thread, or make it read invalid memory.
 //!
-//! In: architecture, metadata and tensor table. Out: an error that names the key or tensor and the
-//! rule. Unknown architectures get the rules that need no table. The tables follow the pinned
-//! llama.cpp (`scripts/architectures.py`); `make harden` tries them.
+//! In: architecture, metadata and tensor table. Out: an error that names the key or tensor, and the
+//! rule. Unknown architectures are checked only against rules that need no table. The tables follow
+//! the pinned llama.cpp (`scripts/architectures.py`); `make harden` tests them.
 
 mod hyperparameters;
 mod layers;
@@ -11,22 +11,37 @@ mod layers;
 mod tests;
 mod types;
 
+use std::path::Path;
+
+use super::header::ModelHeader;
 use super::metadata::Metadata;
 use super::tensors::TensorInfo;
 use crate::error::{Code, Error, Result};
 
-/// What the checks read.
+/// The facts about a file that the checks read.
 pub(super) struct Facts<'a> {
     pub(super) architecture: &'a str,
     pub(super) metadata: &'a Metadata,
     pub(super) tensors: &'a [TensorInfo],
 }
 
-/// `MODEL_INVALID` with the first rule that the file breaks.
+/// Fails with `MODEL_INVALID` at the first rule that the file breaks.
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     types::check(facts)?;
     hyperparameters::check(facts)?;
     layers::check(facts)
+}
+
+impl ModelHeader {
+    /// Checks the file at `path`, before llama.cpp opens it.
+    ///
+    /// # Errors
+    /// `MODEL_INVALID` with the path and the problem.
+    pub fn check_before_load(&self, path: &Path) -> Result<()> {
+        self.check_complete().map_err(|error| error.about(path.display()))?;
+        self.check_loadable().map_err(|error| error.about(path.display()))?;
+        self.check_tokens(path)
+    }
 }
 
 fn refused(message: String) -> Error {

@@ -1,11 +1,12 @@
-//! Files that break one rule each, and files that break none.
+//! Tests files that break one rule each, and files that break none.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Cursor;
 
 use crate::gguf::{GgufValue, GgufWriter, ModelHeader};
 
-/// A header with these keys, which begin with the architecture's name, and tensors.
+/// The problem with a header that has these tensors and keys, which begin with the architecture's
+/// name. `None` if it is valid.
 fn problem(architecture: &str, keys: &[(&str, GgufValue)], tensors: &[&str]) -> Option<String> {
     let mut writer = GgufWriter::new().metadata("general.architecture", architecture);
     for (key, value) in keys {
@@ -38,7 +39,7 @@ fn epsilons_are_above_zero() {
         check("a new one", key, f32::NAN, "NaN, but must be above 0 and finite");
         check("llama", key, f32::INFINITY, "inf, but must be above 0 and finite");
     }
-    // llama.cpp refuses other types.
+    // llama.cpp itself refuses other types.
     check("llama", "attention.layer_norm_epsilon", 0_u32, "");
 }
 

@@ -1,4 +1,4 @@
-//! The types that the operation on each tensor accepts.
+//! Checks that each tensor has a type that its operation accepts.
 //!
 //! Source: `type_traits_cpu` in ggml-cpu.c (a matrix needs `vec_dot`), `binary_op` in
 //! binary-ops.cpp and the assertions of ops.cpp (other operands are F32).
@@ -13,14 +13,14 @@ use crate::gguf::tensors::TensorInfo;
 use crate::process::Lazy;
 
 const F32: u32 = 0;
-/// Q8_1, Q8_K, I8, I16, I32, I64 and F64, which no matrix can have.
+/// Types that no matrix can have: Q8_1, Q8_K, I8, I16, I32, I64 and F64.
 const NOT_OF_MATRICES: [u32; 7] = [9, 15, 24, 25, 26, 27, 28];
-/// Tensors of row numbers.
+/// Tensors that contain row numbers.
 const OF_INTEGERS: [&str; 3] = ["d2t", "ffn_gate_tid2eid", "masked_embd_ordering"];
 
 /// Names of tensors that llama.cpp adds, multiplies by element or scans (`LLM_TENSOR_INFOS`), with
-/// `%d` for a number and without `.weight`. After `unless`: an architecture that takes other types
-/// for the tensor of that name, or does not use it.
+/// `%d` for a number and without `.weight`. After `unless` come the architectures that accept other
+/// types for that tensor, or do not use it.
 const OPERANDS: &str = include_str!("operands.txt");
 
 struct Operands {
@@ -68,7 +68,7 @@ fn is_operand(pattern: &str) -> bool {
         || TABLE.names.contains(pattern.strip_suffix(".weight").unwrap_or(pattern))
 }
 
-/// The name with `%d` for its numbers.
+/// The name of a tensor with its numbers replaced by `%d`.
 fn pattern(name: &str) -> Cow<'_, str> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     if !name.split('.').any(is_number) {

@@ -10,7 +10,7 @@ mod tojson;
 
 use crate::jinja::syntax::ast::BuiltinNames;
 
-/// Recognizes builtins for the parser.
+/// Lets the parser recognise builtins.
 pub(crate) const NAMES: BuiltinNames = BuiltinNames {
     filter: filters::id,
     test: is_tests::id,

@@ -134,8 +134,8 @@ impl Printer<'_> {
         self.out.push(close)
     }
 
-    /// Prints a long string as literals on separate lines: one for each line, and more where a line
-    /// is too long.
+    /// Prints a long string as literals on separate lines: one per line of the string, and more if
+    /// a line is too long.
     fn string(&mut self, text: &Text, position: PrintPosition) -> Result<()> {
         let outermost = usize::from(position.level == 1);
         let (indent, allowance) = (position.indent + outermost, position.allowance + outermost);
@@ -165,7 +165,7 @@ impl Printer<'_> {
                 chunks.push(whole);
                 continue;
             }
-            // `start..end` is the current chunk.
+            // The range `start..end` is the current chunk.
             let (mut start, mut end) = (0, 0);
             while end < line.len() {
                 let next = end + word_length(&line[end..]);

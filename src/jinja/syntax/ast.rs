@@ -73,8 +73,8 @@ pub(crate) enum StmtKind {
     Block(Arc<Block>),
     Break,
     Continue,
-    /// A tag that needs a template loader. None exists, so only `{% include x ignore missing %}`
-    /// with an empty `x` succeeds.
+    /// A tag that needs a template loader. There is no loader, so only `{% include x ignore missing
+    /// %}` with an empty `x` succeeds.
     Loader(Option<Expr>),
 }
 
@@ -144,7 +144,7 @@ pub(crate) enum ExprKind {
     Item(Box<Expr>, Box<Expr>),
     Slice(Box<Expr>, Box<[Option<Expr>; 3]>),
     Call(Box<Expr>, Arguments),
-    /// The id is None for an unknown filter, which fails only when it is applied.
+    /// The id is `None` for an unknown filter. Such a filter fails only when it is applied.
     Filter(Box<Expr>, Name, Option<BuiltinId>, Arguments),
     Test(Box<Expr>, Name, Option<BuiltinId>, Arguments),
     Not(Box<Expr>),

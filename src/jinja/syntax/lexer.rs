@@ -184,7 +184,7 @@ impl<'s> Lexer<'s> {
         let Some(end) = self.rest().find("#}") else {
             return self.fail("Missing end of comment tag");
         };
-        // The first match wins: a sign before it belongs to the closing tag.
+        // The first match wins, so a sign before the closing belongs to it.
         self.advance(end + 2);
         self.after_block(end > 0, self.source.as_bytes()[self.at - 3]);
         Ok(())

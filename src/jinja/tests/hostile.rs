@@ -25,8 +25,8 @@ fn run(source: &str) -> Result<String, crate::jinja::TemplateError> {
     Template::compile(source)?.render(context, bounds()).map(|rendered| rendered.text)
 }
 
-/// Renders a template, which must end soon after the time limit with any result. `LLB_HOSTILE_SHOW`
-/// prints the time and the memory growth.
+/// Renders a template, which must end soon after the time limit, with any result. If
+/// `LLB_HOSTILE_SHOW` is set, prints the time and the memory growth.
 #[track_caller]
 fn check(source: &str) {
     let started = thread_time();

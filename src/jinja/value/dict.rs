@@ -125,7 +125,7 @@ impl Dict {
         Ok(None)
     }
 
-    /// The value of a string key. The caller has accounted for the cost of reading `name`.
+    /// The value of a string key. The caller must already have accounted for reading `name`.
     pub(crate) fn get_name(&self, name: &str) -> Option<&Value> {
         let found = if self.entries.len() < INDEXED {
             self.entries.iter().find(|(key, _)| key.is_text(name))
@@ -144,8 +144,8 @@ impl Dict {
     /// The positions of keys with this hash.
     fn positions(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
         let index = self.index.get_or_init(|| {
-            // This cost is bounded: a dict without an index belongs to the caller, or its keys were
-            // hashed before.
+            // The cost is bounded: a dict without an index either belongs to the caller or had its
+            // keys hashed before.
             let hashes = self.entries.iter().map(|(key, _)| compare::known_hash(key));
             ordered(hashes)
         });

@@ -58,8 +58,8 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
     })
 }
 
-/// The items of a loop. Jinja2 rejects none; here it is empty, so that templates that loop over
-/// `tools` without a check work without tools.
+/// The items of a loop. Jinja2 rejects None. Here it counts as empty, so that templates that loop
+/// over `tools` without a check work without tools.
 pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<LoopSource> {
     if let Value::Object(object) = value
         && matches!(**object, Object::Generator(_) | Object::Loop(_))

@@ -65,7 +65,8 @@ pub(crate) enum Undefined {
     Element(&'static str, Value),
     /// The sandbox hides the attribute of this type.
     Unsafe(&'static str, Text),
-    /// A condition without `else`, an empty sequence, or a missing neighbour or caller.
+    /// The result of a condition without `else`, an empty sequence, or a missing neighbour or
+    /// caller.
     Other(&'static str),
     /// The call did not pass this parameter.
     Parameter(Text),

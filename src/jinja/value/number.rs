@@ -167,8 +167,8 @@ pub(crate) fn truncate(budget: &Rc<Budget>, number: f64) -> Result<Value> {
 /// `a / b` with one rounding. None if the result does not fit a float.
 pub(crate) fn quotient(a: &BigInt, b: &BigInt) -> Option<f64> {
     let bits = |number: &BigInt| i64::try_from(number.bits()).unwrap_or(i64::MAX);
-    // At least 66 bits of the quotient. The last bit stands for all bits below it. The shift stops
-    // below the smallest float.
+    // Keeps at least 66 bits of the quotient. The last bit represents all bits below it. The shift
+    // stops below the smallest float.
     let shift = (66 - (bits(a) - bits(b))).min(1_080);
     let (high, low) = (a.abs() << shift.max(0), b.abs() << (-shift).max(0));
     let (whole, rest) = high.div_rem(&low);

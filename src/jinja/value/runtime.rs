@@ -80,7 +80,7 @@ pub(crate) struct LoopObject {
     /// The scope that contains the loop.
     pub(crate) scope: ScopeId,
     pub(crate) source: RefCell<LoopSource>,
-    /// Items pulled before their turn.
+    /// Items that were pulled before their turn.
     pub(crate) lookahead: RefCell<VecDeque<Value>>,
     pub(crate) previous: RefCell<Option<Value>>,
     pub(crate) current: RefCell<Option<Value>>,

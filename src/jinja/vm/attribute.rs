@@ -9,8 +9,8 @@ use crate::jinja::value::runtime::{LoopObject, Object};
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Undefined, Value};
 
-/// `of.name`: the attribute, or the element of this name. `text` returns the name as a value. A
-/// member of a dict, the common case, does not need it.
+/// `of.name`: the attribute, or the element with this name. `text` returns the name as a value. It
+/// is not called for a member of a dict, which is the common case.
 pub(crate) fn attribute<'t>(
     vm: &mut Interpreter<'t>,
     of: &Value,
@@ -150,7 +150,7 @@ pub(crate) fn item(vm: &mut Interpreter<'_>, of: &Value, index: &Value) -> Resul
     match of {
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) => {
-            // An unhashable key is not found.
+            // An unhashable key counts as missing.
             match dict.get(budget, index) {
                 Ok(Some(value)) => return Ok(value.clone()),
                 Err(error) if error.kind() == ErrorKind::Limit => return Err(error),

@@ -36,7 +36,7 @@ impl<'t> Interpreter<'t> {
             ExprKind::Name(name) => Ok(self.variable(*name)),
             ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
             _ => {
-                // A shallow expression cannot exhaust the stack. Calls check it themselves.
+                // A shallow expression cannot exhaust the stack. Calls check the stack themselves.
                 let value = if expr.depth < SHALLOW {
                     self.compound(expr)
                 } else {

@@ -45,7 +45,8 @@ impl Interpreter<'_> {
     /// Calls a macro.
     pub(super) fn call_macro(&mut self, called: &MacroObject, args: Args) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
-        // The body escapes as at the definition. The result is markup if the caller escapes.
+        // The body is escaped as at the place of its definition. The result is markup if the caller
+        // escapes.
         let autoescape = std::mem::replace(&mut self.autoescape, called.autoescape);
         let captured = budget.in_call(|| {
             self.capture(|vm| {

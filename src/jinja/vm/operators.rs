@@ -232,7 +232,7 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
         }
         Value::Dict(_) => return type_error("unhashable type: 'slice'"),
         other => {
-            // Jinja2 looks for the attribute `slice` and does not find it.
+            // Jinja2 looks up the attribute `slice`, which does not exist.
             let slice = Value::text(budget, "slice")?;
             return match other {
                 Value::None

@@ -1,35 +1,39 @@
-//! A file of kernels before anything of it runs: who can write it, whether it is whole, and of which
-//! build it is.
+//! A file of kernels before anything of it runs: who can write it, whether it is whole, and of
+//! which build it is.
 //!
-//! In: a path. Out: the variant in the file, or why it is not used. Nothing is loaded here: the
-//! dynamic loader runs constructors, and a file that was cut would end the process in it.
+//! In: a path. Out: the variant in the file, or the reason why it is not used. Nothing is loaded
+//! here: the dynamic loader runs constructors, and would crash the process on a truncated file.
 
 use std::fs::{File, Metadata};
 use std::path::Path;
 
 use crate::regular_file;
 
-/// The identity of this library's build. A file must have the same.
+/// The identity of this library's build. A file of kernels must have the same identity.
 pub(super) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
 
-/// More headers, or more notes, than any file of kernels has.
+/// The most headers or notes to read. No file of kernels has more.
 const MOST_HEADERS: usize = 64;
 const MOST_NOTE_BYTES: u64 = 1 << 16;
 
-/// The variant that a file contains, of this build. An error says why the file is not used.
+/// Returns the variant that a file contains, if it is from this build. An error says why the file
+/// is not used.
 pub(super) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
     let (file, metadata) = regular_file::open(path).map_err(|error| error.to_string())?;
     check_writers(&metadata, owners, false)?;
     let text = note(&file, metadata.len())?;
     match text.split_once(' ') {
         Some((variant, identity)) if identity == IDENTITY => Ok(variant.to_owned()),
-        Some((_, identity)) => Err(format!("is of another build ({identity}; needed: {IDENTITY})")),
+        Some((_, identity)) => {
+            Err(format!("is from another build ({identity}; needed: {IDENTITY})"))
+        }
         None => Err("has no identity".to_owned()),
     }
 }
 
-/// Refuses what other users can change: `owners` are those that the process trusts anyway. In a
-/// folder with the sticky bit they can add files, which have their own owner.
+/// Refuses a file or folder that untrusted users can change. `owners` are the users that the
+/// process trusts. In a folder with the sticky bit, others can only add files, and those have
+/// another owner.
 pub(super) fn check_writers(
     metadata: &Metadata,
     owners: &[u32],
@@ -53,7 +57,7 @@ pub(super) fn check_writers(
     Ok(())
 }
 
-/// The users that the process trusts: root, its own, and that of this library's file.
+/// The users that the process trusts: root, its own user, and the owner of this library's file.
 pub(super) fn owners(library: Option<&Path>) -> Vec<u32> {
     #[cfg(unix)]
     {
@@ -69,14 +73,14 @@ pub(super) fn owners(library: Option<&Path>) -> Vec<u32> {
     }
 }
 
-/// The text of the note "llb" of an ELF file (System V ABI, gABI 4.3), if all that its headers name
-/// is in the file.
+/// The text of the ELF note "llb" (System V ABI, gABI 4.3). Everything that the headers refer to
+/// must lie inside the file.
 fn note(file: &File, size: u64) -> Result<String, String> {
     let header = Bytes::read(file, 0, 64)?;
     let is_elf = header.0.starts_with(b"\x7fELF\x02\x01\x01");
     let of_this_processor = header.number(18, 2)? == ELF_MACHINE;
     if !is_elf || !of_this_processor {
-        return Err("is no shared library for this processor".to_owned());
+        return Err("is not a shared library for this processor".to_owned());
     }
     let (segments, sections) = (header.number(32, 8)?, header.number(40, 8)?);
     let (segment_size, n_segments) = (header.number(54, 2)?, header.number(56, 2)? as usize);
@@ -98,7 +102,7 @@ fn note(file: &File, size: u64) -> Result<String, String> {
             text = text.or(own_note(&Bytes::read(file, start, length as usize)?));
         }
     }
-    text.ok_or_else(|| "is no file of kernels of llb".to_owned())
+    text.ok_or_else(|| "is not a file of llb's kernels".to_owned())
 }
 
 const CUT: &str = "is not complete";
@@ -107,7 +111,7 @@ const ELF_MACHINE: u64 = 62;
 #[cfg(not(target_arch = "x86_64"))]
 const ELF_MACHINE: u64 = u64::MAX;
 
-/// The text of our note among those of a segment.
+/// The text of the note "llb" in a segment of notes.
 fn own_note(notes: &Bytes) -> Option<String> {
     let padded = |length: u64| length.checked_next_multiple_of(4);
     let mut at = 0;
@@ -141,14 +145,14 @@ impl Bytes {
         }
     }
 
-    /// A little-endian number of some bytes.
+    /// Reads a little-endian number of `length` bytes.
     fn number(&self, at: usize, length: usize) -> Result<u64, String> {
         let bytes = self.0.get(at..at + length).ok_or(CUT)?;
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 }
 
-/// An ELF file with one segment of notes, as far as this module reads one.
+/// A minimal ELF file: one segment of notes with this text.
 #[cfg(test)]
 pub(super) fn written(text: &str) -> Vec<u8> {
     let number = |value: usize, length: usize| value.to_le_bytes()[..length].to_vec();
@@ -198,14 +202,14 @@ mod tests {
         }
         let other = check(&written("zen4 llb 0.0.9, llama-cpp-sys-2 0.1.1, 0")).unwrap_err();
         assert!(
-            other.starts_with("is of another build (llb 0.0.9, llama-cpp-sys-2 0.1.1, 0;"),
+            other.starts_with("is from another build (llb 0.0.9, llama-cpp-sys-2 0.1.1, 0;"),
             "{other}"
         );
         assert_eq!(check(&written("zen4")).unwrap_err(), "has no identity");
         let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(check(&program).unwrap_err(), "is no file of kernels of llb");
-        assert_eq!(check(&[b'x'; 100]).unwrap_err(), "is no shared library for this processor");
-        // Numbers that a file may claim.
+        assert_eq!(check(&program).unwrap_err(), "is not a file of llb's kernels");
+        assert_eq!(check(&[b'x'; 100]).unwrap_err(), "is not a shared library for this processor");
+        // Replaces bytes of the headers with numbers that a hostile file may contain.
         for at in 0..valid.len() {
             let mut changed = valid.clone();
             changed[at] = 0xff;
@@ -225,7 +229,7 @@ mod tests {
         assert!(problem.starts_with("belongs to another user (uid "), "{problem}");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(super::check(&path, &own).unwrap_err(), "can be written by every user");
-        // Folders: with the sticky bit, others can add files, but not replace them.
+        // Folders. With the sticky bit, other users can add files but not replace them.
         for (mode, expected) in [(0o755, true), (0o777, false), (0o1777, true)] {
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
             let metadata = std::fs::metadata(folder.path()).unwrap();

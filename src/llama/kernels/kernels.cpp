@@ -1,4 +1,4 @@
-// The kernels that compute: those in this library, or those of a file (libllb-cpu-*.so).
+// The kernels that compute: this library's own, or those of a file (libllb-cpu-*.so).
 //
 // In: the path of a file, which kernel_file.rs has checked. Out: its functions.
 
@@ -42,7 +42,7 @@ bool can_run_built_in = true;
 
 extern "C" {
 
-// Before ggml's registry starts: whether the processor can run the built-in kernels.
+// Called before ggml's registry starts. Sets whether the CPU can run the built-in kernels.
 void llb_kernels_set_built_in(bool can_run) {
     can_run_built_in = can_run;
 }
@@ -57,12 +57,12 @@ const llb_kernels * llb_kernels_built_in(void) {
     return &built_in;
 }
 
-// Loads a file, for this library alone and for ever. NULL with the reason, which lives until the
-// next failure on this thread.
+// Loads a file, with local symbol visibility, and never unloads it. On failure returns NULL and the
+// reason, which is valid until the next failure on this thread.
 const llb_kernels * llb_kernels_load(const char * path, const char ** reason) {
 #if defined(__unix__)
     *reason = "it refused this library";
-    // The path is absolute, so nothing is searched.
+    // The path is absolute, so dlopen searches no folders.
     void * const file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void * const open = file ? dlsym(file, "llb_kernels_open") : nullptr;
     if (!open) {
@@ -78,7 +78,7 @@ const llb_kernels * llb_kernels_load(const char * path, const char ** reason) {
 #endif
 }
 
-// Before anything computes: the kernels for `threads.cpp`.
+// Sets the kernels that `threads.cpp` uses. Called before anything computes.
 void llb_kernels_use(const llb_kernels * kernels) {
     used = kernels;
 }

@@ -1,9 +1,11 @@
-//! The kernels: ggml's functions that compute, compiled for several sets of instructions (variants).
+//! The kernels: ggml's functions that compute, compiled for several sets of instructions
+//! (variants).
 //!
 //! This library contains one variant. Files beside it (`libllb-cpu-NAME.so`, scripts/kernels.py)
-//! contain others. The first create of a process chooses the fastest that the processor can run, or
-//! the one that its option `backend` names; all chats of the process compute with it. docs/backends.md
-//! has the rules, `kernels.h` how a file and the library are joined.
+//! contain others. The first create of a process chooses the fastest variant that the CPU can run,
+//! or the one that its option `backend` names. All chats of the process then use it.
+//! docs/backends.md has the rules; `kernels.h` describes the interface between a file and the
+//! library.
 
 mod kernel_file;
 mod report;
@@ -27,7 +29,7 @@ use crate::process::Shared;
 
 pub(crate) use report::report;
 
-/// The functions of ggml-cpu that llb calls: `llb_kernels` of kernels.h.
+/// The functions of ggml-cpu that llb calls. Same layout as `llb_kernels` in kernels.h.
 #[repr(C)]
 pub(super) struct Kernels {
     registration: unsafe extern "C-unwind" fn() -> sys::ggml_backend_reg_t,
@@ -46,7 +48,7 @@ pub(super) struct Kernels {
     _barrier: unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool),
 }
 
-// The types are those that llama-cpp-sys-2 declares.
+// Checks the types against the declarations of llama-cpp-sys-2.
 const _: unsafe extern "C" fn() -> sys::ggml_backend_reg_t = sys::ggml_backend_cpu_reg;
 const _: unsafe extern "C" fn(
     *const sys::ggml_cgraph,
@@ -74,18 +76,18 @@ unsafe extern "C-unwind" {
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(super) name: &'static str,
-    /// `None` for those in this library.
+    /// `None` for this library's own kernels.
     pub(super) file: Option<PathBuf>,
-    /// Whether the option `backend` has named them.
+    /// Whether the option `backend` named them.
     pub(super) is_forced: bool,
-    /// Files that are not what they should be, for the log.
+    /// Log lines about files that were refused.
     pub(super) refused: Vec<String>,
     /// Files that could not be loaded, with the reason.
     pub(super) unloadable: Vec<(PathBuf, String)>,
 }
 
 impl Chosen {
-    /// Tells what was chosen, and what was refused.
+    /// Logs which kernels were chosen and which files were refused.
     pub(super) fn log(&self, log: &LogQueue) {
         for refused in &self.refused {
             log.push(LogLevel::Warn, format!("backend: not used: {refused}"));
@@ -99,7 +101,7 @@ impl Chosen {
 /// Set once, by the first create.
 static CHOSEN: Shared<Option<&'static Chosen>> = Shared::new(None);
 
-/// The kernels that compute. Those in this library until the first create.
+/// The kernels that compute. Before the first create, these are this library's own.
 pub(super) fn used() -> &'static Kernels {
     // SAFETY: takes nothing.
     let used = unsafe { llb_kernels_used() };
@@ -107,7 +109,7 @@ pub(super) fn used() -> &'static Kernels {
     unsafe { &*used }
 }
 
-/// Before ggml's registry starts: whether it may run the kernels in this library.
+/// Called before ggml's registry starts. Tells it whether it may run this library's own kernels.
 pub(super) fn announce_built_in() {
     // SAFETY: takes a plain value; the registry has not started.
     unsafe { llb_kernels_set_built_in(can_run_built_in()) };
@@ -117,9 +119,9 @@ fn can_run_built_in() -> bool {
     variant::missing(BUILT_IN).is_some_and(|missing| missing.is_empty())
 }
 
-/// Chooses the kernels of this process, unless an earlier create has. `wanted` is the option
-/// `backend`. `INVALID_REQUEST` if there is no such variant, or if the process has chosen another;
-/// `INFERENCE_FAILED` if the processor can run none.
+/// Chooses the kernels of this process, unless an earlier create has done so. `wanted` is the
+/// option `backend`. `INVALID_REQUEST` if the variant does not exist, or if the process has already
+/// chosen another one. `INFERENCE_FAILED` if the CPU can run no variant.
 pub(crate) fn choose(wanted: Option<&str>) -> Result<&'static Chosen> {
     choose_in(&Places::now(), wanted)
 }
@@ -148,8 +150,8 @@ pub(super) fn choose_in(places: &Places, wanted: Option<&str>) -> Result<&'stati
     Ok(new)
 }
 
-/// The variant of a file that computes, or that the first create would choose. `None` for the one in
-/// this library.
+/// The variant that computes, or that the first create would choose, if it is in a file. `None` if
+/// it is in this library.
 pub(crate) fn file_variant() -> Option<&'static str> {
     let chosen = *CHOSEN.lock();
     match chosen {
@@ -162,7 +164,7 @@ pub(crate) fn file_variant() -> Option<&'static str> {
     }
 }
 
-/// Fails unless there is a variant that can be used under this name.
+/// Fails unless a variant of this name exists and can be used.
 fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
     if survey.usable().any(|found| found.name == Some(wanted)) {
         return Ok(());
@@ -178,7 +180,7 @@ fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
     Err(Error::invalid("backend", message).with("backends", there))
 }
 
-/// Loads the fastest variant, or the wanted one. A file that cannot be loaded is passed over.
+/// Loads the fastest usable variant, or the wanted one. Files that cannot be loaded are skipped.
 fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
     let mut refused: Vec<String> = survey.found.iter().filter_map(refusal).collect();
     let mut unloadable = Vec::new();
@@ -214,7 +216,7 @@ fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
     Err(Error::new(Code::InferenceFailed, message).with("missing_cpu_features", missing))
 }
 
-/// A line for the log, about a file that is not what it should be.
+/// The log line for a file that is not a valid file of kernels; `None` for all others.
 fn refusal(found: &FoundKernels) -> Option<String> {
     match (&found.file, found.name, &found.problem) {
         (Some(file), None, Some(Problem::File(problem))) => {
@@ -224,8 +226,8 @@ fn refusal(found: &FoundKernels) -> Option<String> {
     }
 }
 
-/// Makes ggml compute with the kernels of a file, or with those in this library. Before any model is
-/// loaded.
+/// Makes ggml compute with the kernels of a file, or with this library's own. Must run before any
+/// model is loaded.
 fn use_kernels(file: Option<&Path>) -> Result<(), String> {
     let kernels = match file {
         Some(file) => load(file)?,
@@ -246,7 +248,7 @@ fn use_kernels(file: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces the CPU in ggml's registry.
+/// Replaces the CPU backend in ggml's registry.
 ///
 /// # Safety
 /// No device of the registry is in use.
@@ -266,7 +268,7 @@ unsafe fn register(registration: unsafe extern "C-unwind" fn() -> sys::ggml_back
     unsafe { shim::calls::ggml_backend_register(new) };
 }
 
-/// Whether ggml's registry has the kernels of a file, and no others.
+/// Whether ggml's registry has the kernels of a file and not this library's own.
 #[cfg(test)]
 pub(super) fn is_registered() -> bool {
     // SAFETY: takes nothing.

@@ -1,4 +1,4 @@
-//! What `llb_backends` tells.
+//! The content of `llb_backends`.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::survey::{FoundKernels, Places, Problem, Survey};
 use super::{CHOSEN, can_run_built_in, variant};
 use crate::llama::device;
 
-/// The reply of `llb_backends` (docs/backends.md). Chooses nothing.
+/// The reply of `llb_backends` (docs/backends.md). Does not choose any kernels.
 pub(crate) fn report() -> Value {
-    // Held, so that no create changes the registry of devices meanwhile.
+    // Locked, so that no create changes ggml's registry meanwhile.
     let chosen = CHOSEN.lock();
     let survey = Survey::of(&Places::now());
     let first = survey.usable().next();
@@ -41,7 +41,7 @@ pub(crate) fn report() -> Value {
             |folder| json!({ "path": folder.path.display().to_string(), "reason": folder.problem }),
         )
         .collect();
-    // ggml lists its devices with the kernels in this library until others are chosen.
+    // Until kernels are chosen, ggml lists its devices with this library's own kernels.
     let can_list = chosen.is_some() || can_run_built_in();
     json!({
         "type": "backends",
@@ -64,7 +64,8 @@ pub(crate) fn report() -> Value {
 
 const FASTEST: &str = "the fastest found that this processor can run";
 
-/// `failed` is why it could not be loaded, `instead` what was chosen and is another one.
+/// One entry of the reply. `failed` is the reason why the file could not be loaded. `instead` is the
+/// name of the chosen variant if that is another one.
 fn entry(found: &FoundKernels, failed: Option<String>, instead: Option<&str>) -> Value {
     let problem = found.problem.as_ref().map(Problem::text).or(failed);
     let usable = problem.is_none();

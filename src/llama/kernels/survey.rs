@@ -1,7 +1,7 @@
-//! The files of kernels that there are, and which of them can be used. Loads nothing.
+//! Finds the available files of kernels and checks which of them can be used. Loads nothing.
 //!
-//! Files are looked for in two folders: the one that `LLB_BACKENDS` names, and the one of this
-//! library. Both must be absolute, and only users that the process trusts may write there.
+//! Two folders are searched: the one that `LLB_BACKENDS` names, and the folder of this library.
+//! Both must be absolute, and only users that the process trusts may be able to write there.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use super::kernel_file::{self, check_writers, owners};
 use super::variant::{self, BUILT_IN};
 use crate::process;
 
-/// More files than anybody installs.
+/// The most files to check in a folder.
 const MOST_FILES: usize = 64;
 
-/// Where files are looked for.
+/// Where to look for files.
 #[derive(Debug, Default)]
 pub(in crate::llama) struct Places {
     /// The value of `LLB_BACKENDS`.
@@ -21,29 +21,29 @@ pub(in crate::llama) struct Places {
     pub(in crate::llama) library: Option<PathBuf>,
 }
 
-/// A folder, and why it is not used.
+/// A folder, and the reason if it is not used.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
     pub(super) problem: Option<String>,
 }
 
-/// Kernels that were found.
+/// A variant that was found.
 #[derive(Debug)]
 pub(super) struct FoundKernels {
-    /// The variant; `None` if the file does not tell.
+    /// The variant's name; `None` if the file does not contain it.
     pub(super) name: Option<&'static str>,
-    /// `None` for those in this library.
+    /// `None` for this library's own kernels.
     pub(super) file: Option<PathBuf>,
-    /// Why they cannot be used.
+    /// Why the kernels cannot be used.
     pub(super) problem: Option<Problem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// The processor lacks features.
+    /// The CPU lacks these features.
     Processor(Vec<&'static str>),
-    /// The file is not what it should be.
+    /// The file was refused, for this reason.
     File(String),
 }
 
@@ -56,18 +56,18 @@ impl Problem {
     }
 }
 
-/// All that was found.
+/// The result of the search.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) folders: Vec<Folder>,
-    /// The fastest first; then what cannot be used.
+    /// Usable kernels, fastest first, then the others.
     pub(super) found: Vec<FoundKernels>,
 }
 
 impl Places {
-    /// Those of this process.
+    /// The places for this process.
     pub(super) fn now() -> Places {
-        // A program with more rights than its caller does not trust the caller's environment.
+        // A program with more rights than its caller must not trust the caller's environment.
         let named = std::env::var_os("LLB_BACKENDS").filter(|value| !value.is_empty());
         let library = process::mapped_file(Places::now as *const () as usize);
         Places { named: named.filter(|_| !process::has_more_rights()).map(PathBuf::from), library }
@@ -98,7 +98,7 @@ impl Survey {
         Survey { folders, found }
     }
 
-    /// What can be used, the fastest first.
+    /// Usable kernels, fastest first.
     pub(super) fn usable(&self) -> impl Iterator<Item = &FoundKernels> {
         self.found.iter().filter(|found| found.problem.is_none())
     }
@@ -121,7 +121,7 @@ fn check_folder(path: &Path, owners: &[u32]) -> Result<(), String> {
     check_writers(&metadata, owners, true)
 }
 
-/// The files by their names, sorted.
+/// The files with the name of a file of kernels, sorted.
 fn files_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let is_ours = |name: &str| name.starts_with("libllb-cpu-") && name.ends_with(".so");
@@ -132,7 +132,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     names.into_iter().map(|name| folder.join(name)).collect()
 }
 
-/// A file, after those that were found before.
+/// Checks a file. `before` are the files found earlier: a variant that they contain is a duplicate.
 fn entry(file: PathBuf, owners: &[u32], before: &[FoundKernels]) -> FoundKernels {
     let refused = |name, problem| FoundKernels { name, file: None, problem: Some(problem) };
     let checked = kernel_file::check(&file, owners).and_then(|name| {
@@ -168,7 +168,7 @@ mod tests {
     use super::super::kernel_file::{IDENTITY, written};
     use super::*;
 
-    /// A folder with files of these names and texts.
+    /// Creates a folder with files of these names and texts.
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -177,7 +177,7 @@ mod tests {
         folder
     }
 
-    /// Name, file without its folder, and why it is not used.
+    /// Each expected item: the variant, the file name without its folder, and why it is not used.
     #[track_caller]
     fn check(places: &Places, expected: &[(Option<&str>, &str, &str)]) {
         let survey = Survey::of(places);

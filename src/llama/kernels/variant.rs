@@ -1,4 +1,4 @@
-//! The sets of instructions that kernels are compiled for, and which of them the processor has.
+//! The instruction sets that kernels are compiled for, and which of them the CPU has.
 
 /// One entry of variants.txt.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ const TABLE: &str = include_str!("variants.txt");
 /// The variant in this library (build.rs). "baseline" and "native" are not in the table.
 pub(super) const BUILT_IN: &str = env!("LLB_KERNELS_BUILT_IN");
 
-/// All variants of files, from the slowest to the fastest.
+/// All variants that files may contain, slowest first.
 pub(super) fn all() -> Vec<Variant> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     let words = lines.map(str::split_ascii_whitespace);
@@ -21,8 +21,8 @@ pub(super) fn all() -> Vec<Variant> {
         .collect()
 }
 
-/// The place of a variant among those of files: a larger one is faster. Those of this machine are
-/// the fastest of all.
+/// The rank of a variant among those of files. A higher rank is faster. Variants built for this
+/// machine have the highest rank.
 pub(super) fn rank(name: &str) -> usize {
     match name {
         "baseline" => 0,
@@ -31,10 +31,10 @@ pub(super) fn rank(name: &str) -> usize {
     }
 }
 
-/// The features of a variant that the processor lacks, or that the system does not permit. `None` if
-/// there is no such variant.
+/// The features of a variant that the CPU lacks or that the system does not enable. `None` if the
+/// variant does not exist.
 pub(super) fn missing(name: &str) -> Option<Vec<&'static str>> {
-    // What "native" means is known to the machine that compiled it. It has these at least.
+    // Only the machine that compiled it knows what "native" includes. It includes at least haswell.
     let name = if name == "native" { "haswell" } else { name };
     if name == "baseline" || !cfg!(target_arch = "x86_64") {
         return (name == BUILT_IN).then(Vec::new);
@@ -43,7 +43,7 @@ pub(super) fn missing(name: &str) -> Option<Vec<&'static str>> {
     Some(variant.features.into_iter().filter(|feature| !has(feature)).collect())
 }
 
-/// The features in the table that the processor has.
+/// The features of the table that the CPU has.
 pub(super) fn present() -> Vec<&'static str> {
     let mut present: Vec<&'static str> = Vec::new();
     for feature in all().into_iter().flat_map(|variant| variant.features) {
@@ -54,7 +54,7 @@ pub(super) fn present() -> Vec<&'static str> {
     present
 }
 
-/// Whether processor and system have a feature of the table.
+/// Whether the CPU has, and the system enables, a feature of the table.
 #[cfg(target_arch = "x86_64")]
 fn has(feature: &str) -> bool {
     macro_rules! one_of {
@@ -96,7 +96,8 @@ mod tests {
         assert_eq!(missing("no-such"), None);
     }
 
-    /// The kernel lists what it lets programs use, by names of its own.
+    /// Compares with /proc/cpuinfo, where the kernel lists the features that programs may use,
+    /// under its own names.
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     #[test]
     fn the_features_are_those_that_linux_lists() {

@@ -4,6 +4,7 @@ mod plain_text;
 #[cfg(test)]
 mod tests;
 mod text_pieces;
+mod text_tokens;
 
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
@@ -18,7 +19,8 @@ use crate::error::{Code, Error, Result};
 use plain_text::{PlainVocab, without_reserved};
 use text_pieces::{PIECE, TextPieces};
 
-/// llama.cpp's vocabulary is immutable after loading; its functions may be called from any thread.
+/// The vocabulary of a loaded model. It is immutable after loading, and its functions may be called
+/// from any thread.
 pub(crate) struct LlamaVocab {
     model: Arc<Model>,
     n_tokens: i32,
@@ -26,14 +28,15 @@ pub(crate) struct LlamaVocab {
     /// For each token, whether only the template may write it.
     reserved: OnceLock<Box<[bool]>>,
     rules: OnceLock<TextPieces>,
-    /// The rules without the cuts that tokens of the vocabulary forbid.
+    /// The rules, without the cuts that tokens of the vocabulary span.
     cuts: OnceLock<TextPieces>,
     byte_tokens: OnceLock<Box<[Option<TokenId>; 256]>>,
+    unknown: OnceLock<Option<TokenId>>,
     known: TokenCache,
 }
 
-/// Tokens of OpenAI's harmony format that llama.cpp turns into words of the vocabulary, so that it
-/// prints them. They still begin and end messages.
+/// Tokens of OpenAI's harmony format. llama.cpp turns them into normal tokens so that it prints
+/// them, but they still begin and end messages.
 const HARMONY: [&[u8]; 5] =
     [b"<|start|>", b"<|message|>", b"<|channel|>", b"<|constrain|>", b"<|end|>"];
 
@@ -49,11 +52,12 @@ impl LlamaVocab {
             rules: OnceLock::new(),
             cuts: OnceLock::new(),
             byte_tokens: OnceLock::new(),
+            unknown: OnceLock::new(),
             known: TokenCache::default(),
         }
     }
 
-    /// The special token with this id; `None` for a plain token, or if its spelling is not UTF-8.
+    /// The special token with this id; `None` for a normal token, or if its text is not UTF-8.
     fn special(&self, token: TokenId) -> Option<SpecialToken> {
         let has = |attribute| self.attributes(token) & attribute != 0;
         let control = has(sys::LLAMA_TOKEN_ATTR_CONTROL) || has(sys::LLAMA_TOKEN_ATTR_UNKNOWN);
@@ -61,7 +65,8 @@ impl LlamaVocab {
         let reserved = self.reserved()[token as usize];
         let text = match (special, reserved) {
             (true, _) => self.text(token)?.to_str().ok()?.to_owned(),
-            // The file says that it is a word, which is written in the vocabulary's own way.
+            // The file marks the token as a normal one, so its text is in the vocabulary's own
+            // encoding.
             (false, true) => String::from_utf8(self.piece(token, true)).ok()?,
             (false, false) => return None,
         };
@@ -81,7 +86,7 @@ impl LlamaVocab {
     }
 
     /// For each token, whether only the template may write it: control tokens, and tokens that
-    /// begin or end a text or a turn, whatever the file says about them.
+    /// begin or end a text or a turn, whatever type the file gives them.
     fn reserved(&self) -> &[bool] {
         self.reserved.get_or_init(|| {
             let roles = self.roles();
@@ -97,7 +102,7 @@ impl LlamaVocab {
                 {
                     return true;
                 }
-                // llama.cpp's default ids of a file that names none may be punctuation.
+                // If a file names no special tokens, llama.cpp's default ids may be punctuation.
                 (self.is_end_of_generation(token) || roles.contains(&token))
                     && String::from_utf8_lossy(&self.piece(token, true)).chars().nth(1).is_some()
             };
@@ -105,7 +110,7 @@ impl LlamaVocab {
         })
     }
 
-    /// The tokens that the file or llama.cpp gives a role, other than words.
+    /// The tokens to which the file or llama.cpp gives a role, except normal tokens.
     fn roles(&self) -> Vec<TokenId> {
         let by_role = [
             sys::llama_vocab_bos,
@@ -130,7 +135,19 @@ impl LlamaVocab {
         unsafe { sys::llama_vocab_type(self.model.vocab()) }
     }
 
-    /// How a tokenizer of this kind works on a text.
+    /// The token for text that the vocabulary cannot represent. BERT's files mark it as a control
+    /// token.
+    fn unknown(&self) -> Option<TokenId> {
+        // llama.cpp's default id for WordPiece vocabularies.
+        const OF_BERT: TokenId = 100;
+        *self.unknown.get_or_init(|| match self.model.metadata("tokenizer.ggml.unknown_token_id") {
+            Some(id) => id.parse().ok(),
+            None => (self.kind() == sys::LLAMA_VOCAB_TYPE_WPM).then_some(OF_BERT),
+        })
+    }
+
+    /// The cutting rules of this kind of tokenizer, before the tokens of the vocabulary restrict
+    /// them.
     fn rules(&self) -> &TextPieces {
         self.rules.get_or_init(|| {
             let value = |key| self.model.metadata(key);
@@ -155,10 +172,11 @@ impl LlamaVocab {
         })
     }
 
-    /// Where this vocabulary allows cuts. Looks through all tokens, once.
+    /// Where texts may be cut with this vocabulary. Computed once, by looking at all tokens.
     fn cuts(&self) -> &TextPieces {
         self.cuts.get_or_init(|| {
-            // A pre-tokenizer cuts whatever the tokens are, except where one is matched before it.
+            // A pre-tokenizer splits text independently of the tokens, except that some tokens are
+            // matched before it.
             let words = [sys::LLAMA_VOCAB_TYPE_BPE, sys::LLAMA_VOCAB_TYPE_WPM];
             let words = words.contains(&self.kind());
             let spans = |token: &TokenId| {
@@ -169,8 +187,8 @@ impl LlamaVocab {
         })
     }
 
-    /// A message about the first difference from another vocabulary; `None` if all tokens are the
-    /// same.
+    /// A message about the first difference from another vocabulary; `None` if all tokens are
+    /// equal.
     pub(crate) fn difference(&self, other: &LlamaVocab) -> Option<String> {
         if self.n_tokens != other.n_tokens {
             return Some(format!(
@@ -198,7 +216,7 @@ impl LlamaVocab {
         unsafe { sys::llama_vocab_eos(self.model.vocab()) }
     }
 
-    /// The spelling of a token in the file.
+    /// The token's text as written in the file.
     fn text(&self, token: TokenId) -> Option<&CStr> {
         // SAFETY: the id is inside the vocabulary, and the model is alive.
         let text = unsafe { sys::llama_vocab_get_text(self.model.vocab(), token) };
@@ -206,11 +224,11 @@ impl LlamaVocab {
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
     }
 
-    /// The tokens of a text that is tokenized as a whole.
+    /// The tokens of a text that is tokenized in one piece.
     fn tokenize_piece(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>> {
         let rules = self.rules();
         if !rules.may_exceed(text.len(), stack::remaining()) {
-            return self.call_tokenize(text, parse_special);
+            return self.call_tokenize(text, false, parse_special);
         }
         let needed = rules.stack_for(text).map_err(|reason| {
             let message = format!(
@@ -219,10 +237,10 @@ impl LlamaVocab {
             );
             Error::new(Code::ContextOverflow, message)
         })?;
-        stack::with_stack(needed, || self.call_tokenize(text, parse_special))
+        stack::with_stack(needed, || self.call_tokenize(text, false, parse_special))
     }
 
-    /// The tokens of a text without reserved tokens.
+    /// The tokens of a text, none of them reserved.
     fn tokenize_plain(&self, text: &str, interrupt: &Interrupt) -> Result<Vec<TokenId>> {
         let tokens = self.tokenize_piece(text, false)?;
         let reserved = self.reserved();
@@ -235,7 +253,41 @@ impl LlamaVocab {
         without_reserved(self, text, tokens, interrupt)
     }
 
-    fn call_tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<TokenId>> {
+    /// The tokens that the vocabulary adds before and after a text, such as `[CLS]` and `[SEP]`.
+    pub(crate) fn enclosing(&self) -> Result<[Vec<TokenId>; 2]> {
+        // Any text works if tokenizers with a special rule for the beginning of a text do not
+        // change it.
+        const TEXT: &str = "a";
+        let plain = self.call_tokenize(TEXT, false, false)?;
+        let mut whole = self.call_tokenize(TEXT, true, false)?;
+        let starts_at = |start: &usize| whole[*start..].starts_with(&plain);
+        let start = match plain.is_empty() {
+            true => usize::from(self.required_bos().is_some()).min(whole.len()),
+            false => (0..whole.len()).find(starts_at).unwrap_or(0),
+        };
+        let after = whole.split_off((start + plain.len()).min(whole.len()));
+        whole.truncate(start);
+        Ok([whole, after])
+    }
+
+    /// The token between the two texts of a pair, in addition to the enclosing tokens.
+    pub(crate) fn pair_separator(&self) -> Option<TokenId> {
+        // SAFETY: the model is alive.
+        let wanted = unsafe { sys::llama_vocab_get_add_sep(self.model.vocab()) };
+        // SAFETY: the model is alive.
+        let separator = unsafe { sys::llama_vocab_sep(self.model.vocab()) };
+        // WordPiece ends every text with this token anyway.
+        let ends_text = self.kind() == sys::LLAMA_VOCAB_TYPE_WPM;
+        (wanted && !ends_text && self.contains(separator)).then_some(separator)
+    }
+
+    /// `enclosed` adds the tokens of [`LlamaVocab::enclosing`].
+    fn call_tokenize(
+        &self,
+        text: &str,
+        enclosed: bool,
+        parse_special: bool,
+    ) -> Result<Vec<TokenId>> {
         let too_long = || {
             Error::new(
                 Code::ContextOverflow,
@@ -243,7 +295,7 @@ impl LlamaVocab {
             )
         };
         let length = i32::try_from(text.len()).map_err(|_| too_long())?;
-        // Most tokens have several bytes. A second call is made if the array is too small.
+        // Most tokens have several bytes. If the array is too small, a second call is made.
         let mut tokens: Vec<TokenId> = vec![0; text.len() / 2 + 16];
         for _ in 0..2 {
             // SAFETY: text and tokens are valid for the given lengths, and the model is alive.
@@ -254,7 +306,7 @@ impl LlamaVocab {
                     length,
                     tokens.as_mut_ptr(),
                     tokens.len() as i32,
-                    false,
+                    enclosed,
                     parse_special,
                 )
             });
@@ -273,7 +325,8 @@ impl LlamaVocab {
         Err(Error::new(Code::InferenceFailed, "llama.cpp could not tokenize the prompt"))
     }
 
-    /// Whether the id may be passed to llama.cpp: one outside the vocabulary throws through C.
+    /// Whether the id may be passed to llama.cpp. An id outside the vocabulary throws an exception
+    /// through C.
     fn contains(&self, token: TokenId) -> bool {
         (0..self.n_tokens).contains(&token)
     }
@@ -285,8 +338,8 @@ pub(crate) fn grammar_vocabulary(vocab: &Arc<dyn Vocab>) -> Vocabulary {
     let token_bytes = tokens.clone().map(|token| {
         let plain = vocab.piece(token, false);
         let special = if plain.is_empty() { vocab.piece(token, true) } else { Vec::new() };
-        // A vocabulary padded to a round size has tokens without text. An empty token is never
-        // allowed.
+        // A vocabulary that is padded to a round size has tokens without text. An empty token is
+        // never allowed.
         if special.is_empty() { plain } else { [&[0xFF], special.as_slice()].concat() }
     });
     let ends = tokens.filter(|token| vocab.is_end_of_generation(*token)).map(|token| token as u32);
@@ -313,7 +366,8 @@ impl PlainVocab for LlamaVocab {
     }
 
     fn is_unknown(&self, token: TokenId) -> bool {
-        self.contains(token) && self.attributes(token) & sys::LLAMA_TOKEN_ATTR_UNKNOWN != 0
+        self.unknown() == Some(token)
+            || self.contains(token) && self.attributes(token) & sys::LLAMA_TOKEN_ATTR_UNKNOWN != 0
     }
 
     fn spellings(&self, token: TokenId) -> Vec<String> {
@@ -324,7 +378,7 @@ impl PlainVocab for LlamaVocab {
         };
         let text = text.to_string_lossy();
         let printed = String::from_utf8_lossy(&self.piece(token, true)).into_owned();
-        // The signs for whitespace of SentencePiece and of GPT-2.
+        // The whitespace markers of SentencePiece and GPT-2.
         let spaced = text.replace(['\u{2581}', '\u{120}'], " ").replace('\u{10A}', "\n");
         let start = spaced.trim_start_matches(' ').to_owned();
         let mut spellings = vec![text.into_owned(), printed, spaced, start];

@@ -2,22 +2,23 @@
 //!
 //! llama.cpp's tokenizers can write a control token for text that merely spells it: merges reach
 //! `</s>`, RWKV matches `<s>`, a word of the pre-tokenizer is `[EOT]`. In: such a text. Out: tokens
-//! of the same text, cut inside each spelling. Only texts with such a spelling come here.
+//! of the same text, cut inside each spelling so that no reserved token appears. Texts without such
+//! a spelling take the faster path in mod.rs.
 
 use std::collections::HashMap;
 
 use crate::engine::{Interrupt, TokenId};
 use crate::error::{Code, Error, Result};
 
-/// A vocabulary, as plain text needs it.
+/// The functions of a vocabulary that plain text needs.
 pub(super) trait PlainVocab {
-    /// The tokens of a text, among them perhaps reserved ones.
+    /// The tokens of a text, which may include reserved ones.
     fn raw_tokens(&self, text: &str) -> Result<Vec<TokenId>>;
 
     /// Whether only the template may write the token.
     fn is_reserved(&self, token: TokenId) -> bool;
 
-    /// Whether the token stands for text that the vocabulary cannot write.
+    /// Whether the token stands for text that the vocabulary cannot represent.
     fn is_unknown(&self, token: TokenId) -> bool;
 
     /// The texts that the tokenizer may turn into the token.
@@ -26,14 +27,15 @@ pub(super) trait PlainVocab {
     /// The text of tokens.
     fn text_of(&self, tokens: &[TokenId]) -> Vec<u8>;
 
-    /// The token that writes this byte.
+    /// The token for this byte.
     fn byte_token(&self, byte: u8) -> Option<TokenId>;
 }
 
-/// Characters before a part, so that a tokenizer that adds a space to each text adds it there.
+/// Text to put before a part. A tokenizer that adds a space to each text then adds it there and not
+/// to the part.
 const BEFORE_PART: [&str; 5] = [".", "\n", "x", "0", "|"];
 
-/// Tokenizes a text whose tokens, as llama.cpp makes them, contain a reserved one.
+/// Tokenizes a text for which llama.cpp's tokens contain a reserved one.
 pub(super) fn without_reserved(
     vocab: &dyn PlainVocab,
     text: &str,
@@ -41,7 +43,7 @@ pub(super) fn without_reserved(
     interrupt: &Interrupt,
 ) -> Result<Vec<TokenId>> {
     let mut written = Vec::with_capacity(tokens.len());
-    // The texts of repeated spellings repeat too.
+    // A repeated spelling leads to the same parts again.
     let mut known: HashMap<&str, Vec<TokenId>> = HashMap::new();
     let mut pending = vec![(text, tokens)];
     while let Some((part, tokens)) = pending.pop() {
@@ -81,8 +83,8 @@ pub(super) fn without_reserved(
     Ok(written)
 }
 
-/// The different reserved tokens of a part. The token for unknown text is reserved only where it is
-/// spelt.
+/// The distinct reserved tokens of a part. The token for unknown text counts only if the text
+/// spells it.
 fn reserved_in(vocab: &dyn PlainVocab, part: &str, tokens: &[TokenId]) -> Vec<TokenId> {
     let mut reserved: Vec<TokenId> =
         tokens.iter().copied().filter(|token| vocab.is_reserved(*token)).collect();
@@ -93,8 +95,8 @@ fn reserved_in(vocab: &dyn PlainVocab, part: &str, tokens: &[TokenId]) -> Vec<To
     reserved
 }
 
-/// Places inside each spelling of the tokens. If a tokenizer has changed the text so that no
-/// spelling is found, its middle. Empty for a single character.
+/// Positions inside each spelling of the tokens. If the tokenizer has changed the text so that no
+/// spelling is found, the middle of the text. Empty for a single character.
 fn cuts_in(vocab: &dyn PlainVocab, part: &str, reserved: &[TokenId]) -> Vec<usize> {
     let next = |place: usize| place + part[place..].chars().next().map_or(1, char::len_utf8);
     let mut cuts = Vec::new();
@@ -103,7 +105,7 @@ fn cuts_in(vocab: &dyn PlainVocab, part: &str, reserved: &[TokenId]) -> Vec<usiz
         while spelling.chars().nth(1).is_some()
             && let Some(found) = part[from..].find(&spelling)
         {
-            // Another spelling may begin inside it.
+            // Another spelling may begin inside this one.
             from = next(from + found);
             cuts.push(from);
         }
@@ -118,8 +120,8 @@ fn cuts_in(vocab: &dyn PlainVocab, part: &str, reserved: &[TokenId]) -> Vec<usiz
     cuts
 }
 
-/// The tokens of a part that is not the beginning of a text. Some tokenizers add a space to each
-/// text; the part gets none if that can be avoided.
+/// The tokens of a part that is not at the beginning of a text. Some tokenizers add a space to each
+/// text; this avoids that space where possible.
 fn continued(vocab: &dyn PlainVocab, part: &str) -> Result<Vec<TokenId>> {
     let tokens = vocab.raw_tokens(part)?;
     if vocab.text_of(&tokens) == part.as_bytes() {

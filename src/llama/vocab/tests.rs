@@ -1,4 +1,4 @@
-//! Tests tokenizers of each kind with small vocabularies: control tokens in plain text, cuts, and
+//! Tests each kind of tokenizer with small vocabularies: control tokens in plain text, cuts, and
 //! long runs of one character.
 
 use std::process::Command;
@@ -27,7 +27,7 @@ const PRE_TOKENIZERS: &str = "a.x-4.0 afmoe bailingmoe bailingmoe2 bloom chamele
     seed-coder smaug-bpe smollm solar-open spark2_5 stablelm2 starcoder superbpe talkie tekken \
     tiny_aya trillion ufakzeka viking whitespace youtu";
 
-/// A vocabulary, as a file has it.
+/// A vocabulary as a file contains it.
 struct TestVocab {
     kind: &'static str,
     pre: String,
@@ -52,7 +52,7 @@ impl TestVocab {
         }
     }
 
-    /// Adds a token that is not there yet.
+    /// Adds a token unless the vocabulary already has it.
     fn add(&mut self, text: &str, token_type: i32, score: f32) -> &mut Self {
         if !self.texts.iter().any(|known| known == text) {
             self.texts.push(text.to_owned());
@@ -62,7 +62,7 @@ impl TestVocab {
         self
     }
 
-    /// Adds a token that two others merge to.
+    /// Adds a token that two others merge into.
     fn merge(&mut self, left: &str, right: &str, token_type: i32) -> &mut Self {
         self.merges.push(format!("{left} {right}"));
         self.add(&format!("{left}{right}"), token_type, 1.0)
@@ -82,7 +82,7 @@ impl TestVocab {
         self
     }
 
-    /// The 256 letters of GPT-2.
+    /// The 256 characters that GPT-2 uses for bytes.
     fn add_letters(&mut self) -> &mut Self {
         (0..=255).for_each(|byte| {
             self.add(&letter(byte).to_string(), NORMAL, 0.0);
@@ -136,7 +136,7 @@ impl TestVocab {
             use_mmap: true,
             use_mlock: false,
         };
-        let model = Model::load(&options, &mut |_| ());
+        let model = Model::load(&options, &mut |_| true);
         LlamaVocab::new(Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", self.pre))))
     }
 }
@@ -155,7 +155,8 @@ fn plain(vocab: &LlamaVocab, text: &str) -> Result<Vec<TokenId>> {
     vocab.tokenize(text, false, &Interrupt::default())
 }
 
-/// llama.cpp turns the text into a reserved token. llb does not, and the text stays the same.
+/// Checks texts that llama.cpp turns into reserved tokens: llb must not, and must keep the text the
+/// same.
 #[track_caller]
 fn check(vocab: &TestVocab, texts: &[&str]) {
     let vocab = vocab.load();
@@ -168,7 +169,7 @@ fn check(vocab: &TestVocab, texts: &[&str]) {
         let written = String::from_utf8_lossy(&vocab.text_of(&tokens)).into_owned();
         let words = matches!(vocab.model.metadata("tokenizer.ggml.model").as_deref(), Some("bert"));
         let (written, expected) = match words {
-            // It drops spaces, and marks the start of each word with one.
+            // This tokenizer drops spaces and marks the start of each word.
             true => (written.replace(' ', ""), text.replace(' ', "")),
             false => (written.strip_prefix(' ').unwrap_or(&written).to_owned(), (*text).to_owned()),
         };
@@ -189,7 +190,7 @@ fn merges_of_sentencepiece_reach_no_control_token() {
 #[test]
 fn words_of_byte_pairs_are_no_control_token() {
     let mut vocab = TestVocab::new("gpt2", "llama3");
-    // This pre-tokenizer ignores merges: a word that is a token is that token.
+    // This pre-tokenizer ignores merges: a word that is in the vocabulary becomes that token.
     vocab.add_letters().add("Stop", CONTROL, 0.0).add("\u{120}Stop", CONTROL, 0.0);
     vocab.add("\u{10A}\u{10A}", NORMAL, 0.0).add("end", NORMAL, 0.0).add(
         "<fin>",
@@ -211,7 +212,7 @@ fn merges_of_byte_pairs_reach_no_control_token() {
     vocab.add_letters().merge("<", "|", NORMAL).merge("|", ">", NORMAL).merge("!", "|>", NORMAL);
     vocab.merge("<|", "!|>", CONTROL).role("bos", "<|!|>").role("eos", "<|!|>");
     check(&vocab, &["<|!|>", "a<|!|><|!|>b", "<<|!|>|!|>"]);
-    // llama.cpp's default ids are 11 for this kind, a comma here, which is text.
+    // llama.cpp's default id for this kind is 11, which is a comma in this vocabulary.
     let mut vocab = TestVocab::new("gpt2", "gpt-2");
     vocab.add_letters();
     let vocab = vocab.load();
@@ -237,7 +238,7 @@ fn unigrams_are_no_control_token() {
         vocab.add(text, NORMAL, -2.0);
     }
     check(&vocab, &["</s>", "a</s>a</s>"]);
-    // The token for unknown text stays: the vocabulary cannot write it otherwise.
+    // The token for unknown text stays, because the vocabulary cannot represent the text otherwise.
     let vocab = vocab.load();
     assert!(plain(&vocab, "a\u{1F600}a").expect("tokens").contains(&2));
 }
@@ -281,7 +282,7 @@ fn a_character_that_is_a_control_token_is_written_in_bytes_or_refused() {
     assert!(refused.message().contains("'|'") || refused.message().contains("\"|\""), "{refused}");
 }
 
-/// Texts with the letters, marks, digits and whitespace that pre-tokenizers tell apart.
+/// Texts with the kinds of letters, marks, digits and whitespace that pre-tokenizers distinguish.
 fn random_text(seed: &mut u64, fragments: usize) -> String {
     const FRAGMENTS: &[&str] = &[
         "a",
@@ -330,8 +331,8 @@ fn random_text(seed: &mut u64, fragments: usize) -> String {
     text
 }
 
-/// Cuts a text at every place that the rules allow. The tokens are those of the whole. Returns the
-/// number of pieces.
+/// Cuts a text at every place that the rules allow, and checks that the tokens are those of the
+/// whole text. Returns the number of pieces.
 #[track_caller]
 fn check_pieces(vocab: &LlamaVocab, name: &str, text: &str) -> usize {
     let Ok(whole) = vocab.raw_tokens(text) else { return 0 };
@@ -342,7 +343,8 @@ fn check_pieces(vocab: &LlamaVocab, name: &str, text: &str) -> usize {
     pieces.len()
 }
 
-/// A vocabulary whose merges join any two characters of a word, so that the tokens show the words.
+/// A vocabulary whose merges join any two characters of a word, so that the tokens show where words
+/// end.
 fn pairs(pre: &'static str) -> TestVocab {
     let kind = if pre == "whitespace" { pre } else { "gpt2" };
     let mut vocab = TestVocab::new(kind, pre);
@@ -409,7 +411,7 @@ fn pieces_have_the_tokens_of_the_whole_text_without_a_pre_tokenizer() {
             cuts += check_pieces(&loaded, kind, &random_text(&mut seed, 100)).saturating_sub(1);
         }
         assert!(cuts > 20, "{kind}: {cuts} cuts");
-        // A token that joins a letter and a space forbids to cut there.
+        // A token that joins a letter and a space forbids cuts between them.
         vocab.add(&format!("a{space}"), NORMAL, -0.5);
         let loaded = vocab.load();
         for _ in 0..20 {
@@ -418,7 +420,7 @@ fn pieces_have_the_tokens_of_the_whole_text_without_a_pre_tokenizer() {
     }
 }
 
-/// The child process of a test that may end its process runs its case with this in its environment.
+/// Set in the environment of a child process, for tests that may crash their process.
 const CHILD: &str = "LLB_TEST_CHILD";
 
 #[test]
@@ -461,4 +463,67 @@ fn a_cancel_reaches_into_a_long_text() {
     assert_eq!(stopped.code(), Code::Cancelled);
     let late = Interrupt { deadline: Some(std::time::Instant::now()), ..Interrupt::default() };
     assert_eq!(vocab.tokenize(&text, false, &late).expect_err("late").code(), Code::Cancelled);
+}
+
+/// The tokens of `llama_tokenize` for a whole text.
+fn of_llama_cpp(vocab: &LlamaVocab, text: &str, flags: [bool; 2]) -> Vec<TokenId> {
+    let mut tokens = vec![0; 2 * text.len() + 16];
+    let (length, room) = (text.len() as i32, tokens.len() as i32);
+    // SAFETY: text and tokens are valid for the given lengths, and the model is alive.
+    let count = shim::guard(|| unsafe {
+        shim::calls::llama_tokenize(
+            vocab.model.vocab(),
+            text.as_ptr().cast::<c_char>(),
+            length,
+            tokens.as_mut_ptr(),
+            room,
+            flags[0],
+            flags[1],
+        )
+    });
+    tokens.truncate(usize::try_from(count.expect("no fault")).expect("tokens"));
+    tokens
+}
+
+#[test]
+fn texts_have_the_tokens_of_llama_cpp() {
+    let special = |vocab: &mut TestVocab| {
+        vocab.add("<s>", CONTROL, 0.0).add("</s>", CONTROL, 0.0).add("<w>", USER_DEFINED, 0.0);
+        vocab.add("<s><w>", CONTROL, 0.0).role("bos", "<s>").role("eos", "</s>");
+    };
+    let mut all: Vec<TestVocab> = ["gpt-2", "llama3", "qwen2", "tekken"].map(pairs).into();
+    for kind in ["llama", "bert"] {
+        let mut vocab = TestVocab::new(kind, "");
+        vocab.add("<unk>", UNKNOWN, 0.0);
+        if kind == "llama" {
+            vocab.add_bytes();
+        }
+        for left in "\u{2581}abcZ12.,<sw>/".chars() {
+            vocab.add(&left.to_string(), NORMAL, -1.0);
+            vocab.add(&format!("\u{2581}{left}"), NORMAL, -1.2);
+        }
+        all.push(vocab);
+    }
+    let mut seed = 5;
+    for mut vocab in all {
+        special(&mut vocab);
+        if vocab.kind == "bert" {
+            vocab.role("unknown", "<unk>").role("seperator", "</s>");
+        }
+        let (name, vocab) = (format!("{} {}", vocab.kind, vocab.pre), vocab.load());
+        let mut longest = 0;
+        for length in [0, 1, 20, 20, 20, 40_000] {
+            let mut text = random_text(&mut seed, length);
+            for spelt in ["<s><w>", " </s> ", "<w>a<s>"] {
+                text.insert_str(text.floor_char_boundary(text.len() / 2), spelt);
+                text.push_str(spelt);
+            }
+            longest = longest.max(text.len());
+            for flags in [[false, false], [true, false], [false, true], [true, true]] {
+                let own = vocab.tokenize_text(&text, flags[0], flags[1]).expect("tokens");
+                assert_eq!(own, of_llama_cpp(&vocab, &text, flags), "{name} {flags:?}");
+            }
+        }
+        assert!(longest > PIECE, "{longest}");
+    }
 }

@@ -1,58 +1,59 @@
 //! Where a text can be cut so that its pieces have the tokens of the whole, and how much stack and
-//! time llama.cpp's tokenizer takes for an uncut part.
+//! time llama.cpp's tokenizer needs for a part that cannot be cut.
 //!
 //! In: what a file says about its tokenizer. Out: cuts before a space or a line feed that follows
-//! an ASCII letter. No word of the pre-tokenizer, or no token where there is none, spans such a
-//! cut, and no expression of the pre-tokenizer looks across it. The version of llama.cpp is exact,
-//! so its list of pre-tokenizers is known; the tests try all of them.
+//! an ASCII letter. No word of the pre-tokenizer spans such a cut, or no token if there is no
+//! pre-tokenizer. No expression of the pre-tokenizer looks across it. The version of llama.cpp is
+//! pinned, so its list of pre-tokenizers is known, and the tests try all of them.
 
 use std::ops::Range;
 
-/// The aim for the bytes of a piece. llama.cpp cannot be interrupted within one, which takes a
-/// tenth of a second.
+/// The target size of a piece in bytes. llama.cpp cannot be interrupted within a piece, which takes
+/// a tenth of a second.
 pub(super) const PIECE: usize = 64 * 1024;
-/// The most bytes of a part without a place to cut: about a second.
+/// The most bytes of a part without a possible cut. It takes about a second.
 const LONGEST_UNIT: usize = 1 << 20;
-/// The most bytes of a run that a recursive pre-tokenizer matches at once.
+/// The most bytes of a run that a recursive pre-tokenizer matches as a whole.
 const LONGEST_RUN: usize = 128 * 1024;
-/// Stack for each byte of a run. libstdc++'s regular expressions take up to 400 bytes in a release
-/// build.
+/// Stack needed for each byte of a run. libstdc++'s regular expressions take up to 400 bytes in a
+/// release build.
 const STACK_PER_BYTE: usize = 1024;
-/// Stack for everything else.
+/// Stack needed for everything else.
 const BASE_STACK: usize = 192 * 1024;
-/// The sum of the squares of all runs that a pre-tokenizer looks through again from each of their
-/// characters: about two seconds.
+/// The limit for the sum of the squared lengths of all runs that a pre-tokenizer scans again from
+/// each of their characters. It takes about two seconds.
 const MOST_SQUARES: usize = 16_000_000;
 
-/// How a vocabulary's tokenizer works on a text.
+/// What is known about a vocabulary's tokenizer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextPieces {
-    /// Whether it never joins a letter and a space after it.
+    /// Whether no token joins a letter and a following space.
     pub(super) before_space: bool,
-    /// The same for a line feed.
+    /// Whether no token joins a letter and a following line feed.
     pub(super) before_newline: bool,
-    /// Whether it adds a space to each text, which is then not a part of the piece.
+    /// Whether the tokenizer adds a space to each text. The space at a cut is then left out of the
+    /// piece.
     pub(super) adds_space: bool,
-    /// The runs of characters with which its stack grows.
+    /// The kind of runs whose length determines the depth of recursion.
     pub(super) recursion: Option<RecursiveRuns>,
-    /// The characters that take quadratic time in one run.
+    /// The characters whose runs take quadratic time.
     pub(super) quadratic: Option<fn(char) -> bool>,
 }
 
-/// What a recursive pre-tokenizer matches at once. Most characters outside ASCII may belong to any
-/// run: the tables and ranges of llama.cpp decide.
+/// The runs that a recursive pre-tokenizer matches as a whole. Most characters outside ASCII may
+/// belong to any kind of run, because that depends on llama.cpp's tables and ranges.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RecursiveRuns {
-    /// Letters, or digits, or everything else.
+    /// Runs of letters, of digits, or of everything else.
     Classes,
-    /// Letters with spaces between them, or digits, or everything else.
+    /// Runs of letters with spaces between them, of digits, or of everything else.
     Phrases,
-    /// Everything but whitespace, or whitespace.
+    /// Runs of everything but whitespace, or of whitespace.
     Words,
 }
 
 impl RecursiveRuns {
-    /// The bytes of the longest run.
+    /// The length of the longest run in bytes.
     fn longest(self, text: &str) -> usize {
         let (mut letters, mut digits, mut others) = (0, 0, 0);
         let mut longest = 0;
@@ -81,7 +82,8 @@ impl RecursiveRuns {
     }
 }
 
-/// Letters of large alphabets that are letters by any table, and in no class of other characters.
+/// Letters of large alphabets that are letters in every table and belong to no class of other
+/// characters.
 fn is_surely_letter(character: char) -> bool {
     matches!(character,
         '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{24F}' | '\u{391}'..='\u{3A1}'
@@ -91,23 +93,23 @@ fn is_surely_letter(character: char) -> bool {
         | '\u{4E00}'..='\u{9FA5}' | '\u{AC00}'..='\u{D7A3}')
 }
 
-/// Pre-tokenizers whose regular expressions llama.cpp runs by code of its own, without recursion:
-/// GPT-2's, the same after single digits, Llama 3's, Qwen's, and others. The names are in
-/// llama.cpp's `llama-vocab.cpp`, the code in `unicode_regex_split_custom` of `unicode.cpp`.
+/// Pre-tokenizers whose regular expressions llama.cpp replaces by its own code, which does not
+/// recurse: GPT-2's, GPT-2's after splitting digits, Llama 3's, Qwen's, and others. The names are
+/// in llama.cpp's `llama-vocab.cpp`, the code in `unicode_regex_split_custom` of `unicode.cpp`.
 const NOT_RECURSIVE: &str = "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 \
     mellum modern-bert jina-v1-en jina-v2-code roberta-bpe exaone4 mpt olmo jais trillion \
     granite-docling starcoder refact command-r smollm codeshell exaone minerva-7b mellum2 llama3 \
     llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx smaug-bpe \
     chatglm-bpe glm4 glm5 qwen2 deepseek-r1-qwen kormo f2llmv2 megrez hunyuan solar-open grok-2 \
     stablelm2 qwen35 laguna gemma4 granite-embed-multi-311m mmbert sarvam-moe kimi-k2";
-/// Pre-tokenizers whose words are everything between whitespace and some punctuation.
+/// Pre-tokenizers whose words end only at whitespace and some punctuation.
 const WORDS_WITH_DIGITS: [&str; 5] = ["bloom", "gpt3-finnish", "poro-chat", "viking", "whitespace"];
-/// Words may contain spaces, but no line feeds.
+/// Pre-tokenizers whose words may contain spaces, but not line feeds.
 const WORDS_WITH_SPACES: [&str; 5] =
     ["exaone-moe", "gemma4", "granite-embed-multi-311m", "mmbert", "sarvam-moe"];
 
 impl TextPieces {
-    /// The rules of a byte-pair encoding with this pre-tokenizer.
+    /// The rules of byte-pair encoding with this pre-tokenizer.
     pub(super) fn byte_pairs(pre: &str) -> TextPieces {
         let joins_everything = pre == "superbpe";
         TextPieces {
@@ -121,7 +123,7 @@ impl TextPieces {
                 _ => Some(RecursiveRuns::Classes),
             },
             quadratic: match pre {
-                // `\s+$` and `(?=(\d{3})+(?!\d))`.
+                // Its expressions are `\s+$` and `(?=(\d{3})+(?!\d))`.
                 "deepseek-llm" => Some(char::is_whitespace),
                 "superbpe" => Some(char::is_numeric),
                 _ => None,
@@ -129,11 +131,12 @@ impl TextPieces {
         }
     }
 
-    /// The rules of a tokenizer without a pre-tokenizer, if no token joins what would be cut.
+    /// The rules of a tokenizer without a pre-tokenizer. Tokens that span a cut are not considered
+    /// yet.
     pub(super) fn whole_text(adds_space: bool) -> TextPieces {
         TextPieces {
             before_space: true,
-            // A piece that begins with a line feed would get a space.
+            // The tokenizer would add a space to a piece that begins with a line feed.
             before_newline: !adds_space,
             adds_space,
             recursion: None,
@@ -141,12 +144,12 @@ impl TextPieces {
         }
     }
 
-    /// The rules of a tokenizer that is not known to allow cuts.
+    /// The same rules without any cuts, for a tokenizer that is not known to allow them.
     pub(super) fn uncut(self) -> TextPieces {
         TextPieces { before_space: false, before_newline: false, ..self }
     }
 
-    /// The rules for a vocabulary with this token: no cuts that the token spans.
+    /// The rules for a vocabulary that also has this token, without the cuts that it spans.
     pub(super) fn with_token(mut self, text: &str) -> TextPieces {
         let joins = |whitespace: &str| {
             text.match_indices(whitespace).any(|(place, _)| {
@@ -154,7 +157,7 @@ impl TextPieces {
             })
         };
         self.before_space &= !joins(" ") && !joins("\u{2581}");
-        // RWKV's files have escapes.
+        // RWKV's files write bytes as escapes.
         self.before_newline &= !joins("\n") && !joins("\\n") && !joins("<0x0A>");
         self
     }
@@ -164,11 +167,11 @@ impl TextPieces {
         let space = self.before_space && text[place] == b' ';
         (space || self.before_newline && text[place] == b'\n')
             && text[place - 1].is_ascii_alphabetic()
-            // The tokenizer adds the space of a piece only before other text.
+            // The tokenizer adds a piece's space only before other text.
             && !(self.adds_space && place + 1 == text.len())
     }
 
-    /// Cuts a text into pieces of at most this many bytes where that is possible.
+    /// Cuts a text into pieces of at most this many bytes where possible.
     pub(super) fn cut<'a>(&self, text: &'a str, most: usize) -> impl Iterator<Item = &'a str> {
         let rules = *self;
         let mut start = 0;
@@ -196,8 +199,8 @@ impl TextPieces {
         start + skipped..end
     }
 
-    /// The bytes of stack that tokenizing a piece takes. An error says why it takes too much stack
-    /// or time.
+    /// The stack in bytes that tokenizing a piece needs. The error says why it would need too much
+    /// stack or time.
     pub(super) fn stack_for(&self, piece: &str) -> Result<usize, String> {
         if piece.len() > LONGEST_UNIT {
             return Err(format!(
@@ -218,7 +221,7 @@ impl TextPieces {
         Ok(BASE_STACK + longest * STACK_PER_BYTE)
     }
 
-    /// Whether a piece of this length may need more than this stack.
+    /// Whether a piece of this length may need more than this much stack.
     pub(super) fn may_exceed(&self, length: usize, stack: usize) -> bool {
         let growing =
             self.recursion.map_or(0, |_| length.min(LONGEST_UNIT).saturating_mul(STACK_PER_BYTE));
@@ -230,7 +233,7 @@ fn sum_of_squares(text: &str, belongs: fn(char) -> bool) -> usize {
     let (mut sum, mut run) = (0_usize, 0_usize);
     for character in text.chars() {
         run = if belongs(character) { run + 1 } else { 0 };
-        // Adding each number up to n takes n squared, halved.
+        // The sum of the numbers up to n is about n squared, halved.
         sum = sum.saturating_add(2 * run);
     }
     sum

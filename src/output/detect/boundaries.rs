@@ -18,16 +18,16 @@ const USER: &str = "Gimble the wabe.";
 const NEXT_USER: &str = "Outgrabe the raths.";
 pub(super) const CONTENT: &str = "Zarvox quillem.";
 
-/// How a template starts and ends an assistant turn.
+/// The tail of a render, from the generation prompt on, with and without reasoning and tools.
 pub(crate) struct TurnBoundaries {
     user: String,
     with_prompt: Result<String, String>,
     plain: String,
-    /// The same with reasoning.
+    /// `plain` with reasoning.
     reasoned: String,
     /// `plain` without tools.
     without_tools: String,
-    /// The answer, and another user message.
+    /// The answer followed by another user message.
     continued: String,
 }
 
@@ -65,7 +65,7 @@ impl TurnBoundaries {
         }
     }
 
-    /// What the template appends to ask for a reply.
+    /// The text that the template appends to ask for a reply.
     pub(super) fn generation_prompt(&self) -> &str {
         let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
         &with_prompt[common_prefix(&self.user, with_prompt)..]
@@ -79,7 +79,7 @@ impl TurnBoundaries {
         let tag = &with_prompt[snap_left(with_prompt, start)..start];
         let opener = format!("{tag}{}", self.opener(format).text());
         let prompt = format!("{tag}{}", self.generation_prompt());
-        // The reply parser reads tags of the answer that the prompt already contains.
+        // If the prompt already contains tags of the answer, the reply parser reads them itself.
         let format_tags = format.filter(|format| format.channels.is_none());
         let tags = format_tags.into_iter().flat_map(opener::reply_markers);
         let end = tags.filter_map(|tag| prompt.find(&*tag)).min().unwrap_or(prompt.len());
@@ -88,7 +88,8 @@ impl TurnBoundaries {
         TurnMarkup::new(&[&opener, &prompt[..end]], after, next, format)
     }
 
-    /// What opens an assistant turn in a template that always writes the generation prompt.
+    /// The text that opens an assistant turn in a template that always writes the generation
+    /// prompt.
     fn unconditional_prompt(&self) -> &str {
         if self.with_prompt.as_ref() != Ok(&self.user) {
             return "";
@@ -97,8 +98,8 @@ impl TurnBoundaries {
         prompt[..common_prefix(prompt, after_last(&self.plain, USER).trim_start())].trim()
     }
 
-    /// The assistant's part of a history that ends with it. A message that the template writes as
-    /// several turns is joined.
+    /// The assistant's part of a history that ends with it. If the template writes a message as
+    /// several turns, they are joined.
     pub(crate) fn reply<'a>(&self, format: &Format, whole: &'a str) -> Cow<'a, str> {
         let opener = self.opener(Some(format));
         let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
@@ -119,7 +120,7 @@ impl TurnBoundaries {
     }
 
     /// The tags that the template writes around the content of an answer, with or without reasoning
-    /// before it. None for a reply of several messages, whose headers are not tags.
+    /// before it. `None` for a reply of several messages, because their headers are not tags.
     pub(super) fn content_wrapper(&self, format: &Format) -> Option<Wrapper> {
         let opener = self.opener(Some(format));
         let prompted =
@@ -136,7 +137,7 @@ impl TurnBoundaries {
         })
     }
 
-    /// What opens the turn of an answer that a prompt continues.
+    /// The text that opens the turn of an answer that a prompt continues.
     pub(super) fn continued_opener(
         &self,
         format: Option<&Format>,

@@ -8,11 +8,11 @@ use crate::probing;
 /// The form of a history with calls; templates differ in what they accept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HistoryForm {
-    /// Arguments are JSON text, not an object.
+    /// Whether arguments are JSON text instead of an object.
     pub(crate) text_arguments: bool,
-    /// Missing content is null, not "".
+    /// Whether missing content is null instead of "".
     pub(crate) null_content: bool,
-    /// Ids contain the name, as in `functions.f:0`.
+    /// Whether ids contain the name, as in `functions.f:0`.
     pub(crate) named_ids: bool,
 }
 
@@ -32,7 +32,7 @@ impl HistoryForm {
         probing::call(id, name, &text.into())
     }
 
-    /// An answer. `reasoning` is the name of a member and its text.
+    /// An assistant message with calls. `reasoning` is the name of a member and its text.
     pub(crate) fn answer(
         self,
         content: &str,

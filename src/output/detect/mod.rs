@@ -1,4 +1,4 @@
-//! Finds the format that a template writes: a family, or what its renders show.
+//! Finds the format that a template writes: a family, or a format inferred from its renders.
 
 mod boundaries;
 mod evident;
@@ -27,19 +27,19 @@ pub struct Detected {
     /// How calls, reasoning and text are written. None if the template writes calls in an unknown
     /// way.
     pub format: Option<Format>,
-    /// What opens an assistant turn.
+    /// The text that opens an assistant turn.
     pub opener: TurnOpener,
-    /// What the template appends to ask for a reply.
+    /// The text that the template appends to ask for a reply.
     pub generation_prompt: String,
     /// The markup around every answer.
     pub turn_markup: TurnMarkup,
 }
 
 impl Detected {
-    /// Finds the format that a template writes by rendering, in this order: a family that writes
-    /// the template's bytes, a format inferred from the renders, a family that parses them. Each
-    /// is used only if every required row of the round trip comes back exactly. If none is, the
-    /// model may still answer in the polyfill's format.
+    /// Finds the format that a template writes, by rendering. In this order: a family that writes
+    /// the same bytes, a format inferred from the renders, a family that parses the renders. A
+    /// format is used only if every required row of the round trip comes back exactly. Without a
+    /// format, the model may still answer in the polyfill's format.
     pub(crate) fn native(renderer: &ProbeRenderer<'_>) -> Detected {
         let round_trip = RoundTrip::new(renderer);
         let observed =
@@ -53,7 +53,7 @@ impl Detected {
         Detected::new(Some(found.unwrap_or_else(families::polyfilled)), &round_trip)
     }
 
-    /// The format that the polyfill teaches a model whose template writes no calls. `renderer`
+    /// The format that the polyfill teaches to a model whose template writes no calls. `renderer`
     /// applies the polyfills.
     pub(crate) fn polyfilled(renderer: &ProbeRenderer<'_>) -> Detected {
         let round_trip = RoundTrip::new(renderer);
@@ -62,8 +62,9 @@ impl Detected {
         Detected::new(Some(format), &round_trip)
     }
 
-    /// A format that no render of the template shows. `renderer` writes the calls of histories in
-    /// it. The error is the first row of the round trip that does not come back.
+    /// Verifies a format that no render of the template shows. `renderer` writes the calls of
+    /// histories in this format. The error is the first row of the round trip that does not come
+    /// back.
     pub(crate) fn evident(
         format: Format,
         renderer: &ProbeRenderer<'_>,
@@ -71,7 +72,8 @@ impl Detected {
         let round_trip = RoundTrip::new(renderer);
         match round_trip.verify(format) {
             Ok(format) => {
-                // The template confirms only what the polyfill wrote.
+                // The template confirms only text that the polyfill wrote, so the format stays
+                // unverified.
                 let format = Format { verified: false, ..format };
                 Ok(Detected::new(Some(format), &round_trip))
             }
@@ -82,8 +84,9 @@ impl Detected {
         }
     }
 
-    /// Adds a family's tags around text that the template's source contains to a format that no
-    /// render of it shows. Its instructions ask for them: "write your response between …".
+    /// Adds wrapper tags that the template's source contains but no render shows, because its
+    /// instructions ask for them: "write your response between …". The tags are those of the
+    /// format's family.
     pub fn with_wrappers(mut self, in_source: &dyn Fn(&str) -> bool) -> Detected {
         let shown = |format: &&mut Format| {
             matches!(format.source, FormatSource::Family | FormatSource::Inferred)
@@ -114,8 +117,8 @@ impl Detected {
     }
 }
 
-/// The format's reasoning tags. Tags without an opening tag count only if the template writes the
-/// closing tag after reasoning.
+/// The format's reasoning tags. If they have no opening tag, they are kept only if the template
+/// writes the closing tag after reasoning.
 fn observed(format: &Format, round_trip: &RoundTrip) -> Option<ReasoningTags> {
     format
         .reasoning
@@ -123,8 +126,8 @@ fn observed(format: &Format, round_trip: &RoundTrip) -> Option<ReasoningTags> {
         .filter(|tags| !tags.open.is_empty() || round_trip.closes_reasoning(&tags.close))
 }
 
-/// The family that parses the most rows of what the template writes, though it would write them in
-/// another way.
+/// The family that parses the most rows of the template's text, even if it would write them
+/// differently.
 fn best_reader(families: Vec<Format>, round_trip: &RoundTrip) -> Option<Format> {
     let mut best: Option<(usize, Format)> = None;
     for format in families.into_iter().filter(|format| round_trip.may_match(format)) {

@@ -5,19 +5,19 @@ use std::ops::Range;
 use crate::output::format::{Format, FormatText, ReasoningTags};
 use crate::probing::diff::{after_last, common_prefix};
 
-/// What opens an assistant turn in the prompts of one template.
+/// The texts that open an assistant turn in the prompts of one template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnOpener {
-    /// What opens every turn.
+    /// The text that opens every turn.
     text: String,
-    /// What histories have before an answer: after a user message, after a result.
+    /// The texts before an answer in histories: after a user message, and after a tool result.
     before_answers: Vec<String>,
 }
 
 impl TurnOpener {
     /// Compares three renders of one template: a user turn, the same with a generation prompt, and
-    /// the same with an assistant turn. Only what the last two share opens every turn. A reasoning
-    /// block does not.
+    /// the same with an assistant turn. Only text that the last two share opens every turn, so a
+    /// reasoning block is not part of it.
     pub fn find(
         user: &str,
         with_prompt: &str,
@@ -30,26 +30,26 @@ impl TurnOpener {
             end if end > start && !with_prompt[start..end].trim().is_empty() => {
                 &with_prompt[start..end]
             }
-            // The history opens the turn in another way. Use what the prompt adds.
+            // The history opens the turn differently, so the generation prompt is used.
             _ => prompt,
         };
-        // A marker that the prompt starts with belongs to the reply.
+        // A marker at the start of the generation prompt belongs to the reply.
         let markers = format.into_iter().flat_map(reply_markers);
         let end = markers.filter_map(|marker| prompt.find(&*marker)).min().unwrap_or(prompt.len());
         let text = shared[..shared.len().min(end)].to_owned();
         TurnOpener { text, before_answers: Vec::new() }
     }
 
-    /// Adds what histories have before an answer, up to the first marker of the reply. It opens a
-    /// turn that a prompt continues, where there is no generation prompt or it differs. `is_safe`
-    /// says whether a text is in no reply of this template.
+    /// Adds the texts that histories have before an answer, up to the first marker of the reply. A
+    /// prompt that continues an answer is recognised by them if there is no generation prompt, or
+    /// if it differs. `is_safe` returns whether a text never occurs in replies of this template.
     pub(super) fn add_before_answers<'a>(
         &mut self,
         texts: impl Iterator<Item = &'a str>,
         format: Option<&Format>,
         is_safe: impl Fn(&str) -> bool,
     ) {
-        // Messages of one turn have headers of their own.
+        // The messages of one turn have separate headers.
         if format.is_some_and(|format| format.channels.is_some()) {
             return;
         }
@@ -58,7 +58,7 @@ impl TurnOpener {
             let end = markers.filter_map(|marker| text.find(&*marker)).min().unwrap_or(text.len());
             let text = &text[..end];
             let own = text.trim();
-            // Brackets and quotes alone are in many texts.
+            // Texts of brackets and quotes alone occur too often elsewhere.
             let is_distinct = own.len() > 3 && own.contains(char::is_alphabetic);
             if is_distinct && is_safe(own) && !self.before_answers.iter().any(|known| known == text)
             {
@@ -67,13 +67,13 @@ impl TurnOpener {
         }
     }
 
-    /// The text that opens a turn; may be empty.
+    /// The text that opens a turn. It may be empty.
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The part of the assistant turn that a prompt ends with: an opened reasoning block, a header,
-    /// or the text of a reply to continue. `prompt` may be only the end of one.
+    /// or the text of a reply to continue. `prompt` may be only the last part of a prompt.
     pub fn turn<'a>(&self, prompt: &'a str, format: Option<&Format>) -> &'a str {
         let at = self.opened(prompt).map(|at| self.with_reasoning(prompt, at, format));
         let at = at.or_else(|| first_message(format?, prompt));
@@ -81,8 +81,9 @@ impl TurnOpener {
         &prompt[at.unwrap_or_else(|| self.unopened(prompt, format))..]
     }
 
-    /// Where the reply begins in a prompt that opens no turn. In a template without a generation
-    /// prompt, histories have text before every answer; a prompt without it is the answer alone.
+    /// Where the reply begins in a prompt that does not open a turn. Without a generation prompt,
+    /// the template's histories have text before every answer. If that text is missing too, the
+    /// whole prompt is the answer.
     fn unopened(&self, prompt: &str, format: Option<&Format>) -> usize {
         match self.text.trim().is_empty() && !self.before_answers.is_empty() {
             true => 0,
@@ -90,7 +91,8 @@ impl TurnOpener {
         }
     }
 
-    /// Where a turn begins that opens at `at`, or the turn before it if that has only reasoning.
+    /// The start of the turn that opens at `at`. If the previous turn has only reasoning, the start
+    /// of that turn.
     fn with_reasoning(&self, prompt: &str, at: usize, format: Option<&Format>) -> usize {
         let Some(tags) = format.and_then(|format| format.reasoning.as_ref()) else { return at };
         let before = prompt[..at].trim_end().strip_suffix(self.text.trim());
@@ -104,8 +106,8 @@ impl TurnOpener {
         }
     }
 
-    /// As [`turn`](Self::turn), for a prompt that ends inside a message. `opening` are the bytes
-    /// that the template wrote before the text of the message.
+    /// Like [`turn`](Self::turn), for a prompt that ends inside a message. `opening` are the bytes
+    /// that the template wrote before the text of that message.
     pub fn turn_of_message<'a>(
         &self,
         prompt: &'a str,
@@ -117,7 +119,7 @@ impl TurnOpener {
         &prompt[start + at.unwrap_or_else(|| last_marker(opening, format))..]
     }
 
-    /// Where the last turn starts that a prompt opens.
+    /// The start of the last turn that a prompt opens.
     fn opened(&self, prompt: &str) -> Option<usize> {
         let openers = std::iter::once(&self.text).chain(&self.before_answers);
         let starts = openers.filter_map(|opener| {
@@ -130,7 +132,7 @@ impl TurnOpener {
         starts.max()
     }
 
-    /// Where the reply starts in a history that ends with it. `user` is the render of the user turn
+    /// The start of the reply in a history that ends with it. `user` is the render of the user turn
     /// alone, `user_text` the text of its message.
     pub fn start(&self, user: &str, history: &str, user_text: &str) -> usize {
         let after =
@@ -144,7 +146,7 @@ impl TurnOpener {
     }
 }
 
-/// Where the assistant's last messages start in a prompt whose messages have headers.
+/// The start of the assistant's last messages in a prompt whose messages have headers.
 fn first_message(format: &Format, prompt: &str) -> Option<usize> {
     let turn = &*format.channels.as_ref()?.turn;
     let message = match turn.split_once("assistant") {
@@ -152,7 +154,7 @@ fn first_message(format: &Format, prompt: &str) -> Option<usize> {
         None => turn.trim_end_matches(char::is_alphanumeric),
     };
     let mut first = prompt.rfind(turn)?;
-    // Consecutive messages belong to one turn if no message of another role is between them.
+    // Consecutive messages belong to one turn unless a message of another role is between them.
     while let Some(at) = prompt[..first].rfind(turn)
         && !prompt[at + turn.len()..first].contains(message)
     {
@@ -161,7 +163,7 @@ fn first_message(format: &Format, prompt: &str) -> Option<usize> {
     Some(first)
 }
 
-/// Where the marker of a reply starts that a text ends with; else the end of the text.
+/// The start of the reply marker at the end of a text, else the end of the text.
 fn last_marker(text: &str, format: Option<&Format>) -> usize {
     let own = text.trim_end();
     let marker = format.into_iter().flat_map(reply_markers).find(|marker| own.ends_with(&**marker));

@@ -11,32 +11,32 @@ use crate::output::format::{CallPart, CallSyntax, Format, Wrapper};
 use crate::probing::diff::common_suffix;
 use crate::probing::{ProbeRenderer, tool};
 
-// Rare strings, so that no text of a template is mistaken for them.
+// Unusual strings, so that no text of a template is mistaken for them.
 const REASONING: &str = "Brindle first, then quorv.";
 const NAMES: [&str; 2] = ["fetch_plimsoll", "rank_quagga"];
 const IDS: [&str; 2] = ["pQ7xK2mWz", "vR4tN9bLc"];
 
-/// How a row came back.
+/// The result of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowOutcome {
-    /// The same message.
+    /// The message came back unchanged.
     Exact,
-    /// The same message, except for whitespace around its text.
+    /// The message came back, except for whitespace around its text.
     Whitespace,
-    /// Another message, or the template raised an error.
+    /// The message came back different, or the template raised an error.
     Failed,
 }
 
-/// One history that was rendered and parsed again.
+/// A history that was rendered and then parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoundTripRow {
     /// Which history.
     pub(crate) name: &'static str,
-    /// Whether the format is used only if this row is exact.
+    /// Whether this row must be exact for the format to be used.
     pub(crate) required: bool,
     /// How it came back.
     pub(crate) outcome: RowOutcome,
-    /// The difference; empty if there is none.
+    /// The difference; empty if the row is exact.
     pub(crate) reason: String,
 }
 
@@ -95,20 +95,20 @@ fn histories() -> Vec<History> {
     ]
 }
 
-/// What a template writes for the histories of the round trip. It serves every format that is tried
-/// on the template.
+/// What a template writes for the histories of the round trip. All formats that are tried on the
+/// template share it.
 pub(crate) struct RoundTrip {
     boundaries: TurnBoundaries,
     #[cfg(test)]
     pub(crate) form: HistoryForm,
     tools: Vec<Value>,
     rows: Vec<(History, Result<String, String>)>,
-    /// What the template writes between a result and an answer.
+    /// The text that the template writes between a tool result and an answer.
     after_result: Option<String>,
 }
 
 impl RoundTrip {
-    /// Renders the histories, with arguments as text if the template needs that.
+    /// Renders the histories, with arguments as text if the template requires that.
     pub(crate) fn new(renderer: &ProbeRenderer<'_>) -> RoundTrip {
         let tools = tools();
         let render = |form: HistoryForm, history: &History| {
@@ -152,12 +152,12 @@ impl RoundTrip {
         }
     }
 
-    /// What opens an assistant turn, for a parser of this format.
+    /// The text that opens an assistant turn, for a parser of this format.
     pub(super) fn opener(&self, format: Option<&Format>) -> TurnOpener {
         self.boundaries.continued_opener(format, self.after_result.as_deref())
     }
 
-    /// What the template appends to ask for a reply.
+    /// The text that the template appends to ask for a reply.
     pub(super) fn generation_prompt(&self) -> &str {
         self.boundaries.generation_prompt()
     }
@@ -172,7 +172,8 @@ impl RoundTrip {
         self.boundaries.content_wrapper(format)
     }
 
-    /// Whether a history contains the start of a call of this format. If not, the round trip fails.
+    /// Whether a history contains the start of a call in this format. If not, the round trip cannot
+    /// succeed.
     pub(super) fn may_match(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
             Some(CallPart::Text(text)) => text
@@ -184,8 +185,8 @@ impl RoundTrip {
         let contains = |first: &str| {
             self.rows.iter().any(|(_, text)| text.as_ref().is_ok_and(|text| text.contains(first)))
         };
-        // The tag of a section too: some families omit it, but a template that omits it is theirs
-        // only by chance.
+        // The tag of the section must occur too. Some families may omit it, but then a template
+        // matches only by chance.
         let tag = format.calls.as_ref().and_then(CallSyntax::tag);
         first.is_none_or(contains) && tag.is_none_or(contains)
     }
@@ -199,7 +200,8 @@ impl RoundTrip {
         })
     }
 
-    /// Parses the assistant's part of every history and compares it with what was rendered.
+    /// Parses the assistant's part of every history and compares the result with the original
+    /// message.
     pub(crate) fn report(&self, format: &Format) -> RoundTripReport {
         let rows = self.rows.iter().map(|(history, rendered)| {
             let compared = rendered
@@ -215,8 +217,7 @@ impl RoundTrip {
         RoundTripReport { rows: rows.collect() }
     }
 
-    /// The format, verified and with `parallel` set by the round trip. The error is the unchanged
-    /// format.
+    /// Sets `verified` and `parallel` by the round trip. The error is the unchanged format.
     pub(super) fn verify(&self, mut format: Format) -> Result<Format, Box<Format>> {
         let report = self.report(&format);
         if !report.accepted() {
@@ -240,7 +241,7 @@ impl RoundTrip {
         parser.push(&reply);
         let (_, parsed) = parser.finish();
 
-        // The end of the turn is not part of the reply, and the spelling of values is free.
+        // The end of the turn is not part of the reply, and values may be spelt differently.
         let is_relevant = |diagnostic: &&Diagnostic| {
             !matches!(diagnostic.code, "eog_text_removed" | "id_generated" | "python_literals")
         };
@@ -273,8 +274,8 @@ impl RoundTrip {
     }
 }
 
-/// What the template writes between a result and an answer, whatever the result: the text that two
-/// histories share there.
+/// The text that the template writes between a tool result and an answer. It is the text that two
+/// histories with different results share there.
 fn after_result(
     renderer: &ProbeRenderer<'_>,
     form: HistoryForm,

@@ -24,7 +24,7 @@ pub(super) fn find(
     Some(Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
 }
 
-/// The text after a block of reasoning, which may be empty.
+/// The text after a reasoning block, which may be empty.
 fn after_reasoning<'a>(before: &'a str, reasoning: Option<&ReasoningTags>) -> &'a str {
     let Some(ReasoningTags { open, close, .. }) = reasoning else { return before };
     if let Some((_, rest)) = before.rsplit_once(&**close).filter(|_| !close.is_empty()) {

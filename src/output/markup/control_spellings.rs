@@ -1,21 +1,22 @@
-//! Finds the control tokens of a vocabulary in text that comes in pieces, by their spelling.
+//! Finds spellings of a vocabulary's control tokens in text that arrives in pieces.
 
 use super::{ReplyPart, push_text};
 
-/// The fewest bytes of a spelling. Shorter ones, such as `[` and `0`, are common in text.
+/// The fewest bytes of a spelling. Shorter spellings, such as `[` and `0`, are common in text.
 const LEAST: usize = 3;
 
 /// The spellings of control tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlSpellings {
-    /// In the order of their bytes.
+    /// Sorted by bytes.
     sorted: Vec<String>,
-    /// The first characters of all spellings.
+    /// The first characters of all spellings, for a quick check.
     firsts: Vec<char>,
 }
 
 impl ControlSpellings {
-    /// Leaves out spellings that are words or punctuation alone, which text contains too.
+    /// Omits spellings that consist only of words or punctuation, because normal text contains them
+    /// too.
     pub fn new(mut spellings: Vec<String>) -> ControlSpellings {
         spellings.retain(|text| {
             text.len() >= LEAST
@@ -33,7 +34,7 @@ impl ControlSpellings {
         ControlSpellings { sorted: spellings, firsts }
     }
 
-    /// Whether a spelling begins with this text, and whether one is this text.
+    /// Whether some spelling begins with this text, and whether some spelling equals it.
     fn matches(&self, text: &str) -> (bool, bool) {
         let at = self.sorted.partition_point(|spelling| spelling.as_str() < text);
         match self.sorted.get(at) {
@@ -46,22 +47,22 @@ impl ControlSpellings {
     }
 }
 
-/// Splits text at the spellings. The longest one at a place wins.
+/// Splits text at the spellings. Where several match, the longest one wins.
 #[derive(Debug, Default)]
 pub(in crate::output) struct ControlScanner {
     /// Text that may become a spelling.
     held: String,
-    /// How many bytes of it are a whole one.
+    /// The length in bytes of the complete spelling that the held text begins with.
     whole: usize,
 }
 
 impl ControlScanner {
-    /// Whether this text contains nothing for this scanner.
+    /// Whether this text contains nothing that concerns the scanner.
     pub(in crate::output) fn passes(&self, spellings: &ControlSpellings, text: &str) -> bool {
         self.held.is_empty() && !text.contains(&*spellings.firsts)
     }
 
-    /// Appends what the text decides.
+    /// Reads text and appends all parts that are now certain.
     pub(in crate::output) fn push(
         &mut self,
         spellings: &ControlSpellings,

@@ -1,8 +1,9 @@
 //! The markup around a reply: what its template writes before and after an answer, and the control
 //! tokens of its vocabulary.
 //!
-//! In: text of a model, and control tokens where they are known. Out: the same without repeated role
-//! headers and ends of turns, in order. The reply parser decides about everything inside the answer.
+//! In: text of a model, and control tokens where they are known. Out: the same text without
+//! repeated role headers and ends of turns, in order. The reply parser handles everything inside
+//! the answer.
 
 mod control_spellings;
 mod turn_markup;
@@ -24,7 +25,7 @@ pub(super) enum ReplyPart {
     Header(String),
     /// The end of the turn, or the first half of one.
     End(String),
-    /// Text of another turn, which the model made up.
+    /// Text of another turn that the model invented.
     NextTurn(String),
 }
 

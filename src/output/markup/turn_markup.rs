@@ -1,10 +1,11 @@
-//! What a template writes around every answer: the header that opens the turn, and its end.
+//! The texts that a template writes around every answer: the header that opens the turn, and the
+//! end of the turn.
 
 use crate::output::format::{Format, tags};
 
-/// The fewest bytes of a header or of an end. Shorter ones are common in text.
+/// The fewest bytes of a header or an end. Shorter texts are common in text.
 const LEAST: usize = 3;
-/// The role in the header of a user's turn, and the roles that models write in its place.
+/// The role in the header of a user's turn, and the roles that models write instead of it.
 const USER: &str = "user";
 const OTHER_ROLES: [&str; 6] =
     ["system", "developer", "tool", "function", "ipython", "observation"];
@@ -14,11 +15,12 @@ const OTHER_ROLES: [&str; 6] =
 pub struct TurnMarkup {
     /// Texts that open the assistant's turn, without surrounding whitespace.
     pub(super) headers: Vec<String>,
-    /// The header's text without its tags, such as `assistant`. It counts after a control token.
+    /// The header's text without its tags, such as `assistant`. It is recognised only after a
+    /// control token.
     pub(super) role: Option<String>,
     /// Texts that end the turn.
     pub(super) ends: Vec<String>,
-    /// Texts that open a turn of another role. They count after an end.
+    /// Texts that open a turn of another role. They are recognised only after an end.
     pub(super) next_headers: Vec<String>,
     /// Whether headers are markup only at the start of a reply. In formats of several messages they
     /// also begin the next message.
@@ -94,7 +96,7 @@ fn add(list: &mut Vec<String>, text: &str) {
     }
 }
 
-/// The header of a user's turn, and the headers of other roles, if it names the role in a tag or
+/// The header of a user's turn, and the same header with other roles if the role is in a tag or
 /// next to one.
 fn of_every_role(header: &str) -> Vec<String> {
     let mut headers = vec![header.to_owned()];
@@ -108,8 +110,8 @@ fn of_every_role(header: &str) -> Vec<String> {
     headers
 }
 
-/// Whether a text cannot be mistaken for the start of an answer: it contains a tag, or ends like a
-/// label.
+/// Whether a text cannot be mistaken for the start of an answer, because it contains a tag or ends
+/// like a label.
 fn is_header(text: &str) -> bool {
     text.len() >= LEAST
         && text.contains(char::is_alphanumeric)
@@ -127,7 +129,7 @@ fn role(header: &str) -> Option<String> {
     (!words.is_empty() && words.chars().all(is_word)).then(|| words.to_owned())
 }
 
-/// The first marker after the content that is not the tag around it.
+/// The first marker after the content, except the tag around the content.
 fn first_end<'a>(after: &'a str, format: Option<&Format>) -> Option<&'a str> {
     let mut rest = after.trim_start();
     for wrapper in format.iter().flat_map(|format| &format.wrappers) {

@@ -1,17 +1,17 @@
-//! Removes repeated role headers and ends of turns from a reply that comes in pieces.
+//! Removes repeated role headers and ends of turns from a reply that arrives in pieces.
 //!
 //! A header is markup at the start of a reply and after an end. An end is markup at the end of the
 //! text and before a header; elsewhere it is left to the reply parser. Text is held only while it
-//! may become one of them.
+//! may become a header or an end.
 
 use std::sync::Arc;
 
 use super::{ReplyPart, TurnMarkup, push_text};
 
-/// The fewest bytes of a half end at the end of the text.
+/// The fewest bytes of an end that the end of the text cut off.
 const LEAST_HALF: usize = 3;
 
-/// What a text begins with, and its length.
+/// What a text begins with. Numbers are lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Header(usize),
@@ -27,7 +27,7 @@ enum Found {
 struct HeldControl {
     start: usize,
     length: usize,
-    /// Whether the format has it.
+    /// Whether the token occurs in the format.
     known: bool,
 }
 
@@ -35,13 +35,13 @@ struct HeldControl {
 #[derive(Debug)]
 pub(in crate::output) struct TurnReader {
     markup: Arc<TurnMarkup>,
-    /// Only markup came so far, or since the last header.
+    /// Only markup was read so far, or since the last header.
     at_start: bool,
-    /// A header was removed since then.
+    /// A header was removed at that place.
     removed: bool,
-    /// The last part was a control token that the format does not have.
+    /// The last part was a control token that does not occur in the format.
     after_control: bool,
-    /// Ends that no text followed yet, each with the whitespace before it.
+    /// Ends that were not followed by text yet, each with the whitespace before it.
     ends: Vec<ReplyPart>,
     /// Text that may become markup, and the control tokens in it.
     held: String,
@@ -64,20 +64,20 @@ impl TurnReader {
         }
     }
 
-    /// Whether this text contains nothing for this reader.
+    /// Whether this text contains nothing that concerns this reader.
     pub(in crate::output) fn passes(&self, text: &str) -> bool {
         let idle = !self.at_start && !self.over && self.ends.is_empty() && self.held.is_empty();
         let mut ends = self.markup.ends.iter().filter_map(|end| end.chars().next());
         idle && !ends.any(|first| text.contains(first))
     }
 
-    /// Reads text, and appends what it decides.
+    /// Reads text and appends all parts that are now certain.
     pub(in crate::output) fn push(&mut self, text: &str, out: &mut Vec<ReplyPart>) {
         self.held.push_str(text);
         self.advance(false, out);
     }
 
-    /// Reads a control token. `known` says whether the format has it.
+    /// Reads a control token. `known` says whether it occurs in the format.
     pub(in crate::output) fn push_control(
         &mut self,
         text: &str,
@@ -139,7 +139,7 @@ impl TurnReader {
         }
     }
 
-    /// What the held text begins with, after the whitespace `before` it.
+    /// The markup or text at the start of the held text, after the whitespace `before` it.
     fn find(&self, before: usize, last: bool) -> Found {
         let text = &self.held[before..];
         let TurnMarkup { headers, ends, next_headers, only_first, role } = &*self.markup;
@@ -151,7 +151,7 @@ impl TurnReader {
         let next = next_headers.iter().filter(|_| ended).map(|form| (form, Found::NextTurn));
         let (mut longest, mut best) = (0, Found::Nothing);
         for (form, found) in headers.chain(ends).chain(next) {
-            // A word must be whole.
+            // A word matches only as a whole.
             let word = form.ends_with(char::is_alphanumeric);
             let after = text.strip_prefix(form.as_str());
             if !last && (form.starts_with(text) && (form.len() > text.len() || word)) {
@@ -166,7 +166,7 @@ impl TurnReader {
         role.map_or(best, |role| self.find_role(role, before, last))
     }
 
-    /// Whether the text is the role of the header on a line of its own.
+    /// Whether the text is the header's role on a separate line.
     fn find_role(&self, role: &str, before: usize, last: bool) -> Found {
         let text = &self.held[before..];
         let Some(after) = text.strip_prefix(role) else {
@@ -190,7 +190,7 @@ impl TurnReader {
         self.ends.push(if control { ReplyPart::Control(end) } else { ReplyPart::End(end) });
     }
 
-    /// The held ends are markup.
+    /// Treats the held ends as markup.
     fn confirm_ends(&mut self, out: &mut Vec<ReplyPart>) {
         let ends = self.ends.drain(..).filter_map(|part| match part {
             ReplyPart::Control(end) | ReplyPart::End(end) => Some(ReplyPart::End(end)),
@@ -199,8 +199,8 @@ impl TurnReader {
         out.extend(ends);
     }
 
-    /// The held ends are followed by text, so they are text too. The reply parser decides about
-    /// those that the format has.
+    /// Treats the held ends as text, because text follows them. The reply parser handles those that
+    /// occur in the format.
     fn release_ends(&mut self, out: &mut Vec<ReplyPart>) {
         for part in self.ends.drain(..) {
             match part {
@@ -210,7 +210,8 @@ impl TurnReader {
         }
     }
 
-    /// Takes the first half of an end or of a header after an end, which the end of the text cut.
+    /// Removes the first part of an end, or of a header after an end, that the end of the text cut
+    /// off.
     fn take_half(&mut self, before: usize, out: &mut Vec<ReplyPart>) -> bool {
         let text = &self.held[before..];
         let halves = |forms: &[String]| forms.iter().any(|form| form.starts_with(text));
@@ -227,7 +228,7 @@ impl TurnReader {
         true
     }
 
-    /// Passes on the whitespace, and the control token or the character after it.
+    /// Passes on the whitespace, and the control token or character after it.
     fn pass_on(&mut self, before: usize, out: &mut Vec<ReplyPart>) {
         let control = self.controls.first().copied().filter(|control| control.start == before);
         match control {
@@ -262,7 +263,7 @@ impl TurnReader {
         }
     }
 
-    /// The first place in the held text where an end or a control token may begin.
+    /// The first position in the held text at which an end or a control token may begin.
     fn next_place(&self) -> usize {
         let control = self.controls.first().map_or(self.held.len(), |control| control.start);
         let may_begin = |at: usize| {

@@ -4,18 +4,18 @@ use super::candidate::Candidate;
 use super::marker_set::{Marker, MarkerMatch};
 use super::{FENCE, ParserState, ReplyParser, is_whitespace};
 
-/// The text after a call, until it is assigned.
+/// The text after a call, until it is clear what it is.
 #[derive(Debug, Default)]
 pub(super) struct AfterCall {
     pub(super) held: String,
     pub(super) tail: String,
-    /// The call has its closing tag.
+    /// Whether the call's closing tag was read.
     pub(super) closed: bool,
-    /// The call has no opening tag.
+    /// Whether the call had no opening tag.
     pub(super) untagged: bool,
-    /// The call requires a closing tag.
+    /// Whether the call requires a closing tag.
     pub(super) has_closing_tag: bool,
-    /// A closing tag was read. The next call needs an opening tag.
+    /// Whether the next call needs an opening tag, because a closing tag was read.
     pub(super) over: bool,
     /// The pattern of the call.
     pub(super) pattern: Option<usize>,
@@ -53,7 +53,7 @@ impl ReplyParser {
         }
     }
 
-    /// A character that starts no marker.
+    /// Reads a character that starts no marker.
     fn char_after_call(&mut self, mut after: AfterCall, c: char) {
         // The end of a fence around the call.
         let fence = c == '`' && after.lacks_closing_tag() && !after.held.ends_with(FENCE);
@@ -100,7 +100,7 @@ impl ReplyParser {
         self.on_marker(marker, text);
     }
 
-    /// Returns to text: there is neither a closing tag nor another call.
+    /// Returns to the text state, because neither a closing tag nor another call follows.
     pub(super) fn leave_after_call(&mut self, after: &AfterCall) {
         if after.lacks_closing_tag() {
             self.note("missing_end_marker", "the call has no closing tag");
@@ -126,8 +126,8 @@ impl ReplyParser {
     }
 }
 
-/// The text after the brackets that close a call or a list, without whitespace before it. A comma
-/// in front of a bracket belongs to the list.
+/// The text after the brackets that close a call or a list, without whitespace in front. A comma
+/// before a bracket belongs to the list.
 pub(super) fn without_closing(text: &str) -> &str {
     let run = text.find(|c: char| !is_whitespace(c) && !matches!(c, ',' | ';' | ']' | ')' | '}'));
     let closing = text[..run.unwrap_or(text.len())].rfind([']', ')', '}']);

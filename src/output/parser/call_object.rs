@@ -22,13 +22,14 @@ pub(crate) enum ObjectProgress {
     More,
     /// The object is complete.
     Closed,
-    /// The object is not a call. After its arguments: the text is not part of the object.
+    /// The object is not a call. If its arguments were already emitted, the remaining text is not
+    /// part of the object.
     Broken,
 }
 
-/// The keys by which models name the function.
+/// The keys that models use for the function's name.
 const NAME_KEYS: [&str; 5] = ["name", "tool_name", "function_name", "tool", "action"];
-/// The keys by which models give the arguments.
+/// The keys that models use for the arguments.
 const ARGUMENTS_KEYS: [&str; 8] = [
     "arguments",
     "parameters",
@@ -45,7 +46,7 @@ const WRAPPER_KEYS: [&str; 3] = ["function", "function_call", "tool_call"];
 /// The keys of a call's object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallKeys {
-    /// None if the function's name is the key of the arguments: `{"f": {"a": 1}}`.
+    /// `None` if the function's name is itself the key of the arguments: `{"f": {"a": 1}}`.
     name: Option<String>,
     arguments: String,
     id: Option<String>,
@@ -132,21 +133,21 @@ enum Field {
 #[derive(Debug)]
 pub(crate) struct CallObject {
     scanner: Scanner,
-    /// The depth of name and arguments. 0 once their object is closed.
+    /// The nesting depth of name and arguments; 0 once their object is closed.
     level: usize,
     field: Field,
-    /// There is a key that calls do not have.
+    /// Whether the object has a key that calls do not have.
     foreign_key: bool,
     name: Option<String>,
     id: Option<String>,
     kind: Option<JsonKind>,
-    /// The arguments are being read.
+    /// Whether the arguments are being read.
     open: bool,
     /// Arguments that were not taken yet.
     arguments: String,
     /// The members that calls do not have, as key and JSON text.
     others: Vec<(String, String)>,
-    /// The last of them is being read.
+    /// Whether the last of them is still being read.
     in_other: bool,
     /// The text after the arguments.
     after: String,
@@ -200,7 +201,7 @@ impl CallObject {
         self.kind.is_some() && !self.open
     }
 
-    /// Whether there is a key that calls do not have.
+    /// Whether the object has a key that calls do not have.
     pub(crate) fn has_foreign_key(&self) -> bool {
         self.foreign_key
     }
@@ -214,7 +215,7 @@ impl CallObject {
         std::mem::take(&mut self.arguments)
     }
 
-    /// Takes the text after the arguments, for an object that is not closed.
+    /// Takes the text after the arguments, for an object that does not close.
     pub(crate) fn take_after(&mut self) -> String {
         std::mem::take(&mut self.after)
     }
@@ -227,8 +228,8 @@ impl CallObject {
         notes.map(|(code, message)| (code, message.to_owned())).collect()
     }
 
-    /// Makes the members that calls do not have the arguments, if the object has no arguments and
-    /// they are all parameters of the function.
+    /// If the object has no arguments, and all members that calls do not have are parameters of the
+    /// function, uses them as the arguments.
     pub(crate) fn gather_others(&mut self, is_parameter: impl Fn(&str) -> bool) {
         let parameters = self.others.iter().all(|(key, _)| is_parameter(key));
         if self.kind.is_some() || self.others.is_empty() || !parameters {
@@ -278,7 +279,7 @@ impl CallObject {
         if !self.act(event, &out, keys, is_tool) {
             return ObjectProgress::Broken;
         }
-        // Arguments that are already emitted cannot be taken back. They are kept and reported.
+        // Arguments that were already emitted cannot be taken back, so they are kept and reported.
         let shown = (capturing || self.open) && self.is_ready();
         if self.scanner.faults().syntax && !shown {
             return ObjectProgress::Broken;
@@ -290,7 +291,7 @@ impl CallObject {
         }
     }
 
-    /// Ends arguments that the end of the text cut off.
+    /// Completes arguments that the end of the text cut off.
     pub(crate) fn cut(&mut self) {
         let mut out = String::new();
         self.scanner.flush(&mut out);
@@ -314,7 +315,7 @@ impl CallObject {
         }
     }
 
-    /// Acts on an event. Returns whether the object may still be a call.
+    /// Handles an event of the scanner. Returns whether the object may still be a call.
     fn act(
         &mut self,
         event: ScanEvent,

@@ -1,5 +1,5 @@
-//! A format -> the patterns by which calls are read: for each way to write a call its items, and
-//! the tags that begin and end calls.
+//! Derives from a format the patterns by which calls are read: the items of each way to write a
+//! call, and the tags that begin and end calls.
 
 use std::sync::Arc;
 
@@ -77,17 +77,16 @@ pub(super) struct CallPatterns {
     pub(super) opening_tags: Vec<OpeningTag>,
     /// Tags after the arguments, between calls, or after the last call.
     pub(super) closing_tags: Vec<String>,
-    /// Whether a tag follows the arguments in the format's own calls. If it is missing, this is
-    /// reported.
+    /// Whether a tag follows the arguments in the format's own calls. Its absence is reported.
     pub(super) has_closing_tag: bool,
-    /// Whether the format's calls begin with a brace or a bracket instead of a tag. They count only
-    /// with the names of given tools.
+    /// Whether the format's calls begin with a brace or bracket instead of a tag. They then count
+    /// only if they name given tools.
     pub(super) untagged: bool,
     /// Whether the format's calls begin with the name of the function.
     pub(super) begins_with_name: bool,
-    /// Whether a call's id is an item of its own. If it is missing, this is reported.
+    /// Whether a call's id is a separate item. Its absence is reported.
     pub(super) has_ids: bool,
-    /// Where calls are messages: the index of the first item after the message's header.
+    /// For calls that are messages: the index of the first item after the message's header.
     pub(super) message_body: usize,
 }
 
@@ -104,7 +103,7 @@ impl CallPatterns {
         }
     }
 
-    /// As [`new`](Self::new), for the calls of a family of the table.
+    /// Like [`new`](Self::new), for the calls of a family in the table.
     pub(super) fn of_family(index: usize) -> CallPatterns {
         let (family, calls) = &families::calls()[index];
         CallPatterns::of_calls(calls, family, None)
@@ -247,7 +246,7 @@ impl CallPatterns {
         }
     }
 
-    /// Tags that may follow the last parameter of a call.
+    /// The tags that may follow the last parameter of a call.
     pub(super) fn followers(&self) -> Vec<FormatText> {
         let openings = self.opening_tags.iter().map(|opening| &opening.tag);
         self.closing_tags
@@ -327,7 +326,7 @@ fn split_tags(word: &str) -> Vec<&str> {
     tags
 }
 
-/// The position after the last `>`, or after the brackets that close `[TAG]`.
+/// The position after the last `>`, or after the closing brackets of `[TAG]`.
 fn end_of_tag(text: &str) -> Option<usize> {
     let last = |c: char, least: usize| {
         let is_last = |at: &usize| {
@@ -339,13 +338,13 @@ fn end_of_tag(text: &str) -> Option<usize> {
     last('>', 1).into_iter().chain(square).min().map(|at| at + 1)
 }
 
-/// Whether a word up to the next tag belongs to the tag before it: `<|open|>tools<|sep|>`.
+/// Whether the word before the next tag belongs to the tag before it: `<|open|>tools<|sep|>`.
 fn names_next_tag(rest: &str) -> bool {
     let word = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
     word > 0 && rest[word..].starts_with('<') && rest[word..].ends_with('>')
 }
 
-/// Whether a piece is unlikely in prose.
+/// Whether a piece is unlikely to occur in prose.
 fn is_marker(piece: &str) -> bool {
     piece.len() > 2
         && piece.contains(['<', '>', '[', ']'])

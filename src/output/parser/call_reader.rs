@@ -9,7 +9,7 @@ use super::{FENCE, is_whitespace};
 use crate::output::format::{Encoding, FormatText, IdForm};
 use crate::output::read::{self, ArgumentsReader, JsonKind, ReadStep};
 
-/// The most lists around a call.
+/// The most lists that may surround a call.
 const MAX_LISTS: usize = 2;
 
 /// The result of one character.
@@ -21,23 +21,23 @@ pub(super) enum CallStatus {
     Closed,
     /// The arguments ended before this text.
     Ended(String),
-    /// The text does not match the pattern. The last bytes, this many, may start something else.
+    /// The text does not match the pattern. This many bytes at its end may start something else.
     Broken(usize),
 }
 
 #[derive(Debug)]
 enum ReaderState {
-    /// Before an item, or in a tag of which this many bytes were read.
+    /// Before an item, or inside a tag of which this many bytes were read.
     Item(usize),
-    /// In the start of a fence around an object or the arguments.
+    /// Inside the start of a fence around an object or the arguments.
     Fence(String),
-    /// In a name or an id.
+    /// Inside a name or id.
     Word(String),
-    /// In an object with name and arguments.
+    /// Inside an object with name and arguments.
     Object(Box<CallObject>),
     Arguments(Box<dyn ArgumentsReader>),
-    /// The arguments ended without a parameter. A tag that closes the call must follow; this is
-    /// what may be its start.
+    /// The arguments ended without a parameter, so a closing tag of the call must follow. Holds the
+    /// possible start of that tag.
     NoArguments(String),
 }
 
@@ -47,19 +47,19 @@ pub(super) struct CallReader {
     /// The index of the current item.
     at: usize,
     state: ReaderState,
-    /// The number of brackets of lists around the call.
+    /// The number of open list brackets around the call.
     brackets: usize,
-    /// The pattern belongs to another family.
+    /// Whether the pattern belongs to another family.
     pub(super) foreign: bool,
     /// The index of the pattern.
     pub(super) pattern: Option<usize>,
-    /// The pattern has a tag after the arguments.
+    /// Whether the pattern has a tag after the arguments.
     pub(super) has_closing_tag: bool,
     name: Option<String>,
     id: Option<String>,
     /// Arguments that were not taken yet.
     out: String,
-    /// The arguments are complete.
+    /// Whether the arguments are complete.
     complete: bool,
     followers: Arc<[FormatText]>,
 }
@@ -87,7 +87,7 @@ impl CallReader {
         }
     }
 
-    /// Sets the name that the header of a message gives.
+    /// Sets the name that was read from the header of a message.
     pub(super) fn with_name(mut self, name: &str) -> CallReader {
         self.name = Some(name.to_owned());
         self
@@ -129,7 +129,7 @@ impl CallReader {
         }
     }
 
-    /// Whether a tag at this point would end the call, because it is outside all values.
+    /// Whether a tag at this point would end the call, because no value is open.
     pub(super) fn is_between_values(&self) -> bool {
         match &self.state {
             ReaderState::Object(object) => !object.in_string(),
@@ -203,7 +203,7 @@ impl CallReader {
         }
     }
 
-    /// Whether the arguments of an object are complete, but not the object.
+    /// Whether the arguments of an object are complete but the object is not.
     pub(super) fn is_closed(&self) -> bool {
         matches!(&self.state, ReaderState::Object(object) if object.arguments_complete())
     }
@@ -217,8 +217,8 @@ impl CallReader {
     }
 
     pub(super) fn step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
-        // A character that ends one item is the first of the next, so it is read again. Each
-        // iteration moves on to another item or returns.
+        // The character that ends one item is also the first of the next item, so it is read again.
+        // Each iteration moves to another item or returns.
         loop {
             let status = match &mut self.state {
                 ReaderState::Item(matched) => {
@@ -239,7 +239,8 @@ impl CallReader {
         }
     }
 
-    /// A character in a tag, or before another item. None if the next state must read it again.
+    /// Reads a character in a tag or before another item. `None` if the next state must read the
+    /// character again.
     fn item_step(&mut self, matched: usize, c: char, tools: &RequestTools) -> Option<CallStatus> {
         let end = matched + c.len_utf8();
         let Some(item) = self.items.get(self.at) else {
@@ -259,7 +260,7 @@ impl CallReader {
                 }
             }
             _ if is_whitespace(c) => {}
-            // Some models write a list around a single call, or two.
+            // Some models write one or two lists around a single call.
             PatternItem::Name | PatternItem::Id(_)
                 if c == '[' && self.brackets < MAX_LISTS && self.is_first_value() =>
             {
@@ -292,7 +293,8 @@ impl CallReader {
         Some(CallStatus::More)
     }
 
-    /// A character in a fence around what follows. None if the item must read it.
+    /// Reads a character in a fence around what follows. `None` if the item must read the
+    /// character.
     fn fence_step(&mut self, c: char) -> Option<CallStatus> {
         let ReaderState::Fence(fence) = &mut self.state else { return None };
         let ticks = fence.len() - fence.trim_start_matches('`').len();
@@ -309,7 +311,7 @@ impl CallReader {
         Some(CallStatus::More)
     }
 
-    /// A character in a name or an id. None if the next item must read it again.
+    /// Reads a character in a name or id. `None` if the next item must read the character again.
     fn word_step(&mut self, c: char) -> Option<CallStatus> {
         let next_tag = self.next_tag_begins(c);
         let ReaderState::Word(word) = &mut self.state else { return None };
@@ -414,7 +416,7 @@ impl CallReader {
         begins_with_brace
     }
 
-    /// Whether the character begins the tag after a name, even if names may contain it.
+    /// Whether the character begins the tag after a name, even though names may contain it.
     fn next_tag_begins(&self, c: char) -> bool {
         let next = self.items.get(self.at + 1).and_then(PatternItem::tag);
         next.is_some_and(|tag| tag.starts_with(c)) && !c.is_alphanumeric() && c != '_'
@@ -445,8 +447,8 @@ impl CallReader {
     }
 }
 
-/// Characters of names and ids. OpenAI's rule is narrower. Tool servers also use dots, slashes and
-/// colons.
+/// Whether a character may occur in names and ids. OpenAI's rule is narrower, but tool servers also
+/// use dots, slashes and colons.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/' | '$' | '@' | '#' | '+' | '~')
 }

@@ -1,7 +1,8 @@
-//! Text that may be a call, up to the commit point or to the point where it cannot be a call.
+//! Text that may be a call, until the commit point or until it can no longer be a call.
 //!
-//! All patterns that a call can have after the opening tag are read in parallel. The first one that
-//! knows its function and sees the arguments begin wins. If none is left, the text stays text.
+//! All patterns that a call can have after the opening tag are read in parallel. The first pattern
+//! that has read the name and the start of the arguments wins. If no pattern remains, the text
+//! stays text.
 
 use super::after_call::{AfterCall, without_closing};
 use super::call_patterns::{CallPattern, PatternItem};
@@ -24,13 +25,13 @@ pub(super) struct Candidate {
     after_tag: String,
     /// The number of opening tags read.
     tags: usize,
-    /// There is no opening tag. The call counts only with the name of a given tool.
+    /// Whether there was no opening tag. The call then counts only if it names a given tool.
     pub(super) untagged: bool,
-    /// The text follows a call whose closing tag is still missing.
+    /// Whether the text follows a call whose closing tag is still missing.
     after_open_call: bool,
-    /// A fence precedes the opening tag, with nothing between them.
+    /// Whether a fence directly precedes the opening tag.
     fenced: bool,
-    /// How many bytes of `held` are between that call and this one.
+    /// The number of bytes of `held` between that call and this one.
     gap: usize,
 }
 
@@ -48,12 +49,12 @@ impl Candidate {
         }
     }
 
-    /// Text that may be a call in a fence, with the opening tag.
+    /// A possible call in a fence, including its opening tag.
     pub(super) fn fenced(held: String, readers: Vec<CallReader>) -> Candidate {
         Candidate { fenced: true, ..Candidate::new(held, readers) }
     }
 
-    /// Text that may be the next call after another one.
+    /// A possible call after another call.
     pub(super) fn after(call: AfterCall, readers: Vec<CallReader>) -> Candidate {
         Candidate {
             untagged: call.untagged,
@@ -77,7 +78,7 @@ impl Candidate {
         !self.after_tag.trim().is_empty() && without_empty_list(&self.after_tag).is_empty()
     }
 
-    /// Whether the text is complete tags only.
+    /// Whether the text consists of complete tags only.
     pub(super) fn is_whole_tag(&self) -> bool {
         self.is_opening_tag() && self.held.trim_end().ends_with(['>', ']'])
     }
@@ -116,7 +117,8 @@ impl ReplyParser {
         let held = std::mem::take(&mut self.whitespace);
         let mut readers = self.readers_of_next_call(c, None);
         if readers.is_empty() {
-            // The format's own calls are not objects. Use an object that another pattern accepts.
+            // The format's own calls are not objects, so an object is accepted if another pattern
+            // matches it.
             readers.extend(self.object_reader());
         }
         let candidate = Candidate { untagged: true, ..Candidate::new(held, readers) };
@@ -129,7 +131,8 @@ impl ReplyParser {
         self.open_call_after(&held, opening, tag);
     }
 
-    /// As [`open_call`](Self::open_call). `before` becomes text with the tag if there is no call.
+    /// Like [`open_call`](Self::open_call). If no call follows, `before` becomes text together with
+    /// the tag.
     pub(super) fn open_call_after(&mut self, before: &str, opening: usize, tag: &str) {
         let readers = self.readers_after_tag(opening);
         self.state =
@@ -141,14 +144,14 @@ impl ReplyParser {
         starts.map(|(pattern, at)| self.reader(*pattern, *at)).collect()
     }
 
-    /// Readers of a call without an opening tag that begins with this character. `last` is the
-    /// pattern of the call before it.
+    /// Readers for a call without an opening tag that begins with this character. `last` is the
+    /// pattern of the previous call.
     pub(super) fn readers_of_next_call(&self, c: char, last: Option<usize>) -> Vec<CallReader> {
         let own = self.patterns.list.iter().any(|pattern| !pattern.foreign && pattern.has_object());
         let mut readers = Vec::new();
         for (index, pattern) in self.patterns.list.iter().enumerate() {
-            // Another family's pattern may repeat. If the format has no objects, an object that is
-            // the whole pattern is accepted after any call.
+            // Another family's pattern may repeat. If the format has no objects, any call may be
+            // followed by a call that is a single object.
             let first = self.patterns.untagged && last.is_none() && self.is_empty() && c == '[';
             let of_any = pattern.has_object() && !own && pattern.items.len() == 1;
             let is_list = first && pattern.items.first() == Some(&PatternItem::Name);
@@ -223,7 +226,7 @@ impl ReplyParser {
                 candidate.readers.remove(at);
                 continue;
             }
-            // A call that no grammar constrained is validated as a whole.
+            // If the grammar did not constrain the call, the whole call is validated.
             let unconstrained = self.needs_validation(candidate.untagged, reader);
             if unconstrained && status != CallStatus::More && !self.passes_validator(reader) {
                 candidate.readers.remove(at);
@@ -242,8 +245,8 @@ impl ReplyParser {
         }
     }
 
-    /// Reads the text after a second opening tag as the calls of that tag, too: a model may write
-    /// another family's call between its own tags.
+    /// Reads the text after a second opening tag also as a call with that tag, because a model may
+    /// write another family's call between its own tags.
     fn open_inner(&self, candidate: &mut Candidate) {
         let text = candidate.after_tag.as_str();
         let opening = self.patterns.opening_tags.iter().find(|opening| opening.tag == text);
@@ -254,8 +257,8 @@ impl ReplyParser {
         }
     }
 
-    /// Whether no grammar constrained the call: it is in reasoning, has no tag, or is in the form
-    /// of another family.
+    /// Whether the grammar did not constrain the call: it is in reasoning, has no tag, or has the
+    /// form of another family.
     pub(super) fn needs_validation(&self, untagged: bool, reader: &CallReader) -> bool {
         self.call_validator.is_some() && (untagged || reader.foreign || self.replaying)
     }
@@ -269,7 +272,7 @@ impl ReplyParser {
         name.is_some_and(|name| validator(name, &arguments))
     }
 
-    /// The text is a call, as this reader reads it.
+    /// Handles text that is a call according to this reader.
     fn accept(&mut self, mut candidate: Candidate, winner: usize, status: CallStatus) {
         let reader = candidate.readers.swap_remove(winner);
         let name = reader.name().unwrap_or_default().to_owned();
@@ -302,8 +305,8 @@ impl ReplyParser {
         self.marker_passed();
     }
 
-    /// The text is not a call. It is an empty section, another opening tag, the start of a tag, or
-    /// text.
+    /// Handles text that is not a call. It is an empty section, another opening tag, the start of a
+    /// tag, or plain text.
     fn reject(&mut self, mut candidate: Box<Candidate>, again: usize) {
         let after = without_empty_list(&candidate.after_tag);
         let spelled = self.is_spelled();

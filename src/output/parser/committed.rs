@@ -1,4 +1,5 @@
-//! Calls after their commit point. Their arguments are emitted as they come and checked at the end.
+//! Calls after their commit point. Their arguments are emitted as they arrive and checked at the
+//! end.
 
 use super::after_call::AfterCall;
 use super::call_reader::{CallReader, CallStatus};
@@ -13,12 +14,12 @@ pub(super) struct CommittedCall {
     pub(super) reader: CallReader,
     /// Its index in the message.
     pub(super) index: usize,
-    /// There is no opening tag.
+    /// Whether the call had no opening tag.
     untagged: bool,
-    /// For a message to a function: its text until the arguments begin. If they do not, the text
-    /// itself becomes the arguments.
+    /// For a message to a function: the text before the arguments. If no arguments follow, this
+    /// text becomes the arguments.
     message: Option<String>,
-    /// Text that may be a tag in a place where the arguments cannot contain one.
+    /// Text that may be a tag, at a place where the arguments cannot contain one.
     pub(super) tail: String,
 }
 
@@ -138,7 +139,7 @@ impl ReplyParser {
         self.after_reader_step(call, status);
     }
 
-    /// Acts on the status of the reader after a character.
+    /// Handles the status of the reader after a character.
     pub(super) fn after_reader_step(&mut self, mut call: Box<CommittedCall>, status: CallStatus) {
         let fragment = call.reader.take_arguments();
         self.emit_arguments(call.index, &fragment);

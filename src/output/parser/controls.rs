@@ -1,28 +1,28 @@
-//! Control tokens and the markup around the answer, before the reply parser reads the rest. A control
-//! token that the format does not have is removed here. One that it has is read like text; if the
-//! parser makes text of it, it is removed there.
+//! Handles control tokens and the markup around the answer, before the reply parser reads the rest.
+//! A control token that does not occur in the format is removed here. A token of the format is
+//! passed on like text. If the parser treats it as plain text, it is removed then.
 
 use std::sync::Arc;
 
 use super::{Destination, ParserState, ReplyParser};
 use crate::output::markup::{ControlScanner, ControlSpellings, ReplyPart, TurnMarkup, TurnReader};
 
-/// What reads the markup around an answer.
+/// The readers of the markup around an answer.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings {
     turn: Option<TurnReader>,
-    /// For text in which control tokens are known by their spelling only.
+    /// Used when control tokens are recognised only by their spelling in text.
     scanner: Option<(Arc<ControlSpellings>, ControlScanner)>,
 }
 
-/// Control tokens that were read and that may still become text.
+/// Control tokens that were read and may still become text.
 #[derive(Debug, Default)]
 pub(super) struct PendingControls {
     spellings: Vec<String>,
-    /// Text that may become one of them, and where it goes otherwise.
+    /// Text that may become a control token, and the part of the message it otherwise belongs to.
     held: String,
     destination: Option<Destination>,
-    /// A call was committed since the last token.
+    /// Whether a call was committed since the last token.
     committed: bool,
 }
 
@@ -35,7 +35,7 @@ impl PendingControls {
         self.spellings.iter().any(|spelling| spelling == text)
     }
 
-    /// A call was committed, and its opening tag with it.
+    /// Records that a call was committed, together with its opening tag.
     pub(super) fn committed(&mut self) {
         self.committed = true;
     }
@@ -51,7 +51,7 @@ impl PendingControls {
         }
     }
 
-    /// The text without the control tokens in it, which go to `removed`.
+    /// The text without its control tokens. These are appended to `removed`.
     fn without(&mut self, text: &str, removed: &mut Vec<String>) -> String {
         let mut shown = String::new();
         for c in text.chars() {
@@ -76,8 +76,8 @@ impl ReplyParser {
         self.surroundings.turn = Some(TurnReader::new(Arc::clone(markup)));
     }
 
-    /// Sets the control tokens that text spells. Without them all text is text, and only
-    /// [`push_control`](Self::push_control) reads control tokens.
+    /// Sets the control tokens to recognise by their spelling in text. Without them, only
+    /// [`push_control`](Self::push_control) delivers control tokens.
     pub fn expect_control_spellings(&mut self, spellings: &Arc<ControlSpellings>) {
         self.surroundings.scanner = Some((Arc::clone(spellings), ControlScanner::default()));
     }
@@ -162,7 +162,7 @@ impl ReplyParser {
         }
     }
 
-    /// The model goes on in a turn of its own. Its answers are one message.
+    /// The model continues in a further turn of its own. Its answers are joined to one message.
     fn join_turns(&mut self) {
         self.turn_repeated = true;
         if self.after_removed
@@ -179,7 +179,7 @@ impl ReplyParser {
         self.after_removed = true;
         self.note_once(
             "next_turn_removed",
-            "the reply goes on with a turn of another role, which was removed",
+            "the reply continues with a turn of another role, which was removed",
         );
         match self.parsed.leftover.last_mut().filter(|_| self.next_turn) {
             Some(last) => last.push_str(&text),
@@ -192,7 +192,7 @@ impl ReplyParser {
         if self.pending_controls.is_empty() {
             return self.read_answer(text);
         }
-        // The next character may decide about a control token, and text after it is only text.
+        // The next character may complete a control token; the text after it is plain text.
         for c in text.chars() {
             self.read_answer(c.encode_utf8(&mut [0; 4]));
             self.settle_controls();
@@ -259,7 +259,7 @@ impl ReplyParser {
         word
     }
 
-    /// Forgets pending control tokens: what was read so far is decided.
+    /// Forgets pending control tokens, because everything read so far is decided.
     pub(super) fn forget_controls(&mut self) {
         if !self.pending_controls.is_empty() {
             self.flush_controls();

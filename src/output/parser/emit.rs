@@ -1,4 +1,4 @@
-//! Appends text to the message: to which part, and with which whitespace.
+//! Appends text to the right part of the message, with the right whitespace.
 
 use super::{Destination, ParserState, ReplyParser, is_whitespace};
 use crate::output::message::Delta;
@@ -11,7 +11,7 @@ impl ReplyParser {
         self.line_start = true;
     }
 
-    /// As [`push_char`](Self::push_char), for each character.
+    /// Like [`push_char`](Self::push_char), for each character.
     pub(super) fn push_text(&mut self, text: &str) {
         for c in text.chars() {
             self.push_char(c);
@@ -46,7 +46,7 @@ impl ReplyParser {
         self.emit(c.encode_utf8(&mut [0; 4]));
     }
 
-    /// Appends text as it is, without the control tokens in it.
+    /// Appends text unchanged, except that its control tokens are removed.
     pub(super) fn emit(&mut self, text: &str) {
         if self.pending_controls.is_empty() {
             return self.append(self.destination, text);
@@ -119,7 +119,7 @@ impl ReplyParser {
         }
     }
 
-    /// Makes held text part of the surrounding text. Only its last `again` bytes are parsed again,
+    /// Makes held text part of the surrounding text. Only the last `again` bytes are parsed again,
     /// because they may start a marker.
     pub(super) fn release(&mut self, held: &str, again: usize) {
         let mut at = held.len().saturating_sub(again);
@@ -130,8 +130,8 @@ impl ReplyParser {
         self.feed(&held[at..]);
     }
 
-    /// Parses each character. States that reject held text pass it back here; it is never longer
-    /// than the start of a marker or the text between two calls.
+    /// Parses each character. States pass text that they reject back here. It is never longer than
+    /// the start of a marker or the text between two calls.
     pub(super) fn feed(&mut self, text: &str) {
         let mut chars = text.chars();
         loop {

@@ -1,4 +1,4 @@
-//! The end of the text: decides all held text.
+//! Decides all held text at the end of the reply.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{Destination, FENCE, ParserState, ReplyParser};
 use crate::output::read::JsonKind;
 
 impl ReplyParser {
-    /// Decides the held text. Suspended text is parsed again first, once.
+    /// Decides the held text. Suspended text is first parsed again, once.
     pub(super) fn end(&mut self) {
         self.end_kept_opening();
         match std::mem::replace(&mut self.state, ParserState::Text) {
@@ -96,7 +96,7 @@ impl ReplyParser {
             after.held.push_str(&std::mem::take(&mut after.tail));
         }
         let rest = after.held.trim();
-        // The start of a closing tag is not text of the reply.
+        // The start of a closing tag does not belong to the reply.
         let tags = &self.patterns.closing_tags;
         let closes = |tag: &String| after.tail.len() > 1 && tag.starts_with(&after.tail);
         if tags.iter().any(closes) {
@@ -111,7 +111,7 @@ impl ReplyParser {
     }
 
     fn end_candidate(&mut self, mut candidate: Candidate) {
-        // Arguments that can only be emitted as a whole are complete now.
+        // Arguments that can only be emitted as a whole are now complete.
         let begins = |reader: &CallReader| {
             reader.has_begun() && !candidate.untagged && !self.needs_validation(false, reader)
         };

@@ -1,8 +1,8 @@
-//! A reply that is one JSON object with its calls in it: `{"tool_calls": [{"name", "arguments",
-//! "id"}], "content"}`, or `{"tool_call": {…}}`. `polyfill_tool_calls` writes earlier turns in the
-//! first form. In formats without it, the calls must come first and name given tools.
+//! A reply that is a single JSON object containing its calls: `{"tool_calls": [{"name",
+//! "arguments", "id"}], "content"}`, or `{"tool_call": {…}}`. `polyfill_tool_calls` writes earlier
+//! turns in the first form. In formats without it, the calls must come first and name given tools.
 //!
-//! The object is held until it ends or until a key shows that it is a different object, which is
+//! The object is held until it ends, or until a key shows that it is something else and therefore
 //! text.
 
 use std::ops::Range;
@@ -22,7 +22,7 @@ const CONTENT: &str = "content";
 #[derive(Debug)]
 pub(super) struct Envelope {
     pub(super) held: String,
-    /// Whether the format has envelopes.
+    /// Whether the format itself has envelopes.
     own: bool,
     scanner: Scanner,
     /// The key of the current member.
@@ -101,7 +101,7 @@ impl Envelope {
 }
 
 impl ReplyParser {
-    /// Whether an opening brace may begin an envelope, which is at the start of the reply only.
+    /// Whether an opening brace may begin an envelope. It may only do so at the start of the reply.
     pub(super) fn may_open_envelope(&self) -> bool {
         (self.envelope || !(self.json || self.own_calls_only))
             && self.calls_allowed
@@ -150,7 +150,7 @@ impl ReplyParser {
         }
     }
 
-    /// The calls in the object. None if one of them is not a call.
+    /// The calls in the object; `None` if one of the entries is not a call.
     pub(super) fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
         let items: Arc<[PatternItem]> = [PatternItem::Object(Arc::new(CallKeys::default()))].into();
         let mut calls = Vec::with_capacity(envelope.calls.len());
@@ -171,8 +171,8 @@ impl ReplyParser {
         Some(calls)
     }
 
-    /// The object is a call without tags, or text. Its brace is emitted first, so that it does not
-    /// begin an envelope again.
+    /// Treats the object as a call without tags, or as text. Its brace is emitted first, so that it
+    /// does not start another envelope.
     fn leave_envelope(&mut self, held: &str) {
         if self.may_open_untagged('{') {
             self.open_untagged('{');

@@ -1,6 +1,6 @@
-//! Calls in fenced blocks. A block counts if it contains one call of a given tool, a list of such
-//! calls, or an object with such calls in it, and nothing else. It is decided as a whole, but becomes
-//! text as soon as it cannot be a call. A fence around a call with its own tags is dropped.
+//! Calls in fenced blocks. A block counts if it contains only a call of a given tool, a list of
+//! such calls, or an object with such calls. It is decided as a whole, but becomes text as soon as
+//! it can no longer be a call. A fence around a call with the format's own tags is dropped.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ const PYTHON: &str = "tool_code";
 pub(super) struct Fence {
     pub(super) held: String,
     language: String,
-    /// Whitespace or a bracket follows the language, so it is complete.
+    /// Whether the language is complete, because whitespace or a bracket follows it.
     named: bool,
-    /// The block is a list.
+    /// Whether the block is a list.
     list: bool,
-    /// The readers of the block's calls. The last one is reading, up to the end of its call.
+    /// The readers of the block's calls. The last one reads the current call.
     calls: Vec<CallReader>,
-    /// The last call has begun.
+    /// Whether the last call has begun.
     open: bool,
-    /// Parentheses that must close.
+    /// The number of parentheses that must still close.
     parentheses: usize,
     /// Text that may be the opening tag of a call.
     tag: String,
@@ -57,7 +57,7 @@ impl Fence {
         }
     }
 
-    /// Whether nothing of the calls is open.
+    /// Whether no call is open.
     pub(super) fn is_closed(&self) -> bool {
         self.parentheses == 0 && (!self.list || self.tail.contains(']'))
     }
@@ -107,7 +107,7 @@ impl ReplyParser {
         }
     }
 
-    /// A character of what may be the opening tag of a call.
+    /// Reads a character of a possible opening tag of a call.
     fn fence_tag_step(&mut self, mut fence: Box<Fence>, c: char) {
         fence.tag.push(c);
         match self.markers.find(&fence.tag, |marker| matches!(marker, Marker::CallOpen(_))) {
@@ -185,7 +185,7 @@ impl ReplyParser {
         }
     }
 
-    /// A character of an object with calls in it.
+    /// Reads a character of an object that may contain calls.
     fn fence_envelope_step(
         &mut self,
         mut fence: Box<Fence>,
@@ -210,7 +210,7 @@ impl ReplyParser {
         let after = fence.tail.trim_end();
         let closed = fence.is_closed();
         let fits = match c {
-            // The backticks of the closing fence are next to each other.
+            // The backticks of the closing fence must be adjacent.
             '`' => closed && (!after.ends_with('`') || fence.tail.ends_with('`')),
             ')' => fence.parentheses > 0,
             ']' => fence.parentheses == 0 && fence.list && !after.contains(']'),

@@ -1,9 +1,10 @@
-//! Calls in the form of another family than the model's own. Models fall back to forms that they
+//! Calls in the form of a family other than the model's own. Models fall back to forms that they
 //! saw in training, whatever their template shows.
 //!
 //! Such a call counts if its opening tag is a special token of the vocabulary, or if it names a
-//! given tool. A tag that is only spelled counts neither in code nor inside JSON. While the call is
-//! read, the parser works with the patterns and markers of the family; in text, with its own.
+//! given tool. A tag that is only spelled in text does not count in code or inside JSON. While the
+//! call is read, the parser works with the patterns and markers of the family; outside of it, with
+//! its own.
 
 use std::sync::Arc;
 
@@ -20,11 +21,12 @@ pub(super) struct ForeignOpening {
     family: usize,
 }
 
-/// The tags that may begin a call of a family, once each.
+/// The tags that may begin a call of a family, each listed once.
 pub(super) fn openings() -> &'static [ForeignOpening] {
     static OPENINGS: Lazy<Vec<ForeignOpening>> = Lazy::new(|| {
         let mut openings: Vec<ForeignOpening> = Vec::new();
-        // A family whose calls begin with the tag, before one in whose sections it is the second.
+        // A family whose calls begin with the tag takes precedence over one in whose sections it is
+        // the second tag.
         for first in [true, false] {
             for (family, (_, patterns)) in family_patterns().iter().enumerate() {
                 let (head, rest) =
@@ -43,7 +45,7 @@ pub(super) fn openings() -> &'static [ForeignOpening] {
     &OPENINGS
 }
 
-/// What a parser uses to read the calls of another family.
+/// What a parser needs to read the calls of another family.
 #[derive(Debug, Clone)]
 pub(super) struct ForeignForm {
     /// The index of the opening tag in [`openings`].
@@ -53,19 +55,20 @@ pub(super) struct ForeignForm {
     markers: Arc<MarkerSet>,
 }
 
-/// A call of another family that is being read, and what the parser uses otherwise.
+/// A call of another family that is being read, and the parser's own patterns meanwhile.
 #[derive(Debug)]
 pub(super) struct ForeignCall {
     own: ForeignForm,
-    /// Whether the opening tag is a special token of the vocabulary. The call counts then even if
-    /// the tool is unknown.
+    /// Whether the opening tag is a special token of the vocabulary. If so, the call counts even if
+    /// its tool is unknown.
     pub(super) special: bool,
     /// For a call between the model's own tags: the number of calls before it.
     inner: Option<usize>,
 }
 
 impl ReplyParser {
-    /// Makes calls in the forms of other families text, so that a render confirms this format only.
+    /// Treats calls in the forms of other families as text, so that a render can confirm only this
+    /// format.
     pub(crate) fn read_own_calls_only(&mut self) {
         self.own_calls_only = true;
     }
@@ -76,7 +79,7 @@ impl ReplyParser {
         self.special_openings = tokens;
     }
 
-    /// Starts a call at an opening tag of another family, or makes the tag text.
+    /// Starts a call at an opening tag of another family, or treats the tag as text.
     pub(super) fn open_foreign(&mut self, opening: usize, tag: &str) {
         let special = self.is_special(tag);
         let in_json = self.json && !self.parsed.content.is_empty();
@@ -110,7 +113,8 @@ impl ReplyParser {
         self.open_call_after(held, index.unwrap_or_default(), tag);
     }
 
-    /// The text after the opening tag, if the tag also ends turns. It is removed as such an end.
+    /// The text after the opening tag, if the tag also ends turns. The tag is then removed as the
+    /// end of a turn.
     pub(super) fn drop_shown_end(&mut self, held: &str) -> Option<String> {
         let own = &self.foreign.as_ref()?.own;
         let tag = &openings()[own.opening].tag;
@@ -140,7 +144,7 @@ impl ReplyParser {
         form
     }
 
-    /// Goes back to the model's own format once the call of another family is over.
+    /// Returns to the model's own format once the call of another family is over.
     pub(super) fn leave_foreign(&mut self) {
         let in_call = matches!(
             self.state,
@@ -157,8 +161,8 @@ impl ReplyParser {
         }
     }
 
-    /// Whether the opening tag that is being read only looks like one: it is of another family, and
-    /// not a special token.
+    /// Whether the opening tag that is being read may be a mere mention: it belongs to another
+    /// family and is not a special token.
     pub(super) fn is_spelled(&self) -> bool {
         self.foreign.as_ref().is_some_and(|foreign| !foreign.special)
     }
@@ -179,17 +183,17 @@ impl ReplyParser {
     }
 }
 
-/// Code in the content: fenced blocks, and text between backticks.
+/// Finds code in the content: fenced blocks, and text between backticks.
 #[derive(Debug, Default)]
-pub(super) struct Code {
-    /// The last backticks, in a row.
+pub(super) struct CodeScanner {
+    /// The number of consecutive backticks read last.
     backticks: usize,
-    /// They began a line.
+    /// Whether they began a line.
     at_line_start: bool,
     fenced: bool,
 }
 
-impl Code {
+impl CodeScanner {
     /// Reads a character of the text.
     pub(super) fn step(&mut self, c: char, line_start: bool) {
         if c != '`' {

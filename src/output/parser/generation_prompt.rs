@@ -6,11 +6,11 @@ use crate::output::format::ReasoningTags;
 use crate::output::message::ReplyBeginning;
 
 impl ReplyParser {
-    /// Reads the end of the prompt, from the last turn on: a reasoning block or a header that the
-    /// generation prompt opens, and text that the reply continues. `shown` says whether that text
-    /// is part of the message.
+    /// Reads the end of the prompt, starting with the last turn: a reasoning block or header that
+    /// the generation prompt opens, and text that the reply continues. `shown` says whether that
+    /// text is part of the message.
     pub fn prime(&mut self, turn: &str, shown: bool) {
-        // A value that the prompt begins is not looked for.
+        // A value that begins in the prompt is not searched for.
         let json = self.json_content.take();
         self.prime_turn(turn, shown);
         self.json_content = json.filter(|_| self.parsed.content.is_empty());
@@ -45,8 +45,8 @@ impl ReplyParser {
         }
     }
 
-    /// Takes what a primed parser has of the message, so that the rest of the message is only what
-    /// follows.
+    /// Takes the part of the message that the prompt contained. From then on the message has only
+    /// the text after it.
     pub fn take_beginning(&mut self) -> ReplyBeginning {
         let reasoning_open = self.is_reasoning();
         let whitespace = std::mem::take(&mut self.whitespace);
@@ -57,7 +57,7 @@ impl ReplyParser {
         ReplyBeginning { content, reasoning, reasoning_open }
     }
 
-    /// As [`prime`](Self::prime), with reasoning that stays in the content. If the prompt opens
+    /// Like [`prime`](Self::prime), for reasoning that stays in the content. If the prompt opens
     /// reasoning, the content begins at that tag.
     fn prime_unsplit(&mut self, turn: &str, tags: &ReasoningTags, shown: bool) {
         let open = if tags.open.is_empty() { None } else { turn.rfind(&*tags.open) };

@@ -12,15 +12,15 @@ const MAX_HEADER: usize = 512;
 /// The part of a header that was read.
 #[derive(Debug, Default)]
 pub(super) struct Header {
-    /// The held text before the header, for the case that it is not a header.
+    /// The held text before the header, in case it turns out not to be a header.
     before: String,
     text: String,
-    /// The prompt contains the start of the header, so `before` is not part of the reply.
+    /// Whether the start of the header is in the prompt. `before` is then not part of the reply.
     primed: bool,
 }
 
 impl Header {
-    /// The text of a header that the end of the text cut off, if it is not whitespace.
+    /// The text of a header that the end of the text cut off, unless it is whitespace.
     pub(super) fn into_text(self) -> Option<String> {
         Some(self.text).filter(|text| !text.trim().is_empty())
     }
@@ -70,7 +70,7 @@ impl ReplyParser {
         }
     }
 
-    /// Whether a header without markers may be the name of a channel or of a tool. Other text is
+    /// Whether a header without markers may be the name of a channel or tool. Other text is
     /// rejected at once, because it would be read again from its second character on.
     fn may_name(&self, channels: &Channels, begun: &str) -> bool {
         let end = begun.find(char::is_whitespace).unwrap_or(begun.len());
@@ -85,7 +85,7 @@ impl ReplyParser {
                 || (!whole && channels.function.starts_with(word)))
     }
 
-    /// Makes the header text. The marker that begins it is not parsed again.
+    /// Treats the header as text. The marker that begins it is not parsed again.
     pub(super) fn not_a_header(&mut self, header: &Header) {
         self.state = ParserState::Text;
         self.after_marker &= header.before.is_empty();

@@ -1,14 +1,14 @@
-//! JSON replies: the value alone, without a fence or sentences around it.
+//! Extracts the value of a JSON reply from a fence or sentences around it.
 //!
-//! Nothing is shown before the start of the value is certain, and nothing after its end before the
-//! end of the text. What surrounds the value is removed only if the reply has exactly one value that
-//! the request accepts. Otherwise the reply is shown as it is.
+//! Nothing is emitted until the start of the value is certain. Text after the value is held until
+//! the end of the reply. What surrounds the value is removed only if the reply has exactly one
+//! value that the request accepts. Otherwise the reply is emitted unchanged.
 
 use serde::de::IgnoredAny;
 
 use super::{Destination, FENCE, JsonValidator, ReplyParser};
 
-/// The most places in prose at which a value is looked for.
+/// The most positions in prose that are checked for a value.
 const MOST_STARTS: usize = 256;
 const LANGUAGE: &str = "json";
 
@@ -17,7 +17,7 @@ enum Stage {
     /// Whitespace, or the start of a fence.
     #[default]
     Start,
-    /// Other text came first. It is held to the end.
+    /// Other text came first. It is held until the end.
     Prose,
     Value {
         depth: usize,
@@ -35,13 +35,13 @@ enum Stage {
 pub(super) struct JsonContent {
     stage: Stage,
     held: String,
-    /// The start of a fence was removed.
+    /// Whether the start of a fence was removed.
     fenced: bool,
     validator: Option<JsonValidator>,
 }
 
 impl JsonContent {
-    /// Returns the text that can be shown.
+    /// Reads text and returns what can be emitted.
     fn push(&mut self, text: &str) -> String {
         let mut shown = String::new();
         for c in text.chars() {
@@ -157,19 +157,19 @@ impl std::fmt::Debug for JsonContent {
 }
 
 impl ReplyParser {
-    /// Sets the check of the value that the request asks for. Without it any JSON is accepted.
+    /// Sets the check for the value that the request asks for. Without it any JSON is accepted.
     pub fn set_json_validator(&mut self, validator: JsonValidator) {
         if let Some(json) = &mut self.json_content {
             json.validator = Some(validator);
         }
     }
 
-    /// The text of the content that can be shown now.
+    /// Reads content and returns what can be emitted now.
     pub(super) fn json_text(&mut self, text: &str) -> Option<String> {
         Some(self.json_content.as_mut()?.push(text))
     }
 
-    /// The reply is not only a value: shows the held text.
+    /// Emits the held text, because the reply is more than a value.
     pub(super) fn release_json(&mut self) {
         let Some(json) = &mut self.json_content else { return };
         json.stage = Stage::Plain;

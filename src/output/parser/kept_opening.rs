@@ -1,5 +1,6 @@
-//! A reasoning block that the prompt opened, where reasoning stays in the content with its tags. The
-//! opening tag is shown with the first text of the block. A block without text is not shown.
+//! A reasoning block that the prompt opened, in replies whose reasoning stays in the content with
+//! its tags. The opening tag is emitted with the first text of the block. An empty block is not
+//! emitted.
 
 use super::{Destination, ReplyParser};
 use crate::output::format::{FormatText, ReasoningTags};
@@ -7,11 +8,11 @@ use crate::output::format::{FormatText, ReasoningTags};
 /// The opening tag, until the block has text.
 #[derive(Debug)]
 pub(super) struct KeptOpening {
-    /// The end of the prompt, from the tag on.
+    /// The end of the prompt, starting with the tag.
     text: String,
     open: FormatText,
     close: FormatText,
-    /// The start of the reply, while it may be one of the tags. None after that.
+    /// The start of the reply while it may still be one of the tags; `None` after that.
     held: Option<String>,
 }
 
@@ -21,15 +22,15 @@ impl KeptOpening {
         KeptOpening { text: text.to_owned(), open, close, held: Some(String::new()) }
     }
 
-    /// Whether the reply may still close the block at once.
+    /// Whether the reply may still close the block immediately.
     pub(super) fn is_undecided(&self) -> bool {
         self.held.is_some()
     }
 }
 
 impl ReplyParser {
-    /// Reads the start of the reply: a closing tag ends a block without text, and a repeated opening
-    /// tag is dropped.
+    /// Reads the start of the reply. A closing tag ends an empty block, and a repeated opening tag
+    /// is dropped.
     pub(super) fn receive_after_opening(&mut self, text: &str) {
         for (at, c) in text.char_indices() {
             let Some(KeptOpening { open, close, held: Some(held), .. }) = &mut self.kept_opening
@@ -49,13 +50,14 @@ impl ReplyParser {
         }
     }
 
-    /// The held start of the reply is text.
+    /// Treats the held start of the reply as text.
     pub(super) fn end_kept_opening(&mut self) {
         let held = self.kept_opening.as_mut().and_then(|opening| opening.held.take());
         self.feed(&held.unwrap_or_default());
     }
 
-    /// Shows the opening tag before the first text. The prompt contains it, so it is in no delta.
+    /// Puts the opening tag before the first text. The prompt contains the tag, so it is in no
+    /// delta.
     pub(super) fn show_kept_opening(&mut self) {
         if self.destination == Destination::Content
             && let Some(opening) = self.kept_opening.take()

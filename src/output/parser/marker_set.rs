@@ -1,4 +1,4 @@
-//! The markers of a format, and how they are found in text that comes one character at a time.
+//! The markers of a format, and how they are found in text that arrives one character at a time.
 
 use super::FENCE;
 use super::call_patterns::CallPatterns;
@@ -54,7 +54,7 @@ impl Marker {
 /// How held text matches the markers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MarkerMatch {
-    /// It starts with this marker, of this number of bytes. No longer marker can match.
+    /// It starts with this marker, which has this number of bytes. No longer marker can match.
     Full(Marker, usize),
     /// It may become a marker, or a longer one.
     Prefix,
@@ -62,38 +62,38 @@ pub(super) enum MarkerMatch {
     None,
 }
 
-/// The markers of a format, as a tree of their bytes: a text is matched in its own length, however
-/// many markers there are.
+/// The markers of a format as a tree of bytes. Matching takes time proportional to the text's
+/// length, however many markers there are.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MarkerSet {
     list: Vec<(Marker, String)>,
-    nodes: Vec<Node>,
-    /// The first characters of all markers, one bit for each of ASCII, and the others. Few characters
-    /// of a reply are among them.
+    nodes: Vec<TrieNode>,
+    /// The first characters of all markers, with one bit per ASCII character, and a list of the
+    /// others. Few characters of a reply are among them.
     ascii_firsts: u128,
     firsts: Vec<char>,
     /// The first characters of markers that count only at the start of a line.
     line_firsts: Vec<char>,
     /// Ends of turns that also open calls of another family, such as `<|python_tag|>`. They end a
-    /// turn where no call follows.
+    /// turn unless a call follows.
     shadowed_ends: Vec<String>,
 }
 
-/// A byte of a marker, after the bytes of its parents. Index 0 is no node: the first node of the
-/// tree has index 0 and is nobody's child or sibling.
+/// One byte of a marker; the parents hold the bytes before it. Index 0 means no node: the first
+/// node has index 0, but is neither a child nor a sibling of another node.
 #[derive(Debug, Clone, Copy)]
-struct Node {
+struct TrieNode {
     byte: u8,
     child: u32,
     sibling: u32,
-    /// The marker that ends here, as an index of the list plus one.
+    /// The marker that ends here, as its list index plus one. 0 if none ends here.
     marker: u32,
-    /// The kinds of the longer markers, one bit each.
+    /// The kinds of the longer markers, one bit per kind.
     longer: u16,
 }
 
 impl MarkerSet {
-    /// The markers of a format. Of two with the same text the first counts. `reasoning` says
+    /// The markers of a format. If two have the same text, the first counts. `reasoning` says
     /// whether reasoning is separated from content.
     pub(super) fn new(format: &Format, patterns: &CallPatterns, reasoning: bool) -> MarkerSet {
         let mut markers = MarkerSet::default();
@@ -115,7 +115,7 @@ impl MarkerSet {
                 markers.add(Marker::End, end);
             }
         }
-        // Reasoning that is not separated keeps its tags.
+        // If reasoning is not separated, its tags stay in the text.
         let in_kept_tag = |end: &str| {
             !reasoning
                 && tags.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
@@ -161,8 +161,8 @@ impl MarkerSet {
         self.nodes[end].marker = self.list.len() as u32;
     }
 
-    /// The node of a text, which must not be empty. `kind` becomes a kind of the longer markers of
-    /// its parents.
+    /// Returns the node of a text, which must not be empty, and creates missing nodes. `kind` is
+    /// added to the kinds of longer markers of its parents.
     fn insert(&mut self, text: &[u8], kind: u16) -> usize {
         let mut at = self.child(None, text[0]).unwrap_or_else(|| self.push_node(None, text[0]));
         for byte in &text[1..] {
@@ -177,7 +177,7 @@ impl MarkerSet {
 
     fn push_node(&mut self, parent: Option<usize>, byte: u8) -> usize {
         let at = self.nodes.len();
-        let mut node = Node { byte, child: 0, sibling: 0, marker: 0, longer: 0 };
+        let mut node = TrieNode { byte, child: 0, sibling: 0, marker: 0, longer: 0 };
         match parent {
             Some(parent) => {
                 node.sibling = self.nodes[parent].child;
@@ -221,8 +221,9 @@ impl MarkerSet {
         }
     }
 
-    /// The length of the text at the start of another that consists of words, single-line spaces and
-    /// punctuation, begins no marker and no call, and ends with a word or punctuation.
+    /// The length of the plain text at the start of `text`. Plain text consists of words, spaces
+    /// within a line and punctuation, begins no marker and no call, and ends with a word or
+    /// punctuation.
     pub(super) fn plain_length(&self, text: &str) -> usize {
         let stops = self.ascii_firsts | ascii_bit('{') | ascii_bit('[') | ascii_bit('`');
         let (mut end, bytes) = (0, text.as_bytes());
@@ -236,7 +237,7 @@ impl MarkerSet {
         end
     }
 
-    /// Whether a marker that counts only at the start of a line may begin with a character.
+    /// Whether the character may begin a marker that counts only at the start of a line.
     pub(super) fn may_begin_line(&self, c: char) -> bool {
         self.line_firsts.contains(&c)
     }
@@ -260,7 +261,7 @@ impl MarkerSet {
         Some(self.list[index].0)
     }
 
-    /// Matches held text with the `active` markers. The longest one wins.
+    /// Matches held text with the markers that `active` accepts. The longest one wins.
     pub(super) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> MarkerMatch {
         let mut longest = MarkerMatch::None;
         let mut at = None;
@@ -279,7 +280,7 @@ impl MarkerSet {
         }
     }
 
-    /// The markers of replies in which calls have other patterns: those of another family.
+    /// The markers for replies in which another family's patterns are in use.
     pub(super) fn with_calls_of(&self, patterns: &CallPatterns) -> MarkerSet {
         let mut markers =
             MarkerSet { shadowed_ends: self.shadowed_ends.clone(), ..MarkerSet::default() };
@@ -313,7 +314,8 @@ impl MarkerSet {
         self.add_closings(patterns);
     }
 
-    /// Adds the openings of calls of other families. Those that the format itself has stay its own.
+    /// Adds the opening tags of other families' calls. Tags that the format also has keep their own
+    /// meaning.
     fn add_foreign(&mut self) {
         for (index, opening) in foreign::openings().iter().enumerate() {
             self.add(Marker::ForeignOpen(index), &opening.tag);

@@ -2,10 +2,10 @@
 //!
 //! The parser processes one character at a time, so the way the text was cut into pieces has no
 //! effect. It holds back text that may still become a marker, whitespace next to a marker, and a
-//! call up to its commit point. All other text is emitted at once and never taken back. Held text
+//! call up to its commit point. It emits all other text at once and never takes it back. Held text
 //! is decided once, as a whole, so the work is linear in the length of the text.
 //!
-//! [`ParserState`] lists the states. Each state has a file of its name.
+//! [`ParserState`] lists the states. Each state has its own file.
 
 mod after_call;
 mod call_object;
@@ -44,7 +44,7 @@ use committed::CommittedCall;
 use controls::{PendingControls, Surroundings};
 use envelope::Envelope;
 use fence::Fence;
-use foreign::{Code, ForeignCall, ForeignForm};
+use foreign::{CodeScanner, ForeignCall, ForeignForm};
 use header::Header;
 use json_content::JsonContent;
 use kept_opening::KeptOpening;
@@ -63,25 +63,25 @@ pub struct ReplyParserInput<'a> {
     pub format: Option<&'a Format>,
     /// The request's tools, as OpenAI tool objects.
     pub tools: Arc<Vec<Value>>,
-    /// Whether there are tools and `tool_choice` is not `none`. Otherwise the markup of calls is
-    /// ordinary text.
+    /// Whether the request has tools and `tool_choice` is not `none`. If not, the markup of calls
+    /// is ordinary text.
     pub calls_allowed: bool,
-    /// Whether reasoning is separated from content. Otherwise it stays in the content, tags
-    /// included.
+    /// Whether reasoning is separated from content. If not, it stays in the content with its tags.
     pub reasoning: bool,
     /// Whether the request asks for JSON. A fence and sentences around the value are then removed.
     pub json: bool,
-    /// Whether the request allows more than one call. A second call is accepted either way; without
-    /// permission it is reported.
+    /// Whether the request allows more than one call. A second call is accepted anyway, but
+    /// reported if it is not allowed.
     pub parallel: bool,
     /// Generates the id of a call that has none.
     pub new_id: Box<dyn FnMut() -> String + Send>,
 }
 
-/// Whether arguments (second parameter, JSON text) obey the schema of the named function.
+/// Checks the arguments of a call. The parameters are the function's name and the arguments as JSON
+/// text.
 pub type CallValidator = Box<dyn Fn(&str, &str) -> bool + Send>;
 
-/// Whether JSON text is what the request asks for.
+/// Checks whether JSON text is what the request asks for.
 pub type JsonValidator = Box<dyn Fn(&str) -> bool + Send>;
 
 /// The part of the message that text is appended to.
@@ -89,9 +89,9 @@ pub type JsonValidator = Box<dyn Fn(&str) -> bool + Send>;
 enum Destination {
     Content,
     Reasoning,
-    /// No part. The text is in a message to an unknown recipient.
+    /// No part, because the text is in a message to an unknown recipient.
     Leftover,
-    /// The arguments of this call. The text is in a message to a function and is not in the
+    /// The arguments of this call, because the text is in a message to a function but not in the
     /// format's encoding.
     Arguments(usize),
 }
@@ -99,9 +99,10 @@ enum Destination {
 /// The state of the last opening tag that was not followed by a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FailedOpening {
-    /// There is none.
+    /// No such tag.
     None,
-    /// Not reported. A closing tag would show that a call was intended.
+    /// There was such a tag, and it was not reported. A closing tag would show that a call was
+    /// intended.
     Silent,
     Reported,
 }
@@ -112,11 +113,11 @@ enum ParserState {
     Text,
     /// The header of a message.
     Header(Header),
-    /// Text that may be a call: after an opening tag, or from a brace where calls have no tag.
+    /// Text that may be a call: after an opening tag, or after a brace where calls have no tag.
     Candidate(Box<Candidate>),
     /// A call after its commit point.
     Committed(Box<CommittedCall>),
-    /// After a call: its closing tag, the next call, or text.
+    /// After a call. A closing tag, another call or text may follow.
     AfterCall(AfterCall),
     /// A fenced block up to the end of its object.
     Fence(Box<Fence>),
@@ -124,7 +125,7 @@ enum ParserState {
     FenceEnd(Box<Fence>),
     /// A JSON object that may be the whole reply, calls included.
     Envelope(Box<Envelope>),
-    /// A complete call inside reasoning. It is a call if the reasoning never closes, otherwise
+    /// A complete call inside reasoning. If the reasoning never closes it is a call, otherwise
     /// text.
     Suspended { held: String, tail: String },
 }
@@ -138,11 +139,11 @@ pub struct ReplyParser {
     format_texts: Arc<[String]>,
     surroundings: Surroundings,
     pending_controls: PendingControls,
-    /// Markup was removed, and no text followed it.
+    /// Whether markup was removed and no text has followed it.
     after_removed: bool,
-    /// The model repeated the header of its turn.
+    /// Whether the model repeated the header of its turn.
     turn_repeated: bool,
-    /// The reply went on with another turn.
+    /// Whether the reply continued with another turn.
     next_turn: bool,
     splits_reasoning: bool,
     /// The tags of reasoning that is separated from content.
@@ -177,37 +178,38 @@ pub struct ReplyParser {
     tail: String,
     /// Held whitespace. It is dropped if a marker follows.
     whitespace: String,
-    /// Only whitespace since the last marker.
+    /// Whether only whitespace has followed the last marker.
     after_marker: bool,
     line_start: bool,
-    /// Code in the text.
-    code: Code,
-    /// The text is a message of another role.
+    /// Tracks code in the text.
+    code: CodeScanner,
+    /// Whether the text is a message of another role.
     in_other_turn: bool,
-    /// A call with its tags was read from a fence, which is not closed yet.
+    /// Whether a call with its tags was read from a fence that is still open.
     in_call_fence: bool,
-    /// The current reasoning block was opened by the model, not by the prompt.
+    /// Whether the model, not the prompt, opened the current reasoning block.
     opened_by_tag: bool,
-    /// The current reasoning block has no text yet.
+    /// Whether the current reasoning block has no text yet.
     block_empty: bool,
-    /// The prompt and the model opened the current reasoning block.
+    /// Whether both the prompt and the model opened the current reasoning block.
     opened_twice: bool,
     failed_opening: FailedOpening,
-    /// A call ended without its closing tag. The next closing tag is dropped.
+    /// Whether a call ended without its closing tag. The next closing tag is then dropped.
     pending_close: bool,
-    /// Calls are not allowed, and an opening tag was emitted as text.
+    /// Whether calls are not allowed and an opening tag was emitted as text.
     call_tag_was_text: bool,
-    /// The header of the current message was emitted as text, because reasoning is not separated.
+    /// Whether the header of the current message was emitted as text, because reasoning is not
+    /// separated.
     shown_header: bool,
-    /// Reasoning stays in the content, and the prompt opened a block that has no text yet.
+    /// Set if reasoning stays in the content and the prompt opened a block that has no text yet.
     kept_opening: Option<KeptOpening>,
-    /// The generation prompt is being read.
+    /// Whether the generation prompt is being read.
     priming: bool,
-    /// The text has ended, and a suspended call is read again as a call.
+    /// Whether a suspended call is being read again as a call, after the end of the text.
     replaying: bool,
-    /// The text ended before the model ended it.
+    /// Whether the text was ended by something other than the model.
     early: bool,
-    /// The text is not whole.
+    /// Whether the text is only the beginning of a longer one.
     partial: bool,
 
     /// The ids of all calls so far.
@@ -223,7 +225,7 @@ impl ReplyParser {
         ReplyParser::with_prepared(&prepared, input)
     }
 
-    /// As [`new`](Self::new), with `prepared` made from the same format.
+    /// Like [`new`](Self::new), with `prepared` made from the same format.
     pub fn with_prepared(prepared: &PreparedFormat, input: ReplyParserInput<'_>) -> ReplyParser {
         let format = input.format;
         let PreparedFormat { patterns, followers, channels, texts, .. } = prepared.clone();
@@ -269,7 +271,7 @@ impl ReplyParser {
             whitespace: String::new(),
             after_marker: false,
             line_start: true,
-            code: Code::default(),
+            code: CodeScanner::default(),
             in_other_turn: false,
             in_call_fence: false,
             opened_by_tag: false,
@@ -297,8 +299,8 @@ impl ReplyParser {
     }
 
     /// Sets the check for calls that no grammar constrained. The grammar takes effect at the
-    /// model's own opening tag. A call that begins in another way (in a fence, without a tag, in
-    /// the form of another family, in reasoning) then counts only if the validator accepts it.
+    /// model's own opening tag. A call that begins differently (in a fence, without a tag, in the
+    /// form of another family, in reasoning) then counts only if the validator accepts it.
     pub fn set_call_validator(&mut self, validator: CallValidator) {
         self.call_validator = Some(validator);
     }
@@ -308,14 +310,15 @@ impl ReplyParser {
         self.destination == Destination::Reasoning
     }
 
-    /// Parses the next piece of text, cut anywhere, and returns what it completes.
+    /// Parses the next piece of text and returns the deltas that it completes. The text may be cut
+    /// anywhere.
     pub fn push(&mut self, text: &str) -> Vec<Delta> {
         self.receive(text);
         std::mem::take(&mut self.deltas)
     }
 
-    /// Parses a control token, which came as one token of the vocabulary. Text that only spells one
-    /// is text.
+    /// Parses a control token that was generated as a single token. Text that merely spells one
+    /// must go to [`push`](Self::push).
     pub fn push_control(&mut self, text: &str) -> Vec<Delta> {
         self.receive_control(text);
         std::mem::take(&mut self.deltas)
@@ -338,13 +341,13 @@ impl ReplyParser {
         (self.deltas, self.parsed)
     }
 
-    /// The text is the beginning of a longer one: at its end nothing held is decided, so that the
-    /// message of a longer beginning only adds to this one.
+    /// Marks the text as the beginning of a longer one. At its end, held text is not decided, so
+    /// the message of a longer beginning only adds to this message.
     pub fn expect_more(&mut self) {
         self.partial = true;
     }
 
-    /// As [`finish`](Self::finish), for a text that the model did not end itself. A call inside
+    /// Like [`finish`](Self::finish), for a text that the model did not end itself. A call inside
     /// unclosed reasoning stays reasoning.
     pub fn finish_early(mut self) -> (Vec<Delta>, ParsedReply) {
         self.early = true;
@@ -380,7 +383,7 @@ impl ReplyParser {
         }
     }
 
-    /// As [`note`](Self::note), unless it was reported before.
+    /// Like [`note`](Self::note), but reports each code only once.
     fn note_once(&mut self, code: &'static str, message: &str) {
         let known = |known: &Diagnostic| known.code == code && known.message == message;
         if !self.parsed.diagnostics.iter().any(known) {
@@ -395,7 +398,7 @@ impl ReplyParser {
     }
 }
 
-/// JSON's whitespace.
+/// The whitespace characters of JSON.
 fn is_whitespace(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }

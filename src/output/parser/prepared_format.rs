@@ -1,4 +1,4 @@
-//! What a parser derives from a format alone. It is computed once for all replies of a model.
+//! The data that a parser derives from a format alone. It is computed once per model.
 
 use std::sync::Arc;
 

@@ -25,12 +25,12 @@ impl RequestTools {
         self.indices.keys()
     }
 
-    /// Whether a name is that of a tool, or ends in it.
+    /// Whether a name is the name of a tool, or ends with one.
     pub(super) fn has(&self, name: &str) -> bool {
         self.tool_name(name).is_some()
     }
 
-    /// The name of the tool that is called by this name. Models that were trained on tools in a
+    /// The name of the tool that is meant by this name. Models that were trained on tools in a
     /// namespace write it before the name: `functions.f`, `default_api.f`.
     pub(super) fn tool_name<'a>(&self, name: &'a str) -> Option<&'a str> {
         let own = || name.rsplit_once(['.', ':', '/']).map(|(_, own)| own);
@@ -38,7 +38,7 @@ impl RequestTools {
         Some(name).filter(known).or_else(|| own().filter(known))
     }
 
-    /// The schema of a tool's arguments. None if there is no such tool or it has no schema.
+    /// The schema of a tool's arguments; `None` if the tool is unknown or has no schema.
     pub(super) fn schema(&self, name: &str) -> Option<&Value> {
         let index = self.indices.get(self.tool_name(name)?)?;
         function(self.tools.get(*index)?).get("parameters")

@@ -4,7 +4,8 @@ use super::marker_set::Marker;
 use super::{ParserState, ReplyParser};
 
 impl ReplyParser {
-    /// `tail` holds the start of what may close the reasoning, `held` all text before it.
+    /// Reads a character. `tail` holds the start of what may close the reasoning, `held` all text
+    /// before it.
     pub(super) fn suspended_step(&mut self, mut held: String, mut tail: String, c: char) {
         tail.push(c);
         let close = self.reasoning.as_ref().map_or("", |tags| &*tags.close);

@@ -40,7 +40,7 @@ impl ReplyParser {
         }
     }
 
-    /// Acts on a marker in text, or on one that ended another state.
+    /// Handles a marker in text, or one that ended another state.
     pub(super) fn on_marker(&mut self, marker: Marker, text: &str) {
         let ends_other_turn = matches!(marker, Marker::End | Marker::Turn | Marker::OtherTurn);
         if self.in_other_turn && !ends_other_turn {
@@ -95,15 +95,15 @@ impl ReplyParser {
         }
     }
 
-    /// The model goes on with a message of another role, which is no part of the reply. In the middle
-    /// of a message the marker is text.
+    /// Handles a message of another role, which is not part of the reply. In the middle of a
+    /// message the marker is text.
     fn open_other_turn(&mut self, text: &str) {
         if !self.after_marker || self.priming {
             return self.push_text(text);
         }
         self.note_once(
             "next_turn_removed",
-            "the reply goes on with a turn of another role, which was removed",
+            "the reply continues with a turn of another role, which was removed",
         );
         self.destination = Destination::Leftover;
         self.in_other_turn = true;
@@ -130,7 +130,7 @@ impl ReplyParser {
 
     fn close_reasoning(&mut self) {
         if self.block_empty && std::mem::take(&mut self.opened_twice) {
-            // The block consists of a repeated opening tag, which is the model's only text.
+            // The block consists of a repeated opening tag, which is the only text of the model.
             let open = self.reasoning.as_ref().map(|tags| tags.open.clone()).unwrap_or_default();
             self.emit(&open);
         }
@@ -138,7 +138,7 @@ impl ReplyParser {
         self.marker_passed();
     }
 
-    /// A closing tag of reasoning in content.
+    /// Handles a closing tag of reasoning in content.
     fn stray_reasoning_close(&mut self, text: &str) {
         let close_only = self.reasoning.as_ref().is_some_and(|tags| tags.close_only);
         let expected = close_only && self.parsed.content.is_empty();
@@ -171,7 +171,7 @@ impl ReplyParser {
         self.marker_passed();
     }
 
-    /// A closing tag of a call in content.
+    /// Handles a closing tag of a call in content.
     fn stray_close(&mut self, text: &str) {
         if self.pending_close {
             self.pending_close = false;
@@ -179,7 +179,7 @@ impl ReplyParser {
             return;
         }
         self.push_text(text);
-        // A fence is common in text.
+        // A fence is common in ordinary text.
         if !self.calls_allowed || text == FENCE {
             return;
         }

@@ -7,8 +7,8 @@
 //! name closes it, and only if another tag follows. An element without an end tag ends where its
 //! parent ends, or where text is followed by an element that is known to be a sibling.
 //!
-//! An end tag that matches no open element ends the arguments, except in text: there it is text,
-//! unless it may follow the arguments and another such tag or the end of the text comes next.
+//! An end tag that matches no open element ends the arguments. Inside text it is text, unless it
+//! may follow the arguments and is itself followed by another such tag or the end of the text.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ enum ElementContent {
     Array,
     /// Text that is collected.
     Raw,
-    /// A string that is emitted as it comes.
+    /// A string that is emitted as it arrives.
     Text,
 }
 
@@ -47,9 +47,9 @@ struct Element {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElementsState {
     Reading,
-    /// After what may be the end tag of a text.
+    /// After a tag in text that may be the end tag of the element.
     Closing,
-    /// After what may be the end tag of the call, in a text.
+    /// After a tag in text that may be the end tag of the call.
     Ending,
     Finished,
 }
@@ -79,9 +79,9 @@ pub(super) struct ElementsReader {
     gap: String,
     /// Text that is not decided yet.
     held: String,
-    /// In a text: the text so far, unless it is emitted as it comes.
+    /// Inside text: the text so far, unless it is emitted as it arrives.
     raw: String,
-    /// In a text: the tags that are open in it.
+    /// Inside text: the names of the tags that are open in it.
     inner: Vec<String>,
     certain: bool,
 }
@@ -318,8 +318,8 @@ impl ElementsReader {
         self.followers.iter().any(|follower| follower == tag)
     }
 
-    /// Whether the held tag ends the arguments: another tag that may follow them must come next.
-    /// None if this is not decided yet.
+    /// Whether the held tag ends the arguments, which requires that another tag that may follow
+    /// them comes next. `None` if undecided.
     fn ends(&self) -> Option<bool> {
         let rest = self.after_held_tag();
         let after = rest.trim_start();
@@ -339,14 +339,16 @@ impl ElementsReader {
         &self.held[end..]
     }
 
-    /// The held tag is text. Without the first character of its prefix the rest is text too.
+    /// Treats the held tag as text. Without the first character of its prefix, the rest is text
+    /// too.
     fn first_as_text(&mut self, out: &mut String) {
         self.state = ElementsState::Reading;
         let c = self.held.remove(0);
         self.text(c, out);
     }
 
-    /// Confirms the held end tag: another tag must follow. Returns whether this is decided.
+    /// Confirms the held end tag, which requires another tag after it. Returns whether this is
+    /// decided.
     fn confirm(&mut self, out: &mut String) -> bool {
         let after = self.after_held_tag();
         let (rest, end) = (after.trim_start(), self.held.len() - after.len());
@@ -469,7 +471,7 @@ impl ArgumentsReader for ElementsReader {
             ElementsState::Reading | ElementsState::Finished => {}
         }
         let complete = self.elements.is_empty() && self.held.is_empty();
-        // A single character is text. More are the start of a tag.
+        // A single character is text. Several are the start of a tag.
         if self.held.chars().count() == 1 {
             self.put_held(out);
         }

@@ -3,7 +3,7 @@
 use super::{ArgumentsReader, ReadStep};
 use crate::output::read::json_scanner::{ScanEvent, Scanner};
 
-/// The kind of JSON that arguments are.
+/// The type of JSON value that arguments begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JsonKind {
     Object,
@@ -24,7 +24,7 @@ pub(crate) const ARGUMENTS_EMPTY_LIST: JsonNote =
     ("arguments_null", "the arguments are an empty list; it was replaced by an empty object");
 pub(crate) const ARGUMENTS_FLAT: JsonNote =
     ("arguments_flat", "the arguments are members of the call itself; they were gathered");
-pub(crate) const COMMENTS: JsonNote = ("comments_removed", "comments in the call were left out");
+pub(crate) const COMMENTS: JsonNote = ("comments_removed", "comments in the call were removed");
 pub(crate) const PYTHON_LITERALS: JsonNote =
     ("python_literals", "the call is in Python's notation; it was rewritten as JSON");
 

@@ -9,7 +9,7 @@
 /// The number of levels of nesting that are checked.
 pub(crate) const NESTING_CAP: usize = 128;
 
-/// What one character begins or ends.
+/// The part of a value that a character begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanEvent {
     /// Nothing.
@@ -58,7 +58,7 @@ pub(crate) struct Faults {
     pub(crate) too_deep: bool,
     /// Python's notation. It was rewritten, so the emitted text has no fault.
     pub(crate) python: bool,
-    /// Comments. They are not in the emitted text.
+    /// Comments. The emitted text does not contain them.
     pub(crate) comments: bool,
 }
 
@@ -160,7 +160,7 @@ impl Scanner {
         std::mem::take(&mut self.faults.python)
     }
 
-    /// Whether comments were left out since the last call.
+    /// Whether comments were removed since the last call.
     pub(crate) fn take_comments(&mut self) -> bool {
         std::mem::take(&mut self.faults.comments)
     }

@@ -1,13 +1,14 @@
 //! Writes one JSON value piece by piece, in one layout: `{"a": 1, "b": ["x"]}`.
 //!
 //! The text is valid JSON once everything is closed, whatever the order of the calls. If a key
-//! repeats in one object, the repeated member is left out and reported.
+//! repeats in one object, the repeated member is omitted and reported.
 
 use std::collections::HashSet;
 
 use super::super::read::json_scanner::NESTING_CAP;
 
-/// The maximum depth of written values. serde_json does not accept the last level that is scanned.
+/// The maximum depth of written values. It is one less than the scanner's, because serde_json does
+/// not accept the last level.
 pub(super) const MAX_DEPTH: usize = NESTING_CAP - 1;
 
 /// The maximum number of notes. It bounds the memory that a hostile reply can use.
@@ -23,13 +24,13 @@ enum OpenContainer {
 #[derive(Debug, Default)]
 pub(in crate::output) struct JsonWriter {
     frames: Vec<OpenContainer>,
-    /// A key was written, and its value is due.
+    /// Whether a key was written and its value must follow.
     awaiting: bool,
-    /// The depth at which a left-out value began.
+    /// The depth at which an omitted value began.
     muted: Option<usize>,
-    /// The text of that value.
+    /// The text of the omitted value.
     left_out: String,
-    /// Complete values that were left out.
+    /// Complete values that were omitted.
     leftover: Vec<String>,
     notes: Vec<(&'static str, String)>,
 }
@@ -141,7 +142,7 @@ impl JsonWriter {
         self.leftover.push(text);
     }
 
-    /// Takes the values that were left out.
+    /// Takes the omitted values.
     pub(super) fn take_leftover(&mut self) -> Vec<String> {
         std::mem::take(&mut self.leftover)
     }

@@ -1,5 +1,5 @@
-//! Words and whole texts that are JSON values, in JSON's or Python's notation -> JSON text. Digits
-//! stay as written.
+//! Converts words and whole texts in JSON's or Python's notation to JSON text. Digits stay as
+//! written.
 
 use super::json_scanner::{ScanEvent, Scanner};
 use crate::json_schema::TypeSet;

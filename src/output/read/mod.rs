@@ -1,4 +1,5 @@
-//! Arguments in every encoding -> the text of one JSON object, character by character.
+//! Reads arguments in every encoding, character by character, and emits the text of one JSON
+//! object.
 //!
 //! A reader starts where the arguments begin and detects their end itself. Emitted text is never
 //! taken back.
@@ -52,23 +53,23 @@ pub(super) fn arguments_reader(
 /// The result of one character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReadStep {
-    /// The character belongs to the arguments, or may.
+    /// The character belongs to the arguments, or may belong to them.
     More,
     /// The character closes the arguments.
     Done,
-    /// The arguments ended before this text, which consists of the held characters and this one.
+    /// The arguments ended before this text, which consists of held characters and the current one.
     Ended(String),
-    /// The text is not arguments. Possible only before anything is emitted.
+    /// The text is not arguments. This is possible only before anything is emitted.
     Broken,
 }
 
 /// Reads arguments in one encoding.
 pub(super) trait ArgumentsReader: std::fmt::Debug + Send {
-    /// Reads the next character. Appends the JSON text that is now certain to `out`, never cut
-    /// inside an escape.
+    /// Reads the next character. Appends to `out` the JSON text that is now certain, which never
+    /// ends inside an escape.
     fn step(&mut self, c: char, out: &mut String) -> ReadStep;
 
-    /// Ends the text. Appends to `out` what completes the JSON object, if possible. Returns false
+    /// Ends the text. If possible, appends to `out` what completes the JSON object. Returns false
     /// if the text ended inside the arguments.
     fn finish(&mut self, out: &mut String) -> bool;
 
@@ -82,7 +83,7 @@ pub(super) trait ArgumentsReader: std::fmt::Debug + Send {
         false
     }
 
-    /// The writer of the JSON text, unless the text is the model's own.
+    /// The writer of the JSON text; `None` if the emitted text is the model's own.
     fn writer(&mut self) -> Option<&mut JsonWriter> {
         None
     }

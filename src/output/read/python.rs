@@ -1,8 +1,8 @@
 //! Python keyword arguments without the parentheses -> JSON: `a=1, b='x'` is `{"a": 1, "b": "x"}`.
 //!
-//! The text begins after `(` and ends before the `)` that closes it. A value without a name gets the
-//! name of the only required parameter, or of the only parameter. Otherwise it gets `arg0`, `arg1`…
-//! by its position. A call cannot begin with such a value.
+//! The text begins after `(` and ends before the `)` that closes it. A value without a name gets
+//! the name of the only required parameter, or of the only parameter. Otherwise it gets a name by
+//! its position: `arg0`, `arg1`… A call cannot begin with such a value.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::json_schema::{ArgumentsSchema, SchemaPointers};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PythonState {
-    /// Before or in a name, or in a value without one.
+    /// Before or in a name, or in a value without a name.
     Name,
     Value,
     Finished,
@@ -31,7 +31,7 @@ pub(super) struct PythonReader {
     name: String,
     /// The number of arguments so far.
     count: usize,
-    /// The only parameter already has a value.
+    /// Whether the only parameter already has a value.
     only_given: bool,
 }
 
@@ -74,7 +74,7 @@ impl PythonReader {
         ReadStep::More
     }
 
-    /// A value without a name. `c` belongs to it or ends it.
+    /// Reads a value without a name. `c` belongs to it or ends it.
     fn positional(&mut self, c: char, out: &mut String) -> ReadStep {
         let only = self.schema.only_parameter().filter(|_| !self.only_given);
         let name = match only {

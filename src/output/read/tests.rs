@@ -16,7 +16,7 @@ use crate::test_support::random::Random;
 #[derive(Debug, Clone, PartialEq)]
 struct ReadResult {
     text: String,
-    /// The end: `done`, `ended` with the rejected text, `broken`, or `open`.
+    /// How it ended: `done`, `ended` with the rejected text, `broken`, or `open`.
     end: String,
     notes: Vec<&'static str>,
     certain: bool,
@@ -518,7 +518,7 @@ fn elements_as_templates_and_models_write_them() {
     }
     check(&e, "prose", json!({}), "ended prose", &[]);
     for (text, want, end) in [
-        // In a text, an end tag of another name is text.
+        // Inside text, an end tag of another name is text.
         ("P<s>aP</b>cP</s>P</invoke>", json!({"s": minimax("aP</b>c")}), "P</invoke>"),
         ("P<any>P</b>P</any>P</invoke>", json!({"any": minimax("P</b>")}), "P</invoke>"),
         (
@@ -526,7 +526,7 @@ fn elements_as_templates_and_models_write_them() {
             json!({"o": {"y": minimax("aP</b>")}}),
             "P</invoke>",
         ),
-        // So is that of a call, unless the call ends there.
+        // The end tag of a call is text too, unless the call ends there.
         ("P<s>aP</invoke>bP</s>P</invoke>", json!({"s": minimax("aP</invoke>b")}), "P</invoke>"),
         (
             "P<s>aP</tool_call>P</s>P</invoke>",
@@ -537,7 +537,7 @@ fn elements_as_templates_and_models_write_them() {
         ("P<s>aP</invoke>\nP<invoke name=\"", json!({"s": "a"}), "P</invoke>\nP<invoke name=\""),
         ("P<n>1P</invoke>P</tool_call>", json!({"n": 1}), "P</invoke>P</tool_call>"),
         ("P<o>P<y>aP</invoke>P</tool_call>", json!({"o": {"y": "a"}}), "P</invoke>P</tool_call>"),
-        // Elsewhere it ends the arguments.
+        // Outside of text, it ends the arguments.
         ("P<o>P</b>", json!({"o": {}}), "P</b>"),
         ("P<l>P</invoke>x", json!({"l": []}), "P</invoke>x"),
     ] {
@@ -643,7 +643,7 @@ fn random_objects_survive_tags() {
     for _ in 0..250 {
         let want = random_object(&mut random, 2);
         let members = want.as_object().unwrap();
-        // Skip values that look like the end of a value in this layout.
+        // Values that look like the end of a value in this layout are skipped.
         let carries = |marks: &[&str]| {
             members
                 .values()

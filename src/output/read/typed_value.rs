@@ -1,6 +1,6 @@
-//! A raw value and the types its schema allows -> JSON text.
+//! Converts a raw value to JSON text, using the types that its schema allows.
 //!
-//! Only types decide. `validate` checks the rest of the schema.
+//! Only the types matter here. `validate` checks the rest of the schema.
 
 use super::json_writer::quote;
 use super::literal::{JsonText, parse_json};

@@ -1,4 +1,4 @@
-//! Replies of every family, as templates write them and as models deviate from that.
+//! Tests replies of every family, as templates write them and with the deviations of models.
 //!
 //! The expected messages are written by hand. The cases are in one file so that they can be
 //! compared.
@@ -111,7 +111,7 @@ impl ReplyCase {
         self
     }
 
-    /// Describes how the result differs.
+    /// Describes how the result differs from the expected one.
     fn check(&self) -> Option<String> {
         let parsed = catch_unwind(AssertUnwindSafe(|| {
             parse(&self.format, &self.tools, self.setting, &self.text)
@@ -186,7 +186,7 @@ fn calls_as_templates_write_them() {
             if row.setting.prompt.is_empty() {
                 row.setting.prompt = replies.prompt;
             }
-            // A message ends within the turn.
+            // In these replies a message ends within the turn.
             if row.text.contains("<|begin|>") || row.text.contains("<|close|>message") {
                 row.codes.push("eog_text_removed");
             }
@@ -238,7 +238,7 @@ fn calls_are_text_if_the_request_allows_none() {
     }
 }
 
-/// A call may be cut off anywhere. No text is lost, and emitted calls stay.
+/// A call may be cut off anywhere. No text is lost, and calls that were emitted stay.
 #[test]
 fn truncated_calls_lose_nothing() {
     for replies in TABLE {
@@ -635,7 +635,7 @@ fn hostile_replies_take_linear_time() {
         let start = Instant::now();
         feed(format, &tools(), PLAIN, [text.as_str()]);
         let elapsed = start.elapsed();
-        // Linear work on a megabyte takes less than a second, even next to other tests. Quadratic
+        // Linear work on a megabyte takes less than a second, even while other tests run. Quadratic
         // work would take minutes.
         if elapsed.as_secs() > 30 {
             slow.push(format!("{}: {what} takes {elapsed:?}", format.family));

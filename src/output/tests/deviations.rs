@@ -1,5 +1,5 @@
-//! Calls that models write in other ways than their format, and text that only looks like a call.
-//! The expected messages are written by hand.
+//! Tests calls that models write differently from their format, and text that only looks like a
+//! call. The expected messages are written by hand.
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ fn objects_between_tags() {
     assert_eq!(check("hermes", &tagged(flat), "", &[A]), ["arguments_flat"]);
     let empty = "{\"name\": \"now\", \"arguments\": []}";
     assert_eq!(check("hermes", &tagged(empty), "", &[N]), ["arguments_null"]);
-    // A member that is no parameter is no argument.
+    // A member that is not a parameter is not an argument.
     let other = "{\"name\": \"get_weather\", \"town\": \"Paris\"}";
     assert_eq!(
         check("hermes", &tagged(other), "", &[("get_weather", "{}")]),

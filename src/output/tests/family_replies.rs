@@ -1,5 +1,5 @@
-//! The table of replies of every family, written by hand: a call of `f` with 1, and one of `g`
-//! with 2.
+//! The table of replies of every family, written by hand. The first call is `f` with 1, the second
+//! is `g` with 2.
 
 /// The replies of one family. `{name}`, `{value}` and `{id}` are slots of a call. `{calls}` is a
 /// section with the first call.
@@ -9,11 +9,11 @@ pub(super) struct FamilyReplies {
     call: &'static str,
     /// The text before the first call, between two calls, and after the last call.
     section: [&'static str; 3],
-    /// A section with both calls, if it is not `section` filled with `call`.
+    /// A section with both calls, if it differs from `section` filled with `call`.
     both: Option<&'static str>,
     /// The ids of the two calls.
     ids: Option<[&'static str; 2]>,
-    /// The ids follow the arguments, so the calls get new ones.
+    /// Whether the ids follow the arguments. The calls then get new ids.
     pub(super) late_ids: bool,
     /// A prompt, and a reply to it with the reasoning "R" and the first call.
     reasoning: Option<(&'static str, &'static str)>,
@@ -23,7 +23,7 @@ pub(super) struct FamilyReplies {
     text_after: &'static str,
     /// The end of the prompt.
     pub(super) prompt: &'static str,
-    /// Calls need no tag, so only the names of given tools make calls.
+    /// Whether calls need no tag. Only names of given tools then make calls.
     pub(super) untagged: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Calls in the form of another family than the model's own. The expected messages are written by
-//! hand.
+//! Tests calls in the form of a family other than the model's own. The expected messages are
+//! written by hand.
 
 use serde_json::{Value, json};
 
@@ -302,7 +302,8 @@ fn strings_of_a_json_reply_are_text() {
 
 #[test]
 fn the_own_form_comes_first() {
-    // Both families begin with the tag; the model's own reads a name without arguments as text.
+    // Both families begin with this tag. The model's own family treats a name without arguments as
+    // text.
     let own = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>";
     let parsed = parse(&family("glm-kv"), &tools(), PLAIN, own);
     assert_eq!((calls(&parsed), codes(&parsed)), (vec![W], Vec::new()));
@@ -338,7 +339,7 @@ fn calls_of_other_families_are_validated() {
     }
 }
 
-/// What the parser makes of the beginning of a reply stays as the reply goes on.
+/// When a reply grows, the message parsed from its beginning only gains parts.
 #[test]
 fn the_message_of_a_longer_beginning_only_adds() {
     for (form, text, _) in FORMS {
@@ -500,9 +501,9 @@ fn a_fenced_list_or_python_call_counts() {
     }
 }
 
-/// Replies of the markers and calls of all families, in formats of every kind and with vocabularies:
-/// cutting changes nothing, deltas add up, and the message of a longer beginning only adds.
-/// `LLB_ROUNDS` sets the number of replies.
+/// Replies of the markers and calls of all families, in formats of every kind and with
+/// vocabularies: cutting the text changes nothing, deltas add up, and the message of a longer
+/// beginning only adds. `LLB_ROUNDS` sets the number of replies.
 #[test]
 fn random_replies_with_vocabularies() {
     let rounds = std::env::var("LLB_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
@@ -559,7 +560,7 @@ fn random_replies_with_vocabularies() {
         let whole = read(&mut std::iter::once(&*text), false);
         let mut cut = random.pieces(&text).into_iter();
         assert_eq!(whole, read(&mut cut, false), "{format:?} {special:?} {text:?}");
-        // The same with control tokens: how the text between them is cut changes nothing.
+        // The same with control tokens: cutting the text between them changes nothing.
         let controls: Vec<&str> =
             texts.iter().copied().chain(special.iter().map(|token| &**token)).collect();
         let parts = parts(&text, &controls);
@@ -601,8 +602,8 @@ const PIECES: [&str; 20] = [
     "`",
 ];
 
-/// Parses parts of which every second marker is a control token, the other text by characters if
-/// `single`.
+/// Parses parts of which every second one is a control token. If `single`, the other parts are
+/// pushed one character at a time.
 fn read_controls(mut parser: ReplyParser, parts: &[&str], single: bool) -> ParsedReply {
     let mut deltas = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -624,7 +625,7 @@ fn read_controls(mut parser: ReplyParser, parts: &[&str], single: bool) -> Parse
     parsed
 }
 
-/// The text before each of these markers, and each marker.
+/// Splits a text at these markers into the text before each marker and the marker.
 fn parts<'t>(text: &'t str, markers: &[&str]) -> Vec<&'t str> {
     let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
     while at < text.len() {

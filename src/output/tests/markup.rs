@@ -1,4 +1,4 @@
-//! Markup that never reaches a user.
+//! Tests that markup never reaches the user.
 
 use super::*;
 use crate::profile::ModelProfile;
@@ -33,7 +33,7 @@ fn tags_that_a_template_writes_around_content_are_markup() {
                   {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
     check(hermes, "<think>r</think><reply>Hello.</reply>", "Hello.");
     check(hermes, &format!("<reply>Look.</reply>{C}"), "Look.");
-    // No generation prompt.
+    // The template has no generation prompt.
     let bare = "{% for m in messages %}{% if m.role == 'user' %}<|q|>{{ m.content }}<|e|>\
                 {% else %}<answer>{{ m.content }}</answer><|e|>{% endif %}{% endfor %}";
     check(bare, "<answer>\nHello.\n</answer>", "Hello.");
@@ -84,7 +84,7 @@ fn an_opened_block_without_text_is_not_shown() {
     check(open, &format!("R</think>\n{call}"), "<think>\nR</think>", 1);
     check(open, "<think>\nR\n</think>\n\nT", "<think>\n\nR\n</think>\n\nT", 0);
     check(open, "<think>\n\n</think>\n\nT", "T", 0);
-    // The prompt has text of the block, or closes it.
+    // The prompt contains text of the block, or closes it.
     check("<think>\nSo", " R</think>T", "<think>\nSo R</think>T", 0);
     check("<think>\n\n</think>\n\n", "T", "T", 0);
     // The model writes the block itself.
@@ -109,7 +109,7 @@ const INST: &str = "{{ bos_token }}{% for m in messages %}{% if m.role == 'user'
 const THINKS: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
                       {% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
 
-/// A parser for the replies of a template, as `llb_template_parse` makes it.
+/// A parser for the replies of a template, created like `llb_template_parse` creates it.
 fn parser_of(template: &str, reasoning: bool) -> ReplyParser {
     let profile = ModelProfile::of(&Sources {
         bos_token: "<s>".to_owned(),
@@ -131,7 +131,7 @@ fn parser_of(template: &str, reasoning: bool) -> ReplyParser {
     parser
 }
 
-/// Parses whole, one character at a time and split in two everywhere.
+/// Parses the text as a whole, one character at a time, and split in two at every position.
 #[track_caller]
 fn parsed_by(parser: &dyn Fn() -> ReplyParser, reply: &str) -> ParsedReply {
     let whole = drive(parser(), [reply]);
@@ -289,7 +289,7 @@ fn control_tokens_never_reach_a_user() {
     control_case("<|x|>yes<|x|>no", "esno", &[], &[REMOVED, REMOVED]);
     control_case("<<|x|><|x|", "<<|x|", &[], &[REMOVED]);
     control_case("[THINK]a<|x|>b[/THINK]c<unk>", "c", &[], &[REMOVED, REMOVED]);
-    // Tokens of the format that are no call.
+    // Tokens of the format that do not form a call.
     control_case("The [TOOL_CALLS] (token).", "The  (token).", &[], &[REMOVED]);
     control_case("[TOOL_CALLS]", "", &[], &["dangling_marker"]);
     control_case("a [ARGS] b", "a  b", &[], &[REMOVED]);
@@ -384,7 +384,8 @@ fn the_content_of_a_json_reply_is_the_value() {
     ] {
         json_case(&wrapped, V, true);
     }
-    // No value, several values, and values that break the schema stay as they are.
+    // Text without a value, with several values, or with a value that violates the schema stays
+    // unchanged.
     for kept in [
         "No.".to_owned(),
         "{\"x\": 1}".to_owned(),

@@ -400,7 +400,7 @@ fn calls_in_the_prompt_are_text() {
 fn a_header_without_a_known_name_is_text_at_once() {
     let mut parser =
         reply_parser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
-    // If it were held, the work on a long run of these markers would be quadratic.
+    // If this text were held, the work on a long run of these markers would be quadratic.
     let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| parser.push(text));
     let shown = deltas.map(|delta| match delta {
         Delta::Content(text) => text,

@@ -1,5 +1,5 @@
-//! Replies in composed formats: calls that the template of a spec writes are parsed with the same
-//! spec.
+//! Tests replies in composed formats: calls that the template of a spec writes are parsed with the
+//! same spec.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -50,7 +50,7 @@ fn a_reply_in_a_composed_form_is_read_as_calls() {
             let range =
                 |key: &str| usize::try_from(rendered["mask"][0][key].as_u64().unwrap()).unwrap();
             let reply = &prompt[range("start")..range("end")];
-            // A stop word ends a reply and is not part of it.
+            // A stop string ends a reply and is not part of it.
             let reply = composed
                 .stop_words()
                 .iter()

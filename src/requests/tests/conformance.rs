@@ -1,5 +1,5 @@
-//! Real outputs and their messages (`outputs/parse-cases.jsonl`), parsed whole and one character at
-//! a time.
+//! Parses real outputs (`outputs/parse-cases.jsonl`) as a whole and one character at a time, and
+//! compares the messages.
 
 use std::fs;
 
@@ -76,7 +76,7 @@ fn outputs_become_the_expected_messages() {
             drive(parser, single.iter().map(String::as_str))
         });
         let pieces = parse_by(&request, |parser, output| drive(parser, random.pieces(output)));
-        // Ids are generated.
+        // Ids are generated, so they are not compared.
         let texts = |reply: &Value| {
             (view(&reply["message"]), reply["diagnostics"].clone(), reply["complete"].clone())
         };
@@ -102,8 +102,7 @@ fn outputs_become_the_expected_messages() {
     assert!(wrong.is_empty(), "{} outputs did not become the expected message", wrong.len());
 }
 
-/// Whether each text of a message begins with the one of an earlier message, and each call with the
-/// one of an earlier message.
+/// Whether each text and call of a message begins with the corresponding one of an earlier message.
 fn extends(longer: &Value, shorter: &Value) -> bool {
     let text = |longer: &Value, shorter: &Value| {
         longer.as_str().unwrap_or_default().starts_with(shorter.as_str().unwrap_or_default())
@@ -146,7 +145,7 @@ fn a_longer_beginning_of_an_output_only_adds_to_its_message() {
         };
         let output = case["output_text"].as_str().unwrap();
         let mut last = message("", true);
-        // Long outputs are cut at fewer characters.
+        // Long outputs are cut at fewer positions.
         let ends = output.char_indices().map(|(at, c)| at + c.len_utf8());
         for end in ends.step_by(1 + output.len() / 300) {
             let longer = message(&output[..end], true);

@@ -1,5 +1,5 @@
-//! `continue_final_message` over all shared templates: the prompt contains the beginning of the
-//! reply, and the message is that beginning and what the model adds.
+//! Tests `continue_final_message` with all shared templates: the prompt contains the beginning of
+//! the reply, and the message is that beginning followed by the model's text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const MORE: &str = ", and so on.";
 const REASONING: &str = "Brindle first";
 
 /// Templates whose prompts do not show where the answer begins, or that write something else there.
-/// In a chat the beginning is known from the request.
+/// In a chat, the beginning is known from the request.
 const UNKNOWN_IN_PROMPTS: [(&str, &str); 9] = [
     ("hfjs.blenderbot", "only spaces between question and answer"),
     ("vllm.template_basic", "nothing between question and answer"),
@@ -28,7 +28,7 @@ const UNKNOWN_IN_PROMPTS: [(&str, &str); 9] = [
     ("lcp.Apertus-8B-Instruct", "only a bracket between result and answer"),
     ("vllm.tool_chat_template_apertus", "only a bracket between result and answer"),
 ];
-/// Of these, the ones that differ in chats too.
+/// The templates among them that differ in chats too.
 const UNKNOWN_IN_CHATS: [&str; 2] =
     ["lcp.Apriel-1.6-15b-Thinker-fixed", "lcp.NVIDIA-Nemotron-Nano-v2"];
 
@@ -47,7 +47,7 @@ fn tool() -> Value {
     } })
 }
 
-/// Conversations up to an answer, and their tools.
+/// Conversations up to an answer, with their tools.
 fn conversations() -> [(Vec<Value>, Value); 5] {
     let call = json!({ "role": "assistant", "content": "", "tool_calls": [{
         "id": "call12345", "type": "function",
@@ -65,13 +65,13 @@ fn conversations() -> [(Vec<Value>, Value); 5] {
     ]
 }
 
-/// The ends of a conversation: the last message, and which member of it is continued.
+/// Possible ends of a conversation: the last message, and the member of it that is continued.
 fn endings() -> [(Value, &'static str); 3] {
     let with = |content: &str| json!({ "role": "assistant", "content": content, "reasoning_content": REASONING });
     [(answer(BEGINNING), "content"), (with(BEGINNING), "content"), (with(""), "reasoning_content")]
 }
 
-/// The message that continues a last message, as far as the prompt shows it.
+/// The message that results from continuing a last message, as far as the prompt shows it.
 fn expected(last: &Value, member: &str, prompt: &str) -> Value {
     let mut message = last.clone();
     if !prompt.contains(REASONING) {
@@ -90,7 +90,7 @@ fn request(sources: &Sources, tools: &Value) -> Value {
     })
 }
 
-/// The message that `llb_template_parse` makes of the whole prompt and the model's text.
+/// The message that `llb_template_parse` returns for the whole prompt and the model's text.
 fn parsed(sources: &Sources, tools: &Value, prompt: &str) -> Value {
     let mut parsing = request(sources, tools);
     parsing["prompt"] = prompt.into();
@@ -98,7 +98,7 @@ fn parsed(sources: &Sources, tools: &Value, prompt: &str) -> Value {
     parse(&parsing.to_string()).unwrap()["message"].clone()
 }
 
-/// The message of a chat, which knows where the bytes of its prompt come from.
+/// The message of a chat, which knows the origins of the bytes of its prompt.
 fn of_chat(profile: &ModelProfile, messages: &[Value], tools: &Value, member: &str) -> Value {
     let tools = tools.as_array().map(Vec::as_slice);
     let allowed = crate::api::Polyfills::default();
@@ -151,7 +151,8 @@ fn every_shared_template_continues_a_message() {
                 let mut rendering = request(sources, &tools);
                 rendering["messages"] = messages.as_slice().into();
                 rendering["continue_final_message"] = member.into();
-                // Most templates show no reasoning, and some allow no result or system message.
+                // Most templates show no reasoning, and some allow no tool results or system
+                // messages.
                 let Ok(rendered) = render(&rendering.to_string()) else {
                     refused += 1;
                     continue;

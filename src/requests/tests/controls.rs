@@ -1,4 +1,4 @@
-//! Real outputs with control tokens at random places: none of them reaches a message.
+//! Inserts control tokens at random places of real outputs. None of them may reach a message.
 
 use std::fs;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ fn request(case: &Value, sources: &crate::template::Sources) -> Value {
     })
 }
 
-/// The text with tokens at random places outside of its own tokens, cut at them. A token is every second piece.
+/// The text with tokens inserted at random places outside of its own tokens, split at the tokens.
+/// Every second piece is a token.
 fn with_tokens(text: &str, tokens: &[String], random: &mut Random) -> Vec<String> {
     let inside = |at: usize| {
         let mut found = tokens.iter().flat_map(|token| {
@@ -98,7 +99,7 @@ fn control_tokens_in_outputs_reach_no_message() {
         let expected = view(&expected.unwrap()["message"]);
         let foreign: Vec<String> = FOREIGN.map(str::to_owned).to_vec();
         let pieces = with_tokens(&output, &foreign, &mut random);
-        // As text.
+        // Tokens spelled in text.
         request["output"] = pieces.concat().into();
         let spelt = parse_by(&request.to_string(), |mut parser, output| {
             parser.expect_control_spellings(&Arc::new(ControlSpellings::new(foreign.clone())));
@@ -107,11 +108,11 @@ fn control_tokens_in_outputs_reach_no_message() {
         let spelt = spelt.unwrap();
         assert_eq!(view(&spelt["message"]), expected, "{name}: {pieces:?}");
         assert!(spelt["diagnostics"].to_string().contains("control_token_removed"), "{spelt}");
-        // As tokens.
+        // Tokens passed as tokens.
         let tokens =
             parse_by(&request.to_string(), |parser, _| by_tokens(parser, &pieces, &foreign));
         assert_eq!(view(&tokens.unwrap()["message"]), expected, "{name}: {pieces:?}");
-        // The format's own tags. Tags of reasoning stay where reasoning stays in the content.
+        // The format's own tags. Tags of reasoning stay if reasoning stays in the content.
         if case["params"]["reasoning_format"] == "none" {
             continue;
         }

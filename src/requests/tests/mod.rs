@@ -1,4 +1,4 @@
-//! The requests, compared with the shared conformance data.
+//! Compares the requests with the shared conformance data.
 
 mod composed;
 mod conformance;

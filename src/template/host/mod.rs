@@ -1,4 +1,4 @@
-//! Work that a composed template leaves to the host, because Jinja cannot do it.
+//! Work that a composed template leaves to the host because Jinja cannot do it.
 
 mod yaml;
 
@@ -8,28 +8,28 @@ use serde_json::{Value, json};
 
 use crate::json;
 
-/// The work before each render; most templates need none.
+/// The work before each render. Most templates need none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostWork {
-    /// Fill the variable `tools_yaml`.
+    /// Whether and how to fill the variable `tools_yaml`.
     pub(crate) tools_yaml: Option<ToolsYaml>,
-    /// Parse arguments of calls that are JSON text.
+    /// Whether to parse call arguments that are JSON text.
     pub(crate) object_arguments: bool,
 }
 
-/// The form of `tools_yaml`.
+/// The form of the variable `tools_yaml`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ToolsYaml {
-    /// A list with one text per tool, instead of one text for all tools.
+    /// Whether it is a list with one text per tool instead of one text for all tools.
     pub(crate) each: bool,
-    /// Use the tools' `function` members.
+    /// Whether to use the tools' `function` members.
     pub(crate) pick_function: bool,
-    /// Fill the variable for an empty list too.
+    /// Whether to fill the variable for an empty list too.
     pub(crate) empty: bool,
 }
 
 impl HostWork {
-    /// Bytes that differ if the work differs.
+    /// Bytes that differ exactly if the work differs, for hashes and comparisons.
     pub fn key(&self) -> [u8; 5] {
         let yaml = self.tools_yaml;
         [
@@ -46,7 +46,7 @@ impl HostWork {
         self.tools_yaml.iter().map(|_| "tools_yaml").collect()
     }
 
-    /// `tools_yaml`, if the template has it and there are tools.
+    /// The value of `tools_yaml`, if the template uses it and tools are declared.
     pub(crate) fn tools_yaml(&self, tools: &[Value]) -> Option<Value> {
         let ToolsYaml { each, pick_function, empty } = self.tools_yaml?;
         if tools.is_empty() && !empty {
@@ -63,8 +63,8 @@ impl HostWork {
         })
     }
 
-    /// The messages with arguments parsed, if the template wants that and some arguments are JSON
-    /// text.
+    /// The messages with arguments parsed, if the template requires that and some arguments are
+    /// JSON text.
     pub(crate) fn messages<'a>(&self, messages: &'a [Value]) -> Cow<'a, [Value]> {
         let is_text = |call: &Value| arguments(call).is_some_and(Value::is_string);
         let has_text = |message: &Value| {

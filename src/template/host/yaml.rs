@@ -89,7 +89,7 @@ fn number(number: &Number) -> String {
     }
     let text = number.as_f64().map_or(text, print_float);
     match text.split_once('e') {
-        // A float in YAML 1.1 has a point.
+        // A float in YAML 1.1 must have a decimal point.
         Some((digits, exponent)) if !digits.contains('.') => format!("{digits}.0e{exponent}"),
         _ => text,
     }
@@ -183,7 +183,7 @@ fn unsigned(text: &str) -> &str {
     text.strip_prefix(['-', '+']).unwrap_or(text)
 }
 
-/// `12`, `1:59`, and so on: after the first number, parts of 0 to 59.
+/// Sexagesimal numbers such as `12` and `1:59`: every part after the first is from 0 to 59.
 fn is_sexagesimal(text: &str, first: impl Fn(&str) -> bool) -> bool {
     let mut parts = text.split(':');
     let head = parts.next().unwrap_or_default();

@@ -4,11 +4,11 @@ use super::{ANSWER, Review, SYSTEM, Severity, cut};
 use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, count};
 
-/// A line with this many words is a sentence, not a label.
+/// A line with at least this many words is a sentence, not a label.
 const WORDS: usize = 4;
 
 pub(super) fn review(review: &mut Review<'_>) {
-    // A prompt with required tools has sentences about them.
+    // A prompt with required tools contains sentences about them.
     if review.base.no_tools().as_array().is_some_and(|tools| !tools.is_empty()) {
         return;
     }
@@ -62,7 +62,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     }
 }
 
-/// Sentences by where they are added, in the order of the prompt.
+/// Sentences grouped by where they are added, in the order of the prompt.
 #[derive(Default)]
 struct AddedSentences(Vec<(&'static str, Vec<String>)>);
 
@@ -75,7 +75,7 @@ impl AddedSentences {
     }
 }
 
-/// Texts of at least a few words, between markers and the texts of probes.
+/// Texts of at least a few words, outside of markers and probe texts.
 fn sentences(prompt: &str) -> Vec<String> {
     let mut text = prompt.to_owned();
     for needle in [USER, ANSWER, SYSTEM] {
@@ -93,7 +93,7 @@ fn sentences(prompt: &str) -> Vec<String> {
             lines.pop();
         }
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else { continue };
-        // A slice of the run keeps the bytes of the prompt.
+        // Slicing the run preserves the bytes of the prompt.
         let start = first.as_ptr() as usize - run.as_ptr() as usize;
         let end = last.as_ptr() as usize - run.as_ptr() as usize + last.len();
         let sentence = run[start..end].trim();
@@ -158,7 +158,7 @@ fn line_of(review: &Review<'_>, sentence: &str) -> Option<usize> {
         let at = site.text.find(&beginning)?;
         Some(site.line + count(&site.text[..at], "\n"))
     });
-    // Or the line of a text that the sentence starts with.
+    // Else the line of a text that the sentence starts with.
     let start = || {
         let begins = |text: &str| count_words(text) >= 2 && sentence.starts_with(text);
         review.source.texts.iter().find(|site| begins(site.text.trim())).map(|site| site.line)

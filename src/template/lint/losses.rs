@@ -1,4 +1,4 @@
-//! Lints of parts of a request that are not in the prompt, although it renders.
+//! Lints about parts of a request that are missing from the prompt, although it renders.
 
 use serde_json::{Value, json};
 
@@ -27,8 +27,8 @@ pub(super) fn review(review: &mut Review<'_>) {
     }
 }
 
-/// Whether reasoning is in no turn before the last user message, with a call or without. True only
-/// if such a turn rendered without its reasoning.
+/// Whether reasoning is dropped from every turn before the last user message, with or without
+/// calls. True only if such a turn rendered without its reasoning.
 fn drops_old_reasoning(review: &Review<'_>) -> bool {
     let details = &review.traits.details;
     let caps = &review.traits.caps;
@@ -145,7 +145,8 @@ fn tools(review: &mut Review<'_>) {
     let Ok(text) = review.render_called(vec![user.clone(), call.clone(), result.clone()]) else {
         return;
     };
-    // A template without tools is plain; one that shows some of their parts is a trap.
+    // A template without tools is merely plain. A template that shows only some of their parts is a
+    // trap.
     let severity = if caps.supports_tools { Severity::Error } else { Severity::Info };
     if !caps.supports_tool_calls {
         if !text.contains("value_needle") {

@@ -1,7 +1,7 @@
-//! Lints: what the author of a template should know. A source and a prober in, lints with their
-//! lines out.
+//! Lints: remarks that the author of a template should read. In: a source and a prober. Out: lints
+//! with their lines.
 //!
-//! Every lint is seen in a render or in the source. A render that ends in an engine error or a
+//! Every lint is based on a render or on the source. A render that ends in an engine error or a
 //! limit gives no lint. Codes: docs/templates.md.
 
 mod instructions;
@@ -27,17 +27,17 @@ use crate::jinja::Inspection;
 
 /// The most lints of one template.
 const MOST: usize = 50;
-/// The most characters of template text in a message.
+/// The most characters of template text that a message quotes.
 const SHOWN: usize = 200;
 
 /// How bad a lint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It can never work, or content is lost silently.
+    /// Something never works, or content is lost silently.
     Error,
     /// Common conversations fail or change.
     Warning,
-    /// Good to know.
+    /// Informative only.
     Info,
 }
 
@@ -59,11 +59,11 @@ pub struct Lint {
     pub code: &'static str,
     /// How bad it is.
     pub severity: Severity,
-    /// For people.
+    /// A message for people.
     pub message: String,
     /// `default`, `tool_use`, or `chatml` (the built-in one).
     pub template: &'static str,
-    /// Line of the template, from 1, if known.
+    /// The line in the template, counted from 1, if known.
     pub line: Option<usize>,
 }
 
@@ -185,7 +185,7 @@ impl Review<'_> {
         self.base.render(messages)
     }
 
-    /// The prompt with the called tools declared.
+    /// The prompt of a conversation with the called tools declared.
     fn render_called(&self, messages: Vec<Value>) -> RenderResult {
         self.base.render_with(messages, &self.tools())
     }
@@ -195,7 +195,7 @@ impl Review<'_> {
         json!([tool(CALLED), tool(SECOND)])
     }
 
-    /// The form in which calls show; if they do not show, the form that fails least.
+    /// The form in which calls appear in the prompt. If no form does, the form that fails least.
     fn form(&self) -> ExchangeForm {
         let form = ExchangeForm::of(self.traits);
         let content =
@@ -203,7 +203,7 @@ impl Review<'_> {
         ExchangeForm { content, ..form }
     }
 
-    /// An assistant message that calls a tool with these arguments, in the form that shows.
+    /// An assistant message that calls a tool with these arguments, in that form.
     fn call(&self, arguments: Value) -> Value {
         self.form().call_of(self.base, CALLED, arguments)
     }

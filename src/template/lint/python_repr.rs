@@ -1,8 +1,8 @@
 //! Lints of values in Python's notation: None, Undefined, True, lists and objects with single
 //! quotes.
 //!
-//! Each compares two renders that differ in one value, so that the template's own text does not
-//! count.
+//! Each lint compares two renders that differ in one value, so that the template's own text has no
+//! effect.
 
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ fn calls(review: &mut Review<'_>) {
         review.render_called(vec![user.clone(), review.call(arguments), result.clone()])
     };
     let control = exchange(review, json!({ "a": 1 }));
-    // A template that writes calls as Python uses this notation on purpose.
+    // A template that writes calls in Python's syntax uses this notation on purpose.
     let python = control.as_ref().is_ok_and(|text| text.contains(&format!("{CALLED}(")));
     if !python {
         let null = exchange(review, json!({ "a": null }));
@@ -98,7 +98,8 @@ fn calls(review: &mut Review<'_>) {
             let message = "an argument that is true is printed as True, in Python notation";
             review.add(Severity::Warning, "prints_python_repr", None, message);
         }
-        // Objects are tried even if the template prefers text: users of transformers send objects.
+        // Objects are tried even if the template prefers text, because users of transformers send
+        // objects.
         let form = ExchangeForm { object: true, ..review.form() };
         let nested =
             form.call_of(review.base, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
@@ -157,7 +158,7 @@ impl Review<'_> {
         control: &RenderResult,
     ) {
         if more(word, text, control) {
-            // Rarely sent: transformers removes null content.
+            // Null content is rare, because transformers removes it.
             let severity =
                 if what.contains("null content") { Severity::Info } else { Severity::Warning };
             self.add(

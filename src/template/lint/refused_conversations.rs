@@ -1,5 +1,5 @@
-//! Lints of common conversations that the template refuses or fails on, although a plain one
-//! renders.
+//! Lints about common conversations that the template refuses or fails on, although a plain
+//! conversation renders.
 
 use serde_json::{Value, json};
 
@@ -97,13 +97,13 @@ fn calls(review: &mut Review<'_>) {
             Ok(_) => {
                 review.compare("raises_on_tool_result", "the result of a tool call", &answered)
             }
-            // No form shows, and this one fails least.
+            // Calls appear in no form; this form fails least.
             Err(_) => review.compare("raises_on_tool_call", "a tool call", &unanswered),
         };
         return;
     }
     if !review.traits.caps.supports_tool_calls {
-        // The shape of a call that is not shown does not matter.
+        // If calls do not appear, their shape does not matter.
         return;
     }
     let conversations = std::iter::once(exchange.other_argument_form())
@@ -132,10 +132,10 @@ fn calls(review: &mut Review<'_>) {
     );
 }
 
-/// A code, what is tried, and the conversation that tries it.
+/// The code of a lint, a description of the attempt, and its conversation.
 type ShapeProbe = (&'static str, &'static str, Vec<Value>);
 
-/// A tool call and its result, in the form that shows, and variations of them.
+/// A tool call and its result in the form that appears in the prompt, and variations of them.
 struct Exchange {
     user: Value,
     call: Value,
@@ -257,7 +257,7 @@ impl Exchange {
 }
 
 impl Review<'_> {
-    /// Whether a conversation rendered. Adds a lint if the template is the reason that it did not.
+    /// Whether a conversation rendered. Adds a lint if it did not and the template is the reason.
     fn compare(&mut self, code: &'static str, what: &str, text: &RenderResult) -> bool {
         match text {
             Ok(_) => true,
@@ -267,7 +267,7 @@ impl Review<'_> {
                 let how = if failure.kind == "raised" { "refuses" } else { "fails on" };
                 let message =
                     format!("the template {how} {what}: {}", super::cut(&failure.message));
-                // Rarely sent: transformers removes null content.
+                // Null content is rare, because transformers removes it.
                 let severity =
                     if code.contains("null_content") { Severity::Info } else { Severity::Warning };
                 self.add(severity, code, failure.line, message);

@@ -1,4 +1,4 @@
-//! Lints of contents that change on their way to the prompt: cut at tags, or stripped of
+//! Lints about contents that change on their way to the prompt: cut at tags, or stripped of
 //! whitespace.
 
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Review, Severity};
 use crate::jinja::Inspection;
 
-/// The most strings of the source that are tried.
+/// The most strings of the source to try.
 const MOST: usize = 24;
 const BEFORE: &str = "text_before";
 const AFTER: &str = "text_after";
@@ -16,7 +16,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     strips(review);
 }
 
-/// The conversation with this text.
+/// Returns a conversation with this text.
 type ConversationWith<'a> = Box<dyn Fn(&str) -> Vec<Value> + 'a>;
 
 /// Roles, each with a conversation that has a message of the role.
@@ -91,7 +91,7 @@ fn strips(review: &mut Review<'_>) {
     }
     if !roles.is_empty() {
         let message = format!("whitespace around the content is removed ({})", roles.join(", "));
-        // With several places in the source, the right one is unknown.
+        // If several places in the source qualify, the line is unknown.
         let line = match review.source.trims.as_slice() {
             [only] => Some(only.line),
             _ => None,

@@ -1,4 +1,4 @@
-//! Lints of the source: unknown names, tags that cannot work, undocumented variables.
+//! Lints about the source: unknown names, tags that cannot work, undocumented variables.
 
 use super::{Review, Severity};
 use crate::template::probe::{prober, switches};

@@ -45,10 +45,10 @@ fn the_corpus() {
     }
 }
 
-/// Every message as it is, with calls as JSON.
+/// Prints every message with its reasoning, and calls as JSON.
 const TURNS: &str = "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content }}{{ m.content if m.content is string else m.content|map(attribute='text')|join if m.content }}{% for c in m.tool_calls %}<call>{{ c.function|tojson }}{% endfor %}</>{% endfor %}{{ '<assistant>' if add_generation_prompt }}";
 
-/// A template that shows its tools and then its messages.
+/// A template that prints its tools and then its messages.
 fn with_tools(turns: &str) -> String {
     format!("{{% if tools %}}<tools>{{{{ tools|tojson }}}}</tools>{{% endif %}}{turns}")
 }
@@ -58,8 +58,8 @@ fn codes(source: &str) -> Vec<&'static str> {
     review(source).into_iter().map(|lint| lint.code).collect()
 }
 
-/// The template has a lint with this code, these words and this line, and a good template has none
-/// with this code.
+/// Checks that the template has a lint with this code, these words and this line, and that a good
+/// template has none with this code.
 #[track_caller]
 fn check(source: &str, code: &str, words: &str, line: Option<usize>) {
     let lints = review(source);

@@ -1,5 +1,5 @@
-//! A call without `type` gets the type `function`. Templates print the member, or skip calls of
-//! another type.
+//! Adds the type `function` to calls without a type. Templates print the member, or skip calls of
+//! other types.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ mod tests {
         )
         .check(with(json!([whole])), &["call_type"]);
         PolyfillCase::new(traits(), with(json!([call("1", "f", json!({}))]))).unchanged();
-        // Not OpenAI's shape, and not ours to guess.
+        // This is not OpenAI's shape, and no step guesses what it means.
         PolyfillCase::new(traits(), with(json!([{"name": "f", "arguments": {}}]))).unchanged();
     }
 }

@@ -1,5 +1,5 @@
-//! How calls of earlier turns are written as text: what the polyfill of calls needs to know about
-//! the format of a model.
+//! The interface between the polyfill of calls and a model's format: writing calls of earlier turns
+//! as text.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 /// Writes calls as the text that the model itself would have written.
 pub trait CallWriter: Send + Sync {
-    /// The text of the calls of one message; None if the format is unknown.
+    /// The text of one message's calls; `None` if the format is unknown.
     fn write(&self, calls: &[SentCall<'_>]) -> Option<WrittenCalls>;
 
-    /// The role in which the template shows results, if it is not `tool`.
+    /// The role in which the template shows tool results, if it is not `tool`.
     fn result_role(&self) -> Option<&str>;
 }
 
@@ -21,16 +21,16 @@ pub struct SentCall<'a> {
     pub name: &'a str,
     /// The arguments, an object.
     pub arguments: &'a Value,
-    /// The call's id; may be empty.
+    /// The call's id. It may be empty.
     pub id: &'a str,
 }
 
-/// Calls as text. Bytes outside the members belong to the format.
+/// Calls as text. Bytes outside of `members` belong to the format.
 #[derive(Debug, Clone, Default)]
 pub struct WrittenCalls {
     /// The text.
     pub text: String,
-    /// The bytes that come from a call, in order.
+    /// The bytes that come from calls, in order.
     pub members: Vec<MemberBytes>,
 }
 

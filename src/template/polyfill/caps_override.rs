@@ -1,4 +1,4 @@
-//! `caps_override`: flags that replace the probed ones, for tests.
+//! `caps_override`: flags that replace the probed flags, for tests.
 
 use serde_json::{Map, Value};
 

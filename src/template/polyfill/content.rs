@@ -1,4 +1,4 @@
-//! Content in its two forms: a string, and a list of parts.
+//! Content in its two forms: a string or a list of parts.
 
 use super::node::Node;
 use super::segmented_text::SegmentedText;
@@ -29,7 +29,7 @@ pub(super) fn into_parts(content: Node) -> Vec<Node> {
     }
 }
 
-/// The text of a list of parts: text parts are joined by a newline, media markers by nothing. The
+/// The text of a list of parts. Text parts are joined by a newline, media markers by nothing. The
 /// error is the first part without text.
 pub(super) fn join_parts(parts: &[Node]) -> Result<SegmentedText, &Node> {
     let mut out = SegmentedText::default();
@@ -51,7 +51,7 @@ pub(super) fn join_parts(parts: &[Node]) -> Result<SegmentedText, &Node> {
     Ok(out)
 }
 
-/// A content as one text, if it has only text.
+/// A content as a single text, if it contains only text.
 pub(super) fn plain_text(content: &Node) -> Option<SegmentedText> {
     match content {
         Node::Text(text) => Some(text.clone()),
@@ -60,7 +60,8 @@ pub(super) fn plain_text(content: &Node) -> Option<SegmentedText> {
     }
 }
 
-/// A content for a JSON text: a string if it has only text, else as it is. None if it is empty.
+/// A content for use in JSON text: a string if it contains only text, else unchanged. `None` if it
+/// is empty.
 pub(super) fn compact(content: Option<&Node>) -> Option<Node> {
     let content = content?;
     match plain_text(content) {

@@ -9,7 +9,7 @@ use crate::api::Polyfills;
 use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
 use crate::template::probe::traits::{Details, TemplateCaps};
 
-/// A diagnostic with [`MESSAGE_INDEX`], the message of the request that it is about.
+/// A diagnostic with [`MESSAGE_INDEX`]: the index of the message in the request.
 pub(super) fn diagnostic(
     code: &'static str,
     message: impl Into<String>,
@@ -37,7 +37,7 @@ pub(super) struct PolyfillContext<'a> {
 pub(super) struct PolyfillConversation {
     pub(super) messages: Vec<PolyfillMessage>,
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Ids of calls as sent, and the ids that replaced them.
+    /// The ids of calls in the request, and the ids that replaced them.
     pub(super) id_map: Vec<(String, String)>,
 }
 
@@ -93,7 +93,7 @@ impl PolyfillMessage {
         self.members.set_after("role", "content", content);
     }
 
-    /// Removes the content; None if it was absent or null.
+    /// Removes and returns the content; `None` if it was absent or null.
     pub(super) fn take_content(&mut self) -> Option<Node> {
         self.members.remove("content").filter(|content| *content != Node::Null)
     }

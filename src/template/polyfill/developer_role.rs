@@ -1,5 +1,5 @@
-//! Developer messages become system messages, where the template loses or refuses them and shows
-//! system messages, itself or by `system_role`.
+//! Turns developer messages into system messages, for templates that lose or refuse them but show
+//! system messages, natively or by `system_role`.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;

@@ -1,4 +1,4 @@
-//! An empty list of calls is removed: templates take the member for a call.
+//! Removes empty lists of calls, because templates mistake the member for a call.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;

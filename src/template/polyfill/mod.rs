@@ -1,10 +1,10 @@
-//! Polyfills: OpenAI's messages to messages that a template takes. One file per step; each step is
+//! Polyfills adapt OpenAI's messages to what a template accepts. Each step has its own file and is
 //! reported by name.
 //!
 //! In: messages, tools, the traits of the template, the switches. Out: the messages, borrowed if
-//! nothing changed; the names of the steps that changed them; diagnostics for what was lost, moved
-//! or renamed; and for every string of the result the request member it came from. Never changes
-//! the caller's data and never renders.
+//! nothing changed; the names of the steps that changed them; diagnostics about anything lost,
+//! moved or renamed; and for every string of the result the request member that it came from. The
+//! caller's data is never changed, and nothing is rendered.
 
 mod call_type;
 mod call_writer;
@@ -52,7 +52,7 @@ use crate::error::Result;
 use conversation::{PolyfillContext, PolyfillConversation};
 use step::{PolyfillStep, SentMessage};
 
-/// The steps in their order. The relative order of minja's seven is minja's.
+/// The steps in the order in which they run. minja's seven steps keep their relative order.
 const STEPS: &[PolyfillStep] = &[
     tool_content::STEP,
     null_members::STEP,
@@ -79,7 +79,7 @@ const STEPS: &[PolyfillStep] = &[
 pub struct PolyfillTarget<'a> {
     /// What the template can carry.
     pub traits: &'a Traits,
-    /// Writes the calls of a template that shows none. Without it they become JSON.
+    /// Writes calls for a template that does not show them. Without it they become JSON.
     pub call_writer: Option<&'a dyn CallWriter>,
 }
 
@@ -91,9 +91,9 @@ impl<'a> From<&'a Traits> for PolyfillTarget<'a> {
 
 /// Applies the steps that a template needs and `options` allows.
 ///
-/// The declared tools do not change; a template that does not show them also gets them as text.
-/// Applied to its own result, without tools, it changes nothing. `INVALID_REQUEST` with the JSON
-/// path of what the template cannot take in any form.
+/// The declared tools do not change. A template that does not show them also gets them as text.
+/// Applying the steps to their own result, without tools, changes nothing. `INVALID_REQUEST` names
+/// the JSON path of anything that the template cannot take in any form.
 pub fn apply<'a, 't>(
     messages: &'a [Value],
     tools: Option<&'a [Value]>,
@@ -117,7 +117,7 @@ pub fn apply<'a, 't>(
         tools: tools.unwrap_or_default(),
     };
     let steps: Vec<&PolyfillStep> = STEPS.iter().filter(|step| (step.applies)(&context)).collect();
-    // Most conversations need no step; this look at them copies nothing.
+    // Most conversations need no step. This check copies nothing.
     let needs_a_step =
         |message: &SentMessage| steps.iter().any(|step| (step.needs)(message, &context));
     if !messages.is_empty() && !SentMessage::all(messages).any(|message| needs_a_step(&message)) {

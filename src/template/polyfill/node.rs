@@ -25,19 +25,19 @@ pub(in crate::template) struct NodeMembers(Vec<NodeMember>);
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::template) struct NodeMember {
     pub(in crate::template) name: String,
-    /// The path in the request that the name came from; None for a name that a polyfill adds.
+    /// The path in the request that the name came from; `None` for a name that a polyfill added.
     pub(in crate::template) path: Option<Arc<str>>,
     pub(in crate::template) node: Node,
 }
 
 impl Node {
-    /// A value of the request at `path`. Strings and numbers get their own paths, the names of an
-    /// object the path of the object, and the numbers of a list the path of the list.
+    /// A value of the request at `path`. Strings and numbers get their own paths. The names of an
+    /// object get the path of the object, and the numbers of a list get the path of the list.
     pub(super) fn from_member(value: &Value, path: &str) -> Node {
         Node::at(value, &Arc::from(path))
     }
 
-    /// Like [`from_member`](Self::from_member).
+    /// Like [`from_member`](Self::from_member), with a shared path.
     fn at(value: &Value, path: &Arc<str>) -> Node {
         match value {
             Value::Array(items) => {
@@ -131,13 +131,13 @@ impl NodeMembers {
         self.0.iter()
     }
 
-    /// The member of this name, which is usually at `index`.
+    /// The member with this name. `index` is its usual position and is checked first.
     pub(in crate::template) fn member(&self, index: usize, name: &str) -> Option<&NodeMember> {
         let there = self.0.get(index).filter(|member| member.name == name);
         there.or_else(|| self.0.iter().find(|member| member.name == name))
     }
 
-    /// The member, null or not.
+    /// The member, even if it is null.
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
         self.0.iter().find(|member| member.name == name).map(|member| &member.node)
     }
@@ -159,7 +159,7 @@ impl NodeMembers {
         self.set_at(self.0.len(), name, node);
     }
 
-    /// Replaces a member, name and all, or appends it.
+    /// Replaces a member including its name, or appends it.
     pub(super) fn replace(&mut self, member: NodeMember) {
         match self.0.iter_mut().find(|old| old.name == member.name) {
             Some(old) => *old = member,
@@ -191,7 +191,7 @@ impl NodeMembers {
         Some(self.0.remove(at).node)
     }
 
-    /// Keeps the members that `keep` accepts; returns whether one was removed.
+    /// Keeps the members that `keep` accepts. Returns whether one was removed.
     pub(super) fn retain(&mut self, keep: impl Fn(&str, &Node) -> bool) -> bool {
         let before = self.0.len();
         self.0.retain(|member| keep(&member.name, &member.node));

@@ -1,5 +1,5 @@
-//! An assistant message without content, in the form the template accepts: absent, null, empty or a
-//! space.
+//! Brings assistant messages without content into the form that the template accepts: absent, null,
+//! empty or a space.
 
 use serde_json::Value;
 
@@ -43,8 +43,8 @@ fn set_no_content(message: &mut PolyfillMessage, context: &PolyfillContext) -> b
     let details = context.details;
     let form = if has_calls { details.no_content_with_calls } else { details.no_content };
     let empty = message.content().and_then(Node::as_text).is_some_and(SegmentedText::is_empty);
-    // Without calls, an empty text is an answer. With calls it says the same as no content, and
-    // stays if the template takes absent content.
+    // Without calls, an empty text is an answer. With calls it means the same as no content, and
+    // stays if the template accepts absent content.
     let has_no_content =
         message.content().is_none() || (empty && has_calls && form != NoContent::Absent);
     if !has_no_content {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// `None` is no member `content`.
+    /// Checks a form. `None` means that the member `content` is absent.
     #[track_caller]
     fn check(form: NoContent, calls: bool, before: Option<Value>, after: Option<Value>) {
         let message = |content: &Option<Value>| {

@@ -1,5 +1,5 @@
-//! Members that are null are removed, for templates that ask whether a member is there. Null
-//! content is left to `null_content`.
+//! Removes null members, for templates that test whether a member is present. Null content is left
+//! to `null_content`.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;

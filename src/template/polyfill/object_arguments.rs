@@ -1,7 +1,8 @@
-//! Arguments of calls in the form a template takes: an object, or OpenAI's JSON text.
+//! Converts the arguments of calls to the form that the template takes: an object, or OpenAI's JSON
+//! text.
 //!
 //! A template that prints `arguments | tojson` or loops over the members would quote the text or
-//! fail on it. Absent arguments, null and the empty text are the empty object. The option
+//! fail on it. Absent arguments, null and the empty text count as the empty object. The option
 //! `invalid_arguments` decides about arguments that are not an object.
 
 use std::sync::Arc;
@@ -52,7 +53,7 @@ fn target(context: &PolyfillContext) -> ArgumentsTarget {
 fn needs(message: &SentMessage, context: &PolyfillContext) -> bool {
     let is_object =
         |call: &Value| call.pointer("/function/arguments").is_some_and(Value::is_object);
-    // Text must be parsed to know whether it is an object.
+    // Text must be parsed to find out whether it is an object.
     let parses_text = target(context) == ArgumentsTarget::Text;
     message.each_call().any(|call| parses_text || !is_object(call))
 }
@@ -138,7 +139,7 @@ fn convert(
     Ok((node, is_invalid))
 }
 
-/// The object that a text is the JSON of; the empty text is the empty object.
+/// Parses JSON text that must be an object. The empty text is the empty object.
 fn parse_object(text: &str) -> Option<Map<String, Value>> {
     match text.trim() {
         "" => Some(Map::new()),

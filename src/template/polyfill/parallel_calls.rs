@@ -1,8 +1,8 @@
-//! A message with several calls becomes one message for each call, followed by its result, where
-//! the template shows one call per message.
+//! Splits a message with several calls into one message per call, each followed by its result, for
+//! templates that show one call per message.
 //!
-//! Every call must have its result: a call without a result, or a result without its call, would
-//! mislead the model.
+//! Every call must have its result, because a call without a result, or a result without a call,
+//! would mislead the model.
 
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
@@ -56,7 +56,7 @@ fn split(
         let by_id = results
             .iter()
             .position(|result| id.is_some() && result.members.str("tool_call_id") == id);
-        // Without ids, results are in the order of the calls.
+        // Without ids, results are matched to calls by their order.
         let answer = by_id.or_else(|| {
             results.iter().position(|result| result.members.str("tool_call_id").is_none())
         });
@@ -68,7 +68,7 @@ fn split(
         };
         let mut single = message.clone();
         if !first {
-            // Content and reasoning are sent once.
+            // Content and reasoning are kept only once.
             single.members.retain(|name, _| name == "role" || name == "tool_calls");
         }
         first = false;

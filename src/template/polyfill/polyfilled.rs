@@ -7,23 +7,23 @@ use serde_json::Value;
 use super::conversation::{PolyfillConversation, PolyfillMessage};
 use crate::diagnostic::Diagnostic;
 
-/// Messages as a template takes them, and how they were changed.
+/// The adapted messages, and how they were changed.
 #[derive(Debug, Clone)]
 pub struct Polyfilled<'a> {
     /// The messages; borrowed if nothing changed.
     pub messages: Cow<'a, [Value]>,
     /// The steps that changed them, in order.
     pub applied: Vec<&'static str>,
-    /// What was lost, moved, renamed or repaired.
+    /// Diagnostics about anything lost, moved, renamed or repaired.
     pub diagnostics: Vec<Diagnostic>,
-    /// Ids of tool calls as sent, and the ids that the template gets instead.
+    /// The ids of tool calls in the request, and the ids that replaced them.
     pub id_map: Vec<(String, String)>,
-    /// The messages with their origins, if something changed.
+    /// The messages with their origins, if anything changed.
     origins: Option<Vec<PolyfillMessage>>,
 }
 
 impl<'a> Polyfilled<'a> {
-    /// Messages as they were sent.
+    /// Messages that were not changed.
     pub fn untouched(messages: &'a [Value], diagnostics: Vec<Diagnostic>) -> Polyfilled<'a> {
         let messages = Cow::Borrowed(messages);
         Polyfilled { messages, applied: Vec::new(), diagnostics, id_map: Vec::new(), origins: None }
@@ -48,8 +48,8 @@ impl<'a> Polyfilled<'a> {
         }
     }
 
-    /// The messages with the origins of their names, numbers and strings; None if they are as they
-    /// were sent.
+    /// The messages with the origins of their names, numbers and strings; `None` if nothing
+    /// changed.
     pub(in crate::template) fn nodes(&self) -> Option<&[PolyfillMessage]> {
         self.origins.as_deref()
     }

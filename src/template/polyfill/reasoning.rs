@@ -1,8 +1,8 @@
-//! `reasoning_content` in the form a template reads: a member of another name, a part of the
-//! content, or a mapping of blocks.
+//! Brings `reasoning_content` into the form that a template reads: a member of another name, a part
+//! of the content, or a mapping of blocks.
 //!
-//! Also resolves the conflict of a template that refuses content and reasoning in a message with
-//! calls, and reports reasoning and content that the template does not show.
+//! Also handles templates that refuse both content and reasoning in a message with calls, and
+//! reports reasoning and content that the template does not show.
 
 use super::content;
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage, diagnostic};
@@ -49,14 +49,15 @@ fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Re
     Ok(changed)
 }
 
-/// Handles a message with calls, reasoning and content, of which the template refuses or drops some.
+/// Handles a message with calls, reasoning and content if the template refuses or drops some of
+/// them.
 fn resolve_conflict(
     message: &mut PolyfillMessage,
     context: &PolyfillContext,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> bool {
     let reasoning = message.reasoning().filter(|text| !text.is_empty()).cloned();
-    // Whitespace may be the form of no content that this template accepts.
+    // This template may accept whitespace as the form of empty content.
     let content = message
         .content()
         .and_then(content::plain_text)

@@ -1,4 +1,4 @@
-//! Other names of an assistant's reasoning. `reasoning_content` becomes the first of itself,
+//! Unifies the names of an assistant's reasoning. `reasoning_content` becomes the first of itself,
 //! `thinking` and `reasoning` that is not null, as in transformers 5.23.
 
 use super::conversation::{PolyfillContext, PolyfillConversation};

@@ -1,5 +1,5 @@
-//! Consecutive messages of the same role become one message, for templates that need user and
-//! assistant to alternate.
+//! Merges consecutive messages of the same role, for templates that require user and assistant to
+//! alternate.
 
 use super::content;
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
@@ -7,7 +7,7 @@ use super::node::Node;
 use super::step::PolyfillStep;
 use crate::error::Result;
 
-/// Members that are joined like content. Of other members, the first message's value stays.
+/// Members that are joined like content. For other members, the first message's value is kept.
 const JOINED: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "thought"];
 
 pub(super) const STEP: PolyfillStep = PolyfillStep {
@@ -117,7 +117,7 @@ mod tests {
         .notes(&[("message_merged", 1)])
         .check(json!([{"role": "assistant", "content": "A", "reasoning_content": "R\n\nS"}]), &["same_role_merge"]);
 
-        // Neighbours that the polyfills make.
+        // Adjacent messages of one role that polyfills created.
         alternating.caps.supports_tool_responses = false;
         let response = "{\n  \"tool_response\": {\n    \"content\": \"R\"\n  }\n}";
         PolyfillCase::new(alternating, json!([{"role": "tool", "content": "R"}, user("U")]))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::call_writer::{MemberBytes, WrittenCalls};
 
-/// A piece of a text that was copied, perhaps escaped, from one member of the request.
+/// A range of a text that was copied, possibly escaped, from one member of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::template) struct Segment {
     /// The first byte.
@@ -37,7 +37,7 @@ impl SegmentedText {
         SegmentedText { string, segments }
     }
 
-    /// Calls of the message at `path`.
+    /// The text of calls of the message at `path`.
     pub(super) fn from_calls(calls: WrittenCalls, path: &str) -> SegmentedText {
         let segment = |it: MemberBytes| Segment {
             start: it.bytes.start,
@@ -65,8 +65,8 @@ impl SegmentedText {
         self.string.push_str(text);
     }
 
-    /// Appends what `write` writes, which comes from the member at `path`; without a path, from a
-    /// polyfill.
+    /// Appends the output of `write`, which comes from the member at `path`. Without a path, it
+    /// comes from a polyfill.
     pub(super) fn push_from(&mut self, path: Option<&Arc<str>>, write: impl Fn(&mut String)) {
         let start = self.string.len();
         write(&mut self.string);
@@ -82,8 +82,8 @@ impl SegmentedText {
         self.push_mapped(text, |out, piece| out.push_str(piece));
     }
 
-    /// Appends a text piece by piece through `write`, which may escape. Each segment covers what
-    /// was written for its piece.
+    /// Appends a text piece by piece through `write`, which may escape it. Each segment covers the
+    /// output for its piece.
     pub(super) fn push_mapped(&mut self, text: &SegmentedText, write: impl Fn(&mut String, &str)) {
         let mut at = 0;
         for segment in &text.segments {
@@ -100,7 +100,8 @@ impl SegmentedText {
         write(&mut self.string, &text.string[at..]);
     }
 
-    /// This text, `separator` and the other; without the separator if one of them is empty.
+    /// Joins this text, `separator` and the other text. The separator is omitted if one of them is
+    /// empty.
     pub(super) fn followed_by(mut self, separator: &str, other: &SegmentedText) -> SegmentedText {
         if !self.is_empty() && !other.is_empty() {
             self.push_str(separator);

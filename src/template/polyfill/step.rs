@@ -1,34 +1,34 @@
-//! One step of the pipeline, and the message as sent that it looks at first.
+//! A step of the pipeline, and the unchanged message by which a step decides whether it is needed.
 
 use serde_json::{Map, Value};
 
 use super::conversation::{PolyfillContext, PolyfillConversation};
 use crate::error::Result;
 
-/// A step. It is pure, and changes nothing in its own result.
+/// A step. It is pure and idempotent.
 pub(super) struct PolyfillStep {
-    /// The name in replies.
+    /// The name that replies report.
     pub(super) name: &'static str,
     /// Whether the template needs the step and the options allow it.
     pub(super) applies: fn(&PolyfillContext) -> bool,
-    /// Whether a message as sent may need the step. A false alarm costs a copy of the messages; a
-    /// missed message is a bug.
+    /// Whether a message of the request may need the step. A false positive costs a copy of the
+    /// messages. A false negative is a bug.
     pub(super) needs: fn(&SentMessage, &PolyfillContext) -> bool,
-    /// Changes the conversation; returns whether it did.
+    /// Changes the conversation. Returns whether anything changed.
     pub(super) run: fn(&mut PolyfillConversation, &PolyfillContext) -> Result<bool>,
 }
 
-/// For steps that depend on the messages alone.
+/// For steps that depend only on the messages.
 pub(super) fn always(_: &PolyfillContext) -> bool {
     true
 }
 
-/// A message of the request, not copied.
+/// A message of the request, borrowed.
 pub(super) struct SentMessage<'a> {
     pub(super) index: usize,
     pub(super) role: &'a str,
     pub(super) previous_role: Option<&'a str>,
-    /// The member `content`; null is `Some`.
+    /// The member `content`. A null member is `Some`.
     pub(super) content: Option<&'a Value>,
     /// The member `tool_calls`, if it is a list.
     pub(super) calls: Option<&'a [Value]>,
@@ -36,7 +36,7 @@ pub(super) struct SentMessage<'a> {
 }
 
 impl<'a> SentMessage<'a> {
-    /// Reads validated messages, in order.
+    /// Wraps validated messages, in order.
     pub(super) fn all(messages: &'a [Value]) -> impl Iterator<Item = SentMessage<'a>> {
         let mut previous_role = None;
         messages.iter().filter_map(Value::as_object).enumerate().map(move |(index, members)| {
@@ -58,7 +58,7 @@ impl<'a> SentMessage<'a> {
         self.members.iter()
     }
 
-    /// Whether a member is there and not null.
+    /// Whether a member is present and not null.
     pub(super) fn has(&self, name: &str) -> bool {
         self.members().any(|(key, value)| key == name && !value.is_null())
     }
@@ -68,7 +68,7 @@ impl<'a> SentMessage<'a> {
         self.members().any(|(key, value)| key == name && value.is_string())
     }
 
-    /// The calls; without the member, none.
+    /// The calls; nothing if the member is absent.
     pub(super) fn each_call(&self) -> impl Iterator<Item = &'a Value> {
         self.calls.into_iter().flatten()
     }

@@ -1,4 +1,4 @@
-//! System messages after the first message, where the template loses or refuses them.
+//! Moves system messages after the first message, for templates that lose or refuse them.
 
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::step::PolyfillStep;
@@ -48,8 +48,8 @@ fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Re
     Ok(true)
 }
 
-/// Appends later system messages to the first message if that is a system message; else puts them
-/// first.
+/// Appends later system messages to the first message if that is a system message. Otherwise puts
+/// them first.
 fn hoist(conversation: &mut PolyfillConversation) {
     let mut messages = std::mem::take(&mut conversation.messages).into_iter().peekable();
     let mut first = messages.next_if(|message| message.has_role("system"));

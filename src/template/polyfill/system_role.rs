@@ -1,5 +1,5 @@
-//! System messages become part of the user messages that follow them, for templates that do not
-//! show system messages.
+//! Makes system messages part of the following user messages, for templates that do not show system
+//! messages.
 
 use super::content;
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
@@ -22,15 +22,16 @@ fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<b
     Ok(changed)
 }
 
-/// Removes the system messages at the positions that `choose` accepts. Their content goes before
-/// that of the next user message, or becomes a user message if another message comes first.
+/// Removes the system messages at the positions that `choose` accepts. Their content is put before
+/// the content of the next user message. If another message comes first, it becomes a separate user
+/// message.
 pub(super) fn merge_into_users(
     conversation: &mut PolyfillConversation,
     choose: impl Fn(usize) -> bool,
 ) {
     let mut merged = Vec::new();
     let mut out: Vec<PolyfillMessage> = Vec::with_capacity(conversation.messages.len());
-    // The content that waits for a user message, and the first message it came from.
+    // The content that waits for a user message, and the first message that it came from.
     let mut pending: Option<(Node, Option<usize>)> = None;
     for (position, mut message) in
         std::mem::take(&mut conversation.messages).into_iter().enumerate()

@@ -1,7 +1,7 @@
-//! Ids of calls become nine letters or digits, for templates that refuse other ids.
+//! Replaces ids of calls by nine letters or digits, for templates that refuse other ids.
 //!
 //! Calls and results still match. The same id becomes the same nine characters in every request. An
-//! id of nine letters or digits stays.
+//! id that already has nine letters or digits is kept.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -82,8 +82,7 @@ struct IdMap {
 }
 
 impl IdMap {
-    /// The nine-character id for an id of the request, or for a missing one; and whether the two
-    /// differ.
+    /// The nine-character id for an id of the request or for a missing id, and whether they differ.
     fn assign(&mut self, sent: Option<&str>, seed: impl FnOnce() -> String) -> (String, bool) {
         let Some(sent) = sent else { return (self.fresh(&seed()), true) };
         if is_nine_characters(sent) {

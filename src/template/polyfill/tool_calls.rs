@@ -1,5 +1,5 @@
-//! Calls become text of their message, for templates that do not show calls: as the model writes
-//! them if its format is known, else JSON in minja's shape.
+//! Turns calls into text of their message, for templates that do not show calls. The text is in the
+//! model's format if that is known, else JSON in minja's shape.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Re
     Ok(changed)
 }
 
-/// The content and the calls as the model writes them. None if a call has no arguments object.
+/// The content and the calls in the model's format. `None` if a call's arguments are not an object.
 fn native(message: &PolyfillMessage, writer: &dyn CallWriter) -> Option<Node> {
     let shapes: Vec<NodeMembers> = message.calls().iter().map(shape).collect();
     let arguments: Vec<Value> = shapes.iter().map(arguments).collect::<Option<_>>()?;
@@ -48,7 +48,7 @@ fn native(message: &PolyfillMessage, writer: &dyn CallWriter) -> Option<Node> {
     Some(content::join(Some(content.clone()), "\n", Some(Node::Text(text))))
 }
 
-/// The arguments, which some clients send as JSON text.
+/// A call's arguments. Some clients send them as JSON text.
 fn arguments(call: &NodeMembers) -> Option<Value> {
     let arguments = match call.get("arguments") {
         Some(Node::Text(text)) => serde_json::from_str(text.as_str()).ok()?,
@@ -58,7 +58,7 @@ fn arguments(call: &NodeMembers) -> Option<Value> {
     arguments.is_object().then_some(arguments)
 }
 
-/// `{"tool_calls": […], "content"?}`.
+/// Builds `{"tool_calls": […], "content"?}`.
 fn envelope(message: &PolyfillMessage) -> Node {
     let calls = message.calls().iter().map(|call| Node::Map(shape(call))).collect();
     let mut object = NodeMembers::of([("tool_calls", Node::List(calls))]);
@@ -68,7 +68,7 @@ fn envelope(message: &PolyfillMessage) -> Node {
     Node::Map(object)
 }
 
-/// `{"name","arguments","id"?}`.
+/// Builds `{"name","arguments","id"?}`.
 fn shape(call: &Node) -> NodeMembers {
     let mut out = NodeMembers::default();
     let call = call.as_map();

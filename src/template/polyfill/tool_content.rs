@@ -1,4 +1,4 @@
-//! A tool result of any shape becomes text. An object, a number, or a list that is not a list of
+//! Turns a tool result of any shape into text. An object, a number, or a list of anything but
 //! content parts becomes JSON; null becomes "".
 
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<b
     Ok(changed)
 }
 
-/// A content part has a type, as OpenAI's do.
+/// Whether the value is a content part, which has a type as in OpenAI's API.
 fn is_part(node: &Node) -> bool {
     node.as_map().is_some_and(|part| part.text("type").is_some())
 }

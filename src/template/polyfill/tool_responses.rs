@@ -1,5 +1,5 @@
-//! Tool results of templates that do not show them: messages of the role that the template has for
-//! results, or JSON text of user messages. The shape of that is minja's.
+//! Rewrites tool results for templates that do not show them: as messages of the template's own
+//! role for results, or as JSON text in user messages. The shape of the JSON is minja's.
 
 use super::call_writer::CallWriter;
 use super::conversation::{PolyfillContext, PolyfillConversation};

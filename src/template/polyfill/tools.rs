@@ -1,4 +1,5 @@
-//! Declared tools become text of the first system message, for templates that do not show them.
+//! Adds the declared tools to the first system message as text, for templates that do not show
+//! them.
 //!
 //! The text is minja's. The example of a call is the template's own rendering of one.
 

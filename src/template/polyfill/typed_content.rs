@@ -1,4 +1,4 @@
-//! Content in the form a template takes: a list of text parts, or a string.
+//! Brings content into the form that a template takes: a list of text parts, or a string.
 
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ fn is_reasoning(part: &Node) -> bool {
 
 fn unsupported(message: &PolyfillMessage, parts: &[Node], part: &Node) -> Error {
     let kind = part.as_map().and_then(|part| part.text("type"));
-    // An earlier step may have inserted parts; the text of the type keeps its path in the request.
+    // An earlier step may have inserted parts. The text of the type keeps its path in the request.
     let sent = kind
         .and_then(|kind| kind.path())
         .and_then(|path| path.strip_suffix(".type"))

@@ -1,5 +1,5 @@
 //! Checks what every step relies on: a message is an object with a role, and with content, calls or
-//! reasoning; a call is a call of a function.
+//! reasoning. A call is a call of a function.
 
 use std::fmt::Display;
 
@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::api::member;
 use crate::error::{Error, Result};
 
-/// Members of an assistant message that carry reasoning: the canonical one and those of templates.
+/// The members of an assistant message that may carry reasoning: the canonical one, and those that
+/// templates use.
 const REASONING: [&str; 5] = ["reasoning_content", "thinking", "reasoning", "thought", "tool_plan"];
 
 /// `INVALID_REQUEST` with the JSON path of the first fault.

@@ -1,6 +1,6 @@
-//! The plainest conversation that a template renders, and probes that vary it.
+//! The simplest conversation that a template renders, and probes that vary it.
 //!
-//! In: a prober. Out: renders of such conversations, and outcomes from pairs of renders that differ
+//! In: a prober. Out: renders of such conversations, and outcomes of pairs of renders that differ
 //! in one thing.
 
 use serde_json::{Value, json};
@@ -16,10 +16,11 @@ pub(crate) type RenderResult = Result<String, Failure>;
 /// The text of the user message in every probe.
 pub(crate) const USER: &str = "user_needle";
 
-/// What a template needs to render anything. Probes change it in one thing at a time.
+/// The minimum that a template needs to render anything. Probes change one thing at a time.
 pub(crate) struct Baseline<'a> {
     pub(crate) prober: &'a Prober,
-    /// The value of `tools` without declared tools: null, or another value if null does not render.
+    /// The value of `tools` when no tools are declared: null, or another value if null does not
+    /// render.
     tools: Value,
     /// Whether content must be a list of parts.
     typed: bool,
@@ -28,7 +29,7 @@ pub(crate) struct Baseline<'a> {
 }
 
 impl<'a> Baseline<'a> {
-    /// Finds the plainest conversation. Binds missing variables if none renders.
+    /// Finds the simplest conversation. If none renders, binds missing variables.
     pub(crate) fn find(prober: &'a mut Prober) -> Baseline<'a> {
         let probe = |tools: &Value, content: Value| Probe {
             messages: vec![json!({ "role": "user", "content": content })],
@@ -88,7 +89,7 @@ impl<'a> Baseline<'a> {
         Probe { messages, tools: Some(self.tools.clone()), ..Probe::default() }
     }
 
-    /// The prompt of such a conversation.
+    /// The prompt of a conversation without declared tools.
     pub(crate) fn render(&self, messages: Vec<Value>) -> RenderResult {
         self.prober.render(self.probe(messages))
     }
@@ -98,7 +99,7 @@ impl<'a> Baseline<'a> {
         self.prober.render(Probe { tools: Some(tools.clone()), ..self.probe(messages) })
     }
 
-    /// An outcome as an entry of the evidence.
+    /// Converts an outcome to an entry of the evidence.
     pub(crate) fn evidence(&self, outcome: ProbeOutcome) -> Evidence {
         Evidence {
             status: outcome.status,
@@ -112,7 +113,7 @@ impl<'a> Baseline<'a> {
     }
 }
 
-/// What a pair of renders shows.
+/// The conclusion from a pair of renders.
 #[derive(Debug, Clone)]
 pub(crate) struct ProbeOutcome {
     pub(crate) status: EvidenceStatus,
@@ -132,7 +133,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Yes if both rendered and `effect` of the two prompts holds. No if it does not hold, or if the
+    /// Yes if both prompts rendered and `effect` holds for them. No if it does not hold, or if the
     /// template itself rejects only the test. Otherwise unknown.
     pub(crate) fn compare(
         self,
@@ -147,14 +148,14 @@ impl Pair {
         }
     }
 
-    /// An outcome without comparison.
+    /// An outcome that needs no comparison.
     pub(crate) fn conclude(self, flag: bool) -> ProbeOutcome {
         let (status, because) =
             if flag { (EvidenceStatus::Yes, self.yes) } else { (EvidenceStatus::No, self.no) };
         self.outcome(status, because, None)
     }
 
-    /// The outcome if the test fails and its control does not.
+    /// The outcome if the test fails and the control renders.
     pub(crate) fn failed(self, failure: &Failure) -> ProbeOutcome {
         if failure.kind != "raised" {
             return self.unknown("the engine could not render the probe", failure);
@@ -200,8 +201,8 @@ pub(crate) fn parts(text: &str) -> Value {
     json!([{ "type": "text", "text": text }])
 }
 
-/// Whether the text of a content part is printed as text, and not inside a part printed as Python or
-/// JSON.
+/// Whether the text of a content part is printed as text, and not inside a part that is printed as
+/// Python or JSON.
 pub(crate) fn shows_part(prompt: &str, needle: &str) -> bool {
     let printed = |before: &str| {
         let Some(before) = before.strip_suffix(['\'', '"']) else { return false };

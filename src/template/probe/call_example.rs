@@ -11,11 +11,11 @@ use crate::probing::diff::common_suffix;
 const NAME: &str = "tool_name";
 const VALUE: &str = "some_value";
 const ID: &str = "call00001";
-/// An answer that starts and ends like no call.
+/// An answer that starts and ends differently from any call.
 const PLAIN: &str = "~answer~";
 
-/// A call as the template writes it. `prepare` changes messages as polyfills do for a request. None
-/// if the template does not show both name and argument.
+/// A call as the template writes it. `prepare` changes messages like the polyfills of a request.
+/// `None` if the template does not show both the name and the argument.
 pub(crate) fn find(
     base: &Baseline<'_>,
     prepare: &dyn Fn(Vec<Value>) -> Option<Vec<Value>>,
@@ -29,7 +29,7 @@ pub(crate) fn find(
     let call = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let full = render(vec![message("user", "Hey"), call], false)?;
     let prompt = render(vec![message("user", "Hey")], true)?;
-    // Text at the start or end of a turn without a call is not part of the call.
+    // Text that also starts or ends a turn without a call is not part of the call.
     let plain = render(vec![message("user", "Hey"), message("assistant", PLAIN)], false)
         .unwrap_or_default();
     let by_prompt = generation_prompt(&full, &prompt);
@@ -53,7 +53,8 @@ fn without_turn_end<'a>(example: &'a str, plain: &str) -> &'a str {
 mod tests {
     use crate::template::probe::{prober, template_caps};
 
-    /// `source` does not show tools, so the report includes an example.
+    /// Checks the example of a template. `source` does not show tools, so the report includes an
+    /// example.
     #[track_caller]
     fn check(source: &str, expected: Option<&str>) {
         let traits = template_caps::report(prober::for_source(source)).traits;
@@ -69,10 +70,10 @@ mod tests {
             &format!("{turns}{calls}{tail}"),
             Some("<call>tool_name{\"arg1\": \"some_value\"}</call>"),
         );
-        // The generation prompt ends with a marker that starts like the call's.
+        // The generation prompt ends with a marker that starts like the call's marker.
         let thinks = format!("{turns}{calls}{}", tail.replace("{% endif %}", "<c>{% endif %}"));
         check(&thinks, Some("<call>tool_name{\"arg1\": \"some_value\"}</call>"));
-        // The markers at the end of a call and of a turn end alike.
+        // The markers at the end of a call and at the end of a turn end alike.
         let alike = "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{% for c in m.tool_calls %}<|c|>{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}{{ '<|calls_end|>' if m.tool_calls else '<|end|>' }}{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}";
         check(alike, Some("<|c|>tool_name{\"arg1\": \"some_value\"}<|calls_end|>"));
     }

@@ -1,7 +1,7 @@
 //! How a template takes tools, tool calls and tool results.
 //!
-//! In: a baseline. Out: probe outcomes, and the form in which a call and its result show, for
-//! further probes.
+//! In: a baseline. Out: probe outcomes, and the form in which a call and its result appear in the
+//! prompt, for further probes.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ struct Probes<'a> {
     declared: Value,
 }
 
-/// The first form in which a call shows.
+/// The first form in which a call appears.
 struct Search {
     shown: ProbeOutcome,
     form: ExchangeForm,
@@ -87,8 +87,8 @@ impl Probes<'_> {
         })
     }
 
-    /// Searches for the first form in which a call shows. Forms with a result are tried before
-    /// forms without one, and less content before more.
+    /// Searches for the first form in which a call appears. Forms with a result are tried before
+    /// forms without one, and forms with less content before forms with more.
     fn search(&self) -> Search {
         let control = self.render(vec![self.base.user(), self.base.message("assistant", "answer")]);
         let control = if control.is_ok() { control } else { self.render(vec![self.base.user()]) };
@@ -127,8 +127,7 @@ impl Probes<'_> {
                     }
                 }
                 if !mentioned && object.is_ok() {
-                    // A template that never mentions calls does not read them in another form
-                    // either.
+                    // A template that never mentions calls does not read them in any other form.
                     break 'forms;
                 }
             }
@@ -157,13 +156,13 @@ impl Probes<'_> {
         string: &RenderResult,
     ) -> ProbeOutcome {
         if !shown.is_yes() {
-            return shown.deny_dependent("tool calls do not show in any form");
+            return shown.deny_dependent("tool calls do not appear in the prompt in any form");
         }
         let pair = Pair {
             probe: "tool_call_string",
             control: "tool_call_object",
-            yes: "arguments show when they are an object, not when they are JSON text",
-            no: "arguments show when they are JSON text",
+            yes: "arguments appear in the prompt as an object, but not as JSON text",
+            no: "arguments appear in the prompt as JSON text",
         };
         let mut outcome = pair.conclude(arguments == AcceptedArguments::Object);
         outcome.error = string.as_ref().err().cloned();
@@ -177,7 +176,7 @@ impl Probes<'_> {
         one: &RenderResult,
     ) -> ProbeOutcome {
         if !shown.is_yes() {
-            return shown.deny_dependent("a single tool call does not show");
+            return shown.deny_dependent("a single tool call does not appear in the prompt");
         }
         let pair = Pair {
             probe: "two_tool_calls",
@@ -192,7 +191,7 @@ impl Probes<'_> {
             form.answer(self.base, "call00002", SECOND_NAME, "second_result"),
         ];
         let test = self.render(both.iter().cloned().chain(answers.into_iter().flatten()).collect());
-        // The template may refuse two results in a row.
+        // The template may refuse two consecutive results.
         let test = if test.is_ok() { test } else { self.render(both).or(test) };
         pair.compare(&test, one, |test, control| {
             test.contains(SECOND_VALUE) && count(test, SECOND_NAME) > count(control, SECOND_NAME)
@@ -206,8 +205,9 @@ impl Probes<'_> {
         one: &RenderResult,
     ) -> ProbeOutcome {
         if !shown.is_yes() {
-            return shown
-                .deny_dependent("a tool call does not show, so its result would have no call");
+            return shown.deny_dependent(
+                "a tool call does not appear in the prompt, so its result would have no call",
+            );
         }
         let pair = Pair {
             probe: "tool_result",
@@ -222,7 +222,7 @@ impl Probes<'_> {
             return pair.compare(&test, one, |_, _| false);
         }
         let control = self.render(call());
-        // The template may refuse a call without a result; then the control has another result.
+        // The template may refuse a call without a result. The control then has another result.
         let control = match control {
             Ok(control) => Ok(control),
             Err(_) => self.render(
@@ -248,13 +248,13 @@ impl Probes<'_> {
         else {
             return ProbeOutcome {
                 probe: pair.probe,
-                ..shown.deny_dependent("a tool call or its result does not show")
+                ..shown.deny_dependent("a tool call or its result does not appear in the prompt")
             };
         };
         let test = self.render(vec![self.base.user(), form.call(self.base), other]);
         match (&test, one) {
-            // The template refuses an id of no call. The id is in the prompt if the call and its
-            // result show the same one.
+            // The template refuses an id that belongs to no call. The id counts as shown if both
+            // the call and its result show it.
             (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => {
                 pair.conclude(true)
             }
@@ -292,7 +292,7 @@ fn arguments(
         (true, false) => (true, AcceptedArguments::Object),
         (false, true) => (false, AcceptedArguments::Text),
         (true, true) if object == string => (true, AcceptedArguments::Either),
-        // The object is printed in Python notation: the template expects text.
+        // The object is printed in Python notation, so the template expects text.
         (true, true) if python(object) && !python(string) => (false, AcceptedArguments::Text),
         (true, true) => (true, AcceptedArguments::PrefersObject),
         (false, false) => (false, AcceptedArguments::Unknown),
@@ -300,7 +300,7 @@ fn arguments(
 }
 
 impl CallTraits {
-    /// Whether calls show.
+    /// Whether calls appear in the prompt.
     pub(crate) fn are_shown(&self) -> bool {
         self.shown.status == EvidenceStatus::Yes
     }
@@ -316,7 +316,8 @@ mod tests {
         probe(&Baseline::find(&mut prober))
     }
 
-    /// `tools`, `shown`, `object_only`, `parallel`, `results`, `ids`: y, n or u.
+    /// Checks a template. `statuses` are those of `tools`, `shown`, `object_only`, `parallel`,
+    /// `results` and `ids`: y, n or u.
     #[track_caller]
     fn check(source: &str, statuses: &str, arguments: AcceptedArguments) -> CallTraits {
         let calls = find(source);
@@ -362,7 +363,7 @@ mod tests {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}"
         );
-        // The second call's name is not written.
+        // The name of the second call is not written.
         check(&source, "nyynyn", AcceptedArguments::Object);
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{% for k, v in c.function.arguments|items %}}{{{{ k }}}}={{{{ v }}}}{{% endfor %}}{{% endfor %}}{{% endfor %}}"

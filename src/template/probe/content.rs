@@ -1,4 +1,4 @@
-//! The forms of content that a template takes: text, parts, none.
+//! The forms of content that a template accepts: text, parts, none.
 
 use serde_json::{Map, Value, json};
 

@@ -36,7 +36,7 @@ fn of(base: &Baseline<'_>, variable: &'static str, on: Option<&Switch>) -> Optio
     if changed.is_empty() && (refused.is_empty() || same.is_empty()) {
         return None;
     }
-    // Several values that change nothing are unknown to the template.
+    // If several values change nothing, the template does not know them.
     let default = match same.as_slice() {
         [only] => Some(*only),
         _ => None,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::template::failure::Failure;
 
-/// The answer of a flag's probes.
+/// Whether a template has a capability.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EvidenceStatus {
     /// The template has the capability.
@@ -30,24 +30,24 @@ impl EvidenceStatus {
 /// The evidence of one flag.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// The answer.
+    /// Whether the template has the capability.
     pub status: EvidenceStatus,
-    /// The reason, one sentence for people.
+    /// The reason, as one sentence for people.
     pub because: String,
-    /// Name of the deciding probe.
+    /// The name of the deciding probe.
     pub probe: &'static str,
-    /// Name of the control, which differs from the probe in exactly one thing.
+    /// The name of the control, which differs from the probe in exactly one thing.
     pub control: Option<&'static str>,
-    /// The failed render, if any.
+    /// The failure, if a render failed.
     pub error: Option<Failure>,
-    /// Variables that were bound to "", because the template does not render without them.
+    /// Variables that were bound to "" because the template does not render without them.
     pub assumed: Vec<String>,
     /// The evidence of llama.cpp's flag of the same name, if it differs.
     pub caps: Option<Box<Evidence>>,
 }
 
 impl Evidence {
-    /// `{"status","because","probe","control"?,"error"?,"assumed"?,"caps"?}`.
+    /// The evidence as JSON: `{"status","because","probe","control"?,"error"?,"assumed"?,"caps"?}`.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("status".to_owned(), self.status.as_str().into());

@@ -14,17 +14,17 @@ pub(super) const SECOND_VALUE: &str = "second_needle";
 pub(super) const RESULT: &str = "result_needle";
 pub(super) const ID: &str = "call00001";
 pub(super) const OTHER_ID: &str = "call00911";
-/// An id that is not nine letters or digits.
+/// An id that does not have nine letters or digits.
 pub(super) const LONG_ID: &str = "call_0123456789abcdef";
 
 /// A form of a call and its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExchangeForm {
-    /// Arguments as an object, else as JSON text.
+    /// Whether arguments are an object instead of JSON text.
     pub(crate) object: bool,
     /// The form of a message without content.
     pub(crate) content: NoContent,
-    /// A result follows the call. False if the template does not render results.
+    /// Whether a result follows the call. False if the template does not render results.
     pub(crate) answered: bool,
 }
 
@@ -68,7 +68,7 @@ impl ExchangeForm {
     pub(super) fn one(self, id: &str, name: &str, value: &str) -> Value {
         let arguments = match self.object {
             true => json!({ KEY: value }),
-            // Spaced as by `tojson`, so that both forms can have the same prompt.
+            // Spaced like the output of `tojson`, so that both forms can give the same prompt.
             false => format!("{{\"{KEY}\": \"{value}\"}}").into(),
         };
         json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })

@@ -2,7 +2,8 @@
 //! later), with evidence.
 //!
 //! In: a compiled template. Out: nine booleans and their evidence. Each probe renders one
-//! conversation with recording objects, unprepared. A probe that fails changes only its own flag.
+//! conversation with recording objects, and without preparing the messages. A failed probe affects
+//! only its own flag.
 
 use serde_json::{Value, json};
 
@@ -19,23 +20,23 @@ const REASONING: &str = "<REASONING_CONTENT_PLACEHOLDER>";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "nine independent flags of a published format")]
 pub struct LlamaCppCaps {
-    /// The declared tools are in the prompt.
+    /// Whether the declared tools are in the prompt.
     pub supports_tools: bool,
-    /// Tool calls of assistant messages are read.
+    /// Whether the tool calls of assistant messages are read.
     pub supports_tool_calls: bool,
-    /// System messages are read.
+    /// Whether system messages are read.
     pub supports_system_role: bool,
-    /// More than one tool call in a message is read.
+    /// Whether more than one tool call per message is read.
     pub supports_parallel_tool_calls: bool,
-    /// The reasoning of an earlier turn can stay in the prompt.
+    /// Whether the reasoning of an earlier turn can stay in the prompt.
     pub supports_preserve_reasoning: bool,
-    /// A reasoning effort is read.
+    /// Whether a reasoning effort is read.
     pub supports_reasoning_effort: bool,
-    /// Content may be a string.
+    /// Whether content may be a string.
     pub supports_string_content: bool,
-    /// Content may be a list of parts.
+    /// Whether content may be a list of parts.
     pub supports_typed_content: bool,
-    /// Arguments of calls are read as an object, not only as JSON text.
+    /// Whether arguments of calls are read as an object, not only as JSON text.
     pub supports_object_arguments: bool,
 }
 
@@ -62,7 +63,7 @@ impl LlamaCppCaps {
         )
     }
 
-    /// The tool-capability check: tools are in the prompt and calls are read.
+    /// The result of the tool-capability check: tools are in the prompt and calls are read.
     pub fn tool_capable(&self) -> bool {
         self.supports_tools && self.supports_tool_calls
     }
@@ -136,7 +137,7 @@ struct ToolFlags {
 /// Variables of a probe.
 type Kwargs = Vec<(&'static str, Value)>;
 
-/// A probe of llama.cpp: with the generation prompt.
+/// A probe as in llama.cpp, with the generation prompt.
 fn probe(messages: Value, tools: Value, kwargs: Kwargs) -> Probe {
     let Value::Array(messages) = messages else { return Probe::default() };
     Probe { messages, tools: Some(tools), kwargs, add_generation_prompt: true, ..Probe::default() }
@@ -221,8 +222,7 @@ impl Flags {
         };
         let mut outcome = self.run(messages.clone(), json!([]), Vec::new());
         if !taken_apart(&outcome) {
-            // Some templates put tools into the first user turn, as text, even if the list is
-            // empty.
+            // Some templates put tools into the first user turn as text, even if the list is empty.
             outcome = self.run(messages, Value::Null, Vec::new());
         }
         self.flag(
@@ -255,8 +255,8 @@ impl Flags {
         let yes_calls = "the tool calls of an assistant message are read";
         let no_calls = "the tool calls of an assistant message are not read";
 
-        // Some templates require a tool result to name its tool. Tried only if nothing renders
-        // without the name.
+        // Some templates require a tool result to name its tool. This is tried only if nothing
+        // renders without the name.
         let unnamed = [true, false]
             .map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
         let named = unnamed
@@ -357,7 +357,8 @@ fn user(content: &str) -> Value {
     json!({ "role": "user", "content": content })
 }
 
-/// A finished tool exchange with this many calls. `named` results have the name of their tool.
+/// A complete tool exchange with this many calls. If `named`, the results have the name of their
+/// tool.
 fn with_calls(count: usize, object: bool, named: bool) -> Value {
     let arguments = if object { json!({ "arg": "value" }) } else { json!("{\"arg\": \"value\"}") };
     let calls: Vec<Value> = (1..=count)

@@ -1,8 +1,8 @@
 //! The capability flags by minja's own algorithm (`minja@3bf064d`) on our engine, for comparison.
 //!
-//! A probe has no generation prompt, `tools` is undefined unless declared, a failed render counts as
-//! an empty prompt, and needles have no control. Later steps use the results of earlier ones. A flag
-//! that a strict engine cannot determine as minja does is null.
+//! A probe has no generation prompt. `tools` is undefined unless declared. A failed render counts
+//! as an empty prompt, and needles have no control. Later steps use the results of earlier steps. A
+//! flag is null if a strict engine cannot determine it in minja's way.
 
 use serde_json::{Map, Value, json};
 
@@ -27,11 +27,11 @@ struct MinjaProbes<'a> {
     user: Value,
     /// The content of messages with calls.
     no_content: Value,
-    /// Arguments are an object.
+    /// Whether arguments are an object.
     object: bool,
 }
 
-/// The flags of tool calls, and the arguments in the form that shows.
+/// The flags of tool calls, and the arguments in the form that appears in the prompt.
 struct CallFlags {
     calls: bool,
     parallel: bool,
@@ -92,7 +92,7 @@ impl MinjaProbes<'_> {
             ("supports_tool_call_id", calls.ids.into()),
             ("supports_parallel_tool_calls", calls.parallel.into()),
             ("requires_object_arguments", self.object.into()),
-            // minja's engine prints None joined with a string; ours fails, as Python does.
+            // minja's engine prints None joined with a string. Ours fails, like Python.
             ("requires_non_null_content", Value::Null),
             ("requires_typed_content_blocks", requires_typed.into()),
             ("supports_reasoning", (reasoning.format != ReasoningFormat::None).into()),
@@ -177,7 +177,8 @@ impl MinjaProbes<'_> {
         json!({ "role": "assistant", "content": self.no_content, "tool_calls": calls })
     }
 
-    /// The first format whose needle shows, and whether it shows only in messages with calls.
+    /// The first format whose needle appears in the prompt, and whether it appears only in messages
+    /// with calls.
     fn format(&self, calls: bool, arguments: &Value) -> (ReasoningFormat, bool) {
         let shows = |turn: Value| self.render(vec![self.user.clone(), turn]);
         let with = |mut turn: Value, field: &str| {
@@ -295,7 +296,7 @@ mod tests {
             &["supports_system_role"],
             "NONE",
         );
-        // Without a control, reasoning that always shows counts as kept.
+        // Without a control, reasoning that always appears counts as kept.
         check(
             "{% for m in messages %}{{ m.content }}{{ m.reasoning_content }}{% endfor %}",
             &[

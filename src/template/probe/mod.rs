@@ -1,4 +1,4 @@
-//! Probes: what a template can do, found by rendering conversations.
+//! Finds out what a template can do, by rendering conversations.
 
 pub(crate) mod baseline;
 mod call_example;

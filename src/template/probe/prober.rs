@@ -1,4 +1,4 @@
-//! Renders probes: a conversation in, the prompt and the paths that the template read out. All
+//! Renders probes. In: a conversation. Out: the prompt, and the paths that the template read. All
 //! capability code renders through this module.
 //!
 //! A probe is a raw render at a fixed time. It has less fuel than a request, so that all probes of
@@ -22,14 +22,14 @@ use crate::template::import;
 use crate::template::import::ImportMode;
 use crate::template::limits::Limits;
 
-/// The most unknown variables that are bound to make a template render.
+/// The most missing variables to bind so that a template renders.
 const MAX_ASSUMED: usize = 8;
 /// Names that the environment defines. A lookup of one in the context is not a missing variable.
 pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
-/// The fuel and the output of a request are this many times those of a probe. A conversation of 12
-/// messages needs a hundredth of a probe's.
+/// How many times more fuel and output a request has than a probe. A conversation of 12 messages
+/// needs a hundredth of a probe's limits.
 const SHARE: u64 = 100;
-/// After this many exceeded limits the template is not rendered again.
+/// The number of exceeded limits after which the template is not rendered again.
 const MAX_EXCEEDED: u32 = 2;
 
 /// The result of a probe, and the paths that the template read.
@@ -51,12 +51,12 @@ impl RecordedRender {
         self.log.has(path) || as_text()
     }
 
-    /// Why there is no prompt.
+    /// The failure, if the render failed.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.text.as_ref().err()
     }
 
-    /// Whether the prompt has this text.
+    /// Whether the prompt contains this text.
     pub(crate) fn shows(&self, needle: &str) -> bool {
         self.text.as_ref().is_ok_and(|text| text.contains(needle))
     }
@@ -70,7 +70,7 @@ pub(crate) fn probe_time(later: i64) -> LocalTime {
     LocalTime::from_unix_local(PROBE_TIME + later, 0)
 }
 
-/// The limits of a probe: more than a short conversation needs, and little for a hostile template.
+/// The limits of a probe: enough for a short conversation, and cheap for a hostile template.
 pub(crate) fn limits() -> Limits {
     let limits = Limits::default();
     Limits {
@@ -89,7 +89,7 @@ pub(crate) fn check_allowed(exceeded: &Exceeded) -> Result<(), Failure> {
     Err(Failure { kind: "limit", message, line: None })
 }
 
-/// Counts an exceeded limit.
+/// Counts the result if it is an exceeded limit.
 pub(crate) fn record_limit<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
     if ended.as_ref().is_err_and(|failure| failure.kind == "limit") {
         exceeded.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Prober {
         RecordedRender { text, log, tools_text: self.host.names().first().copied() }
     }
 
-    /// Renders without recording. The same probe is rendered once.
+    /// Renders without recording. Equal probes are rendered only once.
     pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
         self.cache.get_or_render(probe, |probe| self.guarded(probe, None))
     }
@@ -163,7 +163,7 @@ impl Prober {
         Rc::clone(&self.renders)
     }
 
-    /// Binds variables that the template needs and clients do not send. While this plainest
+    /// Binds variables that the template needs but clients do not send. While this simplest
     /// conversation fails, the last missing variable is bound to "", then to a list of "". The
     /// bindings are kept only if the template then renders.
     pub(crate) fn bind_missing_variables(&mut self, plain: &Probe) {
@@ -179,7 +179,7 @@ impl Prober {
             missing.retain(|name| !GLOBALS.contains(&name.as_str()));
             let further = missing.last().is_some_and(|name| !seen.contains(name));
             match self.assumed.values_mut().last() {
-                // The bound variable still fails: the template indexes it.
+                // The template still fails with this variable bound, because it indexes it.
                 Some(last) if !further && last.is_string() => *last = vec![""; 16].into(),
                 _ => match missing.last() {
                     Some(name) if self.assumed.len() < MAX_ASSUMED => {

@@ -1,8 +1,8 @@
 //! Where a template reads an earlier turn's reasoning from, and where it shows it.
 //!
-//! In: turns and the form in which calls show. Out: the format, the cells of the visibility matrix,
-//! what shows in a turn with calls. A format counts only if its needle is in a render and not in
-//! the same render without it.
+//! In: turns, and the form in which calls appear. Out: the format, the cells of the visibility
+//! matrix, and what a turn with calls shows. A format counts only if its needle appears in a
+//! render, and not in the same render without reasoning.
 
 use super::baseline::{Pair, ProbeOutcome, RenderResult, count};
 use super::reasoning_turns::{
@@ -22,7 +22,7 @@ const FORMATS: [(ReasoningFormat, &[&str]); 8] = [
     (ReasoningFormat::BlocksMapping, &["blocks", "thoughts"]),
 ];
 
-/// The switches that may be required for reasoning to show.
+/// The switches that a template may require to show reasoning.
 const FLAGS: [(&str, bool); 3] =
     [("enable_thinking", true), ("enable_thinking", false), ("thinking", true)];
 
@@ -56,7 +56,8 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
     for flag in [None].into_iter().chain(flags.iter().copied()) {
         for format in &candidates {
             let turns = turns.in_format(*format);
-            // Cells without the generation prompt are enough: it comes after everything else.
+            // Cells without the generation prompt are sufficient, because it comes after everything
+            // else.
             let (cells, others) = turns.cells(flag, &[false]);
             outcomes.rendered |= others.rendered;
             outcomes.failure = outcomes.failure.take().or(others.failure);
@@ -83,8 +84,8 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
     }
 }
 
-/// The formats whose words are in the source. For templates that print whole messages, also the
-/// fields that show anyway.
+/// The formats whose words occur in the source. For templates that print whole messages, also the
+/// fields that appear anyway.
 fn candidates(turns: ReasoningTurns<'_>) -> (Vec<ReasoningFormat>, RenderSummary) {
     let prober = turns.base.prober;
     let mut outcomes = RenderSummary::default();
@@ -174,7 +175,7 @@ fn found(
         no: "reasoning and content of a turn do not both show",
     };
     let (alone, both) = (render(None), render(Some(ANSWER)));
-    // Only the test decides: its control has other content, and may fail for another reason.
+    // Only the test decides. Its control has other content and may fail for another reason.
     let decide = |pair: Pair, text: &RenderResult, needles: &[&str]| match text {
         Ok(text) => pair.conclude(needles.iter().all(|needle| text.contains(needle))),
         Err(failure) => pair.failed(failure),
@@ -192,7 +193,7 @@ fn found(
     }
 }
 
-/// What shows of reasoning and content in a turn with calls.
+/// Which of reasoning and content a turn with calls shows.
 fn with_calls(turns: ReasoningTurns<'_>, flag: SwitchSetting) -> WithCalls {
     if !turns.calls.are_shown() {
         return WithCalls::Neither;
@@ -240,7 +241,7 @@ mod tests {
         probe(ReasoningTurns::new(&base, &calls, no_content))
     }
 
-    /// The format and the cells without a flag; those with a generation prompt have a plus.
+    /// Checks the format and the cells without a flag. Cells with a generation prompt have a plus.
     #[track_caller]
     fn check(source: &str, format: ReasoningFormat, cells: &str) -> ReasoningTraits {
         let found = find(source);
@@ -254,7 +255,7 @@ mod tests {
         found
     }
 
-    /// A template that prints `what` for every message, after its calls.
+    /// A template that prints `what` for every message, followed by its calls.
     fn messages(what: &str) -> String {
         let calls = "{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}";
         format!("{{% for m in messages %}}{{{{ m.role }}}}:{calls}{what}{{% endfor %}}")
@@ -267,7 +268,7 @@ mod tests {
     fn none() {
         let found = check(&messages(TEXT), ReasoningFormat::None, "");
         assert_eq!((found.with_calls, found.inline), (WithCalls::ContentOnly, false));
-        // Reading is not showing.
+        // Reading the member does not show it.
         check(&messages("{% if m.reasoning_content %}{% endif %}"), ReasoningFormat::None, "");
     }
 
@@ -287,7 +288,7 @@ mod tests {
             );
             assert_eq!(found.with_calls, WithCalls::Both);
         }
-        // The first in the order of detection.
+        // The first format in the order of detection wins.
         check(
             &messages("{{ m.thinking or m.reasoning_content }}"),
             ReasoningFormat::ReasoningContentField,
@@ -327,10 +328,10 @@ mod tests {
         check(&with_parts(thinking), ReasoningFormat::ThinkingContentBlock, EVERYWHERE);
         let thoughts = "{% if p.type == 'thoughts' %}<{{ p.text }}>{% elif p.type == 'text' %}{{ p.text }}{% endif %}";
         check(&with_parts(thoughts), ReasoningFormat::ThoughtsContentBlock, EVERYWHERE);
-        // A part of any type shows, even of an invented one.
+        // A part of any type is shown, even of an invented type.
         check(&with_parts("{# thoughts, thinking #}{{ p.text }}"), ReasoningFormat::None, "");
         check(&messages("{# thoughts, thinking #}{{ m.content }}"), ReasoningFormat::None, "");
-        // Shown, but the same as a text part.
+        // It is shown, but like a text part.
         check(
             &with_parts("{% if p.type in ['text', 'thoughts'] %}{{ p.text }}{% endif %}"),
             ReasoningFormat::None,

@@ -61,7 +61,7 @@ impl Position {
 }
 
 impl<'a> ReasoningTurns<'a> {
-    /// Turns for a template with this form of calls and of turns without content.
+    /// Turns for a template with these forms of calls and of turns without content.
     pub(crate) fn new(
         base: &'a Baseline<'a>,
         calls: &'a CallTraits,
@@ -70,7 +70,7 @@ impl<'a> ReasoningTurns<'a> {
         ReasoningTurns { base, calls, no_content, format: ReasoningFormat::None }
     }
 
-    /// The same in this format.
+    /// The same turns in this format.
     pub(crate) fn in_format(self, format: ReasoningFormat) -> ReasoningTurns<'a> {
         ReasoningTurns { format, ..self }
     }
@@ -239,7 +239,8 @@ impl<'a> ReasoningTurns<'a> {
         if field(self.format).is_some() {
             return !shows(&render(turn(None, None)));
         }
-        // The prompt must not show a part of an invented type, and must differ for a plain text part.
+        // The prompt must not show a part of an invented type, and must differ from the prompt with
+        // a plain text part.
         let test = render(turn(Some(REASONING), None));
         !shows(&render(turn(Some(REASONING), Some(INVENTED))))
             && render(turn(Some(REASONING), Some("text"))) != test

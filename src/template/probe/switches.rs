@@ -1,7 +1,7 @@
 //! The variables that switch reasoning on and off, and those that keep it in earlier turns.
 //!
-//! A variable that the source does not mention is not tried. The others are set on, off, and left
-//! unset, in four conversations. A switch is a variable that changes the prompt.
+//! Variables that the source does not mention are not tried. The others are set to on, set to off,
+//! and left unset, in four conversations. A switch is a variable that changes the prompt.
 
 use serde_json::Value;
 
@@ -11,7 +11,8 @@ use super::reasoning_turns::{Position, ReasoningTurns};
 use super::traits::Switch;
 use crate::probing::Probe;
 
-/// Variable, on, off. For a variable with several rows, the first row that changes the prompt wins.
+/// The known variables with their values for on and off. If a variable has several rows, the first
+/// row that changes the prompt counts.
 fn known() -> Vec<(&'static str, Value, Value)> {
     let boolean = |name| (name, Value::from(true), Value::from(false));
     let words = |name, on: &str, off: &str| (name, Value::from(on), Value::from(off));
@@ -135,7 +136,7 @@ impl SwitchRenders {
 
     fn switch(&self, variable: &'static str, on: Value, off: Value) -> Option<Switch> {
         let positions = self.positions();
-        // On and off must differ somewhere.
+        // On and off must differ in at least one conversation.
         if !self.0.iter().any(|(_, [off, on, _])| off.is_ok() && on.is_ok() && off != on) {
             return None;
         }
@@ -152,7 +153,7 @@ impl SwitchRenders {
     }
 }
 
-/// Whether `clear_thinking` decides if older reasoning shows.
+/// Whether `clear_thinking` decides if older reasoning is shown.
 pub(crate) fn clear_thinking(
     turns: ReasoningTurns<'_>,
     base: &Baseline<'_>,

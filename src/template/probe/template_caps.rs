@@ -1,8 +1,8 @@
-//! The sixteen flags of `template_caps`, with their details and evidence: a prober in, all that
-//! polyfills need out.
+//! The sixteen flags of `template_caps`, with their details and evidence. In: a prober. Out:
+//! everything that polyfills need.
 //!
 //! Every flag comes from a pair of renders that differ in one thing. An engine error makes a flag
-//! unknown, which counts as false. No probe changes another flag.
+//! unknown, which counts as false. A probe affects no other flag.
 
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ impl Probed {
         let calls = calls::probe(base);
         let turns = ReasoningTurns::new(base, &calls, content.no_content);
         let reasoning = reasoning::probe(turns);
-        // If no reasoning shows, a switch may still act on the usual field.
+        // If no reasoning is shown, a switch may still affect the usual field.
         let format = match reasoning.format {
             ReasoningFormat::None => ReasoningFormat::ReasoningContentField,
             format => format,

@@ -26,7 +26,7 @@ pub enum ReasoningFormat {
     ReasoningField,
     /// Content `{blocks: [{type: thoughts, text}, {type: response, text}]}`.
     BlocksMapping,
-    /// Reasoning of earlier turns is not shown.
+    /// The template does not show reasoning of earlier turns.
     None,
 }
 
@@ -112,7 +112,7 @@ impl TemplateCaps {
     }
 }
 
-/// The form of an assistant message without content.
+/// How an assistant message without content is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoContent {
     /// No member `content`.
@@ -134,9 +134,9 @@ pub enum AcceptedArguments {
     Text,
     /// Either, with the same prompt.
     Either,
-    /// Either; the prompts differ, and that of the object is the natural one.
+    /// Either. The prompts differ, and the object's prompt is the natural one.
     PrefersObject,
-    /// Calls do not show, or the form is unknown.
+    /// Calls are not shown, or the form is unknown.
     Unknown,
 }
 
@@ -151,14 +151,14 @@ pub enum RoleSupport {
     Refused,
 }
 
-/// What shows of reasoning and content in a message with calls.
+/// Which of reasoning and content a message with calls shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithCalls {
-    /// Reasoning and content.
+    /// Both.
     Both,
-    /// Reasoning; the content is dropped.
+    /// Reasoning only; the content is dropped.
     ReasoningOnly,
-    /// Content; the reasoning is dropped.
+    /// Content only; the reasoning is dropped.
     ContentOnly,
     /// Neither.
     Neither,
@@ -175,8 +175,8 @@ pub struct Switch {
     pub on: Value,
     /// Its value for off.
     pub off: Value,
-    /// The effect of leaving it unset: Some(true) renders like on, Some(false) like off, None like
-    /// neither.
+    /// The effect of leaving it unset: `Some(true)` renders like on, `Some(false)` like off, `None`
+    /// like neither.
     pub default: Option<bool>,
     /// The renders that it changes: `prompt`, `history`, `last`, `tool_chain`.
     pub positions: Vec<&'static str>,
@@ -191,7 +191,7 @@ pub struct Effort {
     pub accepted: Vec<&'static str>,
     /// Values that the template refuses.
     pub refused: Vec<&'static str>,
-    /// The value that renders like leaving it unset, if there is one.
+    /// The value that renders like leaving the variable unset, if one does.
     pub default: Option<&'static str>,
 }
 
@@ -207,9 +207,10 @@ pub struct TraitsReport {
 /// The details that the sixteen flags cannot express.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Details {
-    /// A list of text parts as a user's content shows its text, not the list in Python notation.
+    /// Whether a list of text parts as a user's content shows its text, instead of the list in
+    /// Python notation.
     pub accepts_parts: bool,
-    /// Empty content fails although text does not; so may whitespace.
+    /// Whether empty content fails although text does not. Whitespace may fail too.
     pub requires_non_empty_content: bool,
     /// The forms of content of an assistant turn without calls: `absent`, `null`, `""`, `" "`,
     /// `"aa"`. Each is `ok`, `lost`, `prints None`, or the error.
@@ -220,22 +221,22 @@ pub struct Details {
     pub no_content_with_calls: NoContent,
     /// The form of arguments.
     pub arguments: AcceptedArguments,
-    /// Ids of calls must be nine letters or digits.
+    /// Whether ids of calls must have nine letters or digits.
     pub nine_character_ids: bool,
     /// How a developer message is treated.
     pub developer: RoleSupport,
     /// How a system message after the first message is treated.
     pub later_system: RoleSupport,
-    /// Two user messages in a row are refused, one is not.
+    /// Whether two consecutive user messages are refused but a single one is not.
     pub needs_alternation: bool,
-    /// `<think>` in text content is removed from earlier turns and shown in the last.
+    /// Whether `<think>` in text content is removed from earlier turns but shown in the last.
     pub inline_reasoning: bool,
-    /// What shows of reasoning and content in a message with calls.
+    /// Which of reasoning and content a message with calls shows.
     pub reasoning_with_calls: WithCalls,
-    /// The switch without which no reasoning shows.
+    /// The switch that is required to show reasoning.
     pub reasoning_needs: Option<(&'static str, bool)>,
-    /// The visible cells: position (`last`, `hist`, `tc_open`, `tc_closed`), generation prompt,
-    /// flag.
+    /// The cells that show reasoning: position (`last`, `hist`, `tc_open`, `tc_closed`), generation
+    /// prompt, flag.
     pub reasoning_visible: Vec<ReasoningCell>,
     /// The reasoning switches.
     pub switches: Vec<Switch>,
@@ -254,14 +255,14 @@ pub struct ReasoningCell {
     pub flag: Option<(&'static str, bool)>,
 }
 
-/// All that polyfills need to know of a template.
+/// Everything that polyfills need to know about a template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traits {
     /// The sixteen flags.
     pub caps: TemplateCaps,
     /// The details.
     pub details: Details,
-    /// A call as the template writes it, for `polyfill_tools`. None if the template shows tools
-    /// itself, or shows no call.
+    /// A call as the template writes it, for `polyfill_tools`. `None` if the template shows tools
+    /// itself, or does not show calls.
     pub tool_call_example: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! The details of a template as JSON, and whether it can carry tools at all. No probing.
+//! The details of a template as JSON, and whether it can carry tools at all. This module does no
+//! probing.
 
 use serde_json::{Map, Value, json};
 
@@ -121,8 +122,8 @@ impl Traits {
         })
     }
 
-    /// How tools are supported, and why: `native` if the template shows tools and calls,
-    /// `polyfilled` if it shows a conversation of text, which can carry them, else `none`.
+    /// How tools are supported, and why. `native` if the template shows tools and calls,
+    /// `polyfilled` if it shows a conversation of text, which can carry tools, else `none`.
     pub fn tool_support(&self) -> (&'static str, Vec<String>) {
         let caps = &self.caps;
         if caps.supports_tools && caps.supports_tool_calls {

@@ -1,4 +1,5 @@
-//! The shared conformance data: `template_caps` and minja's own algorithm against minja's flags.
+//! Compares `template_caps` and minja's own algorithm with minja's flags, on the shared conformance
+//! data.
 //!
 //! Each difference is explained by a rule or a list below. Each was checked against a render by
 //! transformers' environment.
@@ -13,7 +14,7 @@ use serde_json::Value;
 use super::renders::{data, say, templates};
 use crate::template::{Evidence, Traits, TraitsReport};
 
-/// One flag of one template on which ours and minja's differ.
+/// A flag of a template for which our value and minja's differ.
 struct Difference<'a> {
     flag: &'a str,
     ours: &'a Value,
@@ -27,7 +28,7 @@ impl Difference<'_> {
         flags.contains(&self.flag) && *self.ours == ours && *self.theirs == !ours
     }
 
-    /// A reasoning flag on which only ours finds reasoning.
+    /// Whether it is a reasoning flag that only our probes set.
     fn is_reasoning_found(&self) -> bool {
         let format = self.flag == "reasoning_format" && self.ours != "NONE";
         format || self.is(REASONING, true) || self.flag == "reasoning_requires_tools"
@@ -136,8 +137,8 @@ const PRODUCT: &[KnownDifference] = &[
     ),
 ];
 
-/// Differences of minja's algorithm on our engine: minja's engine is more lenient than Python, or
-/// less capable.
+/// Differences of minja's algorithm on our engine, because minja's engine is more lenient or less
+/// capable than Python's.
 const COMPAT: &[KnownDifference] = &[
     ENGINE,
     UNDEFINED,
@@ -241,7 +242,7 @@ fn template_caps_match_minja() {
         let (flags, minja) = (traits.caps.to_json(), templates[template].minja_caps());
         assert_eq!((flags.as_object().unwrap().len(), minja.len(), evidence.len()), (16, 16, 16));
         for (flag, evidence) in evidence {
-            // The data uses the name of minja's last commit.
+            // The data uses the name from minja's last commit.
             let name = if *flag == "respects_enable_reasoning" {
                 "supports_enable_thinking"
             } else {

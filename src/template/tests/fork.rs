@@ -1,5 +1,6 @@
-//! The shared conformance data: a fork of a template whose comments (P1 to P5) state how it differs
-//! from the original. Each difference is shown by a pair of renders, and by the original's render.
+//! Tests a fork of a template whose comments (P1 to P5) state how it differs from the original,
+//! from the shared conformance data. Each difference is shown by a pair of renders, and by the
+//! original's render.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +12,7 @@ use super::renders::{data, templates};
 use crate::error::{Code, Result};
 use crate::template::{LocalTime, RenderInput, Templates};
 
-/// As published, and as saved by a page that took its closing tags for HTML.
+/// The fork as published, and as saved by a page that treated its closing tags as HTML.
 const FORKS: [&str; 2] = ["gemma4-public-fork", "gemma4-public-fork-as-saved"];
 const ORIGINAL: &str = "lcp.google-gemma-4-31B-it";
 
@@ -68,7 +69,7 @@ fn null_arguments_are_null() {
         let null = with(Value::Null);
         assert!(null.contains(&format!("call:find{{after:{printed}}}")), "{name}: {null}");
         assert_eq!(null.replace(&format!("after:{printed}"), "after:7"), with(json!(7)), "{name}");
-        // Nested values too.
+        // The same for nested values.
         let nested = with(json!({ "x": [null, true] }));
         assert!(nested.contains(&format!("after:{{x:[{printed},true]}}")), "{name}: {nested}");
     }
@@ -119,7 +120,7 @@ fn string_arguments_are_refused() {
             "tool_calls[].function.arguments must be a JSON object (mapping). Got a 16-char";
         assert!(error.message().contains(words), "{name}: {}", error.message());
         set.prompt(name, &exchange(json!({ "city": "Tokyo" })), json!({}));
-        // Null arguments are a call without arguments.
+        // Null arguments mean a call without arguments.
         assert!(
             set.prompt(name, &exchange(Value::Null), json!({})).contains("call:find{}"),
             "{name}"
@@ -175,7 +176,7 @@ fn a_continued_turn_is_opened_once() {
     let opened = |prompt: &str| prompt.matches("<|turn>model\n").count();
     let closed = |prompt: &str| prompt.matches("<turn|>").count();
     for name in FORKS {
-        // After a result the same turn continues with a call; a question starts a new turn.
+        // After a result the same turn continues with a call. A question starts a new turn.
         let goes_on = json!([
             user("q"),
             call(json!({ "a": 1 })),
@@ -206,8 +207,8 @@ fn a_continued_turn_is_opened_once() {
     let prompt = set.prompt(published, &answered, json!({}));
     // That turn and the generation prompt.
     assert_eq!(opened(&prompt), 2, "{prompt}");
-    // P5: two answers in a row are one turn, opened once and closed once. The original closes it
-    // twice.
+    // P5: two consecutive answers form one turn, opened once and closed once. The original closes
+    // it twice.
     let two = json!([user("q"), answer("part 1"), answer("part 2"), user("q")]);
     let prompt = set.prompt(published, &two, json!({}));
     assert!(prompt.contains("<|turn>model\npart 1\npart 2<turn|>\n"), "{prompt}");
@@ -217,6 +218,7 @@ fn a_continued_turn_is_opened_once() {
         closed(&prompt),
         "the original's system turn is the fork's: {original}"
     );
-    // The copy lost the tag at which answers are split, and Python refuses an empty separator.
+    // The saved copy lost the tag at which answers are split, and Python refuses an empty
+    // separator.
     assert_eq!(set.render(saved, &answered, &json!({})).unwrap_err().message(), "empty separator");
 }

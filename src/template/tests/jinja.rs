@@ -1,6 +1,6 @@
-//! Small templates against the environment of transformers (tests/data/jinja) and against the cases
-//! of llama.cpp's own engine (the shared conformance data; without it the test reports what it
-//! skipped).
+//! Tests small templates against the environment of transformers (tests/data/jinja) and against the
+//! cases of llama.cpp's engine. The latter are in the shared conformance data; without it the test
+//! reports what it skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,8 @@ const CASES: &str = include_str!("../../../tests/data/jinja/cases.jsonl");
 /// The known differences and their reasons: `{"source", "why"}`.
 const DIFFERS: &str = include_str!("../../../tests/data/jinja/differs.jsonl");
 
-/// Cases of llama.cpp, by name, whose expectation differs from transformers. transformers wins.
+/// Cases of llama.cpp, by name, whose expectation differs from transformers. transformers takes
+/// precedence.
 const BETTER: [(&str, &[&str]); 1] = [(
     "the sandbox of transformers keeps templates from changing the caller's lists",
     &[
@@ -29,7 +30,7 @@ const BETTER: [(&str, &[&str]); 1] = [(
 )];
 
 fn lines(text: &str) -> impl Iterator<Item = Json> {
-    // Only at newlines: texts contain other line separators.
+    // Split only at newlines, because texts contain other line separators.
     text.split('\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap())
 }
 
@@ -42,7 +43,7 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, TemplateError
         strftime_now: Some(Box::new(move |format| now.strftime(format))),
         log: None,
     };
-    // Time is not compared.
+    // The time limit is generous because time is not compared.
     let time = Duration::from_secs(60);
     let bounds = Bounds {
         fuel: 50_000_000,
@@ -54,7 +55,7 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, TemplateError
     template.render(context, bounds).map(|rendered| rendered.text)
 }
 
-/// Fails if an unknown case differs, or if a known one no longer differs.
+/// Fails if an unlisted case differs, or if a listed case no longer differs.
 #[track_caller]
 fn check(
     what: &str,

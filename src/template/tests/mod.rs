@@ -1,4 +1,4 @@
-//! Templates against the shared conformance data.
+//! Tests templates against the shared conformance data.
 
 mod caps;
 mod fork;

@@ -1,6 +1,6 @@
-//! The conversations of minja's test suite through every template, polyfilled by the probed traits.
-//! The prompt contains every required text and no forbidden one. Without the shared data these
-//! tests report what they skipped.
+//! Renders the conversations of minja's test suite through every template, polyfilled by the probed
+//! traits. The prompt must contain every required text and no forbidden text. Without the shared
+//! data these tests report what they skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -49,8 +49,8 @@ fn render(templates: &Templates, context: &Value) -> crate::error::Result<String
     Ok(prompt.text)
 }
 
-/// The positions of a context's reasoning. minja's metadata requires it in all of them if a
-/// template shows reasoning at all; most templates show it only in some, on purpose.
+/// The positions of a context's reasoning. If a template shows reasoning at all, minja's metadata
+/// requires it in all of them. Most templates show it only in some, on purpose.
 const POSITIONS: [(&str, &[&str]); 7] = [
     ("reasoning_clear_thinking", &["hist", "last"]),
     ("reasoning_disabled", &["last"]),
@@ -77,7 +77,7 @@ fn is_visible(context: &str, details: &Details) -> bool {
     due.iter().all(seen)
 }
 
-/// Templates that cannot show the conversations of the contexts, and why.
+/// Templates that cannot show the conversations of the contexts, with the reason.
 const OTHERWISE: [(&str, &str); 4] = [
     ("gemma4-public-fork-as-saved", "splits by an empty separator, which Python refuses too"),
     ("lcptest.ai-sage-GigaChat-20B-A3B-instruct", "reads a variable that only its own caller sets"),
@@ -88,7 +88,7 @@ const OTHERWISE: [(&str, &str); 4] = [
     ("xinf.qwen3.8-max", "refuses enable_thinking false"),
 ];
 
-/// The faults of a prompt by the context's own metadata.
+/// The faults of a prompt according to the context's metadata.
 fn faults(prompt: &str, metadata: &Value, flags: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for (kind, texts) in metadata.as_object().unwrap() {
@@ -151,9 +151,9 @@ fn conversations_of_minja_through_every_template() {
     assert!(unexplained.is_empty(), "{unexplained:#?}");
 }
 
-/// Every context through every template, as sent and polyfilled. A conversation that renders as
-/// sent renders polyfilled, or is refused because the template would not have printed its text. A
-/// second run changes nothing.
+/// Renders every context through every template, unchanged and polyfilled. A conversation that
+/// renders unchanged must also render polyfilled, unless it is refused because the template would
+/// not have printed its text. A second run must change nothing.
 #[test]
 fn conversations_that_render_as_sent_render_polyfilled() {
     let Some(root) = data("polyfills against renders as sent") else { return };

@@ -1,6 +1,5 @@
-//! The shared conformance data: renders against transformers' goldens, flags against llama.cpp's.
-//! Read from `../shared/conformance` or `LLB_CONFORMANCE`; without it these tests report what they
-//! skipped.
+//! Compares renders with transformers' goldens and flags with llama.cpp's. The data is read from
+//! `../shared/conformance` or `LLB_CONFORMANCE`. Without it these tests report what they skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -54,7 +53,7 @@ pub(crate) fn render(templates: &Templates, context: &Value) -> crate::error::Re
     })
 }
 
-/// Refusals of transformers that we may not share (spec/templates.md 1.9).
+/// Refusals of transformers that llb need not share (spec/templates.md 1.9).
 fn may_render(error: &Value) -> bool {
     let message = error["message"].as_str().unwrap_or_default();
     // Loops over None; filters that return lists.
@@ -132,7 +131,7 @@ fn same_spans(golden: &[Value], prompt: &Prompt) -> bool {
     golden == ours
 }
 
-/// Spans are in order, on character boundaries, and inside the prompt.
+/// Whether spans are in order, on character boundaries, and inside the prompt.
 fn are_exact(prompt: &Prompt) -> bool {
     let mut at = 0;
     prompt.spans.iter().all(|span| {
@@ -158,8 +157,8 @@ fn first_difference(golden: &Value, ours: &crate::error::Result<Prompt>) -> Stri
     format!("wants {:?}, has {:?}", cut(theirs), cut(ours))
 }
 
-/// Where our flags differ, and why. In each case transformers renders what llama.cpp's engine
-/// cannot.
+/// Templates whose flags differ from llama.cpp's, with the reason. In each case transformers
+/// renders what llama.cpp's engine cannot.
 const BETTER: [(&str, &str, &[&str]); 3] = [
     (
         "llama.cpp fails when a template loops over a string, and then answers as for a template without tools",

@@ -1,5 +1,6 @@
-//! Control tokens that a request spells, in every place and in every shared template: they change no
-//! special token of the prompt. Without the shared data these tests report what they skipped.
+//! Tests control tokens that a request spells, in every place and in every shared template. They
+//! must not change any special token of the prompt. Without the shared data these tests report what
+//! they skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -42,13 +43,13 @@ const TOKENS: [&str; 28] = [
     "<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>",
 ];
 
-/// Around each spelling: letters that no template writes.
+/// Letters that no template writes, put around each spelling.
 const AROUND: [char; 2] = ['\u{a4d0}', '\u{a4d1}'];
 
 /// A number that no template writes.
 const NUMBER: u64 = 731_946_208;
 
-/// The same shape, which is no token.
+/// Text of the same shape that is not a token.
 fn harmless(token: &str) -> String {
     let other = |c| match c {
         '<' => '(',
@@ -62,7 +63,7 @@ fn harmless(token: &str) -> String {
     token.chars().map(other).collect()
 }
 
-/// Chooses the places of a request where a token is spelt.
+/// Chooses the places of a request at which a token is spelt.
 struct Speller<'a> {
     token: &'a str,
     /// The chosen places, by number.
@@ -71,7 +72,7 @@ struct Speller<'a> {
 }
 
 impl Speller<'_> {
-    /// The text, which has the token if the place is chosen.
+    /// The text, with the token added if this place is chosen.
     fn text(&mut self, plain: &str) -> String {
         self.place += 1;
         if !self.chosen.contains(&self.place) {
@@ -165,13 +166,13 @@ impl Speller<'_> {
     }
 }
 
-/// How often each token is spelt by the template.
+/// For each token, how often the template itself spells it.
 fn tokens_of_template(prompt: &Prompt) -> Vec<usize> {
     let runs = template_runs(prompt);
     TOKENS.iter().map(|token| runs.iter().map(|run| run.matches(token).count()).sum()).collect()
 }
 
-/// The request of this seed, with a token in some of its places.
+/// The request for this seed, with a token at the chosen places.
 fn request(seed: u64, token: &str, chosen: &[usize]) -> (Value, usize) {
     let mut speller = Speller { token, chosen, place: 0 };
     let request = speller.request(&mut Random::new(seed));

@@ -1,4 +1,4 @@
-//! Compiling, choosing and rendering the templates of one model.
+//! Tests compiling, choosing and rendering the templates of one model.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

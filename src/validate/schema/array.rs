@@ -8,7 +8,8 @@ use crate::json_schema::{PointerPath, list};
 impl<'d> ValueCheck<'_, 'd> {
     pub(super) fn array(&mut self, k: Keyword<'_, 'd>, value: &Value) -> bool {
         let items = list(Some(value));
-        // Drafts before 2020-12 write `prefixItems` and `items` as `items` and `additionalItems`.
+        // Drafts before 2020-12 use `items` and `additionalItems` for what is now `prefixItems` and
+        // `items`.
         let tuple = |name| k.schema.get(name).and_then(Value::as_array).map(Vec::len);
         match k.name {
             "minItems" | "maxItems" => self.count(k, items.len()),

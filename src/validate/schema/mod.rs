@@ -1,9 +1,9 @@
-//! One value against one schema: JSON Schema 2020-12, and the spellings of older drafts.
+//! Checks one value against one schema: JSON Schema 2020-12, and the spellings of older drafts.
 //!
-//! Work, depth and the number of problems are bounded, because schemas come from anywhere: twenty
-//! lines of `allOf` can ask for a million checks of one value. A keyword that is not decided counts
-//! as neither valid nor invalid, wherever it occurs. `format` and the `content…` keywords are
-//! annotations, as in the standard. References are followed inside the schema's own document only.
+//! Work, depth and the number of problems are bounded, because schemas are untrusted: twenty lines
+//! of `allOf` can ask for a million checks of one value. An undecided keyword counts as neither
+//! valid nor invalid, wherever it occurs. As in the standard, `format` and the `content…` keywords
+//! are annotations. References are followed only inside the schema's own document.
 
 mod array;
 mod object;
@@ -17,24 +17,24 @@ use serde_json::{Map, Value};
 use super::pattern::SchemaPattern;
 use crate::json_schema::{PointerPath, list, resolve};
 
-/// Steps for all values of a message; about 100 ms.
+/// The steps allowed for all values of a message. They take about 100 ms.
 const FUEL: usize = 1_000_000;
-/// Nested schemas, references included.
+/// The deepest nesting of schemas, including references.
 const MAX_DEPTH: usize = 1000;
-/// Problems reported for one value.
+/// The most problems to report for one value.
 const MAX_PROBLEMS: usize = 16;
-/// Cost of a regular expression that cannot be used.
+/// The cost in steps of a regular expression that cannot be used.
 const USELESS_PATTERN: usize = 10_000;
-/// Cost of a comparison of two numbers.
+/// The cost in steps of comparing two numbers.
 const NUMBERS: usize = 10;
-/// Cost of a report that a keyword was not decided.
+/// The cost in steps of reporting an undecided keyword.
 const UNDECIDED: usize = 100;
-/// Characters that an automaton with one state reads in one step.
+/// The number of characters that an automaton with one state reads in one step.
 const READ_IN_A_STEP: usize = 8;
 
 const TOO_LONG: &str = "takes too long to check";
 
-/// Stack that a level needs, and the size of a new segment.
+/// The stack that a level needs, and the size of a new stack segment.
 const RED_ZONE: usize = 32 * 1024;
 const MORE_STACK: usize = 512 * 1024;
 
@@ -48,7 +48,7 @@ pub(super) struct KeywordProblem {
 }
 
 impl KeywordProblem {
-    /// A problem of a whole text.
+    /// A problem that concerns a text as a whole.
     pub(super) fn of_text(reason: &str) -> KeywordProblem {
         KeywordProblem {
             unchecked: false,
@@ -59,14 +59,14 @@ impl KeywordProblem {
     }
 }
 
-/// The current place of a check, in the value and in the schema.
+/// The current position of a check in the value and in the schema.
 #[derive(Clone, Copy)]
 struct Location<'p> {
     value: &'p PointerPath<'p>,
     schema: &'p PointerPath<'p>,
 }
 
-/// A keyword, and the place where it is checked.
+/// A keyword, and the position at which it is checked.
 #[derive(Clone, Copy)]
 struct Keyword<'k, 'd> {
     /// The schema with the keyword.
@@ -82,7 +82,7 @@ impl<'k> Keyword<'k, '_> {
     }
 }
 
-/// Checks values. Regular expressions are compiled once.
+/// Checks values. Each regular expression is compiled only once.
 pub(super) struct SchemaChecker {
     fuel: usize,
     patterns: HashMap<String, Option<SchemaPattern>>,
@@ -93,7 +93,7 @@ impl SchemaChecker {
         SchemaChecker { fuel: FUEL, patterns: HashMap::new() }
     }
 
-    /// The violations of the schema by the value, and what could not be checked.
+    /// The keywords of the schema that the value violates, and those that could not be checked.
     pub(super) fn check(&mut self, schema: &Value, value: &Value) -> Vec<KeywordProblem> {
         let mut check = ValueCheck {
             checker: self,
@@ -114,12 +114,12 @@ struct ValueCheck<'c, 'd> {
     checker: &'c mut SchemaChecker,
     document: &'d Value,
     problems: Vec<KeywordProblem>,
-    /// Keywords that were not decided so far.
+    /// The number of undecided keywords so far.
     undecided: usize,
-    /// Exhausted fuel was reported.
+    /// Whether exhausted fuel was reported.
     exhausted: bool,
     depth: usize,
-    /// Inside an alternative, whose violations are not reported.
+    /// Whether the check is inside an alternative. Violations are not reported there.
     quiet: bool,
 }
 
@@ -139,13 +139,13 @@ impl<'v> Child<'v> {
 }
 
 impl<'d> ValueCheck<'_, 'd> {
-    /// Reports a violation. Always false.
+    /// Reports a violation. Always returns false.
     fn violation(&mut self, k: Keyword<'_, 'd>, reason: impl Into<String>) -> bool {
         self.report(false, k.at.value, k.name, reason.into());
         false
     }
 
-    /// Reports a keyword that is not decided. Always true: it counts as valid.
+    /// Reports an undecided keyword. Always returns true, because it counts as valid.
     fn undecided(&mut self, k: Keyword<'_, 'd>, reason: &str) -> bool {
         self.undecided_at(k.at, k.name, reason)
     }
@@ -187,7 +187,7 @@ impl<'d> ValueCheck<'_, 'd> {
         enough
     }
 
-    /// Whether the value obeys the schema. Reports every violation, unless quiet.
+    /// Whether the value conforms to the schema. Reports every violation unless quiet.
     fn schema(&mut self, schema: &'d Value, value: &Value, at: Location) -> bool {
         if !self.spend(1) {
             return self.too_long(at);
@@ -210,7 +210,7 @@ impl<'d> ValueCheck<'_, 'd> {
         valid
     }
 
-    /// As `schema`, without reports. None if it is not decided.
+    /// Like `schema`, but without reports. `None` if undecided.
     fn holds(&mut self, schema: &'d Value, value: &Value, at: Location) -> Option<bool> {
         let (quiet, before) = (std::mem::replace(&mut self.quiet, true), self.undecided);
         let valid = self.schema(schema, value, at);

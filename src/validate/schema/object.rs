@@ -36,7 +36,7 @@ impl<'d> ValueCheck<'_, 'd> {
     }
 
     fn required(&mut self, k: Keyword<'_, 'd>, object: &Map<String, Value>) -> bool {
-        // In draft 3 this is a boolean, in the schema of the property.
+        // In draft 3, `required` is a boolean in the schema of the property.
         let Some(names) = k.argument.as_array() else {
             return self.undecided(k, "is not an array");
         };
@@ -113,7 +113,7 @@ impl<'d> ValueCheck<'_, 'd> {
         valid
     }
 
-    /// Checks a member that no other keyword applies to.
+    /// Checks a member to which no other keyword applies.
     fn unlisted(&mut self, k: Keyword<'_, 'd>, name: &str, member: &Value) -> bool {
         let at = Location { value: &PointerPath::Key(k.at.value, name), schema: &k.path() };
         if k.argument == &Value::Bool(false) {
@@ -164,7 +164,7 @@ impl<'d> ValueCheck<'_, 'd> {
         valid
     }
 
-    /// Whether `properties` or `patternProperties` apply to a member of this name.
+    /// Whether `properties` or `patternProperties` applies to a member with this name.
     pub(super) fn is_listed(
         &mut self,
         schema: &'d Map<String, Value>,

@@ -1,17 +1,17 @@
-//! Which members and items a schema evaluates. `unevaluatedProperties` and `unevaluatedItems` apply
-//! to the others.
+//! Determines which members and items a schema evaluates. `unevaluatedProperties` and
+//! `unevaluatedItems` apply to the rest.
 
 use serde_json::{Map, Value};
 
 use super::{Child, Location, MAX_DEPTH, MORE_STACK, RED_ZONE, ValueCheck};
 use crate::json_schema::{list, resolve};
 
-/// Why an `unevaluated…` keyword is not decided.
+/// The reason why an `unevaluated…` keyword is undecided.
 pub(super) const UNKNOWN: &str = "what it applies to is unknown";
 
 impl<'d> ValueCheck<'_, 'd> {
-    /// Whether a keyword of the schema, or of a subschema that applies at the same place, evaluates
-    /// this child. None if not decided.
+    /// Whether a keyword of the schema, or of a subschema that applies at the same position,
+    /// evaluates this child. `None` if undecided.
     pub(super) fn evaluates(
         &mut self,
         members: &'d Map<String, Value>,
@@ -54,7 +54,7 @@ impl<'d> ValueCheck<'_, 'd> {
         found
     }
 
-    /// As `evaluates`, for the subschemas that apply to the same value.
+    /// Like `evaluates`, for the subschemas that apply to the same value.
     fn subschemas_evaluate(
         &mut self,
         members: &'d Map<String, Value>,
@@ -102,7 +102,7 @@ impl<'d> ValueCheck<'_, 'd> {
         (!open).then_some(false)
     }
 
-    /// As `evaluates`, for a subschema: its own `unevaluated…` keyword evaluates every child.
+    /// Like `evaluates`, for one subschema. Its own `unevaluated…` keyword evaluates every child.
     fn subschema_evaluates(
         &mut self,
         inner: &'d Map<String, Value>,

@@ -58,7 +58,7 @@ impl<'d> ValueCheck<'_, 'd> {
                 "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf",
                 Value::Number(limit),
             ) => limit,
-            // Draft 4.
+            // The boolean form of draft 4.
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => return true,
             ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf", _) => {
                 return self.undecided(k, "is not a number");
@@ -127,7 +127,8 @@ impl<'d> ValueCheck<'_, 'd> {
         }
     }
 
-    /// Whether the regular expression matches a part of the text; or why that is not decided.
+    /// Whether the regular expression matches a part of the text. The error says why this is
+    /// undecided.
     pub(super) fn matches(&mut self, pattern: &str, text: &str) -> Result<bool, &'static str> {
         if !self.checker.patterns.contains_key(pattern) {
             if !self.spend(pattern.len()) {
@@ -150,7 +151,8 @@ impl<'d> ValueCheck<'_, 'd> {
         }
     }
 
-    /// Whether two values are equal: numbers by value, objects in any order. None if not decided.
+    /// Whether two values are equal. Numbers are compared by value, and the order of members does
+    /// not matter. `None` if undecided.
     pub(super) fn equal(&mut self, a: &Value, b: &Value) -> Option<bool> {
         if !self.spend(1) {
             return None;

@@ -1,8 +1,8 @@
-//! Makes a template that Jinja's grammar allows from bytes. Rendering it may fail.
+//! Turns bytes into a template that follows Jinja's grammar. Rendering it may fail.
 
 use arbitrary::{Result, Unstructured};
 
-/// The deepest nesting of blocks and of expressions.
+/// The maximum nesting of blocks and of expressions.
 const DEPTH: usize = 5;
 const LONGEST: usize = 6000;
 
@@ -225,7 +225,7 @@ const TESTS: [&str; 26] = [
     "in",
     "sameas",
 ];
-/// Tests of [`TESTS`] from this index on take an argument.
+/// From this index on, tests in [`TESTS`] take an argument.
 const ARGUMENT_FROM: usize = 18;
 const BINARY: [&str; 17] =
     ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or"];
@@ -246,16 +246,16 @@ struct Writer<'a> {
     bytes: Unstructured<'a>,
     out: String,
     depth: usize,
-    /// Whether `break` is allowed here: in the body of a loop of the same function.
+    /// Whether `break` is allowed here, which is in the body of a loop of the same macro.
     in_loop: bool,
 }
 
-/// Any bytes give a template. It ends early when the bytes run out.
+/// Makes a template from any bytes. It ends early when the bytes run out.
 pub fn template(bytes: &[u8]) -> String {
     let mut writer =
         Writer { bytes: Unstructured::new(bytes), out: String::new(), depth: 0, in_loop: false };
     while !writer.bytes.is_empty() && writer.out.len() < LONGEST {
-        // The only failure is running out of bytes. Open blocks are closed then too.
+        // A statement fails only if the bytes run out. Open blocks are closed in that case too.
         if writer.statement().is_err() {
             break;
         }
@@ -467,8 +467,8 @@ impl Writer<'_> {
                 self.put(operator);
                 self.operand();
             }
-            // In parentheses: `{% if a if b else c %}` and `{% for x in a if b else c %}` are not
-            // allowed.
+            // The expression is in parentheses, because `{% if a if b else c %}` and `{% for x in a
+            // if b else c %}` are not allowed.
             12 => {
                 self.put("(");
                 self.operand();
@@ -492,7 +492,7 @@ impl Writer<'_> {
         self.depth -= 1;
     }
 
-    /// An operand for any operator: in parentheses, or an atom.
+    /// An operand for any operator: an atom, or an expression in parentheses.
     fn operand(&mut self) {
         if self.depth < DEPTH && self.chance(3) {
             self.put("(");

@@ -12,8 +12,8 @@ use llb::error::{Code, Error, Result};
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};
 use serde_json::{Map, Value, json};
 
-/// The longest time of a call, with debug assertions and coverage counters. The limits end a render
-/// long before.
+/// The maximum time of a call, with debug assertions and coverage counters. The limits of a render
+/// end it long before.
 const LONGEST_CALL: Duration = Duration::from_secs(30);
 
 /// A conversation.
@@ -26,7 +26,8 @@ pub struct Conversation {
     pub raw: bool,
 }
 
-/// System message, question, reasoning, calls, results, parts: everything templates look for.
+/// A conversation with everything that templates look for: system message, question, reasoning,
+/// calls, results, parts.
 pub fn conversation() -> Conversation {
     let call = |id: &str, arguments: Value| {
         let function = json!({ "name": "add", "arguments": arguments });
@@ -59,7 +60,7 @@ pub fn conversation() -> Conversation {
     }
 }
 
-/// Small limits, or the default ones.
+/// Small limits, or the default limits.
 pub fn limits(small: bool) -> Limits {
     if small {
         Limits { fuel: 20_000, output_bytes: 4096, recursion: 60, ..Limits::default() }
@@ -77,12 +78,12 @@ pub fn sources(template: &str) -> Sources {
     }
 }
 
-/// Compiles a template. A failure must be sound.
+/// Compiles a template. An error must be sound.
 pub fn compile(template: &str) -> Option<Templates> {
     in_time(|| Templates::compile(&sources(template))).map_err(|error| sound(&error)).ok()
 }
 
-/// Renders a template and checks the outcome.
+/// Renders a template and checks the result.
 pub fn render(
     templates: &Templates,
     conversation: &Conversation,
@@ -113,7 +114,7 @@ pub fn render(
     }
 }
 
-/// Makes one of the `llb_template_*` requests.
+/// Calls one of the `llb_template_*` functions.
 pub fn request(call: fn(&str) -> Result<Value>, request: &str) -> Option<Value> {
     match in_time(|| call(request)) {
         Ok(reply) => {
@@ -128,7 +129,7 @@ pub fn request(call: fn(&str) -> Result<Value>, request: &str) -> Option<Value> 
     }
 }
 
-/// Checks that an error is one that a caller can handle, never a caught panic.
+/// Checks that a caller can handle the error, so that it is not a caught panic.
 pub fn sound(error: &Error) {
     assert_ne!(error.code(), Code::InternalBridgeError, "{error}");
     let kind = error.details().and_then(|details| details.get("kind"));
@@ -138,7 +139,7 @@ pub fn sound(error: &Error) {
     assert!(raised || !error.message().is_empty(), "an error has a message");
 }
 
-/// Checks that no probe panicked; the evidence of its flag would say so.
+/// Checks that no probe has panicked. The evidence of its capability would contain the error.
 fn no_fault_inside(evidence: &Value) {
     for (flag, evidence) in evidence.as_object().into_iter().flatten() {
         assert!(evidence["error"]["kind"] != "engine", "a panic was caught: {flag}: {evidence}");

@@ -1,28 +1,28 @@
-//! A server on loopback that answers with given bytes, whatever it is asked.
+//! A server on loopback that answers every request with given bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Bytes of a request's body that are read before the answer.
+/// The maximum number of bytes of a request's body that are read before the answer.
 const MOST_BODY: u64 = 1 << 20;
 
-/// Listens until it is dropped. A connection gets one answer and is closed.
+/// Listens until it is dropped. Each connection gets one answer and is then closed.
 pub struct Peer {
     address: SocketAddr,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Peer {
-    /// `answer` gets the path of a request and its number, and returns the bytes to send. None
-    /// closes the connection without an answer.
+    /// `answer` gets the path and the number of a request, and returns the bytes to send. With None
+    /// the connection is closed without an answer.
     pub fn start(answer: impl Fn(&str, usize) -> Option<Vec<u8>> + Send + 'static) -> Peer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
         let address = listener.local_addr().expect("an address");
         let serve = move || {
             for count in 0.. {
                 let Ok((connection, _)) = listener.accept() else { return };
-                // The one that `drop` makes sends nothing.
+                // The connection that `drop` opens sends nothing.
                 let Some(path) = read_request(&connection) else { return };
                 if let Some(bytes) = answer(&path, count) {
                     let _ = (&connection).write_all(&bytes);
@@ -32,7 +32,7 @@ impl Peer {
         Peer { address, thread: Some(std::thread::spawn(serve)) }
     }
 
-    /// Host and port.
+    /// The host and port.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
@@ -47,7 +47,7 @@ impl Drop for Peer {
     }
 }
 
-/// Reads a request to its end. Returns its path; None if there is none.
+/// Reads a request to its end. Returns its path, or None if nothing valid arrives.
 fn read_request(connection: &TcpStream) -> Option<String> {
     connection.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     let mut reader = BufReader::new(connection);
@@ -68,7 +68,8 @@ fn read_request(connection: &TcpStream) -> Option<String> {
     Some(path)
 }
 
-/// A response: its status line, headers and body. None counts the body for Content-Length.
+/// A response with a status line, headers and a body. `length` is the value of Content-Length; None
+/// uses the length of the body.
 pub fn response(status: &str, headers: &[String], length: Option<&str>, body: &[u8]) -> Vec<u8> {
     let mut bytes = format!("HTTP/1.1 {status}\r\n").into_bytes();
     for header in headers {

@@ -1,4 +1,4 @@
-//! Replies made from a format's own markers, and the properties of parsing them.
+//! Builds replies from a format's own markers, and checks properties of parsing them.
 
 use std::sync::LazyLock;
 
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use crate::in_time;
 
-/// Every family, and the format of our polyfill.
+/// All families, and the format of our polyfill.
 pub fn families() -> &'static [Format] {
     static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(llb::output::families);
     &FAMILIES
 }
 
-/// Further parts of a request.
+/// Options of a request.
 #[derive(Debug, Clone, Default, Arbitrary)]
 pub struct Options {
-    /// No tools, or tools that must not be called.
+    /// Whether there are no tools, or tools that must not be called.
     pub no_calls: bool,
     pub untold_reasoning: bool,
     pub json: bool,
@@ -26,7 +26,7 @@ pub struct Options {
     /// Special tokens of the vocabulary that may begin a call.
     #[arbitrary(default)]
     pub special: Vec<String>,
-    /// Markers of the format and special tokens may be control tokens.
+    /// Whether markers of the format and special tokens may be control tokens.
     pub controls: bool,
     /// The parameters of `f`.
     #[arbitrary(default)]
@@ -76,7 +76,7 @@ const PIECES: [&str; 40] = [
     "call_1",
 ];
 
-/// The next piece of a reply: a marker, a part of one, text that occurs in calls, or any text.
+/// The next piece of a reply: a marker, a part of a marker, text that occurs in calls, or any text.
 pub fn piece(
     u: &mut Unstructured<'_>,
     format: &Format,
@@ -103,8 +103,8 @@ enum Part<'t> {
     Control(&'t str),
 }
 
-/// The parts of a text in which every other occurrence of these markers is a control token. The
-/// others spell one.
+/// Splits a text into parts. Every other occurrence of a marker is a control token, and the rest
+/// are text with the same spelling.
 fn parts<'t>(text: &'t str, controls: &[String]) -> Vec<Part<'t>> {
     let mut parts = Vec::new();
     let (mut start, mut at, mut found) = (0, 0, 0);
@@ -127,8 +127,8 @@ fn parts<'t>(text: &'t str, controls: &[String]) -> Vec<Part<'t>> {
     parts
 }
 
-/// Parses a text with control tokens, whole and by characters. The message and the sum of the deltas
-/// must be the same.
+/// Parses a text with control tokens, as a whole and character by character. The message must equal
+/// the sum of the deltas.
 pub fn check_controls(format: Option<&Format>, options: &Options, text: &str) {
     let texts = format.into_iter().flat_map(Format::texts).map(str::to_owned);
     let controls: Vec<String> = options.special.iter().cloned().chain(texts.step_by(2)).collect();
@@ -144,7 +144,7 @@ pub fn check_controls(format: Option<&Format>, options: &Options, text: &str) {
     assert_eq!(read_parts(format, options, characters), whole, "by characters: {parts:?}");
 }
 
-/// Parses a text whole and in pieces. The message and the sum of the deltas must be the same.
+/// Parses a text as a whole and in pieces. The message must equal the sum of the deltas.
 pub fn check(format: Option<&Format>, options: &Options, text: &str, cuts: &[u8]) {
     let whole = in_time(|| read(format, options, [text].into_iter()));
     let characters = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
@@ -160,8 +160,8 @@ pub fn check(format: Option<&Format>, options: &Options, text: &str, cuts: &[u8]
     assert_eq!(read(format, options, pieces), whole, "in pieces: {text:?}");
 }
 
-/// The message of a longer beginning of a text only adds to that of a shorter one, and the message
-/// of the whole text to both.
+/// Parses prefixes of a text. The message of a longer prefix must only add to that of a shorter
+/// one, and the message of the whole text to both.
 pub fn check_beginnings(format: Option<&Format>, options: &Options, text: &str, cuts: &[u8]) {
     let mut last = ParsedReply::default();
     let mut end = 0;

@@ -1,4 +1,4 @@
-//! Schemas and values, mostly like those that clients send.
+//! Generates schemas and values, mostly like those that clients send.
 
 use arbitrary::Unstructured;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ const PATTERNS: [&str; 8] =
 const REFERENCES: [&str; 6] =
     ["#", "#/$defs/a", "#/$defs/b", "#/properties/a", "#/nowhere", "http://x/"];
 
-/// A schema, or another value in its place.
+/// Generates a schema, or occasionally another value in its place.
 pub fn schema(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value> {
     if depth > 8 || u.is_empty() {
         return Ok(json!({}));
@@ -95,7 +95,7 @@ fn list(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value> {
     Ok(items.into())
 }
 
-/// Any JSON. Deeper levels are simpler.
+/// Generates any JSON. Deeper levels are simpler.
 pub fn value(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value> {
     if u.is_empty() {
         return Ok(Value::Null);

@@ -1,4 +1,4 @@
-//! Vocabularies, and the formats that are known by evidence.
+//! Generates vocabularies, and formats that are known from evidence.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,8 @@ pub fn special_tokens(u: &mut Unstructured<'_>) -> arbitrary::Result<Vec<String>
     Ok(tokens.into_iter().collect())
 }
 
-/// The format that a vocabulary or instructions show. The instructions have the texts of a family.
+/// A format that is detected from a vocabulary or from instructions. The instructions contain the
+/// texts of a family.
 pub fn evident_format(
     u: &mut Unstructured<'_>,
     special: &[String],

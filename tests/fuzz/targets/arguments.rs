@@ -1,4 +1,4 @@
-//! Arguments in every encoding, against any schema.
+//! Fuzzes arguments in every encoding, with any schema.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};

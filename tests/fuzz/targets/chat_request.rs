@@ -1,5 +1,5 @@
-//! A request to a chat, and the options of a create, by their structure. A request that repeats
-//! the messages of the last one, which are taken over, is read as in a new chat.
+//! Fuzzes a request to a chat, and the options of a create, by their structure. A request that
+//! repeats messages of the last one reuses the parsed messages, and must be read as in a new chat.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -8,7 +8,7 @@ use llb::api::{ChatRequest, CreateOptions, Door, ParsedLists, RequestDefaults};
 use llb_fuzz::{in_time, schemas, sound};
 use serde_json::{Map, Value, json};
 
-const MEMBERS: [&str; 36] = [
+const MEMBERS: [&str; 38] = [
     "temperature",
     "top_k",
     "top_p",
@@ -29,6 +29,8 @@ const MEMBERS: [&str; 36] = [
     "enable_thinking",
     "reasoning_effort",
     "reasoning_budget",
+    "reasoning_budget_message",
+    "n_keep",
     "continue_final_message",
     "parse_special_in_messages",
     "now",
@@ -46,7 +48,7 @@ const MEMBERS: [&str; 36] = [
     "repeat_penalty",
     "penalty_last_n",
 ];
-const OPTIONS: [&str; 26] = [
+const OPTIONS: [&str; 28] = [
     "n_ctx",
     "n_batch",
     "n_threads",
@@ -59,6 +61,8 @@ const OPTIONS: [&str; 26] = [
     "speculative",
     "draft_model",
     "state_file",
+    "cache_dir",
+    "cache_bytes",
     "chat_template",
     "components",
     "tool_policy",

@@ -1,5 +1,5 @@
-//! Any texts as the fields of a spec. A composed template must be consistent: its measured
-//! capabilities, normal form and mask.
+//! Fuzzes the fields of a spec with any texts. A composed template must be consistent: its measured
+//! capabilities, its normal form and its mask.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
@@ -69,8 +69,8 @@ const POLICIES: [(&str, &str); 9] = [
     ("tool_policy", r#"{"formatter":{"kind":"JsonCompactFormatter"},"placement":"LAST_USER"}"#),
 ];
 
-/// Fields separated by NUL. The first byte of each selects the field. A field of two characters may
-/// select one of the policies.
+/// Parses fields that are separated by NUL. The first byte of each selects the field. A field of
+/// two characters may select one of the policies.
 fn components(text: &str) -> Value {
     let mut spec = Map::new();
     for field in text.split('\0') {

@@ -1,4 +1,4 @@
-//! A hub that answers anything to a fetch, over a connection of this machine.
+//! Fuzzes a fetch with a hub that answers anything, over a connection on this machine.
 #![no_main]
 
 use std::time::Duration;
@@ -161,7 +161,7 @@ fuzz_target!(|input: Input| {
         left.iter().all(|entry| ["home", "outside"].iter().any(|name| entry.file_name() == *name))
     );
     assert!(std::fs::read_dir(&outside).expect("it exists").next().is_none());
-    // No file has the hash that the listing gave, or it had none to compare.
+    // Either no file has the hash in the listing, or the listing had no hash to compare.
     if let Ok(reply) = fetched {
         let path = reply["path"].as_str().expect("a path");
         assert!(path.starts_with(home.to_str().expect("a UTF-8 path")), "{path}");

@@ -1,5 +1,5 @@
-//! A model file of any keys and tensors, with some of its bytes changed: the header, what it says
-//! of the model, and the checks before llama.cpp would open it.
+//! Fuzzes a model file with any keys and tensors, some of whose bytes are changed: the header, the
+//! reported facts, and the checks before llama.cpp would open it.
 #![no_main]
 
 use std::io::Write;
@@ -12,7 +12,7 @@ use llb_fuzz::{in_time, sound};
 
 const ARCHITECTURES: [&str; 10] =
     ["llama", "qwen2vl", "phi3", "gemma3", "mamba", "rwkv6", "falcon-h1", "t5", "afmoe", "x"];
-/// Keys behind the architecture.
+/// Keys whose prefix is the architecture's name.
 const OF_ARCHITECTURE: [&str; 22] = [
     "block_count",
     "context_length",
@@ -162,7 +162,7 @@ fuzz_target!(|input: Input| {
         Ok(header) => {
             let checks = [header.check_loadable(), header.check_tokens(path)];
             checks.iter().filter_map(|check| check.as_ref().err()).for_each(sound);
-            // A fifth of a mebibyte at most: no value of the header is multiplied.
+            // Takes at most a fifth of a mebibyte, because no value of the header is multiplied.
             let layers = in_time(|| header.layers(2.0, 2.0));
             assert!(layers.is_none_or(|layers| !format!("{layers:?}").is_empty()));
         }

@@ -1,6 +1,6 @@
-//! A reply of any family, of a format that evidence shows, or without a format: markers of this and
-//! of other families, calls, JSON and any text in any order, whole, in pieces and cut off, with and
-//! without control tokens.
+//! Fuzzes a reply of any family, of a format that is known from evidence, or without a format. It
+//! consists of markers of this and of other families, calls, JSON and any text, in any order. It is
+//! parsed whole, in pieces and truncated, with and without control tokens.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};

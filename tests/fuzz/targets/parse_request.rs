@@ -1,4 +1,4 @@
-//! `llb_template_parse` with any JSON in its members, for templates with known call formats.
+//! Fuzzes `llb_template_parse` with any JSON in its members, for templates with known call formats.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};

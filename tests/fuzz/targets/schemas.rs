@@ -1,4 +1,4 @@
-//! Any schemas: the grammar of every family is built from them, and values are checked against
+//! Fuzzes schemas. The grammar of every family is built from them, and values are checked against
 //! them.
 #![no_main]
 
@@ -62,6 +62,7 @@ fuzz_target!(|input: Input| {
         response_format: (input.choice & 4 != 0).then_some(&response),
         grammar: None,
         reasoning_open: input.flags[2],
+        content_open: input.choice & 8 != 0,
         reasons: input.flags[2],
     };
     let make = || {

@@ -1,4 +1,4 @@
-//! A completions server that sends anything, over a connection of this machine.
+//! Fuzzes a completions server that sends anything, over a connection on this machine.
 #![no_main]
 
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use llb_fuzz::{in_time, schemas, sound};
 use serde_json::{Value, json};
 
 const MAX_TOKENS: usize = 16;
-/// More text than this no reply may have: docs/remote.md, 1,024 bytes for each token.
+/// The maximum size of a reply's text in bytes: 1,024 bytes for each token (docs/remote.md).
 const MOST_TEXT: usize = MAX_TOKENS * 1024;
 const STATUSES: [&str; 8] = [
     "200 OK",
@@ -42,7 +42,7 @@ struct Input {
     answers: Vec<Vec<u8>>,
 }
 
-/// An event of a stream: mostly like those of real servers.
+/// An event of a stream, mostly like those of real servers.
 fn event(u: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     let any = |u: &mut Unstructured<'_>, usual: Value| -> arbitrary::Result<Value> {
         if u.ratio(1, 12)? { schemas::value(u, 0) } else { Ok(usual) }
@@ -119,7 +119,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// One reply. Its text; an error must be sound.
+/// Runs one reply. Returns its text; an error must be sound.
 fn reply(remote: &Remote, input: &Input, limits: &CallLimits) -> Result<String, CallError> {
     let ask = CompletionRequest {
         max_tokens: MAX_TOKENS,
@@ -127,6 +127,7 @@ fn reply(remote: &Remote, input: &Input, limits: &CallLimits) -> Result<String, 
         stop: Vec::new(),
         logprobs: input.logprobs,
         cache_prompt: true,
+        lora: None,
         visible: Vec::new(),
         grammar: None,
     };

@@ -1,5 +1,5 @@
-//! Templates that follow Jinja's grammar, made from bytes. They reach parts of the engine that
-//! random text rarely reaches. With `LLB_FUZZ_SHOW` each is printed as a JSON string.
+//! Fuzzes templates that follow Jinja's grammar. They reach parts of the engine that random text
+//! rarely reaches. With `LLB_FUZZ_SHOW` each template is printed as a JSON string.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

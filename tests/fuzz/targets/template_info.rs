@@ -1,4 +1,4 @@
-//! Any text as a chat template to probe.
+//! Fuzzes probing with any text as a chat template.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

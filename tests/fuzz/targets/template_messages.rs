@@ -1,4 +1,4 @@
-//! Any messages, tools and variables, for templates of ours that read all of them.
+//! Fuzzes messages, tools and variables, for templates of ours that read all of them.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -84,7 +84,7 @@ const KEYS: [&str; 28] = [
     "__class__",
 ];
 
-/// JSON, mostly like what clients send.
+/// JSON that is mostly like what clients send.
 #[derive(Debug)]
 struct Json(Value);
 

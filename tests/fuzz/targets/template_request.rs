@@ -1,5 +1,5 @@
-//! Any bytes as a whole request. The first byte selects the function. Requests with `gguf` are
-//! skipped, because they would open files.
+//! Fuzzes whole requests with any bytes. The first byte selects the function. Requests with `gguf`
+//! are skipped, because they would open files.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};

@@ -1,5 +1,5 @@
-//! Any text as a chat template, for a fixed conversation: small and default limits, polyfills off
-//! and on.
+//! Fuzzes rendering with any text as a chat template, for a fixed conversation: with small and
+//! default limits, and with polyfills off and on.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! Reverse derivation over the shared data: templates made from known blocks come back as blocks
-//! that render the same, and over the public templates each part is reached as often as is written
-//! here.
+//! Tests reverse derivation on the shared data. Templates composed from known blocks must come back
+//! as blocks that render the same. For the public templates, each part must be derived at least as
+//! often as stated here.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn list(context: &Value, name: &str) -> Option<Vec<Value>> {
     context[name].as_array().cloned()
 }
 
-/// The first place where two texts differ.
+/// The first position where two texts differ.
 fn difference(wanted: &str, text: &str) -> String {
     let same = wanted.chars().zip(text.chars()).take_while(|(a, b)| a == b).count();
     let cut = |text: &str| text.chars().skip(same.saturating_sub(30)).take(90).collect::<String>();
@@ -54,11 +54,11 @@ fn conversations(root: &std::path::Path) -> Vec<(String, Probe)> {
         .collect()
 }
 
-/// What a template renders, and what the one does that is composed of its blocks.
+/// Compares the renders of a template with those of the template composed from its derived blocks.
 struct TemplateRoundTrip {
     derivation: Derivation,
     compared: usize,
-    /// Where they differ, and how.
+    /// The ids of the renders that differ, and how.
     differ: Vec<String>,
 }
 
@@ -82,8 +82,8 @@ fn round_trip(sources: &Sources, conversations: &[(String, Probe)]) -> TemplateR
     TemplateRoundTrip { derivation, compared, differ }
 }
 
-/// All that is built in, and what is written by hand in the shared data, with each way to switch
-/// thinking.
+/// Covers all built-in templates, and those written by hand in the shared data, with each way to
+/// switch thinking.
 #[test]
 fn built_in_and_handwritten_templates_come_back() {
     let Some(root) = folder("reverse derivation of built-in templates") else { return };
@@ -148,7 +148,7 @@ fn composed_templates_come_back() {
     assert!(back == count && count >= 54 && rendered == compared, "{differing:?}");
 }
 
-/// Where the renders of each failing context differ.
+/// Describes where the renders of each failing context differ.
 fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     let failing: Vec<&str> =
         derived.parts.iter().flat_map(|result| result.failing.iter().copied()).collect();
@@ -165,8 +165,8 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     contexts.map(line).collect()
 }
 
-/// Of how many public templates each part is exact, and how many make no use of it and are rendered
-/// the same, at least.
+/// For each part, the minimum number of public templates for which it is exact, and of those that
+/// do not use it and are rendered the same.
 const REACHED: [(DerivedPart, usize, usize); 5] = [
     (DerivedPart::Chat, 301, 0),
     (DerivedPart::System, 289, 9),
@@ -175,8 +175,8 @@ const REACHED: [(DerivedPart, usize, usize); 5] = [
     (DerivedPart::Results, 163, 66),
 ];
 
-/// Conversations at the edge of what a template is made for: turns in an unusual order, empty or
-/// missing texts, empty lists.
+/// Conversations that templates rarely expect: turns in an unusual order, empty or missing texts,
+/// empty lists.
 const EDGES: [&str; 16] = [
     "answer_prompt",
     "answer_first_prompt",

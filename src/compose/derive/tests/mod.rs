@@ -1,4 +1,4 @@
-//! Deriving small templates, and the shared conformance data.
+//! Tests the derivation of small templates and of the shared conformance data.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -79,17 +79,17 @@ fn places() {
 #[test]
 fn what_blocks_cannot_express_is_never_exact() {
     use PartStatus::{Exact, Ignores, Opaque, Partial};
-    // The date is part of the text.
+    // The date is inside the system text.
     check(
         &format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"),
         [Partial, Partial, Ignores, Ignores, Partial],
     );
-    // A tool's description in title case.
+    // A tool's description is printed in title case.
     let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description | title }}){% endfor %}";
     let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
     let json = check(&source, [Exact, Exact, Partial, Ignores, Partial]);
     assert!(json["parts"]["tools"]["reason"].as_str().unwrap().contains("no formatter"), "{json}");
-    // A constant prompt.
+    // The prompt is constant.
     let json = check("always the same", [Opaque, Ignores, Ignores, Ignores, Ignores]);
     assert_eq!(json["spec"], Value::Null);
     assert_eq!(json["residual"], json!(["the text of a user message is not printed once"]));

@@ -37,7 +37,7 @@ pub(super) fn int(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<
     let whole = match value.defined()? {
         Value::Text(text) => {
             vm.budget.step_bytes(text.len())?;
-            // An invalid base leaves the number to `float()`.
+            // With an invalid base, the number is converted by `float()`.
             let base = base.map_or(Some(10), |base| base.as_int());
             let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
             let float =

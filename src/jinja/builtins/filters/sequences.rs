@@ -206,7 +206,7 @@ pub(super) fn reverse(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
         Err(_) => return type_error("argument must be iterable"),
     };
     items.reverse();
-    // A value without an end becomes a list.
+    // A value that cannot be read backwards becomes a list.
     let is_generator =
         matches!(&value, Value::Object(object) if matches!(**object, Object::Generator(_)));
     if is_generator || value.is_undefined() {
@@ -218,7 +218,7 @@ pub(super) fn reverse(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
 pub(super) fn batch(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"], 1)?;
     let budget = Rc::clone(&vm.budget);
-    // No batch reaches a count that is not an integer.
+    // A count that is not an integer is never reached.
     let count = match count {
         Some(Value::Float(number, _)) if number.fract() == 0.0 => number.to_i64(),
         count => count.and_then(|count| count.as_int()),

@@ -56,7 +56,7 @@ pub(super) fn title(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
 
 pub(super) fn string(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("string")?;
-    // The whole container becomes text, so a probe counts all of it as read.
+    // The whole container is converted to text, so for a probe all of it counts as read.
     note_all(&value, 0);
     Ok(Value::Text(soft_str(vm, &value)?))
 }

@@ -46,7 +46,7 @@ pub(super) fn wordwrap(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Re
         if index > 0 {
             out.push_text(&separator)?;
         }
-        // Memory for the characters, chunks and parts.
+        // Accounts for the memory of the characters, chunks and parts.
         budget.step_bytes(line.len())?;
         let _working_memory = budget.charge(line.len().saturating_mul(48))?;
         for (number, wrapped) in wrap(&budget, line, &breaks)?.into_iter().enumerate() {

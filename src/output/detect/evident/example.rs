@@ -6,14 +6,14 @@ use std::ops::Range;
 use super::prose::{Prose, ProsePattern};
 use crate::output::format::{CallPart, CallSyntax, Encoding};
 
-/// Names of the member with the function's name.
+/// Possible keys of the function's name.
 const NAME_KEYS: [&str; 5] = ["name", "function", "tool_name", "tool", "function_name"];
-/// Names of the member with the arguments.
+/// Possible keys of the arguments.
 const ARGUMENT_KEYS: [&str; 6] =
     ["arguments", "parameters", "args", "params", "input", "tool_input"];
 
-/// The syntax of a call in tags, and the bytes of its example. `is_call` tells examples from other
-/// objects.
+/// The syntax of a call in tags, and the range of its example. `is_call` distinguishes examples
+/// from other objects.
 pub(super) fn tagged_call(
     prose: &Prose<'_>,
     is_call: &dyn Fn(&Range<usize>) -> bool,
@@ -79,15 +79,15 @@ fn syntax(open: &str, object: Vec<CallPart>, close: &str) -> CallSyntax {
     }
 }
 
-/// The tags around an example, with the whitespace and the bracket between them, and the bytes of
-/// it all.
+/// The tags around an example, with the whitespace and the bracket between them, and the range of
+/// all of it.
 fn tags(text: &str, example: &Range<usize>) -> Option<(String, String, Range<usize>)> {
     let before = text[..example.start].trim_end_matches(|c: char| c.is_whitespace() || c == '[');
     let start = tag_before(before)?;
     let between = &text[before.len()..example.start];
     let after = &text[example.end..];
     let at = after.find(['<', '['])?;
-    // Dots may stand for more calls.
+    // An ellipsis may stand for more calls.
     let more = |c: char| c.is_whitespace() || matches!(c, ']' | ',' | '.');
     let close = if after[..at].chars().all(more) { &after[..at] } else { return None };
     let close = &close[close.rfind(']').or(close.rfind('.').map(|at| at + 1)).unwrap_or(0)..];
@@ -96,7 +96,7 @@ fn tags(text: &str, example: &Range<usize>) -> Option<(String, String, Range<usi
     Some((open, format!("{close}{}", &after[at..end]), start..example.end + end))
 }
 
-/// Where the tag begins that a text ends with: `<call>`, `<|call|>`, `[CALL]`.
+/// The start of the tag at the end of a text: `<call>`, `<|call|>`, `[CALL]`.
 fn tag_before(text: &str) -> Option<usize> {
     let open = match text.chars().next_back()? {
         '>' => '<',
@@ -108,7 +108,7 @@ fn tag_before(text: &str) -> Option<usize> {
     (tag.len() > 2 && !tag.contains(char::is_whitespace)).then_some(start)
 }
 
-/// The length of the tag that a text begins with, if it can close `open`.
+/// The length of the tag at the start of a text, if it can close `open`.
 fn closing_tag(text: &str, open: &str) -> Option<usize> {
     let close = match text.chars().next()? {
         '<' => '>',

@@ -23,9 +23,10 @@ use prose::{Prose, ProsePattern};
 pub struct FormatClues<'a> {
     /// The text that the template adds for tools.
     pub instructions: &'a str,
-    /// Words of the tools in it. Text with one of them is a declaration of a tool, not an example.
+    /// Words of the tools in the instructions. A passage with one of them declares a tool and is
+    /// not an example.
     pub tool_words: &'a [&'a str],
-    /// Turns whose messages carry a call in another member than `tool_calls`.
+    /// Turns in which a message carries a call in a member other than `tool_calls`.
     pub turns: &'a [CallTurn],
     /// Whether a text is a control or user-defined token of the vocabulary.
     pub is_special: &'a dyn Fn(&str) -> bool,
@@ -33,7 +34,7 @@ pub struct FormatClues<'a> {
     pub in_source: &'a dyn Fn(&str) -> bool,
 }
 
-/// The text of a turn with one call, and what was put into it.
+/// The text of a turn with one call, and the values that were put into the call.
 pub struct CallTurn {
     /// The member of the message that carries the name.
     pub member: &'static str,
@@ -49,15 +50,15 @@ pub struct CallTurn {
 pub struct EvidentFormat {
     /// The format.
     pub format: Format,
-    /// What shows it, and where.
+    /// What the evidence is, and where it was found.
     pub because: String,
 }
 
-/// The reason why there is evidence of calls but no format.
+/// The reason why there is evidence of calls but no format was chosen.
 pub struct Contradiction(pub String);
 
 impl FormatClues<'_> {
-    /// The format that the clues show; None without any evidence.
+    /// The format that the clues show; `None` without any evidence.
     pub fn find(&self) -> Result<Option<EvidentFormat>, Contradiction> {
         if let Some(found) = self.in_instructions()? {
             return Ok(Some(found));
@@ -68,14 +69,15 @@ impl FormatClues<'_> {
         }
     }
 
-    /// The call of a turn, between the name and the arguments that were put into it.
+    /// The syntax of the call in a turn: the text around the name and the arguments that were put
+    /// into it.
     fn in_turn(&self, turn: &CallTurn) -> Option<EvidentFormat> {
         let [before, between, after] =
             &split_at_needles(&turn.text, [turn.name, turn.arguments])?[..]
         else {
             return None;
         };
-        // Spaces before a line break are an accident of the template.
+        // Spaces before a line break are an artefact of the template.
         let between = between.replace(" \n", "\n");
         let text = |text: &str| CallPart::Text(text.to_owned().into());
         let parts = [
@@ -121,7 +123,7 @@ impl FormatClues<'_> {
                 bytes,
             }));
         }
-        // The first of equals, in the order of the table.
+        // Of equal matches, the first in the order of the table.
         let best = found.iter().enumerate().max_by_key(|(index, found)| {
             (found.tag.is_some(), found.weight, found.layout, std::cmp::Reverse(*index))
         });
@@ -154,10 +156,10 @@ impl FormatClues<'_> {
     }
 
     /// The family whose markers are special tokens, or pair with the markers of the tool list.
-    /// Families that share all of their markers cannot be told apart.
+    /// Families that share all of their markers cannot be distinguished.
     fn in_vocabulary(&self) -> Result<Option<EvidentFormat>, Contradiction> {
         let mentioned = tags(self.instructions);
-        // A tag of calls that the instructions mention is no marker of the tool list.
+        // A call tag that the instructions mention is not a marker of the tool list.
         let call_markers = families::call_markers();
         let is_of_list =
             |tag: &&str| is_special_form(tag) && !call_markers.iter().any(|it| it == tag);
@@ -199,8 +201,8 @@ impl FormatClues<'_> {
         }
     }
 
-    /// The format of a family, or one without calls, for a model whose template does not show it.
-    /// Reasoning and ends of turns count only if the template knows them.
+    /// The format of a family, or a format without calls, for a model whose template does not show
+    /// one. Reasoning tags and ends of turns are included only if the template contains them.
     fn format(&self, family: Option<&Format>) -> Format {
         let polyfilled = families::polyfilled();
         let family = family.cloned().unwrap_or(Format { ends: Vec::new(), ..polyfilled.clone() });
@@ -221,12 +223,12 @@ impl FormatClues<'_> {
 /// A family's call in the instructions.
 struct ProseMatch {
     format: Format,
-    /// The tag that opens it, if it cannot be mistaken for prose.
+    /// The tag that opens the call, if it cannot be mistaken for prose.
     tag: Option<String>,
     bytes: Range<usize>,
-    /// Characters of markers.
+    /// The number of characters in the matched markers.
     weight: usize,
-    /// Bytes of the family's text that occur with the same whitespace.
+    /// The number of bytes of the family's text that occur with the same whitespace.
     layout: usize,
 }
 
@@ -243,13 +245,13 @@ fn layout(format: &Format, example: &str) -> usize {
     texts.filter(|text| example.contains(&***text)).map(|text| text.len()).sum()
 }
 
-/// Whether a tag is written like a control token: `<|…|>`. Other tags pair by chance.
+/// Whether a tag is written like a control token: `<|…|>`. Other tags may pair by chance.
 fn is_special_form(tag: &str) -> bool {
     tag.starts_with("<|") && tag.ends_with("|>")
 }
 
-/// The words of a marker, without those in which the marker of a tool list and that of a call
-/// differ: `<|tool_list_start|>` and `<|tool_call_start|>` have `tool_start`.
+/// The words of a marker, except those in which the markers of a tool list and a call differ:
+/// `<|tool_list_start|>` and `<|tool_call_start|>` both have the stem `tool_start`.
 fn stem(tag: &str) -> String {
     let words = tag.split(|c: char| !c.is_alphanumeric()).map(|word| word.trim_end_matches('s'));
     let words = words.filter(|word| !matches!(*word, "" | "list" | "call"));

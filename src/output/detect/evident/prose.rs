@@ -1,8 +1,8 @@
 //! Finds a call in prose: the markers of a family, with placeholders where a model writes the name
 //! and the arguments.
 //!
-//! Prose lays calls out freely, so whitespace, quotes and backslashes are ignored:
-//! `{'name': <function-name>}` has the characters of `{"name": "f"}`.
+//! Prose formats calls freely, so whitespace, quotes and backslashes are ignored: `{'name':
+//! <function-name>}` has the characters of `{"name": "f"}`.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ const MAX_SLOT: usize = 800;
 /// The most characters between a call and the end of its section: `, ... (more calls)`.
 const MAX_REST: usize = 200;
 
-/// A text without the characters that are ignored.
+/// A text with the ignored characters removed.
 pub(super) struct Prose<'t> {
     /// The whole text.
     pub(super) text: &'t str,
-    /// The characters that count, and their positions.
+    /// The remaining characters, and their positions in the text.
     chars: Vec<char>,
     offsets: Vec<usize>,
 }
@@ -32,14 +32,14 @@ impl<'t> Prose<'t> {
         Prose { text, chars, offsets }
     }
 
-    /// The bytes from one character to another, which is not included.
+    /// The bytes of a range of characters.
     fn bytes(&self, chars: Range<usize>) -> Range<usize> {
         let last = self.chars[chars.end - 1];
         self.offsets[chars.start]..self.offsets[chars.end - 1] + last.len_utf8()
     }
 }
 
-/// The calls of a family as they may occur in prose.
+/// A family's calls as they may occur in prose.
 pub(super) struct ProsePattern {
     items: Vec<ProseItem>,
     close: Vec<char>,
@@ -86,7 +86,7 @@ impl ProsePattern {
         ProsePattern { items, close: counting(&calls.close) }
     }
 
-    /// How many characters of markers a match has.
+    /// The number of marker characters that a match contains.
     pub(super) fn weight(&self) -> usize {
         let item = |item: &ProseItem| match item {
             ProseItem::Text(text) => text.len(),
@@ -99,7 +99,7 @@ impl ProsePattern {
         self.items.iter().map(item).sum::<usize>() + self.close.len()
     }
 
-    /// The bytes of every match, in order.
+    /// The range of every match, in order.
     pub(super) fn matches(&self, prose: &Prose<'_>) -> Vec<Range<usize>> {
         let chars = &*prose.chars;
         let starts = 0..chars.len();
@@ -132,7 +132,7 @@ fn arguments(encoding: &Encoding) -> ProseItem {
     }
 }
 
-/// Where the items end that begin at `at`.
+/// The position after the items, if they match at `at`.
 fn end_of(items: &[ProseItem], chars: &[char], at: usize) -> Option<usize> {
     let Some((item, rest)) = items.split_first() else { return Some(at) };
     let from = chars.get(at..)?;
@@ -182,7 +182,7 @@ fn object(chars: &[char]) -> Option<usize> {
     bracketed(chars).or_else(|| word(chars))
 }
 
-/// The length of a text in balanced braces, or in angle brackets without others inside.
+/// The length of a text in balanced braces, or in angle brackets that contain no others.
 fn bracketed(chars: &[char]) -> Option<usize> {
     let (open, close) = match chars.first()? {
         '{' => ('{', '}'),

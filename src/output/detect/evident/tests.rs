@@ -28,7 +28,7 @@ fn find<'a>(instructions: &'a str, special: &'a [&'a str]) -> Result<Option<Stri
     }
 }
 
-/// The call that these instructions show.
+/// Checks that these instructions show this call.
 #[track_caller]
 fn shows(instructions: &str, call: &str) {
     assert_eq!(find(instructions, &[]).as_ref().map(Option::as_deref), Ok(Some(call)));
@@ -115,9 +115,9 @@ fn two_forms_contradict_each_other() {
 fn markers_of_the_vocabulary_decide_if_one_family_has_them() {
     let lfm2 = Ok(Some("<|tool_call_start|>[f(a=1)]<|tool_call_end|>".to_owned()));
     assert_eq!(find("tools: []", &["<|tool_call_start|>", "<|tool_call_end|>"]), lfm2);
-    // The marker of the tool list pairs with it, without a vocabulary.
+    // The marker of the tool list pairs with it, so no vocabulary is needed.
     assert_eq!(find("<|tool_list_start|>[]<|tool_list_end|>", &[]), lfm2);
-    // Several families have these tags, and differ in nothing else.
+    // Several families have these tags and differ in nothing else.
     assert!(find("tools: []", &["<tool_call>", "</tool_call>"]).is_err());
     let phi = find("tools: []", &["<|tool_call|>", "<|/tool_call|>"]).unwrap().unwrap();
     assert!(phi.starts_with("<|tool_call|>[") && phi.ends_with("]<|/tool_call|>"), "{phi}");

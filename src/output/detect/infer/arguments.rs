@@ -9,7 +9,7 @@ use crate::output::format::{Encoding, KindForm, Tagged, ValueKind};
 use crate::probing::diff::{common_prefix, common_suffix, text_between};
 
 /// The encoding of the arguments, and the style of values. The outer texts of [`Tagged`] are not
-/// known yet: its `separator` is all the text between two parameters, `open` and `close` are empty.
+/// known yet. Its `separator` is all the text between two parameters; `open` and `close` are empty.
 pub(super) fn find_encoding(
     text: &str,
     call: &WrittenCall,
@@ -68,12 +68,14 @@ pub(super) struct ArgumentContext<'a> {
     pub(super) after: &'a str,
     /// How much of `after` belongs to the call.
     pub(super) limit: usize,
-    /// The text at the same position of a call without arguments: both texts in one.
+    /// The text at the same position of a call without arguments, where `before` and `after` are
+    /// adjacent.
     pub(super) empty: Option<&'a str>,
 }
 
-/// Separates the texts of a parameter from those of the call. Returns the encoding, how much of
-/// `before` belongs to the call, and how much of `after` to the last parameter.
+/// Separates the texts of a parameter from those of the call. Returns the encoding, the length of
+/// the part of `before` that belongs to the call, and the length of the part of `after` that
+/// belongs to the last parameter.
 pub(super) fn separate(
     tags: &Tagged,
     context: &ArgumentContext<'_>,
@@ -81,7 +83,7 @@ pub(super) fn separate(
     let between = &*tags.separator;
     let fits = |begin: usize, end: usize| {
         let (open, close) = (context.before.get(begin..)?, context.after.get(..end)?);
-        // No cut inside a tag.
+        // Does not cut inside a tag.
         let whole =
             |text: &str| text.rfind(['<', '>']).is_none_or(|at| text[at..].starts_with('>'));
         if !whole(&context.before[..begin]) || !whole(close) {
@@ -123,8 +125,8 @@ pub(super) fn separate(
     fits(begin, end).map(|tags| (tags, begin, end))
 }
 
-/// Finds the type that an element states for its value, by comparing the text after the key of a
-/// string with that of a number.
+/// Finds the type that an element states for its value. Compares the text after the key of a string
+/// with the text after the key of a number.
 pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result<(), String> {
     let calls = prober.list(0, [json!({ KEYS[2]: 41237 })]);
     let Ok(text) = prober.calls(&calls, "") else { return Ok(()) };
@@ -151,7 +153,7 @@ pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result
     Err(format!("{of_string:?} before strings, {of_number:?} before numbers"))
 }
 
-/// The name of the element of an array item: the tag before the first of two items.
+/// The name of an array item's element: the tag before the first of two items.
 pub(super) fn find_item(prober: &HistoryProber<'_>, prefix: &str) -> Option<String> {
     let value: Value = json!(["tessilq", "umbrofz"]);
     let text = prober.calls(&prober.list(0, [json!({ KEYS[3]: value })]), "").ok()?;

@@ -1,4 +1,4 @@
-//! Finds the family that writes what the template writes.
+//! Finds the family whose format the template writes.
 
 use super::held_out::{Exactness, HeldOutSet};
 use super::history_prober::HistoryProber;
@@ -9,20 +9,20 @@ use crate::probing::ProbeRenderer;
 /// How a family matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FamilyMatch {
-    /// It writes the template's bytes.
+    /// It writes the same bytes as the template.
     Bytes,
-    /// It writes them except for whitespace.
+    /// It writes the same text except for whitespace.
     IgnoringWhitespace,
-    /// Its headers and bodies are the template's.
+    /// Its headers and bodies are the same as the template's.
     Channels,
-    /// It writes one call as the template does, but several differently.
+    /// It writes one call like the template, but several calls differently.
     OneCall,
 }
 
-/// The first of these formats that the template writes, for every kind of arguments, and for several
-/// calls if the template writes them. Formats that write the same bytes come first, then those that
-/// differ in whitespace, then channels, then formats of one call. The error says what the last one
-/// writes instead.
+/// The first of these formats that the template writes, for every kind of arguments, and for
+/// several calls if the template writes them. Formats that write the same bytes are preferred, then
+/// those that differ in whitespace, then channels, then formats of one call. The error is the
+/// difference of the last format.
 pub(crate) fn find<'f>(
     formats: &'f [Format],
     renderer: &ProbeRenderer<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn find<'f>(
     found.map(|(_, found)| found)
 }
 
-/// Of the formats that write these calls, the one whose other texts the template writes too.
+/// Of the formats that write these calls, the one whose other texts match the template best.
 fn most_alike<'f>(
     formats: &'f [Format],
     prober: &HistoryProber<'_>,
@@ -77,8 +77,8 @@ fn most_alike<'f>(
     best.map(|(_, format)| format)
 }
 
-/// The first format that writes one call as the template does. A template may write several calls
-/// wrongly, or close only several, and still write one call right.
+/// The first format that writes one call like the template. A template may write several calls
+/// wrongly, or close only several calls, and still write one call correctly.
 fn one_call<'f>(formats: &'f [Format], held_out: &HeldOutSet) -> Option<&'f Format> {
     let writes_one = |format: &Format, with_close: bool| {
         let Some(mut calls) = format.calls.clone() else { return false };
@@ -97,8 +97,8 @@ fn starts_with_marker(calls: &CallSyntax) -> bool {
     !calls.open.is_empty() || matches!(calls.call.first(), Some(CallPart::Text(_)))
 }
 
-/// How many texts around content and reasoning the format and the template share. The end of
-/// reasoning counts more than ends of turns.
+/// The number of texts around content and reasoning that the format and the template have in
+/// common. The end of reasoning counts more than ends of turns.
 fn likeness(prober: &HistoryProber<'_>, format: &Format) -> u32 {
     let reasoning = prober.reasoning("reasoning_content", &[]).unwrap_or_default();
     let content = prober.content().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Checks a format against calls that it was not inferred from. A format is used only if it writes
-//! them as the template does.
+//! them like the template.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::history_prober::{HistoryProber, KEYS};
 use crate::output::call_writer::{ValueStyle, WrittenCall, json as write_json, section};
 use crate::output::format::{CallPart, CallSyntax, Channels};
 
-/// Calls, and what the template writes for them.
+/// Calls, and the template's text for them.
 struct HeldOutCalls {
     name: &'static str,
     calls: Vec<WrittenCall>,
@@ -49,7 +49,7 @@ impl HeldOutSet {
         }
     }
 
-    /// Checks a call syntax against all renders. Returns the style in which it writes them, or the
+    /// Checks a call syntax against all renders. Returns the style that reproduces them, or the
     /// first difference of the style that gets furthest.
     pub(super) fn check(
         &self,
@@ -57,7 +57,7 @@ impl HeldOutSet {
         exactness: Exactness,
     ) -> Result<ValueStyle, String> {
         let base = self.base.rendered.as_ref().map_err(String::clone)?;
-        // The constant start of a call is the same in every style: a cheap test before writing.
+        // The constant start of a call is the same in every style, so comparing it first is cheap.
         let leads =
             std::iter::once(&calls.open).chain(calls.call.iter().map_while(|part| match part {
                 CallPart::Text(text) => Some(text),
@@ -81,7 +81,7 @@ impl HeldOutSet {
         Err(reason)
     }
 
-    /// Whether the template writes two calls.
+    /// Whether the template writes two calls in one message.
     pub(super) fn writes_two(&self) -> bool {
         self.others.iter().filter(|row| row.calls.len() == 2).any(|row| {
             row.rendered
@@ -91,7 +91,7 @@ impl HeldOutSet {
     }
 
     /// Compares what a style writes with all renders. The error is the number of rows that agree,
-    /// and the difference of the next one.
+    /// and the difference in the next row.
     fn compare(
         &self,
         calls: &CallSyntax,
@@ -117,7 +117,7 @@ impl HeldOutSet {
             let inner = rendered.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
             let is_written =
                 |list: &[WrittenCall]| inner == Some(&*normalize(&section(calls, list, style)));
-            // Some templates leave out nulls.
+            // Some templates omit nulls.
             if !is_written(&row.calls) && !is_written(&without_nulls(&row.calls)) {
                 let written = normalize(&section(calls, &row.calls, style));
                 return Err((
@@ -129,8 +129,8 @@ impl HeldOutSet {
         Ok(())
     }
 
-    /// Whether single calls are messages with the header of these channels: the recipient, the mark
-    /// of the body, the arguments.
+    /// Whether single calls are messages with the header of these channels: the recipient, the body
+    /// marker, the arguments.
     pub(super) fn matches_channels(&self, channels: &Channels) -> bool {
         if channels.recipient.is_empty() {
             return false;
@@ -153,7 +153,7 @@ impl HeldOutSet {
     }
 }
 
-/// How exactly a format must write what the template writes.
+/// How exactly a format must reproduce the template's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exactness {
     /// Byte for byte.

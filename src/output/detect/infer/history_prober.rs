@@ -43,7 +43,8 @@ impl HistoryProber<'_> {
         text_between(&text[at..], CONTENT, NEXT_USER).map(str::to_owned)
     }
 
-    /// An answer with reasoning in this member, and with calls if there are any, else with content.
+    /// An answer with reasoning in this member, and with these calls. Without calls it has content
+    /// instead.
     pub(super) fn reasoning(&self, member: &str, calls: &[WrittenCall]) -> Result<String, String> {
         let content = if calls.is_empty() { CONTENT } else { "" };
         self.answer(content, Some((member, REASONING)), calls)

@@ -5,7 +5,7 @@ use super::mask::{Masked, NeedleKind};
 use crate::output::format::IdForm;
 use crate::probing::diff::common_suffix;
 
-/// The form of ids, if they are written.
+/// The form of ids, if the template writes ids.
 pub(super) fn find_id_form(prober: &HistoryProber<'_>, one: &Masked) -> Option<IdForm> {
     if !one.has(NeedleKind::Id) {
         return None;
@@ -19,7 +19,7 @@ pub(super) fn find_id_form(prober: &HistoryProber<'_>, one: &Masked) -> Option<I
     Some(if free { IdForm::Free } else { IdForm::Alphanumeric(9) })
 }
 
-/// Turns a number that counts the calls into an id needle of all three renders. Returns the first
+/// If a number counts the calls, turns it into an id needle in all three renders. Returns the first
 /// number.
 pub(super) fn take_call_index(
     one: &mut Masked,
@@ -63,8 +63,8 @@ pub(super) fn take_call_index(
     None
 }
 
-/// Turns the number into an id needle of a call without arguments, at its position in a call with
-/// arguments.
+/// Turns the call number into an id needle in a call without arguments, at its position in a call
+/// with arguments.
 pub(super) fn take_index_of_empty_call(empty: &mut Masked, one: &Masked, number: usize) {
     let Some(place) = one.kinds.iter().position(|(kind, _)| *kind == NeedleKind::Id) else {
         return;

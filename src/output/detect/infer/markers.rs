@@ -1,6 +1,6 @@
-//! Comparing texts without cutting a marker in two.
+//! Compares texts without cutting a marker in two.
 
-/// The start and the end of the marker that a position cuts: `<…>` with tag characters only, or
+/// The start and end of the marker that a position would cut: `<…>` with tag characters only, or
 /// `[NAME]`.
 pub(super) fn cut(text: &str, at: usize) -> Option<(usize, usize)> {
     let (before, after) = text.split_at_checked(at)?;
@@ -25,12 +25,12 @@ pub(super) fn cut(text: &str, at: usize) -> Option<(usize, usize)> {
     is_marker.then_some((begin, end))
 }
 
-/// The position, or the end of the marker it cuts.
+/// The position, moved to the end of the marker that it would cut.
 pub(super) fn snap_right(text: &str, at: usize) -> usize {
     cut(text, at).map_or(at, |(_, end)| end)
 }
 
-/// The position, or the start of the marker it cuts.
+/// The position, moved to the start of the marker that it would cut.
 pub(in crate::output::detect) fn snap_left(text: &str, at: usize) -> usize {
     cut(text, at).map_or(at, |(begin, _)| begin)
 }
@@ -47,7 +47,7 @@ pub(super) fn trailing_marker(text: &str) -> Option<&str> {
     leading_marker(&text[at..]).map(|_| &text[at..])
 }
 
-/// The text without leading whitespace. The space before a word stays: ` to=`.
+/// The text without leading whitespace. The space before a word remains: ` to=`.
 pub(super) fn trim_start(text: &str) -> &str {
     let trimmed = text.trim_start();
     let whitespace = text.len() - trimmed.len();

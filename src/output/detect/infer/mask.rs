@@ -1,6 +1,6 @@
 //! Splits a render at its needles into the template's own texts.
 
-/// What a needle is.
+/// What a needle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NeedleKind {
     Name,
@@ -8,7 +8,7 @@ pub(super) enum NeedleKind {
     Arguments,
 }
 
-/// Texts and the needles between them: one text more than needles.
+/// The texts of a render and the needles between them. There is one more text than needles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Masked {
     pub(super) texts: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) fn mask(text: &str, from: usize, needles: &[Needle]) -> Masked {
         let next = needles.iter().filter(|(needle, ..)| !needle.is_empty());
         let next =
             next.filter_map(|needle| text[at..].find(&needle.0).map(|found| (at + found, needle)));
-        // Of two needles at one position, the longer one.
+        // If two needles match at one position, the longer one counts.
         let Some((found, needle)) =
             next.min_by_key(|(found, needle)| (*found, usize::MAX - needle.0.len()))
         else {
@@ -50,7 +50,7 @@ impl Masked {
         self.kinds.iter().any(|(one, _)| *one == kind)
     }
 
-    /// Whether the needles are those of `one` call, repeated for each of the calls in order.
+    /// Whether the needles are those of the single call `one`, repeated for each call in order.
     pub(super) fn repeats(&self, one: &Masked, times: usize) -> bool {
         let expected =
             (0..times).flat_map(|call| one.kinds.iter().map(move |(kind, _)| (*kind, call)));

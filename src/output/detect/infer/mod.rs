@@ -2,7 +2,7 @@
 //! thing.
 //!
 //! The result writes, byte for byte, what the template writes for calls that it was not inferred
-//! from; otherwise the error says why there is none. This module knows no model, no family and no
+//! from. Otherwise the error says why no format was found. This module knows no model, no family and no
 //! marker.
 
 mod arguments;
@@ -41,12 +41,12 @@ pub(crate) struct Inferred {
     pub(crate) form: HistoryForm,
 }
 
-/// Why there is no format.
+/// Why no format was inferred.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InferenceError {
     /// Whether the template writes calls at all.
     pub(crate) writes_calls: bool,
-    /// In words.
+    /// The reason as a message.
     pub(crate) reason: String,
 }
 
@@ -56,8 +56,7 @@ pub(crate) fn infer(renderer: &ProbeRenderer<'_>) -> Result<Inferred, InferenceE
     Ok(Inferred { format, style, form })
 }
 
-/// Tries the forms of a history until `understand` succeeds for one in which the template shows a
-/// call.
+/// Tries the forms of a history until one shows a call that `understand` accepts.
 fn in_some_form<T>(
     renderer: &ProbeRenderer<'_>,
     understand: impl Fn(&HistoryProber<'_>, &str) -> Result<T, String>,
@@ -94,7 +93,8 @@ fn in_some_form<T>(
     Err(InferenceError { writes_calls, reason: reasons.join("; ") })
 }
 
-/// One call, if the template writes it. If the template shows ids only, they contain the name.
+/// A render of one call, if the template writes it. If the template writes only ids, the ids are
+/// changed to contain the name.
 fn shown(prober: &mut HistoryProber<'_>) -> Result<Option<String>, String> {
     for named_ids in [false, true] {
         prober.form.named_ids = named_ids;
@@ -113,8 +113,7 @@ fn shown(prober: &mut HistoryProber<'_>) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-/// Infers the format of several calls. If the way a template writes several is not understood, the
-/// format of one call.
+/// Infers the format of several calls, or of one call if several are not understood.
 fn infer_in_form(
     prober: &HistoryProber<'_>,
     rendered: &str,
@@ -189,7 +188,7 @@ fn content_wrapper(controls: &ControlRenders, reasoning: Option<&str>) -> Option
     Some(Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
 }
 
-/// Rejects a call that starts as JSON and is not JSON: no parser can read it.
+/// Rejects a call that starts as JSON but is invalid, because no parser can read it.
 fn check_json(
     calls: &CallSyntax,
     prober: &HistoryProber<'_>,

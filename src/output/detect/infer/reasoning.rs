@@ -9,7 +9,7 @@ use crate::probing::diff::{common_prefix, common_suffix};
 /// The members of a message that may hold reasoning.
 const MEMBERS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
-/// The tags around reasoning; None if the template writes none. `open` is the text that opens the
+/// The tags around reasoning; `None` if the template writes none. `open` is the text that opens the
 /// calls of an answer.
 pub(super) fn find_tags(
     prober: &HistoryProber<'_>,
@@ -37,7 +37,7 @@ pub(super) fn find_tags(
         closing(&after[..end], control, controls.turn_end.as_deref()),
     );
     let (open, close) = (tags.0?, tags.1?);
-    // The end of every turn is not the end of reasoning.
+    // Text that ends every turn does not end reasoning.
     let turn_end = controls
         .content
         .as_ref()
@@ -72,7 +72,7 @@ fn opening(before: &str, prompt: Option<&str>, control: &str) -> Option<String> 
     {
         return Some(rest.to_owned());
     }
-    // The prompt opens reasoning, or every answer does.
+    // Either the prompt or every answer opens reasoning.
     let tag = trailing_marker(before.trim_end()).map(str::trim_end);
     let turn = |tag: &str| control.trim_end().ends_with(tag) && control.trim() == before.trim();
     match tag {

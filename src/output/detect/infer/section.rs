@@ -11,14 +11,14 @@ use crate::output::call_writer::{ValueStyle, WrittenCall};
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Tagged, Wrapper};
 use crate::probing::diff::{common_prefix, common_suffix};
 
-/// What the renders of calls show.
+/// What the renders of calls reveal.
 pub(super) struct CallSection {
     pub(super) calls: CallSyntax,
     /// The text between the user message and the calls.
     pub(super) head: String,
     /// The text after the calls that ends the turn.
     pub(super) tail: String,
-    /// The wrapper of content, if content has one only next to calls.
+    /// The wrapper of content, if only content next to calls has one.
     pub(super) wrapper: Option<Wrapper>,
 }
 
@@ -41,7 +41,7 @@ struct MaskedRenders {
 }
 
 impl SectionFinder<'_> {
-    /// The section, of one call or of several if they are `parallel`.
+    /// Finds the section of several calls if `parallel`, else of one call.
     pub(super) fn find(&self, parallel: bool) -> Result<CallSection, String> {
         let MaskedRenders { first_text, one, two, id } = self.masked_renders(parallel)?;
         let before = one.texts[0].clone();
@@ -71,7 +71,7 @@ impl SectionFinder<'_> {
             calls.close = close.trim_end().to_owned().into();
             (lead, trail) = (parts.lead, parts.trail);
         } else if tail.is_empty() && leading_marker(after_call.trim()) == Some(after_call.trim()) {
-            // A marker alone ends the turn.
+            // If the text is a single marker, it ends the turn.
             (lead, trail) = (open.to_owned(), String::new());
             tail = after_call;
         } else {
@@ -96,8 +96,8 @@ impl SectionFinder<'_> {
         Ok(CallSection { calls, head, tail, wrapper: adjacent.wrapper })
     }
 
-    /// Splits a render at the needles of these calls. Names in a list of tools after the user
-    /// message are not needles.
+    /// Splits a render at the needles of these calls. Names in a tool list after the user message
+    /// are not needles.
     fn mask(&self, text: &str, list: &[WrittenCall]) -> Masked {
         self.mask_after_prompt(text, list, self.rendered)
     }
@@ -148,8 +148,8 @@ impl SectionFinder<'_> {
         Ok(MaskedRenders { first_text, one, two, id })
     }
 
-    /// Separates the texts of parameters from those of the call around them. `texts` are those of
-    /// the call, without what belongs to all calls.
+    /// Separates the texts of parameters from those of the surrounding call. `texts` are the call's
+    /// texts, without the text that belongs to all calls.
     fn separate_parameters(
         &self,
         tags: &Tagged,
@@ -174,7 +174,7 @@ impl SectionFinder<'_> {
         let (mut tags, begin, end) =
             arguments::separate(tags, &context).ok_or("the texts around two arguments differ")?;
         arguments::find_kind(self.prober, &mut tags)?;
-        // The first text of a call lost what opens all calls.
+        // The text that opens all calls was removed from the first text of the call.
         let kept = (texts[at].len() + begin).checked_sub(one.texts[at].len());
         texts[at].truncate(kept.ok_or("an argument starts before its call")?);
         texts[at + 1].drain(..end);
@@ -211,7 +211,7 @@ impl SectionFinder<'_> {
     }
 }
 
-/// The texts around calls, separated by comparison with the text between two.
+/// The texts around calls, separated with the help of the text between two calls.
 struct SplitCalls {
     open: String,
     lead: String,
@@ -227,7 +227,7 @@ fn split_calls(before: &str, open: &str, after: &str, between: &str) -> SplitCal
     let shared = (before.len() - common_suffix(before, between)).max(before.len() - open.len());
     let lead = trim_start(&before[snap_right(before, shared)..]);
     let lead = if between.ends_with(lead) { lead } else { "" };
-    // A marker that can both end a call and start the next one belongs to the end.
+    // A marker that can both end a call and start the next one counts as the end.
     let ends = snap_left(between, common_prefix(after, between));
     let shared = between.get(between.len() - lead.len()..ends).unwrap_or_default();
     let lead = &lead[if leading_marker(shared) == Some(shared) { shared.len() } else { 0 }..];
@@ -273,9 +273,9 @@ fn call_parts(
 /// A call next to content.
 #[derive(Default)]
 struct ContentAndCall {
-    /// The text from the content to the call.
+    /// The text from the content to the call that follows it.
     before: Option<String>,
-    /// The text from the call to the content.
+    /// The text from the call to the content that follows it.
     after: Option<String>,
     wrapper: Option<Wrapper>,
 }
@@ -294,7 +294,7 @@ fn content_wrapper(before: &str, after: &str, controls: &ControlRenders) -> Opti
 fn start(before: &str, controls: &ControlRenders, adjacent: Option<&str>) -> usize {
     let prompt = controls.prompt.as_deref().map_or(0, |prompt| {
         let shared = snap_left(before, common_prefix(prompt, before));
-        // Both may start a tag alike, and a name cuts it in `before`.
+        // Both may begin with the same part of a tag, which a name cuts off in `before`.
         before[..shared]
             .rfind(['<', '>'])
             .filter(|at| before[*at..].starts_with('<'))
@@ -321,7 +321,7 @@ fn split_end(after: &str, controls: &ControlRenders, adjacent: Option<&str>) -> 
         .filter(|(_, end)| after.ends_with(&**end))
         .map(|(_, end)| after.len() - end.len());
     let at = adjacent.or(content).unwrap_or(after.len());
-    // The end of a turn ends the calls, even if text follows it.
+    // The end of a turn also ends the calls, even if text follows it.
     let ends = [controls.content.as_ref().map(|(_, end)| end.trim()), controls.turn_end.as_deref()];
     let ends = ends.into_iter().flatten().filter(|end| !end.is_empty());
     let at = ends.filter_map(|end| after[..at].find(end)).min().unwrap_or(at);

@@ -1,4 +1,4 @@
-//! For every template of the conformance set that writes calls: the family that writes the same, and
+//! For every template of the conformance set that writes calls, compares the matching family with
 //! the inferred format.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -15,7 +15,7 @@ fn renderer(templates: &Templates) -> ProbeRenderer<'_> {
     ProbeRenderer::new(|probe| templates.render_probe(probe))
 }
 
-/// A call syntax without whitespace, which is free.
+/// A call syntax with whitespace removed, because whitespace may differ.
 fn without_whitespace(calls: &CallSyntax) -> CallSyntax {
     let strip = |text: &str| text.split_whitespace().collect::<String>().into();
     let part = |part: &CallPart| match part {
@@ -45,7 +45,7 @@ fn without_whitespace(calls: &CallSyntax) -> CallSyntax {
     }
 }
 
-/// A template that writes these calls in each turn. `c` is a call, `f` its function.
+/// A template that writes these calls in each turn. In them, `c` is a call and `f` is its function.
 fn template(calls: &str) -> Templates {
     let text = format!(
         "{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content or '' }}}}{{% if m.tool_calls %}}{calls}{{% endif %}}<|end|>\
@@ -198,7 +198,7 @@ fn the_templates_of_the_conformance_set() {
     say(&format!(
         "formats: {total} templates, {by_family} by family ({exact} exact, {whitespace} except for whitespace, {channels} by channels, {one_call} for one call), {inferred} inferred, {alike} alike; at most {most} renders"
     ));
-    // No parser can read the others: strings without quotes, numbers as strings, a name without its
+    // No parser can read the rest: strings without quotes, numbers as strings, a name without its
     // closing quote.
     assert!(total >= 189 && inferred >= total - 6, "{inferred} of {total} inferred");
     assert!(by_family >= 180 && exact >= 152, "{by_family} of {total} by family, {exact} exactly");

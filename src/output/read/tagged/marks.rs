@@ -3,7 +3,7 @@
 use super::CDATA_END;
 use crate::output::format::{FormatText, KindForm, Tagged};
 
-/// The maximum number of whitespace characters between an end tag and what confirms it.
+/// The maximum number of whitespace characters between an end tag and the text that confirms it.
 const MAX_WHITESPACE: usize = 64;
 /// The maximum length of a key.
 const MAX_KEY: usize = 128;
@@ -23,7 +23,7 @@ pub(super) enum MarkMatch {
 }
 
 impl MarkMatch {
-    /// The better match. Of two full matches the first.
+    /// The better match. If both are full, the first.
     pub(super) fn or(self, other: MarkMatch) -> MarkMatch {
         match (self, other) {
             (MarkMatch::Full(_), _) | (_, MarkMatch::No) => self,
@@ -32,7 +32,7 @@ impl MarkMatch {
         }
     }
 
-    /// The match of a text that begins after `by` bytes.
+    /// The same match, for a text that begins `by` bytes later.
     pub(super) fn shifted(self, by: usize) -> MarkMatch {
         if let MarkMatch::Full(at) = self { MarkMatch::Full(at + by) } else { self }
     }
@@ -59,7 +59,7 @@ pub(super) struct ParameterMarks {
     pub(super) close: Vec<String>,
     pub(super) separator: Vec<String>,
     followers: Vec<String>,
-    /// The format writes each element on its own line.
+    /// Whether the format writes each element on a separate line.
     lines: bool,
 }
 
@@ -202,7 +202,7 @@ impl ParameterMarks {
         if whitespace == MarkMatch::Part && !cdata { best.or(MarkMatch::Part) } else { best }
     }
 
-    /// Confirms an end tag: a parameter, a follower or a separator must come next.
+    /// Confirms an end tag, which requires a parameter, a follower or a separator after it.
     fn confirmed(&self, text: &str, tag: MarkMatch) -> MarkMatch {
         let MarkMatch::Full(at) = tag else { return tag };
         let rest = text[at..].trim_start();

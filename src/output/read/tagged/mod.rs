@@ -37,10 +37,10 @@ struct OpenParameter {
     types: Option<TypeSet>,
     /// Whether the markup states that the value is a string.
     marked_string: Option<bool>,
-    /// The value is emitted as it comes. Other values are collected in `raw`.
+    /// Whether the value is emitted as it arrives. Other values are collected in `raw`.
     is_string: bool,
     raw: String,
-    /// The value is empty so far.
+    /// Whether the value is empty so far.
     at_start: bool,
     cdata: bool,
 }
@@ -233,12 +233,13 @@ impl TaggedReader {
         self.writer.value(&text, out);
     }
 
-    /// Schedules text to be read again, before other text.
+    /// Schedules text to be read again, before any other text.
     fn read_again(&mut self, text: &str) {
         text.chars().rev().for_each(|c| self.waiting.push_front(c));
     }
 
-    /// Whether the held text ends a value at the end of the text. None if it is part of the value.
+    /// Whether the held text ends a value at the end of the text. `None` if it is part of the
+    /// value.
     fn is_end(&self, open: &OpenParameter) -> Option<bool> {
         let held = self.held.as_str();
         let marks = &self.marks;
@@ -309,7 +310,7 @@ impl ArgumentsReader for TaggedReader {
                 Some(ended) => complete = ended,
                 None => self.held.chars().for_each(|c| open.put(c, &mut self.writer, out)),
             }
-            // A value that the end of the text cut off before it began is left out.
+            // If the end of the text cut off a value before it began, the value is omitted.
             if complete || open.is_string || !open.raw.trim().is_empty() {
                 self.open = Some(open);
                 self.end(out);

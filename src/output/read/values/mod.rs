@@ -1,9 +1,9 @@
-//! Values in the notation of Python and Gemma -> JSON: strings of several kinds, bare words, lists,
-//! tuples and objects.
+//! Converts values in the notation of Python and Gemma to JSON: strings of several kinds, bare
+//! words, lists, tuples and objects.
 //!
 //! Reads one value at a time and detects its end. Nothing is an error: missing parts are added,
-//! surplus parts are left out, and text without quotes is a string. A quote ends a string only where
-//! a value may end, so `'It's'` is one string. Adjacent strings are joined, as in Python.
+//! surplus parts are left out, and text without quotes is a string. A quote ends a string only
+//! where a value may end, so `'It's'` is one string. Adjacent strings are joined, as in Python.
 
 mod strings;
 
@@ -64,7 +64,7 @@ enum ValueState {
 pub(in crate::output::read) struct ValueReader {
     /// The format's own quote of strings. Empty if it has none.
     quote: String,
-    /// Parentheses enclose lists too.
+    /// Whether parentheses enclose lists too.
     tuples: bool,
     /// For each open container, from the outermost: whether it is an object.
     open: Vec<bool>,
@@ -75,7 +75,7 @@ pub(in crate::output::read) struct ValueReader {
     word: String,
     /// The text of the current string, if it is a key.
     key: Option<String>,
-    /// The current string has no escapes.
+    /// Whether the current string is a raw string without escapes.
     raw: bool,
     /// A high surrogate. Its low surrogate may follow.
     high: Option<u32>,
@@ -157,7 +157,7 @@ impl ValueReader {
                 self.end_string(writer, out);
             }
             ValueState::Marked => {
-                // A single character is text. More are the start of the quote.
+                // A single character is text. Several are the start of the quote.
                 if self.held.chars().count() == 1 {
                     self.put_held(writer, out);
                 }
@@ -228,7 +228,7 @@ impl ValueReader {
         self.state = if object { ValueState::Key } else { ValueState::ValueOrEnd };
     }
 
-    /// A closing bracket. It also closes the containers inside its own.
+    /// Handles a closing bracket. It also closes the containers inside its own.
     fn close(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
         if !self.open.contains(&(c == '}')) {
             return if self.open.is_empty() || self.tuples && c == ')' {
@@ -311,7 +311,7 @@ impl ValueReader {
         match c {
             ':' | '=' => self.state = ValueState::Value,
             c if c.is_whitespace() => {}
-            // A key without a value. The writer adds null.
+            // The key has no value. The writer adds null.
             ',' | '}' | ']' => {
                 self.state = ValueState::Key;
                 if c == ',' {

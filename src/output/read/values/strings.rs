@@ -55,7 +55,7 @@ impl ValueReader {
         false
     }
 
-    /// A character in an escape. Returns whether the next state must read it.
+    /// Reads a character in an escape. Returns whether the next state must read it.
     pub(super) fn escape(
         &mut self,
         c: char,
@@ -144,8 +144,8 @@ impl ValueReader {
         }
     }
 
-    /// A character after a quote, which decides whether the quote ended the string. Returns whether
-    /// the next state must read it.
+    /// Reads the character after a quote, which decides whether the quote ended the string. Returns
+    /// whether the next state must read it.
     pub(super) fn closing(
         &mut self,
         c: char,

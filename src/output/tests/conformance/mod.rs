@@ -1,5 +1,5 @@
-//! Random replies through every template that writes calls: a rendered reply must parse to the same
-//! reply.
+//! Tests random replies with every template that writes calls: a rendered reply must parse to the
+//! same reply.
 
 mod held_out;
 mod sets;
@@ -20,7 +20,7 @@ use crate::test_support::conformance;
 use crate::test_support::random::Random;
 use sets::{SampleCall, SampleReply};
 
-/// Templates that lose information, so that no parser can restore it, and the reason.
+/// Templates that lose information, which no parser can restore, with the reason.
 const BROKEN: [(&str, &str); 5] = [
     (
         "vllm.tool_chat_template_gemma3_pythonic",
@@ -111,10 +111,10 @@ struct RoundTripTally {
     sets: usize,
     /// The number of replies for which the template raised an error.
     refused: usize,
-    /// Replies that the template renders like the parsed ones, although they differ. By difference,
-    /// with the templates.
+    /// Replies that differ from the parsed ones although the template renders both the same.
+    /// Grouped by difference, with the templates.
     lost: BTreeMap<&'static str, (usize, Vec<String>)>,
-    /// Text that the template writes in another place, by kind, with the templates.
+    /// Text that the template writes at another place. Grouped by kind, with the templates.
     moved: BTreeMap<&'static str, Vec<String>>,
     failures: Vec<String>,
     rendering: Duration,
@@ -287,7 +287,7 @@ impl Trip<'_> {
         };
         let (parsed, _) = self.read(&rendered);
         let place = |text: &str, own: Shown| {
-            // If written text is not parsed, the comparison reports it.
+            // If text was written but not parsed, the comparison reports it.
             if !rendered.contains(text) {
                 Shown::Nowhere
             } else if parsed.content.contains(text) {
@@ -366,8 +366,8 @@ impl Trip<'_> {
         Ok(())
     }
 
-    /// The rule by which the template itself loses a difference: it renders the parsed reply like the
-    /// given one, and both obey the schema. Other differences are faults of the parser.
+    /// The rule by which the template itself loses a difference: it renders the parsed reply like
+    /// the given one, and both conform to the schema. Other differences are faults of the parser.
     fn lost(
         &self,
         reply: &SampleReply,
@@ -404,8 +404,8 @@ impl Trip<'_> {
     }
 }
 
-/// Whether the type of a value is visible in the text. Strings in elements have no quotes, so `12`
-/// may be a string or a number.
+/// Whether the text shows the type of a value. Strings in elements have no quotes, so `12` may be a
+/// string or a number.
 fn tells_types(format: &Format) -> bool {
     let mut parts = format.calls.iter().flat_map(|calls| &calls.call);
     !parts.any(|part| match part {
@@ -450,7 +450,7 @@ fn keeps(value: &Value, schema: &Value) -> bool {
     }
 }
 
-/// Names the rule by which a template loses a difference. Nested elements (minimax-m3) leave out null
+/// Names the rule by which a template loses a difference. Nested elements (minimax-m3) omit null
 /// members, write null items as nothing, and write empty objects and lists like empty strings. Some
 /// templates trim strings.
 fn difference(got: &Value, want: &Value) -> &'static str {

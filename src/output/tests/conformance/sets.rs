@@ -114,7 +114,8 @@ const PROSE: &[&str] = &[
     "C:\\dir",
 ];
 
-/// A reply with at least one call. Without `tells_types`, strings whose schema has no type are words.
+/// A reply with at least one call. If the template does not show types, strings whose schema has no
+/// type are words.
 pub(super) fn reply(
     random: &mut Random,
     calls: usize,

@@ -1,4 +1,4 @@
-//! A test case of messages before and after, with the checks that hold for every case.
+//! A test case: messages before and after, and the checks that every case must pass.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::template::probe::traits::{
     WithCalls,
 };
 
-/// The traits of a template that takes everything as it is sent.
+/// The traits of a template that accepts everything unchanged.
 pub(crate) fn traits() -> Traits {
     Traits {
         caps: TemplateCaps {
@@ -64,7 +64,7 @@ pub(crate) struct PolyfillCase {
     notes: Vec<(&'static str, usize)>,
 }
 
-/// The index of a diagnostic without a message.
+/// The index in a diagnostic that is not about a message.
 pub(crate) const NO_MESSAGE: usize = usize::MAX;
 
 impl PolyfillCase {
@@ -101,7 +101,7 @@ impl PolyfillCase {
         assert_eq!(got.applied, applied);
     }
 
-    /// The messages are neither changed nor copied.
+    /// Checks that the messages are neither changed nor copied.
     #[track_caller]
     pub(crate) fn unchanged(self) {
         let got = self.run();
@@ -155,8 +155,8 @@ impl PolyfillCase {
     }
 }
 
-/// Every byte of the result that is not a polyfill's is a name, a number or a string of the member
-/// that it is said to come from, or a JSON escape of it.
+/// Checks the origins: every byte of the result that does not come from a polyfill must be a name,
+/// number or string of the member that it is attributed to, or a JSON escape of one.
 #[track_caller]
 pub(crate) fn check_origins(got: &Polyfilled, request: &Value) {
     let Some(nodes) = got.nodes() else { return };
@@ -198,7 +198,8 @@ fn check_node(node: &Node, request: &Value) {
     }
 }
 
-/// The piece is in the value of the member, or in the JSON that it is the text of.
+/// Checks that the piece occurs in the value of the member, or in the JSON that the member contains
+/// as text.
 #[track_caller]
 fn check_piece(piece: &str, path: &str, request: &Value) {
     let member = at_path(request, path);

@@ -1,5 +1,5 @@
-//! Properties of the whole pipeline, over the conversations of minja's test suite and many kinds of
-//! templates.
+//! Tests properties of the whole pipeline with the conversations of minja's test suite and many
+//! kinds of templates.
 
 #[cfg(test)]
 pub(crate) mod case;
@@ -19,7 +19,7 @@ use case::{PolyfillCase, call, check_origins, traits};
 
 type Change = Box<dyn Fn(&mut Traits)>;
 
-/// Traits that differ from those of a template that takes everything.
+/// Traits that differ from those of a template that accepts everything.
 fn kinds() -> Vec<Traits> {
     let mut changes: Vec<Change> = vec![
         Box::new(|_| {}),
@@ -67,7 +67,7 @@ fn kinds() -> Vec<Traits> {
             kinds.push(kind);
         }
     }
-    // Mixtures of several changes, the same in every run.
+    // Combinations of several changes. They are the same in every run.
     let mut random = 1_u64;
     for _ in 0..400 {
         let mut kind = traits();
@@ -84,7 +84,7 @@ fn kinds() -> Vec<Traits> {
     kinds
 }
 
-/// A conversation in which no message needs a step is not changed by any step.
+/// Checks that no step changes a conversation in which no message needs a step.
 #[track_caller]
 fn check_needs(messages: &[Value], traits: &Traits) {
     let context = PolyfillContext {

@@ -1,0 +1,63 @@
+//! The devices of ggml, and memory that is held on one of them.
+
+use std::ffi::CStr;
+
+use llama_cpp_sys_2 as sys;
+
+/// The number of bytes in a MiB.
+pub(crate) const MIB: usize = 1 << 20;
+
+/// The device that the checks are for.
+pub(crate) struct Device(sys::ggml_backend_dev_t);
+
+impl Device {
+    /// The first GPU; `None` if there is none.
+    pub(crate) fn first_gpu() -> Option<Device> {
+        // SAFETY: takes nothing.
+        let count = unsafe { sys::ggml_backend_dev_count() };
+        (0..count).find_map(|index| {
+            // SAFETY: the index is one of a device.
+            let device = unsafe { sys::ggml_backend_dev_get(index) };
+            // SAFETY: devices live forever.
+            let kind = unsafe { sys::ggml_backend_dev_type(device) };
+            let is_gpu = kind == sys::GGML_BACKEND_DEVICE_TYPE_GPU
+                || kind == sys::GGML_BACKEND_DEVICE_TYPE_IGPU;
+            is_gpu.then_some(Device(device))
+        })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        // SAFETY: the description is NUL-terminated and lives as long as the device: forever.
+        let text = unsafe { CStr::from_ptr(sys::ggml_backend_dev_description(self.0)) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// The number of free bytes.
+    pub(crate) fn free(&self) -> usize {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both numbers are valid for the call.
+        unsafe { sys::ggml_backend_dev_memory(self.0, &raw mut free, &raw mut total) };
+        free
+    }
+
+    /// Allocates memory until `free` bytes are left. `None` if the device does not have that much
+    /// free memory.
+    pub(crate) fn leave(&self, free: usize) -> Option<HeldMemory> {
+        let size = self.free().checked_sub(free)?;
+        // SAFETY: the device lives forever.
+        let kind = unsafe { sys::ggml_backend_dev_buffer_type(self.0) };
+        // SAFETY: the buffer type belongs to the device.
+        let buffer = unsafe { sys::ggml_backend_buft_alloc_buffer(kind, size) };
+        (!buffer.is_null()).then_some(HeldMemory(buffer))
+    }
+}
+
+/// Memory of a device, which is freed when this is dropped.
+pub(crate) struct HeldMemory(sys::ggml_backend_buffer_t);
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        // SAFETY: made by `leave`, freed once.
+        unsafe { sys::ggml_backend_buffer_free(self.0) };
+    }
+}

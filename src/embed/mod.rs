@@ -1,0 +1,213 @@
+//! An open embedding model: turns texts into vectors, or pairs of texts into scores.
+//!
+//! ```text
+//! EmbedRequest -> tokens of each text -> vectors -> cut, length 1, JSON -> EmbedResponse
+//!                 (texts)               (thread)    (vectors)             (response)
+//! RankRequest  -> tokens of each pair -> scores -> in order -> RankResponse
+//!                 (pairs)               (thread)               (ranking)
+//! ```
+//!
+//! The vectors of some texts are written as JSON while the next ones are computed.
+
+mod kept;
+mod pairs;
+mod ranking;
+mod response;
+mod texts;
+mod thread;
+mod vectors;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::api::{EmbedOptions, EmbedRequest, Pooling, RankRequest};
+use crate::chat::RequestQueue;
+use crate::engine::Interrupt;
+use crate::error::{Code, Error, Result};
+use crate::gguf::ModelHeader;
+use kept::KeptEmbedder;
+use pairs::PairFormat;
+pub use ranking::RankResponse;
+pub use response::EmbedResponse;
+use response::EmbeddingItems;
+use texts::TextLimit;
+
+/// An open model. Every method may be called from any thread; calls run one after another.
+pub struct EmbeddingModel {
+    kept: Arc<KeptEmbedder>,
+    pair_format: PairFormat,
+    pooling: Pooling,
+    /// The length of a vector, or the number of scores.
+    width: usize,
+    /// The model's name in its metadata, or else the name of the file.
+    name: String,
+    queue: RequestQueue,
+}
+
+impl EmbeddingModel {
+    /// Reads and checks the header, then loads the weights.
+    pub fn open(options: &EmbedOptions) -> Result<EmbeddingModel> {
+        let path = Path::new(&options.model);
+        let header = ModelHeader::read_file(path)?;
+        header.check_before_load(path)?;
+        let pooling = pooling(options, &header).map_err(|error| match error.code() {
+            Code::ModelInvalid => error.about(&options.model),
+            _ => error,
+        })?;
+        let kept = KeptEmbedder::open(options, pooling, &header)?;
+        // With `keep_alive` 0 the end of this use unloads the model.
+        let width = kept.acquire()?.model().width;
+        let file = path.file_stem().unwrap_or_default().to_string_lossy();
+        Ok(EmbeddingModel {
+            kept,
+            pair_format: PairFormat::of(header.rerank_template()),
+            pooling,
+            width,
+            name: header.name().map_or_else(|| file.into_owned(), str::to_owned),
+            queue: RequestQueue::default(),
+        })
+    }
+
+    /// The vectors of the texts of a request.
+    ///
+    /// # Errors
+    /// Fails with `INVALID_REQUEST`, with `CONTEXT_OVERFLOW` if a text is too long, or with
+    /// `CANCELLED` after a cancel or at the time-out.
+    pub fn embed(&self, request: &str) -> Result<EmbedResponse> {
+        let request = EmbedRequest::parse(request)?;
+        if self.pooling == Pooling::Rank {
+            let message = "this model was opened to make scores (pooling \"rank\"); call llb_rank, \
+                           or open it with another pooling";
+            return Err(Error::new(Code::InvalidRequest, message));
+        }
+        self.check_dimensions(&request)?;
+        self.run(request.timeout, |interrupt| {
+            let start = Instant::now();
+            let used = self.kept.acquire()?;
+            let model = used.model();
+            let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
+            let texts =
+                model.tokenizer.texts(&request.input, &request.prefix, limit, &interrupt)?;
+            let (n_tokens, truncated) = (texts.n_tokens(), texts.truncated);
+            let mut data = EmbeddingItems::default();
+            let form = (self.width, self.pooling);
+            let is_done = model.thread.compute(texts.tokens, interrupt, |index, computed| {
+                let embedding = vectors::finish(index, &computed, form, &request)?;
+                let written = data.push(&embedding);
+                written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
+            })?;
+            if !is_done {
+                return Err(cancelled());
+            }
+            let dimensions = request.dimensions.unwrap_or(self.width);
+            Ok(EmbedResponse {
+                model: self.name.clone(),
+                data,
+                n_tokens,
+                truncated,
+                pooling: self.pooling,
+                dimensions,
+                took: start.elapsed(),
+                ignored_keys: request.ignored_keys,
+            })
+        })
+    }
+
+    /// The scores of documents for a query, in descending order.
+    ///
+    /// # Errors
+    /// Fails as [`EmbeddingModel::embed`] does.
+    pub fn rank(&self, request: &str) -> Result<RankResponse> {
+        let request = RankRequest::parse(request)?;
+        if self.pooling != Pooling::Rank {
+            let message = format!(
+                "this model was opened to make vectors (pooling {:?}); ranking needs a model that \
+                 makes scores, opened with pooling \"rank\", the default of its file",
+                self.pooling.as_str()
+            );
+            return Err(Error::new(Code::InvalidRequest, message));
+        }
+        self.run(request.timeout, |interrupt| {
+            let start = Instant::now();
+            let used = self.kept.acquire()?;
+            let model = used.model();
+            let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
+            let RankRequest { query, documents, .. } = &request;
+            let (format, tokenizer) = (&self.pair_format, &model.tokenizer);
+            let pairs = format.pairs(tokenizer, query, documents, limit, &interrupt)?;
+            let (n_tokens, truncated) = (pairs.n_tokens(), pairs.truncated);
+            let mut computed = Vec::with_capacity(documents.len());
+            let is_done = model.thread.compute(pairs.tokens, interrupt, |_, scores| {
+                computed.push(scores);
+                Ok(())
+            })?;
+            if !is_done {
+                return Err(cancelled());
+            }
+            Ok(RankResponse {
+                model: self.name.clone(),
+                results: ranking::results(&computed, request.top_n)?,
+                documents: request.return_documents.then_some(request.documents),
+                n_tokens,
+                truncated,
+                took: start.elapsed(),
+                ignored_keys: request.ignored_keys,
+            })
+        })
+    }
+
+    fn check_dimensions(&self, request: &EmbedRequest) -> Result<()> {
+        match request.dimensions {
+            Some(wanted) if wanted > self.width => Err(Error::invalid(
+                "dimensions",
+                format_args!("the model's vectors have {} numbers, got {wanted}", self.width),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `body` once all earlier calls have ended.
+    fn run<T>(
+        &self,
+        timeout: Option<Duration>,
+        body: impl FnOnce(Interrupt) -> Result<T>,
+    ) -> Result<T> {
+        let cancel = Arc::<AtomicBool>::default();
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let running = self.queue.enter(&cancel, deadline)?.ok_or_else(cancelled)?;
+        let result = body(Interrupt { cancel, deadline, ..Interrupt::default() });
+        drop(running);
+        result.map_err(|error| if error.code() == Code::Cancelled { cancelled() } else { error })
+    }
+
+    /// Cancels the running call and all waiting calls.
+    pub fn cancel(&self) {
+        self.queue.cancel_all();
+    }
+
+    /// Refuses further calls, cancels all others and waits until they have ended.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+}
+
+/// The pooling from the options, or else from the file. A file without one, such as that of a chat
+/// model, gets the mean, as in sentence-transformers.
+fn pooling(options: &EmbedOptions, header: &ModelHeader) -> Result<Pooling> {
+    let of_file = header.pooling()?.and_then(Pooling::of_file);
+    let pooling = options.pooling.or(of_file).unwrap_or(Pooling::Mean);
+    if pooling == Pooling::Rank && !header.has_classifier() {
+        let problem = "the model has no weights that make scores (cls.weight, cls.output.weight)";
+        return Err(match options.pooling {
+            Some(_) => Error::invalid("pooling", problem),
+            None => Error::new(Code::ModelInvalid, problem),
+        });
+    }
+    Ok(pooling)
+}
+
+fn cancelled() -> Error {
+    Error::new(Code::Cancelled, "the call was cancelled, or reached timeout_ms")
+}

@@ -1,0 +1,150 @@
+//! Converts texts of a request to tokens, with the tokens that the model expects around a text.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::engine::{Interrupt, TokenId, Vocab};
+use crate::error::{Code, Error, Result};
+use crate::llama::LlamaVocab;
+
+/// Tokenizes whole texts. No text can spell a reserved token.
+pub(super) struct TextTokenizer {
+    vocab: Arc<LlamaVocab>,
+    /// The tokens before and after each text.
+    before: Vec<TokenId>,
+    after: Vec<TokenId>,
+    /// An additional token between two texts.
+    between: Option<TokenId>,
+}
+
+/// The maximum length of texts, and what to do with longer ones.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TextLimit {
+    /// The maximum number of tokens in a text.
+    pub(super) n_ctx: usize,
+    /// Whether to cut longer texts. Otherwise they are an error.
+    pub(super) truncate: bool,
+}
+
+/// A text that was cut.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct TruncatedText {
+    /// The index of the text in the request.
+    pub index: usize,
+    /// How many tokens the text had.
+    pub tokens: usize,
+}
+
+/// The texts of a request.
+pub(super) struct TokenizedTexts {
+    pub(super) tokens: Vec<Vec<TokenId>>,
+    pub(super) truncated: Vec<TruncatedText>,
+}
+
+impl TokenizedTexts {
+    pub(super) fn n_tokens(&self) -> usize {
+        self.tokens.iter().map(Vec::len).sum()
+    }
+}
+
+impl TextTokenizer {
+    pub(super) fn new(vocab: Arc<LlamaVocab>) -> Result<TextTokenizer> {
+        let [before, after] = vocab.enclosing()?;
+        let between = vocab.pair_separator();
+        Ok(TextTokenizer { vocab, before, after, between })
+    }
+
+    /// The tokens of each text of `input`, with `prefix` before each.
+    pub(super) fn texts(
+        &self,
+        input: &[String],
+        prefix: &str,
+        limit: TextLimit,
+        interrupt: &Interrupt,
+    ) -> Result<TokenizedTexts> {
+        let mut texts = TokenizedTexts { tokens: Vec::new(), truncated: Vec::new() };
+        for (index, text) in input.iter().enumerate() {
+            let path = || format!("input[{index}]");
+            let inner = match prefix {
+                "" => self.plain(text, interrupt),
+                prefix => self.plain(&format!("{prefix}{text}"), interrupt),
+            };
+            let mut inner = inner.map_err(|error| about(error, &path()))?;
+            let around = self.before.len() + self.after.len();
+            let n_tokens = inner.len() + around;
+            if n_tokens == 0 {
+                return Err(Error::invalid(path(), "is empty, and has no tokens in this model"));
+            }
+            if n_tokens > limit.n_ctx {
+                if !limit.truncate {
+                    return Err(too_long(&path(), index, n_tokens, limit.n_ctx));
+                }
+                inner.truncate(limit.n_ctx.saturating_sub(around));
+                texts.truncated.push(TruncatedText { index, tokens: n_tokens });
+            }
+            texts.tokens.push([&*self.before, &inner, &self.after].concat());
+        }
+        Ok(texts)
+    }
+
+    /// The tokens of two texts, joined as the vocabulary prescribes.
+    pub(super) fn pair(
+        &self,
+        first: &str,
+        second: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<TokenId>> {
+        if self.after.is_empty() && self.between.is_none() {
+            let message = "the model file has no template of a query and a document \
+                           (tokenizer.chat_template.rerank), and its vocabulary no token between \
+                           two texts";
+            return Err(Error::new(Code::ModelInvalid, message));
+        }
+        let (first, second) = (self.plain(first, interrupt)?, self.plain(second, interrupt)?);
+        let between: &[TokenId] = self.between.as_slice();
+        let parts = [&self.before, &first, &*self.after, between, &second, &self.after];
+        Ok(parts.concat())
+    }
+
+    /// The tokens of a prompt, without tokens around it. The `plain` ranges never become reserved
+    /// tokens.
+    pub(super) fn prompt(
+        &self,
+        text: &str,
+        plain: Vec<Range<usize>>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<TokenId>> {
+        interrupt.check()?;
+        let vocab: &dyn Vocab = &*self.vocab;
+        Ok(vocab.special_tokens().tokenize(vocab, text, plain, None, interrupt)?.tokens)
+    }
+
+    fn plain(&self, text: &str, interrupt: &Interrupt) -> Result<Vec<TokenId>> {
+        let whole = std::iter::once(0..text.len()).collect();
+        self.prompt(text, whole, interrupt)
+    }
+}
+
+/// Replaces the path in an error of the tokenizer, which names the messages of a chat.
+pub(super) fn about(error: Error, path: &str) -> Error {
+    match error.message().strip_prefix("messages: ") {
+        Some(rest) => {
+            let message = format!("{path}: {rest}");
+            error.with_message(message)
+        }
+        None => error,
+    }
+}
+
+fn too_long(path: &str, index: usize, n_tokens: usize, n_ctx: usize) -> Error {
+    let message = format!(
+        "{path}: has {n_tokens} tokens, but the context has {n_ctx}; shorten it, set `truncate` to \
+         true, or open the model with a larger n_ctx, if it can have one"
+    );
+    Error::new(Code::ContextOverflow, message)
+        .with("index", index)
+        .with("n_tokens", n_tokens)
+        .with("n_ctx", n_ctx)
+}

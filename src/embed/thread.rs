@@ -1,0 +1,136 @@
+//! The thread that owns an [`Embedder`]. It loads the model, computes, and ends when its owner is
+//! dropped.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use crate::engine::{Interrupt, TokenId};
+use crate::error::{Code, Error, Result};
+use crate::llama::{Embedder, LlamaVocab};
+use crate::panic;
+use crate::process;
+
+/// The vectors of the next texts. Those of one text are concatenated. `None` if the call was
+/// interrupted.
+type ComputedPack = Result<Option<Vec<Vec<f32>>>>;
+
+/// Texts to compute, and the channel for their vectors.
+struct Work {
+    texts: Vec<Vec<TokenId>>,
+    interrupt: Interrupt,
+    answer: Sender<ComputedPack>,
+}
+
+/// Facts about the model that callers need.
+pub(super) struct ModelFacts {
+    pub(super) vocab: Arc<LlamaVocab>,
+    /// The maximum number of tokens in a text.
+    pub(super) n_ctx: usize,
+    /// The length of a vector, or the number of scores.
+    pub(super) width: usize,
+}
+
+/// A loaded model and its thread. Dropping it ends the thread and frees the model.
+pub(super) struct EmbedThread {
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+    /// The number of forks when the thread was started ([`process::forks`]). In a forked child the
+    /// thread does not exist.
+    forks: usize,
+}
+
+impl EmbedThread {
+    /// Starts the thread, and returns when `load` has run on it.
+    pub(super) fn start<L>(load: L) -> Result<(EmbedThread, ModelFacts)>
+    where
+        L: FnOnce() -> Result<Embedder> + Send + 'static,
+    {
+        let (work, inbox) = channel();
+        let (report, loaded) = channel();
+        let thread = panic::spawn_quiet("llb-embed", move || run(load, &report, &inbox))?;
+        let started =
+            EmbedThread { work: Some(work), thread: Some(thread), forks: process::forks() };
+        let facts = loaded.recv().unwrap_or_else(|_| Err(stopped()))?;
+        Ok((started, facts))
+    }
+
+    /// Computes the vectors of texts. Each text has 1 to `n_ctx` tokens. Passes the index of each
+    /// text and its concatenated vectors to `take`, in order, while later texts are computed. An
+    /// error of `take` ends the computation. Returns false if the call was interrupted.
+    pub(super) fn compute(
+        &self,
+        texts: Vec<Vec<TokenId>>,
+        interrupt: Interrupt,
+        mut take: impl FnMut(usize, Vec<f32>) -> Result<()>,
+    ) -> Result<bool> {
+        let (answer, computed) = channel();
+        let work = self.work.as_ref().ok_or_else(stopped)?;
+        let n_texts = texts.len();
+        work.send(Work { texts, interrupt, answer }).map_err(|_| stopped())?;
+        let mut taken = 0;
+        while taken < n_texts {
+            let pack = computed.recv().unwrap_or_else(|_| Err(stopped()))?;
+            let Some(pack) = pack else { return Ok(false) };
+            for vector in pack {
+                take(taken, vector)?;
+                taken += 1;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for EmbedThread {
+    fn drop(&mut self) {
+        if self.forks != process::forks() {
+            // The thread may have held a lock of the channel when the parent process forked.
+            return std::mem::forget((self.work.take(), self.thread.take()));
+        }
+        drop(self.work.take());
+        // While the process exits, the thread frees nothing, and may be in a call that never
+        // returns.
+        if let Some(thread) = self.thread.take().filter(|_| !process::is_exiting()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<L>(load: L, report: &Sender<Result<ModelFacts>>, inbox: &Receiver<Work>)
+where
+    L: FnOnce() -> Result<Embedder>,
+{
+    let loaded = catch_unwind(AssertUnwindSafe(load));
+    let mut embedder = match loaded.unwrap_or_else(|payload| Err(panic::error(&*payload))) {
+        Ok(embedder) => embedder,
+        Err(error) => return drop(report.send(Err(error))),
+    };
+    let (n_ctx, width) = (embedder.n_ctx(), embedder.width());
+    let _ = report.send(Ok(ModelFacts { vocab: Arc::clone(embedder.vocab()), n_ctx, width }));
+    for Work { texts, interrupt, answer } in inbox {
+        if embedder.is_broken() {
+            let _ = answer.send(Err(stopped()));
+            continue;
+        }
+        let mut done = 0;
+        while done < texts.len() {
+            let compute = || embedder.compute_next(&texts[done..], &|| interrupt.is_over());
+            let computed = catch_unwind(AssertUnwindSafe(compute))
+                .unwrap_or_else(|payload| Err(panic::error(&*payload)));
+            let count = computed.as_ref().ok().and_then(|pack| pack.as_ref().map(Vec::len));
+            // If the caller no longer waits, sending fails.
+            let is_wanted = answer.send(computed).is_ok();
+            match count.filter(|_| is_wanted) {
+                Some(count) => done += count,
+                None => break,
+            }
+        }
+    }
+}
+
+/// The error `ENGINE_CLOSED` after a fault has stopped the engine.
+fn stopped() -> Error {
+    let message = "the engine of this model has stopped after a fault; call llb_embed_create again";
+    Error::new(Code::EngineClosed, message)
+}

@@ -1,0 +1,101 @@
+//! Loads a model and a context that computes vectors.
+
+use std::sync::Arc;
+
+use super::super::context::LlamaContext;
+use super::super::context_options::ContextOptions;
+use super::super::fit::MemoryNeeds;
+use super::super::log::{self, LogQueue};
+use super::super::lora::{self, Adapter};
+use super::super::model::{Model, ModelOptions};
+use super::super::model_cache::{
+    MOST_TRAILING_BYTES, adapter_error, check_memory, context_options,
+};
+use super::super::vocab::LlamaVocab;
+use super::super::{device, exit, kernels};
+use super::{Embedder, needs_whole_texts};
+use crate::api::{EmbedOptions, Pooling};
+use crate::error::{Code, Error, Result};
+use crate::gguf::ModelHeader;
+
+/// The most texts in one decode. For models with recurrent states, llama.cpp keeps a state for
+/// each.
+const SEQUENCES: u32 = 64;
+const SEQUENCES_WITH_STATE: u32 = 4;
+
+/// Checks the options of a load. Returns a closure that loads on the thread that will compute.
+pub(crate) fn load(
+    options: &EmbedOptions,
+    pooling: Pooling,
+    header: &ModelHeader,
+) -> Result<impl FnOnce() -> Result<Embedder> + Send + 'static + use<>> {
+    kernels::choose(options.load.backend.as_deref())?;
+    let mut context = context_options(&options.load, header)?;
+    context.pooling = Some(pooling);
+    if header.is_bidirectional() {
+        context.n_batch = context.n_batch.max(context.n_ctx);
+    }
+    let use_mmap = options.load.use_mmap && header.trailing_bytes() <= MOST_TRAILING_BYTES;
+    check_memory(&options.load, use_mmap, &context, &[header])?;
+    for (index, lora) in options.load.lora.iter().enumerate() {
+        lora::check(&lora.path, header).map_err(|error| adapter_error(index, error))?;
+    }
+    let model = ModelOptions {
+        path: options.model.clone(),
+        n_gpu_layers: options.load.n_gpu_layers,
+        use_devices: true,
+        use_mmap,
+        use_mlock: options.load.use_mlock,
+    };
+    let needs = MemoryNeeds::of(header, &context);
+    let n_threads = context.n_threads;
+    let adapters: Vec<(String, f32)> =
+        options.load.lora.iter().map(|lora| (lora.path.clone(), lora.scale)).collect();
+    Ok(move || {
+        exit::block_signals();
+        let log = Arc::new(LogQueue::default());
+        log::collect_on_this_thread(Arc::clone(&log));
+        // llama.cpp returns NULL and logs the reason.
+        let with_reason = |error: Error| log.add_reason(error);
+        let (model, context) =
+            device::load_fitting(&model, needs.as_ref(), &log, &mut |options| {
+                load_as(options, &context).map_err(with_reason)
+            })?;
+        let mut context = context;
+        if !adapters.is_empty() {
+            let adapters = adapters.iter().enumerate().map(|(index, (path, scale))| {
+                let adapter = Adapter::load(&model, path).map_err(with_reason);
+                Ok((adapter.map_err(|error| adapter_error(index, error))?, *scale))
+            });
+            let adapters = adapters.collect::<Result<Vec<_>>>()?;
+            context = context
+                .with_adapters(adapters)
+                .and_then(LlamaContext::tried)
+                .map_err(|error| Error::invalid("lora", error.message()))?;
+        }
+        let context = context.with_threads(n_threads)?;
+        exit::register();
+        Ok(Embedder::new(context, Arc::new(LlamaVocab::new(model)), pooling))
+    })
+}
+
+fn load_as(options: &ModelOptions, context: &ContextOptions) -> Result<(Arc<Model>, LlamaContext)> {
+    let model = Arc::new(Model::load(options, &mut |_| true)?);
+    if !model.has_vocabulary() {
+        return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
+    }
+    if model.has_encoder() && model.has_decoder() {
+        let message =
+            "llama.cpp cannot compute vectors with a model that has an encoder and a decoder";
+        return Err(Error::new(Code::ModelInvalid, message));
+    }
+    let n_parallel = if model.has_state() { SEQUENCES_WITH_STATE } else { SEQUENCES };
+    let options = ContextOptions { n_parallel, ..context.clone() };
+    let mut created = LlamaContext::new(Arc::clone(&model), &options)?;
+    if options.n_batch < options.n_ctx && needs_whole_texts(&created) {
+        let options = ContextOptions { n_batch: options.n_ctx, ..options };
+        drop(created);
+        created = LlamaContext::new(Arc::clone(&model), &options)?;
+    }
+    Ok((model, created.tried()?))
+}

@@ -1,0 +1,62 @@
+//! The identity of a file: it distinguishes the file from others, and from itself after a change.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::{Code, Error, Result};
+
+/// A file as it was when it was identified.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct FileIdentity {
+    device_and_inode: (u64, u64),
+    size: u64,
+    pub(super) modified: Option<SystemTime>,
+}
+
+/// Identifies a file. `MODEL_NOT_FOUND` if it does not exist.
+pub(super) fn identify(path: &Path) -> Result<FileIdentity> {
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
+    })?;
+    #[cfg(unix)]
+    let device_and_inode = {
+        use std::os::unix::fs::MetadataExt;
+        (metadata.dev(), metadata.ino())
+    };
+    #[cfg(not(unix))]
+    let device_and_inode = (0, 0);
+    Ok(FileIdentity { device_and_inode, size: metadata.len(), modified: metadata.modified().ok() })
+}
+
+/// The files of a load, as they were then.
+pub(crate) struct ModelFiles {
+    /// The absolute path of the model.
+    path: String,
+    files: Vec<(PathBuf, FileIdentity)>,
+}
+
+impl ModelFiles {
+    /// Identifies the files of a load of this model. `MODEL_NOT_FOUND` if there is no such file.
+    pub(crate) fn identify(path: &str, files: Vec<PathBuf>) -> Result<ModelFiles> {
+        let files = files.into_iter().map(|file| identify(&file).map(|known| (file, known)));
+        Ok(ModelFiles { path: path.to_owned(), files: files.collect::<Result<_>>()? })
+    }
+
+    /// `MODEL_INVALID` if a file has changed since, `MODEL_NOT_FOUND` if it is gone. `when` ends the
+    /// message: since when, and what to do.
+    pub(crate) fn check_unchanged(&self, when: &str) -> Result<()> {
+        for (path, before) in &self.files {
+            if identify(path)? != *before {
+                let problem = format!("the file has changed since {when}");
+                return Err(Error::new(Code::ModelInvalid, problem).about(path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the model is the one at this path, which has this identity now.
+    pub(crate) fn is_of(&self, path: &str, identity: Option<&FileIdentity>) -> bool {
+        let first = self.files.first().map(|(_, identity)| identity);
+        self.path == path || identity.is_some() && first == identity
+    }
+}

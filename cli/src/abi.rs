@@ -1,5 +1,5 @@
 //! The C functions of include/llb.h, with JSON values and closures instead of C strings and
-//! pointers. The only module with unsafe code. The program uses nothing else of the library.
+//! pointers. The program uses no other part of the library.
 #![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -15,7 +15,7 @@ pub(crate) type OnEvent = Box<dyn Fn(&str) + Send + Sync>;
 /// An open chat. Calls on it run one after another; any thread may make them.
 pub(crate) struct Chat {
     handle: *mut ffi::llb_chat,
-    /// The callback's user data, which must outlive the handle.
+    /// The callback's user data. It must outlive the handle.
     _on_event: Box<OnEvent>,
 }
 
@@ -71,13 +71,61 @@ impl Drop for Chat {
     }
 }
 
+/// An open embedding model. Calls on it run one after another; any thread may make them.
+pub(crate) struct Embedder(*mut ffi::llb_embedder);
+
+// SAFETY: every function of the ABI may be called from any thread.
+unsafe impl Send for Embedder {}
+// SAFETY: as above.
+unsafe impl Sync for Embedder {}
+
+impl Embedder {
+    /// Opens a model with the options of `llb_embed_create`.
+    pub(crate) fn open(options: &Value) -> Result<Embedder> {
+        let options = c_string(&options.to_string())?;
+        // SAFETY: the options are NUL-terminated.
+        let handle = unsafe { ffi::llb_embed_create(options.as_ptr()) };
+        if handle.is_null() {
+            return Err(take(ffi::llb_last_error())
+                .err()
+                .unwrap_or_else(|| Failure::new("the embedding model could not be opened")));
+        }
+        Ok(Embedder(handle))
+    }
+
+    /// Computes vectors of texts.
+    pub(crate) fn embed(&self, request: &Value) -> Result<Value> {
+        let request = c_string(&request.to_string())?;
+        // SAFETY: the request is NUL-terminated.
+        take(unsafe { ffi::llb_embed(self.0, request.as_ptr()) })
+    }
+
+    /// Scores documents for a query.
+    pub(crate) fn rank(&self, request: &Value) -> Result<Value> {
+        let request = c_string(&request.to_string())?;
+        // SAFETY: the request is NUL-terminated.
+        take(unsafe { ffi::llb_rank(self.0, request.as_ptr()) })
+    }
+
+    /// Cancels the running call and all waiting ones.
+    pub(crate) fn cancel(&self) {
+        ffi::llb_embed_cancel(self.0);
+    }
+}
+
+impl Drop for Embedder {
+    fn drop(&mut self) {
+        ffi::llb_embed_destroy(self.0);
+    }
+}
+
 /// `llb <version> (llama.cpp b<build>)`.
 pub(crate) fn version() -> String {
     // SAFETY: returns a static string.
     unsafe { CStr::from_ptr(ffi::llb_version()) }.to_string_lossy().into_owned()
 }
 
-/// Describes a model file. A failure has the message of the reply.
+/// Describes a model file. If that fails, the failure has the message of the reply.
 pub(crate) fn model_info(path: &str) -> Result<Value> {
     let path = c_string(path)?;
     // SAFETY: the path is NUL-terminated.
@@ -94,6 +142,18 @@ pub(crate) fn model_info(path: &str) -> Result<Value> {
             Err(Failure::of_library(&json!({ "code": code, "message": message })))
         }
     }
+}
+
+/// The memory that a chat would take.
+pub(crate) fn memory(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_memory(request.as_ptr()) })
+}
+
+/// The kernels and devices that were found.
+pub(crate) fn backends() -> Result<Value> {
+    take(ffi::llb_backends())
 }
 
 /// Describes a chat template.
@@ -124,7 +184,28 @@ pub(crate) fn template_compose(request: &Value) -> Result<Value> {
     take(unsafe { ffi::llb_template_compose(request.as_ptr()) })
 }
 
-/// Downloads or describes a model of the hub.
+/// Converts text to tokens.
+pub(crate) fn tokenize(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_tokenize(request.as_ptr()) })
+}
+
+/// Converts tokens to text.
+pub(crate) fn detokenize(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_detokenize(request.as_ptr()) })
+}
+
+/// The number of tokens of the prompt of a chat request.
+pub(crate) fn count(request: &Value) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { ffi::llb_count(request.as_ptr()) })
+}
+
+/// Downloads or describes a model on the hub.
 pub(crate) fn model_fetch(request: &Value, on_event: OnEvent) -> Result<Value> {
     let request = c_string(&request.to_string())?;
     let user_data = (&raw const on_event).cast_mut().cast::<c_void>();
@@ -156,7 +237,7 @@ unsafe extern "C" fn piece(piece: *const c_char, user_data: *mut c_void) {
     on_piece(&piece.to_string_lossy());
 }
 
-/// Reads and frees a returned string. An error reply is a failure.
+/// Reads and frees a returned string. An error reply becomes a failure.
 fn take(reply: *const c_char) -> Result<Value> {
     // SAFETY: the library returned a NUL-terminated string, never NULL.
     let text = unsafe { CStr::from_ptr(reply) };

@@ -1,29 +1,29 @@
-//! The failures of commands: a message, the library's code, what to do next, an exit status.
+//! Failures of commands: a message, the library's code, a remedy and an exit status.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// What commands return.
+/// The result of a command.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 /// The exit status of a success.
 pub(crate) const OK: u8 = 0;
 /// The command failed.
 pub(crate) const FAILED: u8 = 1;
-/// A check found something: lints, differences, a damaged file.
+/// A check found something: lints, differences or a damaged file.
 pub(crate) const FOUND: u8 = 3;
-/// Ctrl-C.
+/// The user pressed Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    /// The code of the library, if the library failed.
+    /// The library's error code, if the library failed.
     pub(crate) code: Option<String>,
-    /// What is wrong and where.
+    /// What is wrong, and where.
     pub(crate) message: String,
-    /// What to do, if there is one thing to do.
+    /// The remedy, if there is a single one.
     pub(crate) next: Option<String>,
     /// Further members of the library's error, or null.
     pub(crate) details: Box<Value>,
@@ -41,7 +41,7 @@ impl Failure {
         self
     }
 
-    /// An error object of the library: `code`, `message` and `details`.
+    /// Converts an error object of the library: `code`, `message` and `details`.
     pub(crate) fn of_library(error: &Value) -> Failure {
         let code = error["code"].as_str().unwrap_or("INTERNAL_BRIDGE_ERROR").to_owned();
         let message = error["message"].as_str().unwrap_or("unknown").to_owned();
@@ -77,15 +77,17 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// What to do about the codes whose message cannot know it.
+/// The remedy for codes whose message cannot contain it, because it concerns this program.
 fn next_step(code: &str) -> Option<&'static str> {
     Some(match code {
         "MODEL_NOT_FOUND" => {
             "`llb models` lists the models of this machine; `llb fetch ORG/NAME` downloads one"
         }
-        "MODEL_INVALID" => "`llb models verify` finds damaged downloads",
+        "MODEL_INVALID" => "fetch it again; `llb models verify` finds damaged downloads",
         "OUT_OF_MEMORY" => "try a smaller --n-ctx, or a smaller quantisation of the model",
-        "CONTEXT_OVERFLOW" => "shorten the conversation, or raise --n-ctx",
+        "CONTEXT_OVERFLOW" => {
+            "shorten the conversation, raise --n-ctx, or let --context-overflow drop old turns"
+        }
         "TEMPLATE_ERROR" => "`llb template check` says what the chat template refuses",
         "HUB_UNAUTHORIZED" => "set HF_TOKEN to a token of the hub",
         "HUB_GATED" => "accept the licence on the model's page, and set HF_TOKEN",

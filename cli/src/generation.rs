@@ -1,4 +1,4 @@
-//! One reply of a model on the terminal: its chunks as they come, and how Ctrl-C ends it.
+//! Prints one reply of a model on the terminal, chunk by chunk, and ends it on Ctrl-C.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::input::print;
 use crate::interrupt;
 use crate::terminal::{Look, Style, printable};
 
-/// Prints a reply while it is generated, and returns it.
+/// Prints a reply while it is being generated, and returns it.
 ///
 /// Reasoning is dimmed on a terminal and absent in a pipe. Calls are printed as
 /// `get_weather({"city":"Paris"})`.
@@ -32,7 +32,7 @@ pub(crate) fn print_reply(chat: &Arc<Chat>, request: &Value) -> Result<Value> {
     Ok(reply)
 }
 
-/// A failure if the reply was ended by Ctrl-C.
+/// Returns a failure if Ctrl-C ended the reply.
 pub(crate) fn refuse_cancelled(reply: &Value) -> Result<()> {
     if reply["finish_reason"] == "cancelled" {
         let mut failure = Failure::new("the reply was ended by Ctrl-C");
@@ -42,15 +42,18 @@ pub(crate) fn refuse_cancelled(reply: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Says on stderr what a person should know about the reply.
+/// Warns on stderr about anything that the user should know about the reply.
 fn warn(reply: &Value, request: &Value) {
     let style = Style::stderr();
     let warning = |text: &str| say!("{} {text}", style.paint(Look::Yellow, "llb:"));
     if reply["finish_reason"] == "length" {
-        let given = &request["max_tokens"];
-        warning(&format!(
-            "the reply was cut off after {given} tokens; raise --max-tokens, or --n-ctx"
-        ));
+        let tokens = &reply["usage"]["completion_tokens"];
+        let advice = if *tokens == request["max_tokens"] {
+            "raise --max-tokens"
+        } else {
+            "the context is full; raise --n-ctx, or drop old tokens with --context-overflow shift"
+        };
+        warning(&format!("the reply was cut off after {tokens} tokens; {advice}"));
     }
     for diagnostic in reply["diagnostics"].as_array().into_iter().flatten() {
         if let Some(message) = diagnostic["message"].as_str() {
@@ -63,7 +66,7 @@ fn is_terminal() -> bool {
     std::io::IsTerminal::is_terminal(&std::io::stdout())
 }
 
-/// What the last piece was. A change begins a new line.
+/// The kind of the last piece. A change of kind begins a new line.
 #[derive(PartialEq, Clone, Copy)]
 enum Part {
     Nothing,

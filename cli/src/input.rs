@@ -1,20 +1,23 @@
-//! What commands read: JSON files, text files, stdin.
+//! Reads the input of commands: JSON files, text files, stdin.
 
-use std::fs;
-use std::io::{IsTerminal, Read, Write, stdin, stdout};
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Read, Write, stdin, stdout};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{FAILED, Failure, Result};
+
+/// The most bytes of a text to read.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The text of a file; `-` is stdin.
 pub(crate) fn text(path: &Path) -> Result<String> {
     if path == Path::new("-") {
         return all_of_stdin();
     }
-    let bytes = fs::read(path).map_err(|error| about(path, error))?;
-    String::from_utf8(bytes).map_err(|_| about(path, "not UTF-8"))
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    limited(file, path)
 }
 
 /// The JSON of a file; `-` is stdin.
@@ -23,21 +26,60 @@ pub(crate) fn json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).map_err(|error| about(path, format!("not JSON: {error}")))
 }
 
-/// Everything on stdin. Says on a terminal how to end it.
-pub(crate) fn all_of_stdin() -> Result<String> {
+/// Reads a conversation from a JSON file as a request with `messages`. The file contains an array
+/// of messages or a whole request.
+pub(crate) fn conversation(path: &Path) -> Result<Value> {
+    match json(path)? {
+        messages @ Value::Array(_) => Ok(json!({ "messages": messages })),
+        request @ Value::Object(_) if request["messages"].is_array() => Ok(request),
+        _ => {
+            let message = "has no conversation; expected an array of messages, or an object with \
+                           `messages`";
+            Err(about(path, message))
+        }
+    }
+}
+
+/// Reads the tools in a JSON file.
+pub(crate) fn tools(path: &Path) -> Result<Value> {
+    let tools = json(path)?;
+    if tools.is_array() {
+        return Ok(tools);
+    }
+    Err(about(path, "has no tools; expected an array, as in `tools` of a request"))
+}
+
+/// Reads the prompt from stdin, without the newline at its end.
+pub(crate) fn prompt() -> Result<String> {
+    let text = all_of_stdin()?;
+    let prompt = text.strip_suffix('\n').unwrap_or(&text);
+    let prompt = prompt.strip_suffix('\r').unwrap_or(prompt);
+    if prompt.is_empty() {
+        let next = "pass a prompt as an argument, or write one to stdin";
+        return Err(Failure::new("the prompt is empty").next(next));
+    }
+    Ok(prompt.to_owned())
+}
+
+/// Reads all of stdin. On a terminal, explains how to end the input.
+fn all_of_stdin() -> Result<String> {
     if stdin().is_terminal() {
         say!("llb: reading from the terminal; Ctrl-D ends the input");
     }
-    let mut bytes = Vec::new();
-    stdin().read_to_end(&mut bytes)?;
-    String::from_utf8(bytes).map_err(|_| Failure::new("stdin is not UTF-8"))
+    limited(stdin().lock(), Path::new("-"))
 }
 
-/// Writes to stdout. A closed pipe (`| head`) ends the program without a message.
+/// Writes to stdout. A closed pipe (`| head`) ends the program without a message, a full disk with
+/// one.
 pub(crate) fn print(text: &str) {
     let mut out = stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            say!("llb: stdout: {error}");
+            std::process::exit(FAILED.into());
+        }
     }
 }
 
@@ -47,6 +89,30 @@ pub(crate) fn print_json(value: &Value) {
     print(&format!("{text}\n"));
 }
 
+/// Reads a whole stream. `path` names it in errors.
+fn limited(stream: impl Read, path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = stream.take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(path, &error))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(about(path, format!("has more than {} MiB of text", MAX_BYTES >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|_| about(path, "not UTF-8"))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            about(path, "no such file").next("give the name of a file, or - for stdin")
+        }
+        ErrorKind::IsADirectory => {
+            about(path, "is a directory").next("give the name of a file in it")
+        }
+        _ => about(path, error),
+    }
+}
+
 fn about(path: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("{}: {what}", path.display()))
+    let name = if path == Path::new("-") { Path::new("stdin") } else { path };
+    Failure::new(format!("{}: {what}", name.display()))
 }

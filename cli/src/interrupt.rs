@@ -1,5 +1,5 @@
-//! Ctrl-C: it cancels what runs, if that can be cancelled, and otherwise ends the program. A second
-//! Ctrl-C during the same work always ends it.
+//! Handles Ctrl-C. It cancels the running work if possible, and otherwise ends the program. A
+//! second Ctrl-C during the same work always ends it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ type Cancel = Box<dyn Fn() + Send>;
 
 static RUNNING: Mutex<Option<Cancel>> = Mutex::new(None);
 
-/// Starts to handle Ctrl-C and a termination.
+/// Installs the handler for Ctrl-C and SIGTERM.
 pub(crate) fn install() -> Result<()> {
     ctrlc::set_handler(|| {
         let cancel = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -21,7 +21,7 @@ pub(crate) fn install() -> Result<()> {
     .map_err(|error| Failure::new(format!("cannot handle Ctrl-C: {error}")))
 }
 
-/// Runs `work`, which Ctrl-C ends by calling `cancel`.
+/// Runs `work`. On Ctrl-C, calls `cancel`, which should end it.
 pub(crate) fn cancellable<T>(cancel: impl Fn() + Send + 'static, work: impl FnOnce() -> T) -> T {
     set(Some(Box::new(cancel)));
     let result = work();

@@ -1,11 +1,11 @@
-//! `llb`: try, inspect and serve GGUF chat models from a terminal. A host of the C ABI like any
-//! other (`abi`). Results go to stdout; progress, questions and errors go to stderr.
+//! `llb`: try, inspect and serve GGUF chat models from a terminal. It uses the library only through
+//! the C ABI (`abi`). Results go to stdout; progress, questions and errors go to stderr.
 //!
 //! `commands` has a module for each command, `serve` the HTTP server. docs/cli.md and
 //! docs/server.md describe both.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
-/// Writes a line to stderr. A closed stderr is no reason to end.
+/// Writes a line to stderr. A closed stderr is not an error.
 macro_rules! say {
     ($($argument:tt)*) => {{
         use std::io::Write as _;
@@ -20,6 +20,7 @@ mod failure;
 mod generation;
 mod input;
 mod interrupt;
+mod memory;
 mod model_source;
 mod serve;
 mod template_source;

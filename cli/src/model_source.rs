@@ -1,4 +1,5 @@
-//! The argument MODEL: a file, `hf:ORG/NAME[:QUANT]`, or a page of the hub, to a file.
+//! Resolves the argument MODEL to a file. MODEL is a file, `hf:ORG/NAME[:QUANT]`, or the URL of a
+//! page on the hub.
 
 use std::env;
 use std::path::Path;
@@ -10,16 +11,16 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::terminal;
 
-/// The help of the argument, the same for all commands.
+/// The help text of the argument, shared by all commands.
 pub(crate) const HELP: &str =
-    "A GGUF file, hf:ORG/NAME[:QUANT] for a model of the Hugging Face hub, or the URL of one there";
+    "A GGUF file, hf:ORG/NAME[:QUANT] for a model on the Hugging Face hub, or its URL there";
 
 /// Where a model is.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ModelSource {
-    /// A file of this machine.
+    /// A file on this machine.
     File(String),
-    /// A model of the hub: the request of `llb_model_fetch`.
+    /// A model on the hub, as a request for `llb_model_fetch`.
     Hub(Value),
 }
 
@@ -48,7 +49,15 @@ impl ModelSource {
         }
     }
 
-    /// The file, which is fetched if it is a model of the hub.
+    /// The path if the file is on this machine.
+    pub(crate) fn local_path(&self) -> Option<&str> {
+        match self {
+            ModelSource::File(path) => Some(path),
+            ModelSource::Hub(_) => None,
+        }
+    }
+
+    /// The file's path. A model on the hub is downloaded first.
     pub(crate) fn file(self) -> Result<String> {
         match self {
             ModelSource::File(path) if Path::new(&path).exists() => Ok(path),
@@ -64,7 +73,7 @@ impl ModelSource {
         }
     }
 
-    /// The description, for a model of the hub from its first megabytes.
+    /// The model information. For a model on the hub, it comes from the file's first megabytes.
     pub(crate) fn info(self) -> Result<Value> {
         match self {
             ModelSource::File(path) if !Path::new(&path).exists() => Err(not_found(&path)),
@@ -78,7 +87,7 @@ impl ModelSource {
     }
 }
 
-/// The file of a MODEL argument.
+/// The file for a MODEL argument.
 pub(crate) fn model_file(model: &str) -> Result<String> {
     ModelSource::read(model)?.file()
 }
@@ -93,7 +102,8 @@ pub(crate) fn fetch(request: &Value) -> Result<Value> {
     )
 }
 
-fn not_found(path: &str) -> Failure {
+/// No file has this name.
+pub(crate) fn not_found(path: &str) -> Failure {
     let message = format!("{path}: no such file");
     let error = json!({ "code": "MODEL_NOT_FOUND", "message": message });
     let looks_like_id = path.split('/').count() == 2 && !path.ends_with(".gguf");
@@ -104,7 +114,7 @@ fn not_found(path: &str) -> Failure {
     Failure::of_library(&error)
 }
 
-/// `org/name`, `org/name/tree/REV` and `org/name/resolve/REV/FILE` as a request.
+/// Converts `org/name`, `org/name/tree/REV` or `org/name/resolve/REV/FILE` to a request.
 fn of_page(page: &str) -> Option<Value> {
     let page = page.split(['?', '#']).next()?.trim_end_matches('/');
     let mut parts = page.splitn(5, '/');

@@ -1,5 +1,7 @@
-//! The argument of commands that need a chat template and no weights: a model, or a Jinja file.
+//! The argument of commands that need a chat template but no weights: a model, or a Jinja file.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -7,60 +9,57 @@ use serde_json::{Value, json};
 
 use crate::failure::Result;
 use crate::input;
-use crate::model_source::model_file;
+use crate::model_source::{model_file, not_found};
 
-/// The help of the argument.
+/// The help text of the argument.
 pub(crate) const HELP: &str =
-    "A GGUF file, hf:ORG/NAME[:QUANT], or a Jinja chat template (any other name)";
+    "A GGUF file, hf:ORG/NAME[:QUANT], or a Jinja chat template (any other file)";
 
-/// What goes into a prompt besides the template.
+/// The arguments that determine a prompt, besides the template.
 #[derive(Debug, Args)]
 pub(crate) struct PromptArguments {
     #[arg(help = HELP)]
     pub(crate) model: String,
-    /// A JSON file of messages, or of a whole request with `messages` [default: stdin]
+    /// JSON file with messages, or with a whole request that has `messages` [default: stdin]
     pub(crate) messages: Option<PathBuf>,
-    /// One user message instead of a file
+    /// User message to use instead of a file
     #[arg(long, short = 'm', value_name = "TEXT", conflicts_with = "messages")]
     pub(crate) message: Option<String>,
-    /// A system message before the others
+    /// System message before the others
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// A JSON file of tools
+    /// JSON file with tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
-    /// Render the messages as they are, without adapting them to the template
+    /// Render the messages unchanged, without adapting them to the template
     #[arg(long)]
     pub(crate) no_polyfills: bool,
-    /// Do not open the turn of the assistant
+    /// Do not open the assistant's turn
     #[arg(long)]
     pub(crate) no_generation_prompt: bool,
-    /// Variables of the template, as a JSON object
+    /// Template variables, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) kwargs: Option<Value>,
-    /// The beginning-of-sequence token of a Jinja file
+    /// Beginning-of-sequence token for a Jinja file
     #[arg(long, value_name = "TOKEN")]
     pub(crate) bos: Option<String>,
-    /// The end-of-sequence token of a Jinja file
+    /// End-of-sequence token for a Jinja file
     #[arg(long, value_name = "TOKEN")]
     pub(crate) eos: Option<String>,
 }
 
 impl PromptArguments {
-    /// The request of a render.
+    /// The request for rendering.
     pub(crate) fn request(&self) -> Result<Value> {
         let mut request = match (&self.message, &self.messages) {
             (Some(text), _) => json!({ "messages": [{ "role": "user", "content": text }] }),
-            (None, path) => input::json(path.as_deref().unwrap_or(Path::new("-")))?,
+            (None, path) => input::conversation(path.as_deref().unwrap_or(Path::new("-")))?,
         };
-        if request.is_array() {
-            request = json!({ "messages": request });
-        }
         if let (Some(text), Some(messages)) = (&self.system, request["messages"].as_array_mut()) {
             messages.insert(0, json!({ "role": "system", "content": text }));
         }
         if let Some(path) = &self.tools {
-            request["tools"] = input::json(path)?;
+            request["tools"] = input::tools(path)?;
         }
         if self.no_polyfills {
             request["polyfills"] = json!({ "apply_polyfills": false });
@@ -76,12 +75,23 @@ impl PromptArguments {
     }
 }
 
-/// Whether the argument names a model rather than a Jinja file.
+/// Whether the argument names a model rather than a Jinja file. Model files of other programs have
+/// other names than `.gguf`, so the first bytes count too.
 pub(crate) fn is_model(argument: &str) -> bool {
-    argument.starts_with("hf:") || argument.contains("://") || argument.ends_with(".gguf")
+    let has_magic = || {
+        let mut magic = [0; 4];
+        let is_file = Path::new(argument).is_file();
+        is_file
+            && File::open(argument).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+            && magic == *b"GGUF"
+    };
+    argument.starts_with("hf:")
+        || argument.contains("://")
+        || argument.ends_with(".gguf")
+        || has_magic()
 }
 
-/// Adds the template of an argument to a request.
+/// Adds the template that an argument names to a request.
 pub(crate) fn add_template(
     request: &mut Value,
     argument: &str,
@@ -90,6 +100,8 @@ pub(crate) fn add_template(
 ) -> Result<()> {
     if is_model(argument) {
         request["gguf"] = model_file(argument)?.into();
+    } else if argument != "-" && !Path::new(argument).exists() {
+        return Err(not_found(argument));
     } else {
         request["chat_template"] = input::text(Path::new(argument))?.into();
     }

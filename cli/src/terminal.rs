@@ -1,5 +1,5 @@
-//! What a person sees: colours, progress bars, texts for numbers. Without a terminal, or with
-//! `NO_COLOR`, there are no colours; without a terminal on stderr there is no progress.
+//! Output for people: colours, progress bars and number formats. There are no colours without a
+//! terminal or with `NO_COLOR`, and no progress bars unless stderr is a terminal.
 
 use std::env;
 use std::io::{IsTerminal, stderr, stdout};
@@ -10,22 +10,22 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::abi::OnEvent;
 
-/// Text attributes by their meaning.
+/// Text styles by meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Names and headings.
     Strong,
-    /// Reasoning, and what is less important.
+    /// Reasoning, and anything less important.
     Dim,
-    /// Errors, removed lines.
+    /// Errors and removed lines.
     Red,
-    /// Yes, added lines.
+    /// Positive answers and added lines.
     Green,
-    /// Warnings, tool calls.
+    /// Warnings and tool calls.
     Yellow,
-    /// Prompts of the program.
+    /// Prompts of this program.
     Blue,
-    /// Values of the caller.
+    /// Values from the request.
     Magenta,
     /// Paths.
     Cyan,
@@ -46,7 +46,7 @@ impl Look {
     }
 }
 
-/// Whether a stream gets colours.
+/// Whether output to a stream is coloured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style(bool);
 
@@ -66,39 +66,40 @@ impl Style {
         self.0
     }
 
-    /// The text with a look.
+    /// Returns the text in this style.
     pub(crate) fn paint(self, look: Look, text: &str) -> String {
         if self.0 { format!("{}{text}\x1b[0m", look.code()) } else { text.to_owned() }
     }
 }
 
-/// <https://no-color.org>: any value that is not empty. A terminal named `dumb` has none.
+/// Whether the environment permits colours: <https://no-color.org> (any value that is not empty
+/// disables them), and `TERM` is not `dumb`.
 fn permits_colour() -> bool {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-/// The model's text without the control characters that a terminal obeys.
+/// The model's text without the control characters that a terminal would interpret.
 pub(crate) fn printable(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
 }
 
-/// A bar of bytes on stderr.
+/// A progress bar on stderr that counts bytes.
 pub(crate) fn bytes_bar(total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(what.to_owned());
     bar.set_style(style("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}"));
     bar
 }
 
-/// A bar of things on stderr.
+/// A progress bar on stderr that counts items.
 pub(crate) fn count_bar(total: usize, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total as u64).with_message(what.to_owned());
     bar.set_style(style("{msg} {wide_bar} {pos}/{len} {eta}"));
     bar
 }
 
-/// A sign of life on stderr.
+/// A spinner on stderr.
 pub(crate) fn spinner(what: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(120));
@@ -109,7 +110,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the templates of this file are valid")
 }
 
-/// Shows the events of a create or a fetch as a bar.
+/// Shows the progress events of a create or a fetch as a bar.
 pub(crate) fn progress(what: &str) -> OnEvent {
     let what = what.to_owned();
     let bar: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -130,7 +131,7 @@ pub(crate) fn progress(what: &str) -> OnEvent {
     })
 }
 
-/// `491.4 MB`, as the hub counts.
+/// Formats bytes as `491.4 MB`, in powers of ten like the hub.
 pub(crate) fn megabytes(bytes: u64) -> String {
     match bytes {
         0..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
@@ -139,7 +140,7 @@ pub(crate) fn megabytes(bytes: u64) -> String {
     }
 }
 
-/// `1,234,567`.
+/// Formats a number as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -152,7 +153,12 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Columns of equal width, separated by two spaces. The last one is not padded.
+/// `1 model`, `2 models`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Formats rows as aligned columns, separated by two spaces. The last column is not padded.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {

@@ -1,7 +1,7 @@
-//! The commands of the program without a terminal: output, exit status, messages.
+//! Tests the commands without a terminal: output, exit status, messages.
 //!
-//! Expected texts are those of the scripted models, of Jinja templates written here, and of other
-//! programs (sha256sum, JSON's own syntax).
+//! The expected texts come from the scripted models, from Jinja templates written here, and from
+//! other programs (sha256sum, the syntax of JSON).
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 #[path = "../../tests/scripted/mod.rs"]
 mod scripted;
 
-/// Tiny models with known replies, and files of the tests.
+/// A folder with tiny models whose replies are known, and with other test files.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -33,7 +33,7 @@ impl Folder {
         self.path(name)
     }
 
-    /// Runs `llb` in the folder. `~` in an argument is the folder.
+    /// Runs `llb` in the folder. `~` in an argument stands for the folder.
     fn llb(&self, arguments: &[&str], stdin: &str) -> Run {
         let folder = self.0.path().to_str().unwrap();
         let arguments = arguments.iter().map(|argument| argument.replace('~', folder));
@@ -80,14 +80,14 @@ impl Run {
     }
 }
 
-/// Standard output of a run that succeeds.
+/// Checks the standard output of a successful run.
 #[track_caller]
 fn check(folder: &Folder, arguments: &[&str], stdin: &str, stdout: &str) {
     let run = folder.llb(arguments, stdin);
     assert_eq!((run.status, run.stdout.as_str()), (0, stdout), "{}", run.stderr);
 }
 
-/// Exit status, and a text on stderr.
+/// Checks the exit status and a text on stderr.
 #[track_caller]
 fn check_failure(folder: &Folder, arguments: &[&str], status: i32, message: &str) {
     let run = folder.llb(arguments, "");
@@ -108,6 +108,11 @@ fn replies_go_to_a_pipe_as_plain_text() {
     check(&folder, &["run", "~/text.gguf"], "a prompt from a pipe", &text);
     check(&folder, &["chat", "~/text.gguf", "hello"], "", &text);
     check(&folder, &["chat", "~/text.gguf"], "a prompt from a pipe", &text);
+    let tokens = |arguments: &[&str], stdin| {
+        let reply = folder.llb(&[&["run", "~/text.gguf", "--json"], arguments].concat(), stdin);
+        reply.json()["usage"]["prompt_tokens"].clone()
+    };
+    assert_eq!(tokens(&[], "hello\n"), tokens(&["-p", "hello"], ""));
     let answer = format!("{}\n", scripted::REASONING[1]);
     check(&folder, &["chat", "~/reasoning.gguf"], "reasoning is not plain text", &answer);
     let call = "get_weather({\"city\": \"Paris\"})\n";
@@ -134,7 +139,10 @@ fn failures_say_what_to_do_and_have_their_status() {
     let folder = Folder::new();
     folder.write("broken.json", "{");
     folder.write("empty.gguf", "");
-    let cases: [(&[&str], i32, &str); 11] = [
+    folder.write("five.json", "5");
+    folder.write("a.jinja", "");
+    let no_messages = "five.json: has no conversation";
+    let cases: [(&[&str], i32, &str); 30] = [
         (&[], 2, "Usage"),
         (&["nothing"], 2, "unrecognized subcommand"),
         (&["info", "~/none.gguf"], 1, "MODEL_NOT_FOUND"),
@@ -146,10 +154,134 @@ fn failures_say_what_to_do_and_have_their_status() {
         (&["render", "~/text.gguf", "~/broken.json"], 1, "broken.json: not JSON"),
         (&["man", "nothing"], 1, "`llb --help` lists the commands"),
         (&["models", "remove", "nothing"], 1, "no such model"),
+        (&["render", "~/none.jinja", "-m", "x"], 1, "none.jinja: no such file"),
+        (&["render", "org/name", "-m", "x"], 1, "write hf:org/name"),
+        (&["render", "~/", "-m", "x"], 1, "is a directory"),
+        (&["render", "~/a.jinja", "~/none.json"], 1, "next: give the name of a file"),
+        (&["render", "~/a.jinja", "~/five.json", "--system", "x"], 1, no_messages),
+        (&["explain", "~/a.jinja", "~/five.json"], 1, no_messages),
+        (
+            &["template", "diff", "~/a.jinja", "~/a.jinja", "--messages", "~/five.json"],
+            1,
+            no_messages,
+        ),
+        (
+            &["render", "~/a.jinja", "-m", "x", "--tools", "~/five.json"],
+            1,
+            "five.json: has no tools",
+        ),
+        (
+            &["run", "~/text.gguf", "-p", "x", "--tools", "~/five.json"],
+            1,
+            "five.json: has no tools",
+        ),
+        (&["run", "~/text.gguf", "-p", "x", "--lora", "~/none.gguf=0.5"], 1, "lora[0].path"),
+        (&["run", "~/text.gguf", "-p", "x", "--n-keep", "9999999"], 1, "n_keep"),
+        (&["run", "~/text.gguf", "-p", "x", "--context-overflow", "x"], 2, "truncate_oldest"),
+        (&["run", "~/text.gguf", "-p", "x", "--temperature", "-1"], 1, "temperature"),
+        (&["bench", "~/text.gguf", "--chats", "0"], 2, "1..=64"),
+        (&["run", "~/text.gguf"], 1, "the prompt is empty"),
+        (&["chat", "~/text.gguf"], 1, "the prompt is empty"),
+        (&["man", "--out", "~/five.json/x"], 1, "five.json/x: "),
+        (&["compose", "--derive", "~/none.gguf"], 1, "MODEL_NOT_FOUND"),
+        (&["chat", "~/text.gguf", "x", "--chat-template", "~/"], 1, "is a directory"),
     ];
     for (arguments, status, message) in cases {
         check_failure(&folder, arguments, status, message);
     }
+}
+
+#[test]
+fn a_port_in_use_is_noticed_before_a_model_is_loaded() {
+    let folder = Folder::new();
+    let used = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = used.local_addr().unwrap().port().to_string();
+    // This model cannot be loaded.
+    let serve = ["serve", "~/truncated.gguf", "--port", &port];
+    check_failure(&folder, &serve, 1, "choose another --port");
+    drop(used);
+    check_failure(&folder, &serve, 1, "MODEL_INVALID");
+}
+
+#[test]
+fn a_model_needs_no_name_that_ends_in_gguf() {
+    let folder = Folder::new();
+    std::fs::copy(folder.path("tool_use.gguf"), folder.path("sha256-0a0b")).unwrap();
+    for command in [&["render", "-m", "x"][..], &["template", "check"], &["compose", "--derive"]] {
+        let of = |model| folder.llb(&[command, &[model]].concat(), "").stdout;
+        let (blob, file) = (of("~/sha256-0a0b"), of("~/tool_use.gguf"));
+        assert_eq!(blob.replace("sha256-0a0b", "tool_use.gguf"), file);
+        assert!(!file.is_empty(), "{command:?}");
+    }
+}
+
+#[test]
+fn a_reply_may_be_longer_than_the_context() {
+    let folder = Folder::new();
+    let run = ["run", "~/long.gguf", "-p", "x", "--n-ctx", "256", "--max-tokens", "1000"];
+    let cut = folder.llb(&run, "");
+    assert!(scripted::long_text().starts_with(cut.stdout.trim_end()) && cut.status == 0);
+    assert!(cut.stderr.contains("the context is full; raise --n-ctx"), "{}", cut.stderr);
+    let shifted = folder.llb(&[&run[..], &["--context-overflow", "shift"]].concat(), "");
+    assert_eq!(shifted.stdout, format!("{}\n", scripted::long_text()));
+    let short = folder.llb(&["run", "~/long.gguf", "-p", "x", "--max-tokens", "3"], "");
+    assert!(short.stderr.contains("after 3 tokens; raise --max-tokens"), "{}", short.stderr);
+}
+
+#[test]
+fn reasoning_ends_with_a_message() {
+    let folder = Folder::new();
+    let budget =
+        ["--reasoning-budget", "2", "--reasoning-budget-message", " Enough.", "--seed", "-1"];
+    let run =
+        folder.llb(&[&["run", "~/reasoning.gguf", "-p", "x", "--json"], &budget[..]].concat(), "");
+    let reasoning = run.json()["reasoning_content"].as_str().unwrap().to_owned();
+    assert!(reasoning.starts_with("One") && reasoning.ends_with(" Enough."), "{reasoning}");
+}
+
+/// Runs `llb` with a stream as its standard output: exit status and standard error.
+fn with_stdout(folder: &Folder, arguments: &[&str], stdout: impl Into<Stdio>) -> (i32, String) {
+    let mut llb = Command::new(env!("CARGO_BIN_EXE_llb"));
+    let output = llb.args(arguments).current_dir(&folder.0).stdout(stdout).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_reader_that_left_is_no_failure_and_a_full_disk_is_one() {
+    let folder = Folder::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(with_stdout(&folder, &["info", "text.gguf"], writer), (0, String::new()));
+    if cfg!(target_os = "linux") {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (status, stderr) = with_stdout(&folder, &["info", "text.gguf"], full);
+        assert!(status == 1 && stderr.contains("stdout: "), "{status} {stderr}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn paths_that_are_not_utf_8_end_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new();
+    let odd = folder.0.path().join(std::ffi::OsStr::from_bytes(b"o\xffdd"));
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::copy(folder.path("text.gguf"), odd.join("a.gguf")).unwrap();
+    let llb = |arguments: &[&std::ffi::OsStr]| {
+        let mut llb = Command::new(env!("CARGO_BIN_EXE_llb"));
+        let variables = ["HF_HUB_CACHE", "LLB_MODELS", "HOME", "XDG_STATE_HOME"];
+        llb.args(arguments).envs(variables.map(|name| (name, &odd)));
+        Run::new(llb.output().unwrap())
+    };
+    let list = llb(&["models".as_ref(), "--json".as_ref()]).json();
+    assert!(list[0]["path"].as_str().unwrap().ends_with("o\u{fffd}dd/a.gguf"), "{list}");
+    let doctor = llb(&["doctor".as_ref(), "--json".as_ref()]);
+    assert!([0, 3].contains(&doctor.status), "{}", doctor.stderr);
+    let fetch = llb(&["fetch", "o/n", "--offline"].map(std::ffi::OsStr::new));
+    assert!(fetch.status == 1 && fetch.stderr.contains("not UTF-8"), "{}", fetch.stderr);
+    let option = ["fetch".as_ref(), "o/n".as_ref(), "--cache-dir".as_ref(), odd.as_os_str()];
+    assert_eq!(llb(&option).status, 2);
+    assert_eq!(llb(&["info".as_ref(), odd.join("a.gguf").as_os_str()]).status, 2);
 }
 
 #[test]
@@ -158,9 +290,43 @@ fn info_is_that_of_the_library() {
     let info = folder.llb(&["info", "~/tool_call.gguf", "--json"], "").json();
     assert_eq!((&info["type"], &info["supports_tools"]), (&json!("model_info"), &json!(true)));
     let table = folder.llb(&["info", "~/tool_call.gguf"], "").stdout;
-    for row in ["name            Scripted tool call\n", "\nsupports_tools  ", "\nFindings\n"] {
+    for row in
+        ["name            Scripted tool call\n", "\nsupports_tools  ", "\nMemory\n", "\nFindings\n"]
+    {
         assert!(table.contains(row), "{table}");
     }
+}
+
+#[test]
+fn info_has_the_memory_of_several_contexts() {
+    let folder = Folder::new();
+    let info = folder.llb(&["info", "~/text.gguf", "--json"], "").json();
+    let memory = &info["memory"];
+    let contexts = memory["contexts"].as_array().unwrap();
+    // The trained context length and the largest context that fits, each with three cache types.
+    let length = info["context_length"].as_u64().unwrap();
+    let sizes: Vec<u64> = contexts.iter().filter_map(|entry| entry["n_ctx"].as_u64()).collect();
+    assert_eq!((memory["type"].as_str(), sizes), (Some("memory"), vec![length; 6]), "{memory}");
+    let sum = |entry: &Value, name: &str| entry[name].as_u64().unwrap();
+    for entry in contexts {
+        let parts =
+            ["weights", "cache", "compute"].map(|name| sum(entry, name)).iter().sum::<u64>();
+        assert_eq!((sum(entry, "total"), &entry["fits"]), (parts, &json!(true)), "{entry}");
+    }
+    // 32 numbers take 34 or 18 bytes instead of 64.
+    let cache = |index: usize| sum(&contexts[index], "cache");
+    assert_eq!((cache(1) * 64, cache(2) * 64), (cache(0) * 34, cache(0) * 18));
+    let table = folder.llb(&["info", "~/text.gguf"], "").stdout;
+    for row in [
+        "--n-ctx           f16          q8_0          q4_0\n",
+        "\n       2,048  ",
+        "\n        most  ",
+    ] {
+        assert!(table.contains(row), "{table}");
+    }
+    // A file without tensors is described from its header, but cannot be loaded.
+    let info = folder.llb(&["info", "~/truncated.gguf", "--json"], "").json();
+    assert_eq!(info["memory"]["error"]["code"], "MODEL_INVALID", "{info}");
 }
 
 #[test]
@@ -221,7 +387,7 @@ fn templates_are_composed_checked_and_compared() {
     assert!(run.stdout.contains("\n-<|im_start|>user\n+<|start|>user\n"), "{}", run.stdout);
 }
 
-/// Lays a file into the cache of the hub, as huggingface_hub does.
+/// Puts a file into the hub's cache, like huggingface_hub.
 #[cfg(unix)]
 fn cached(folder: &Folder, content: &[u8], hash: &str) {
     let repository = folder.path("hub/models--org--name");

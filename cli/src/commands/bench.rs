@@ -1,4 +1,4 @@
-//! `llb bench`: the speed of prefill and decode, alone and with several chats at once.
+//! `llb bench`: the speed of prefill and decode, for one chat and for several at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,40 +13,37 @@ use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
 use crate::input::{print, print_json};
 use crate::model_source::{HELP, model_file};
-use crate::terminal::{columns, spinner};
+use crate::terminal::{columns, counted, spinner};
 use crate::{interrupt, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// Words of the prompt; about as many tokens
+    /// Number of words in the prompt; about as many tokens
     #[arg(long, value_name = "N", default_value_t = 256)]
     prompt_words: usize,
-    /// Tokens of each reply
+    /// Number of tokens in each reply
     #[arg(long, value_name = "TOKENS", default_value_t = 64)]
     max_tokens: u32,
-    /// Numbers of chats at once
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4])]
-    chats: Vec<usize>,
-    /// Runs of each; the best one counts
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    /// Numbers of concurrent chats
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2, 4], value_parser = clap::value_parser!(u8).range(1..=64))]
+    chats: Vec<u8>,
+    /// Number of runs for each; the best one counts
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     loading: Loading,
 }
 
-/// Chats that Ctrl-C cancels.
+/// The chats to cancel on Ctrl-C.
 type Running = Arc<Mutex<Vec<Arc<Chat>>>>;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let most = arguments.chats.iter().copied().max().unwrap_or(1);
-    if most == 0 || arguments.chats.contains(&0) || most > 64 || arguments.runs == 0 {
-        return Err(Failure::new("--chats takes numbers from 1 to 64, --runs a number from 1"));
-    }
     let path = model_file(&arguments.model)?;
     let mut options = arguments.loading.options(&path)?;
     options["n_parallel"] = most.into();
@@ -82,10 +79,10 @@ fn measure_all(
 ) -> Result<Vec<Value>> {
     let mut rows = Vec::new();
     for &count in &arguments.chats {
-        let bar = spinner(&format!("{count} chats"));
+        let bar = spinner(&counted(count.into(), "chat"));
         let mut best: Option<Value> = None;
         for _ in 0..arguments.runs {
-            let row = measure(arguments, &chats[..count])?;
+            let row = measure(arguments, &chats[..count.into()])?;
             if is_cancelled.load(Ordering::Relaxed) {
                 let mut failure = Failure::new("ended by Ctrl-C");
                 failure.code = Some("CANCELLED".to_owned());
@@ -102,7 +99,7 @@ fn measure_all(
     Ok(rows)
 }
 
-/// One request on each chat at the same time.
+/// Runs one request on each chat at the same time.
 fn measure(arguments: &Arguments, chats: &[Arc<Chat>]) -> Result<Value> {
     let started = Instant::now();
     let replies: Vec<Result<Value>> = thread::scope(|scope| {
@@ -137,7 +134,7 @@ fn measure(arguments: &Arguments, chats: &[Arc<Chat>]) -> Result<Value> {
     }))
 }
 
-/// A prompt of its own for each chat, so that none finds the other's in the cache.
+/// Each chat gets a different prompt, so that none finds another's prompt in the cache.
 fn request(arguments: &Arguments, index: usize) -> Value {
     const WORDS: [&str; 8] =
         ["river", "stone", "light", "number", "garden", "window", "paper", "north"];

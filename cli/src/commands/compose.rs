@@ -1,6 +1,6 @@
-//! `llb compose`: building blocks to a chat template, and back.
+//! `llb compose`: composes a chat template from components, or derives components from a template.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -8,23 +8,24 @@ use serde_json::{Value, json};
 use crate::abi;
 use crate::failure::Result;
 use crate::input::{self, print, print_json};
+use crate::template_source::add_template;
 use crate::terminal::columns;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The name of a registered template, or a JSON file of components; - is stdin
+    /// The name of a registered template, or a JSON file with components; - is stdin
     #[arg(required_unless_present_any = ["list", "derive"])]
     components: Option<String>,
     /// List the registered templates
     #[arg(long)]
     list: bool,
-    /// Find the components of this Jinja file
-    #[arg(long, value_name = "FILE", conflicts_with = "components")]
-    derive: Option<PathBuf>,
-    /// Refuse components that the template cannot carry
+    /// Find the components of the template of this model, or of this Jinja file
+    #[arg(long, value_name = "MODEL", conflicts_with = "components")]
+    derive: Option<String>,
+    /// Fail if the composed template cannot carry all components
     #[arg(long)]
     strict: bool,
-    /// The template, its components and its capabilities as JSON
+    /// Print the template, its components and its capabilities as JSON
     #[arg(long)]
     json: bool,
 }
@@ -47,13 +48,30 @@ fn request(arguments: &Arguments) -> Result<Value> {
     if arguments.list {
         return Ok(json!({ "list": true }));
     }
-    if let Some(path) = &arguments.derive {
-        return Ok(json!({ "derive_from": { "chat_template": input::text(path)? } }));
+    if let Some(model) = &arguments.derive {
+        return Ok(json!({ "derive_from": template(model)? }));
     }
     let components = arguments.components.as_deref().unwrap_or("-");
     let is_file = components == "-" || components.ends_with(".json");
     let components = if is_file { input::json(Path::new(components))? } else { json!(components) };
     Ok(json!({ "components": components, "strict": arguments.strict }))
+}
+
+/// The Jinja text of the template that an argument names, and its tokens.
+fn template(model: &str) -> Result<Value> {
+    let mut request = json!({ "source": true });
+    add_template(&mut request, model, None, None)?;
+    let info = abi::template_info(&request)?;
+    let text = match info["chat_template"].as_array() {
+        // For a model with two templates.
+        Some(named) => {
+            named.iter().find(|each| each["name"] == "default").map(|it| &it["template"])
+        }
+        None => Some(&info["chat_template"]),
+    };
+    Ok(json!({
+        "chat_template": text, "bos_token": info["bos_token"], "eos_token": info["eos_token"],
+    }))
 }
 
 fn listed(reply: &Value) -> Vec<Vec<String>> {

@@ -1,4 +1,4 @@
-//! `llb doctor`: what this machine has, what is wrong, and what to do.
+//! `llb doctor`: reports what this machine has, what is wrong, and how to fix it.
 
 use std::fs;
 use std::path::Path;
@@ -11,21 +11,20 @@ use super::models::hub_cache;
 use crate::abi;
 use crate::failure::{FOUND, OK, Result};
 use crate::input::{print, print_json};
+use crate::memory::MachineMemory;
 use crate::terminal::{Look, Style, columns, megabytes};
 
-/// What llama.cpp is compiled for, unless `make baseline` built it.
-const FLAGS: [&str; 4] = ["avx2", "fma", "f16c", "bmi2"];
-/// A small model with a context of 8192 tokens.
+/// The memory of a small model with a context of 8192 tokens.
 const SMALL_MODEL_BYTES: u64 = 2_000_000_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The exit status is 3 if something is wrong.
+/// Returns the exit status: 3 if something is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
     let facts = facts();
     let problems = problems(&facts);
@@ -54,7 +53,9 @@ fn report(facts: &Value, problems: &[(String, String)]) {
                 }
                 Value::Array(values) => {
                     let names: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
-                    if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+                    // Each sentence is printed on a separate line.
+                    let between = if name == "kernels_not_used" { "\n  " } else { " " };
+                    if names.is_empty() { "none".to_owned() } else { names.join(between) }
                 }
                 other => other.to_string(),
             };
@@ -75,37 +76,40 @@ fn report(facts: &Value, problems: &[(String, String)]) {
 }
 
 fn facts() -> Value {
-    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = processor.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let flags = field("flags").unwrap_or_default();
-    let has = |flag: &&str| flags.split(' ').any(|each| each == *flag);
-    let shown = ["avx2", "fma", "f16c", "bmi2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8"];
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let bytes = |name: &str| {
-        let line = memory.lines().find(|line| line.starts_with(name))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
-    };
+    let memory = MachineMemory::read();
     let cache = hub_cache();
+    let backends = abi::backends().unwrap_or_default();
+    let processor = &backends["processor"];
+    let all = backends["backends"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let usable = all.iter().filter(|kernels| kernels["usable"] == true);
+    let refused = all.iter().filter(|kernels| kernels["usable"] == false).map(|kernels| {
+        let name = kernels["name"].as_str().or(kernels["file"].as_str()).unwrap_or("unknown");
+        format!("{name}: {}", kernels["reason"].as_str().unwrap_or("unusable"))
+    });
+    let devices = backends["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let devices = devices.iter().filter(|device| device["type"] != "cpu");
     json!({
         "version": abi::version(),
         "system": format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-        "processor": field("model name"),
-        "instructions": shown.into_iter().filter(has).collect::<Vec<_>>(),
+        "processor": processor["name"],
+        "instructions": processor["features"],
         "threads": thread::available_parallelism().ok().map(usize::from),
-        "memory_bytes": bytes("MemTotal"),
-        "available_memory_bytes": bytes("MemAvailable"),
-        "devices": devices(),
-        "cache_of_the_hub": cache,
+        "kernels": backends["backend"]["name"],
+        "kernels_reason": backends["backend"]["reason"],
+        "kernels_found": usable.filter_map(|kernels| kernels["name"].as_str()).collect::<Vec<_>>(),
+        "kernels_not_used": refused.collect::<Vec<_>>(),
+        "devices": devices.filter_map(|device| device["name"].as_str()).collect::<Vec<_>>(),
+        "gpu_drivers": gpu_drivers(),
+        "memory_bytes": memory.total,
+        "available_memory_bytes": memory.available,
+        "cache_of_the_hub": cache.as_deref().map(Path::to_string_lossy),
         "cache_is_writable": cache.as_deref().map(is_writable),
         "token_of_the_hub": if has_token() { "set" } else { "none" },
     })
 }
 
-/// Device files of GPU drivers. Whether llb uses them depends on its build.
-fn devices() -> Vec<&'static str> {
+/// Device files of GPU drivers. Without a device in `devices`, this build of llb does not use them.
+fn gpu_drivers() -> Vec<&'static str> {
     let files = [("/dev/nvidia0", "nvidia"), ("/dev/kfd", "amd"), ("/dev/dri/renderD128", "dri")];
     files.into_iter().filter(|(path, _)| Path::new(path).exists()).map(|(_, name)| name).collect()
 }
@@ -117,7 +121,8 @@ fn has_token() -> bool {
             .is_some_and(|path| path.exists())
 }
 
-/// Whether files can be made in a folder, or in the first one above it that exists.
+/// Whether files can be created in a folder or, if it does not exist, in its nearest existing
+/// ancestor.
 fn is_writable(folder: &Path) -> bool {
     let Some(existing) = folder.ancestors().find(|folder| folder.exists()) else { return false };
     let probe = existing.join(format!(".llb-doctor-{}", std::process::id()));
@@ -126,16 +131,13 @@ fn is_writable(folder: &Path) -> bool {
     written
 }
 
-/// What is wrong, and what to do.
+/// The problems, each with a remedy.
 fn problems(facts: &Value) -> Vec<(String, String)> {
     let mut problems = Vec::new();
-    let instructions = facts["instructions"].as_array().cloned().unwrap_or_default();
-    let missing: Vec<&str> =
-        FLAGS.into_iter().filter(|flag| !instructions.contains(&json!(flag))).collect();
-    if std::env::consts::ARCH == "x86_64" && facts["processor"].is_string() && !missing.is_empty() {
+    if facts["kernels"].is_null() {
         problems.push((
-            format!("the processor has no {}", missing.join(", ")),
-            "build llb with `make baseline` (docs/building.md)".to_owned(),
+            format!("the processor can run no kernels: {}", facts["kernels_reason"]),
+            "build llb with `make baseline`, or set LLB_BACKENDS (docs/backends.md)".to_owned(),
         ));
     }
     if facts["available_memory_bytes"].as_u64().is_some_and(|bytes| bytes < SMALL_MODEL_BYTES) {

@@ -1,4 +1,4 @@
-//! `llb explain`: a prompt with the origin of its parts.
+//! `llb explain`: shows a prompt with the origin of its parts.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,10 +14,10 @@ use crate::terminal::{self, Look, Style, printable};
 pub(crate) struct Arguments {
     #[command(flatten)]
     prompt: PromptArguments,
-    /// Load the model, and count tokens
+    /// Load the model and count tokens
     #[arg(long)]
     tokens: bool,
-    /// Everything, as JSON
+    /// Print everything as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Text of the template is plain, text of the request has a colour for each path.
+/// The prompt with text of the template in plain, and text of the request in one colour per path.
 fn coloured(explanation: &Value, style: Style) -> String {
     const LOOKS: [Look; 5] = [Look::Cyan, Look::Magenta, Look::Yellow, Look::Green, Look::Blue];
     let mut paths: Vec<String> = Vec::new();
@@ -76,7 +76,7 @@ fn coloured(explanation: &Value, style: Style) -> String {
     text
 }
 
-/// A line for each span: its origin, and its text as a JSON string.
+/// One line per span: its origin, and its text as a JSON string.
 fn listed(explanation: &Value) -> String {
     let lines: Vec<Vec<String>> = pieces(explanation)
         .into_iter()
@@ -87,7 +87,7 @@ fn listed(explanation: &Value) -> String {
     terminal::columns(&lines)
 }
 
-/// The texts of the spans with the path of those that came from the request.
+/// The texts of the spans. Each text from the request comes with its path.
 fn pieces(explanation: &Value) -> Vec<(String, Option<String>)> {
     let prompt = explanation["prompt"].as_str().unwrap_or_default();
     let offset = |span: &Value, end: &str| span[end].as_u64().unwrap_or_default() as usize;

@@ -1,6 +1,4 @@
-//! `llb fetch`: a model of the hub to a verified file in the cache.
-
-use std::path::PathBuf;
+//! `llb fetch`: downloads a model from the hub to the cache and verifies it.
 
 use clap::Args;
 use serde_json::json;
@@ -11,24 +9,24 @@ use crate::model_source::{self, ModelSource};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// ORG/NAME, ORG/NAME:QUANT, or the URL of a model of the hub
+    /// ORG/NAME, ORG/NAME:QUANT, or the URL of a model on the hub
     id: String,
-    /// A file of the repository
+    /// The file of the repository to download
     #[arg(long, value_name = "NAME")]
     filename: Option<String>,
-    /// A branch, a tag or a commit [default: main]
+    /// Branch, tag or commit [default: main]
     #[arg(long)]
     revision: Option<String>,
-    /// The cache [default: that of huggingface_hub]
+    /// Cache folder [default: that of huggingface_hub]
     #[arg(long, value_name = "FOLDER")]
-    cache_dir: Option<PathBuf>,
-    /// Use only the cache
+    cache_dir: Option<String>,
+    /// Use only the cache; make no connection
     #[arg(long)]
     offline: bool,
-    /// Describe the download as JSON
+    /// Describe the download as JSON, without downloading
     #[arg(long)]
     dry_run: bool,
-    /// Also a model without tools
+    /// Accept a model without tool support
     #[arg(long)]
     any: bool,
 }

@@ -1,4 +1,4 @@
-//! `llb completions` and `llb man`: made from the declarations of the arguments.
+//! `llb completions` and `llb man`: generated from the declarations of the arguments.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,15 @@ use crate::input::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
-    /// The shell
+    /// Shell to print completions for
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArguments {
-    /// The command of the page, for example `chat` or `template check`; without it, the first page
+    /// Command to describe, such as `chat` or `template check` [default: the main page]
     command: Vec<String>,
-    /// Write the pages of all commands into this folder
+    /// Write the pages of all commands to this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     out: Option<PathBuf>,
 }
@@ -34,8 +34,9 @@ pub(crate) fn completions(arguments: &CompletionsArguments) {
 pub(crate) fn man(arguments: &ManArguments) -> Result<()> {
     let mut root = Arguments::command();
     if let Some(folder) = &arguments.out {
-        std::fs::create_dir_all(folder)?;
-        return Ok(clap_mangen::generate_to(root, folder)?);
+        let written = std::fs::create_dir_all(folder);
+        let written = written.and_then(|()| clap_mangen::generate_to(root, folder));
+        return written.map_err(|error| Failure::new(format!("{}: {error}", folder.display())));
     }
     // Gives subcommands their full names: llb-template-check.
     root.build();

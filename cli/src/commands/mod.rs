@@ -1,5 +1,5 @@
-//! A module for each command: its arguments, and `run`, which returns the exit status if it has
-//! more than one.
+//! One module per command, with its arguments and `run`. `run` returns the exit status if success
+//! has more than one.
 
 pub(crate) mod bench;
 pub(crate) mod chat;

@@ -1,4 +1,4 @@
-//! `llb parse`: the output of a model to a message.
+//! `llb parse`: parses a model's output into a message.
 
 use std::path::{Path, PathBuf};
 
@@ -13,21 +13,21 @@ use crate::template_source::{HELP, add_template};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// A file with the output of the model [default: stdin]
+    /// File with the output of the model [default: stdin]
     output: Option<PathBuf>,
-    /// A JSON file of the tools that may be called
+    /// JSON file with the tools that may be called
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// A file with the prompt, or its end
+    /// File with the prompt, or with the end of it
     #[arg(long, value_name = "FILE")]
     prompt: Option<PathBuf>,
-    /// The output is not finished
+    /// Treat the output as unfinished
     #[arg(long)]
     partial: bool,
-    /// The beginning-of-sequence token of a Jinja file
+    /// Beginning-of-sequence token for a Jinja file
     #[arg(long, value_name = "TOKEN")]
     bos: Option<String>,
-    /// The end-of-sequence token of a Jinja file
+    /// End-of-sequence token for a Jinja file
     #[arg(long, value_name = "TOKEN")]
     eos: Option<String>,
 }
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let output = input::text(arguments.output.as_deref().unwrap_or(Path::new("-")))?;
     let mut request = serde_json::json!({ "output": output, "partial": arguments.partial });
     if let Some(path) = &arguments.tools {
-        request["tools"] = input::json(path)?;
+        request["tools"] = input::tools(path)?;
     }
     if let Some(path) = &arguments.prompt {
         request["prompt"] = input::text(path)?.into();

@@ -1,4 +1,4 @@
-//! `llb render`: messages to a prompt, without loading a model.
+//! `llb render`: renders messages to a prompt, without loading a model.
 
 use clap::Args;
 
@@ -11,7 +11,7 @@ use crate::template_source::PromptArguments;
 pub(crate) struct Arguments {
     #[command(flatten)]
     prompt: PromptArguments,
-    /// Prompt, polyfills and diagnostics as JSON
+    /// Print prompt, polyfills and diagnostics as JSON
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `llb run`: the reply to one prompt.
+//! `llb run`: prints the reply to one prompt.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::{interrupt, terminal};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// The prompt [default: stdin]
+    /// Prompt [default: stdin]
     #[arg(long, short)]
     prompt: Option<String>,
-    /// A system message
+    /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// A JSON file of tools; calls are printed, not run
+    /// JSON file with tools; calls are printed, not run
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
     /// Print the whole reply as JSON
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let prompt = match &arguments.prompt {
         Some(prompt) => prompt.clone(),
-        None => input::all_of_stdin()?,
+        None => input::prompt()?,
     };
     let mut messages = Vec::new();
     if let Some(text) = &arguments.system {
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut request = arguments.sampling.request()?;
     request["messages"] = messages.into();
     if let Some(path) = &arguments.tools {
-        request["tools"] = input::json(path)?;
+        request["tools"] = input::tools(path)?;
     }
     let path = model_file(&arguments.model)?;
     let options = arguments.loading.options(&path)?;

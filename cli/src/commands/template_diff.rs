@@ -1,4 +1,4 @@
-//! `llb template diff`: how capabilities and prompts of two chat templates differ.
+//! `llb template diff`: compares the capabilities and prompts of two chat templates.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,18 +14,18 @@ use crate::{abi, input};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     a: String,
-    /// The other template
+    /// Template to compare with
     b: String,
-    /// A JSON file of messages to render, or of a whole request, in place of the usual ones
+    /// JSON file with messages, or a whole request, to render instead of the built-in conversations
     #[arg(long, value_name = "FILE")]
     messages: Option<std::path::PathBuf>,
-    /// The beginning-of-sequence token of Jinja files
+    /// Beginning-of-sequence token for Jinja files
     #[arg(long, value_name = "TOKEN")]
     bos: Option<String>,
-    /// The end-of-sequence token of Jinja files
+    /// End-of-sequence token for Jinja files
     #[arg(long, value_name = "TOKEN")]
     eos: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -36,11 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
     let facts = facts(&info);
     let conversations = match &arguments.messages {
         None => conversations(),
-        Some(path) => {
-            let value = input::json(path)?;
-            let request = if value.is_array() { json!({ "messages": value }) } else { value };
-            vec![("messages", request)]
-        }
+        Some(path) => vec![("messages", input::conversation(path)?)],
     };
     let prompts: Vec<(&str, [String; 2])> = conversations
         .iter()
@@ -67,7 +63,7 @@ fn side(arguments: &Arguments, template: &str) -> Result<Value> {
     Ok(request)
 }
 
-/// What differs: name, first value, second value.
+/// The differing facts: name, first value, second value.
 fn facts(info: &[Value; 2]) -> Vec<(String, Value, Value)> {
     let mut facts = Vec::new();
     let mut compare = |name: String, a: &Value, b: &Value| {
@@ -94,7 +90,7 @@ fn facts(info: &[Value; 2]) -> Vec<(String, Value, Value)> {
     facts
 }
 
-/// The prompt, or why there is none. The messages are rendered as they are.
+/// The prompt, or why it failed. The messages are rendered unchanged.
 fn prompt(template: &Value, conversation: &Value) -> String {
     let mut request = template.clone();
     for (name, value) in conversation.as_object().into_iter().flatten() {

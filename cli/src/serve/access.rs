@@ -1,22 +1,25 @@
-//! Who may use the server: the key, and requests that web pages of other sites make.
+//! Access control: the API key, and protection against requests from web pages of other sites.
 
 use std::net::SocketAddr;
 
 use axum::http::{HeaderMap, StatusCode, header};
 
+use super::cors::Cors;
 use super::error::ApiError;
 
 pub(crate) struct Access {
     key: Option<String>,
+    pub(crate) cors: Cors,
     is_loopback: bool,
 }
 
 impl Access {
-    pub(crate) fn new(key: Option<String>, address: SocketAddr) -> Access {
-        Access { key, is_loopback: address.ip().is_loopback() }
+    pub(crate) fn new(key: Option<String>, cors: Cors, address: SocketAddr) -> Access {
+        Access { key, cors, is_loopback: address.ip().is_loopback() }
     }
 
-    /// The key comes as `Authorization: Bearer KEY`, or as `x-api-key` from clients of Anthropic.
+    /// Checks the key. It is sent as `Authorization: Bearer KEY`, or as `x-api-key` by Anthropic's
+    /// clients.
     pub(crate) fn check_key(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let Some(key) = &self.key else { return Ok(()) };
         let text = |name| {
@@ -36,8 +39,8 @@ impl Access {
         }
     }
 
-    /// A page of another site must not use a server of this machine through a browser: neither by
-    /// a request of its own, nor under a name of its own that leads here.
+    /// Prevents a page of another site from using this server through a browser: neither with a
+    /// cross-origin request, nor through a host name of the attacker that resolves to this machine.
     pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text("host").unwrap_or_default();
@@ -46,7 +49,9 @@ impl Access {
         }
         let Some(origin) = text("origin") else { return Ok(()) };
         let of_origin = origin.split_once("://").map(|(_, host)| host);
-        if of_origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host)) {
+        if of_origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+            || self.cors.permitted(headers).is_some()
+        {
             return Ok(());
         }
         Err(forbidden("pages of other sites may not use this server"))
@@ -63,7 +68,7 @@ fn is_local(host: &str) -> bool {
         || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Takes the same time wherever they differ.
+/// Compares in constant time.
 fn are_equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }

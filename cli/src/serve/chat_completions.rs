@@ -1,5 +1,5 @@
-//! `/v1/chat/completions`: OpenAI's chat completions. The library has the same request, so most
-//! members go through as they are, and the library checks them.
+//! `/v1/chat/completions`: OpenAI's chat completions. The library's requests have the same form, so
+//! most members are passed on unchanged and the library checks them.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,10 +15,11 @@ use super::event_stream::{self, EventWriter, event};
 use super::fields;
 use super::generation::Generation;
 use super::model::ServedModel;
+use super::shape;
 
-/// Members of the server, and those of the library that clients do not set.
+/// Members that the server handles, and members of the library that clients must not set.
 const OWN: [&str; 5] = ["model", "stream", "n", "stream_format", "timeout_ms"];
-/// Members that would change the reply in a way that no local model knows.
+/// Members that no local model can support and that would change the reply.
 const UNSUPPORTED: [(&str, &str); 4] = [
     ("functions", "is not supported; use `tools`"),
     ("function_call", "is not supported; use `tool_choice`"),
@@ -36,7 +37,7 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or_default();
     let request = checked_request(&call.body, &model)?;
     let has_usage = call.body["stream_options"]["include_usage"] == true;
-    let slot = call.slot(&model).await?;
+    let slot = call.slot(&model, &request).await?;
     let metrics = Arc::clone(&call.app.metrics);
     let generation = Generation::start(slot, request, metrics, Arc::clone(&call.log));
     if is_stream {
@@ -46,13 +47,14 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     Ok(json_response(&completion(&generation.reply().await?, &model.name)))
 }
 
-/// The request of the library, after a check of what the library does not read.
+/// The library's request, after checking members that the library does not read.
 pub(super) fn checked_request(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
     check(body, fields::boolean(body, "stream")?.unwrap_or_default())?;
     library_request(body, model)
 }
 
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
+    shape::check(body, shape::CHAT)?;
     if let Some(n) = fields::get(body, "n")
         && n.as_f64() != Some(1.0)
     {
@@ -99,7 +101,7 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A request that ran out of time has the text so far, like one that ran out of tokens.
+/// A request that timed out returns the text so far, like a request that reached its token limit.
 pub(crate) fn finish_reason(reason: &Value) -> Value {
     if *reason == "cancelled" { "length".into() } else { reason.clone() }
 }
@@ -128,14 +130,14 @@ fn completion(reply: &Value, model: &str) -> Value {
     completion
 }
 
-/// What the library did or could not do, if there is anything. Not a member of OpenAI's.
+/// Adds the library's diagnostics, if there are any. OpenAI's API has no such member.
 pub(crate) fn add_diagnostics(object: &mut Value, reply: &Value) {
     if reply["diagnostics"].as_array().is_some_and(|diagnostics| !diagnostics.is_empty()) {
         object["diagnostics"] = reply["diagnostics"].clone();
     }
 }
 
-/// An id that no other reply has.
+/// A unique id.
 pub(crate) fn id(prefix: &str) -> String {
     use std::hash::{BuildHasher, RandomState};
     // Two hashes with random keys.
@@ -161,7 +163,7 @@ impl EventWriter for ChunkWriter {
         if !self.has_usage {
             return event(&chunk);
         }
-        // OpenAI sends the usage in a chunk of its own, after the last choice.
+        // OpenAI sends the usage in a separate chunk, after the last choice.
         let usage = chunk["usage"].take();
         let text = event(&chunk);
         if usage.is_null() {

@@ -1,4 +1,4 @@
-//! Errors of requests: their HTTP status, and their JSON in the shape of each protocol.
+//! Errors of requests: their HTTP status, and their JSON in each protocol's shape.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
-/// Whose shape an error has.
+/// The protocol that determines an error's shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     OpenAi,
@@ -30,7 +30,7 @@ pub(crate) struct ApiError {
     /// The member of the request that is wrong.
     pub(crate) param: Option<String>,
     pub(crate) message: String,
-    /// Seconds until another attempt may succeed.
+    /// The number of seconds until another attempt may succeed.
     pub(crate) retry_after: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl ApiError {
         ApiError { status, code: None, param: None, message: message.into(), retry_after: None }
     }
 
-    /// A wrong member of a request.
+    /// The error for an invalid member of a request.
     pub(crate) fn invalid(param: &str, message: impl std::fmt::Display) -> ApiError {
         let message = format!("{param}: {message}");
         ApiError {
@@ -53,7 +53,8 @@ impl ApiError {
         self
     }
 
-    /// A failure of the library. The message of a wrong request begins with its path.
+    /// Converts a failure of the library. If the request was invalid, the message begins with the
+    /// JSON path.
     pub(crate) fn of_library(failure: &Failure) -> ApiError {
         let code = failure.code.as_deref().unwrap_or("INTERNAL_BRIDGE_ERROR");
         let (status, name) = match code {

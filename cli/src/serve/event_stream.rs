@@ -1,4 +1,4 @@
-//! Server-sent events of a generation, and a comment now and then while nothing comes.
+//! Server-sent events of a generation, with a comment now and then while nothing is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,20 +15,20 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use super::error::ApiError;
 use super::generation::{Generation, Update};
 
-/// Proxies and clients close connections on which nothing comes.
+/// Proxies and clients close connections that are silent for too long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// An error within this time has a status of its own; a later one is an event.
+/// An error within this time gets its own HTTP status. A later error is an event in the stream.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
 
-/// Turns updates of a generation into events of a protocol, as text.
+/// Converts updates of a generation to events of a protocol, as text.
 pub(crate) trait EventWriter: Send + Unpin + 'static {
     /// Events before the first chunk.
     fn start(&mut self) -> String;
-    /// Events of a chunk of the library.
+    /// The events for a chunk of the library.
     fn chunk(&mut self, chunk: &Value) -> String;
     /// Events after the last chunk.
     fn end(&mut self, reply: &Value) -> String;
-    /// Events of an error in the middle.
+    /// The events for an error in the middle of a stream.
     fn error(&mut self, error: &ApiError) -> String;
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn respond(
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // nginx would collect the events otherwise.
+    // Without this header, nginx would buffer the events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     Ok(response)
 }
@@ -90,7 +90,7 @@ impl<W: EventWriter> Stream for EventStream<W> {
             return Poll::Ready(None);
         }
         let mut text = String::new();
-        // Several small chunks go into one write if they are already there.
+        // Chunks that are already available are written together.
         while let Poll::Ready(update) = this.generation.poll_next(context) {
             this.is_over = append(&mut text, &mut this.writer, update);
             if this.is_over {

@@ -20,19 +20,24 @@ pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Re
 async fn answer(app: Arc<App>, request: Request) -> Reply {
     let call = Call::read(app, request).await?;
     let model = Arc::clone(call.app.model(&call.body)?);
-    call.log.set_model(&model.name);
     let request = chat_completions::checked_request(&call.body, &model)?;
-    let mut explanation = explain(model, request).await?;
-    // Relative to the last request of the chat, which another client sent.
+    let mut explanation = explain(&call, &model, request).await?;
+    // These members compare with the chat's last request, which another client sent.
     if let Some(members) = explanation.as_object_mut() {
         members.remove("cache_break");
     }
     Ok(json_response(&explanation))
 }
 
-/// What a request of the library would do. It waits for no slot.
-pub(super) async fn explain(model: Arc<ServedModel>, request: Value) -> Result<Value, ApiError> {
-    tokio::task::spawn_blocking(move || model.explain(&request))
+/// Explains a request without running it. Waits until the model is loaded, but not for a slot.
+pub(super) async fn explain(
+    call: &Call,
+    model: &Arc<ServedModel>,
+    request: Value,
+) -> Result<Value, ApiError> {
+    call.log.set_model(&model.name);
+    let lease = call.app.pool.lease(model).await?;
+    tokio::task::spawn_blocking(move || lease.loaded.chats()?.explain(&request))
         .await
         .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
         .map_err(|failure| ApiError::of_library(&failure))

@@ -1,10 +1,11 @@
-//! Members of requests that the server itself reads. null counts as absent, as in the library.
+//! Reads the members of requests that the server itself uses. As in the library, null counts as
+//! absent.
 
 use serde_json::Value;
 
 use super::error::ApiError;
 
-/// A member that is not null.
+/// A member, unless it is absent or null.
 pub(crate) fn get<'a>(request: &'a Value, name: &str) -> Option<&'a Value> {
     request.get(name).filter(|value| !value.is_null())
 }
@@ -19,7 +20,7 @@ pub(crate) fn string<'a>(request: &'a Value, name: &str) -> Result<Option<&'a st
     value.as_str().map(Some).ok_or_else(|| wrong(name, "a string", value))
 }
 
-/// A member at a path, which the message names.
+/// A required string. The error message names its path.
 pub(crate) fn required_string<'a>(
     object: &'a Value,
     path: &str,
@@ -38,7 +39,7 @@ pub(crate) fn array<'a>(request: &'a Value, name: &str) -> Result<&'a [Value], A
     value.as_array().map(Vec::as_slice).ok_or_else(|| wrong(name, "an array", value))
 }
 
-/// A whole number of at least 1.
+/// An integer of at least 1.
 pub(crate) fn positive(request: &Value, name: &str) -> Result<Option<u64>, ApiError> {
     let Some(value) = get(request, name) else { return Ok(None) };
     let number = value.as_u64().filter(|number| *number > 0);
@@ -50,7 +51,7 @@ pub(crate) fn join(path: &str, name: &str) -> String {
     format!("{path}.{name}")
 }
 
-/// What was expected, and what kind of value is there.
+/// The error for a value of the wrong type: what was expected, and what was found.
 pub(crate) fn wrong(path: &str, expected: &str, value: &Value) -> ApiError {
     let kind = match value {
         Value::Null => "null".to_owned(),

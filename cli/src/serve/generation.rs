@@ -1,5 +1,5 @@
-//! A chat request that runs on a thread of its own, and whose updates the server awaits. Dropping
-//! it cancels the request: that is what happens when a client leaves.
+//! A chat request that runs on its own thread and whose updates the server awaits. Dropping it
+//! cancels the request, which is what happens when a client leaves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,11 @@ use super::model::Slot;
 use crate::abi::Chat;
 use crate::failure::{Failure, Result};
 
-/// What a generation tells.
+/// An update from a generation.
 pub(crate) enum Update {
     /// A `chat.completion.chunk` of the library.
     Chunk(Value),
-    /// The reply, or why there is none. The last update.
+    /// The reply, or the reason for a failure. It is the last update.
     End(std::result::Result<Value, ApiError>),
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct Generation {
     state: Arc<State>,
 }
 
-/// What the worker and the canceller share.
+/// The state that the worker and the canceller share.
 #[derive(Default)]
 struct State {
-    /// The chat, while the worker uses it. Nobody else can get it meanwhile.
+    /// The chat while the worker uses it. No other request gets this chat meanwhile.
     chat: Mutex<Option<Arc<Chat>>>,
     is_cancelled: AtomicBool,
     has_ended: AtomicBool,
@@ -42,7 +42,7 @@ impl State {
         *self.chat.lock().unwrap_or_else(PoisonError::into_inner) = chat;
     }
 
-    /// Cancels what runs now. The lock is held, so it cannot be a later request.
+    /// Cancels the running request. The lock is held, so it cannot be a later request.
     fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
         if let Some(chat) = &*self.chat.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -51,7 +51,7 @@ impl State {
     }
 }
 
-/// The end of the worker, also by a panic.
+/// Records the end of the worker, even after a panic.
 struct Ended<'a>(&'a State);
 
 impl Drop for Ended<'_> {
@@ -86,7 +86,12 @@ impl Generation {
                 Err(failure) => log.set_code(failure.code.as_deref()),
             }
             let result = result.map_err(|failure| ApiError::of_library(&failure));
-            // Nobody waits any more if the client has left.
+            if let Err(error) = &result
+                && !worker.is_cancelled.load(Ordering::Acquire)
+            {
+                log.set_error(error);
+            }
+            // Sending fails if the client has left.
             let _ = sender.send(Update::End(result));
         });
         Generation { updates, state }
@@ -97,7 +102,7 @@ impl Generation {
         self.updates.recv().await.unwrap_or_else(|| Update::End(Err(stopped())))
     }
 
-    /// The same for streams.
+    /// Like [`next`](Self::next), for streams.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut std::task::Context<'_>,
@@ -124,7 +129,7 @@ impl Drop for Generation {
         }
         self.state.cancel();
         let state = Arc::clone(&self.state);
-        // A cancel that comes just before the call enters the library has no effect.
+        // A cancel just before the call enters the library has no effect, so it is repeated.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 while !state.has_ended.load(Ordering::Acquire) {
@@ -164,7 +169,9 @@ fn perform(
     state.set_chat(None);
     let is_broken =
         |failure: &Failure| failure.is("ENGINE_CLOSED") || failure.is("INTERNAL_BRIDGE_ERROR");
-    if !result.as_ref().is_err_and(is_broken) {
+    if result.as_ref().is_err_and(is_broken) {
+        slot.discard();
+    } else {
         slot.give_back(chat);
     }
     result

@@ -1,24 +1,34 @@
-//! The body of a request: bytes to a JSON object, within limits of size, time, values and depth.
+//! Reads the body of a request into a JSON object, with limits for size, time, values and depth.
 
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
 use super::error::ApiError;
 
-/// As in the library. A value takes about a hundred bytes of memory.
+/// The most JSON values, as in the library. A value takes about a hundred bytes of memory.
 const MAX_VALUES: usize = 1_000_000;
 
-/// Reads a JSON object, which must come within `time`.
+/// Refuses a compressed body, which may become much larger than `--max-body`.
+pub(crate) fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
+    let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
+    if encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let message = "the body is compressed; send it without Content-Encoding";
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+}
+
+/// Reads a JSON object, which must arrive within `time`.
 pub(crate) async fn read(body: Body, max_bytes: usize, time: Duration) -> Result<Value, ApiError> {
     let too_large = || {
         let message = format!("the body has more than {max_bytes} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
     };
-    // By `Content-Length`, before any of it is there.
+    // Checked against `Content-Length` before the body is read.
     if body.size_hint().lower() > max_bytes as u64 {
         return Err(too_large());
     }
@@ -51,7 +61,7 @@ fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
     if value.is_object() { Ok(value) } else { Err(bad("the body is not a JSON object".to_owned())) }
 }
 
-/// The number of values, at least: commas and brackets outside of strings.
+/// A lower bound for the number of values: commas and brackets outside of strings.
 fn values(bytes: &[u8]) -> usize {
     let (mut count, mut in_string, mut is_escaped) = (0, false, false);
     for byte in bytes {

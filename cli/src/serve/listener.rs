@@ -1,4 +1,4 @@
-//! Connections: accepting them, their limits, and how they end when the server stops.
+//! Connections: accepting them, limiting them, and closing them when the server stops.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -15,30 +15,42 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Sleep;
 
 use super::app::{self, App};
-use super::error::{ApiError, Protocol};
+use super::error::ApiError;
+use super::request_start::RequestStart;
 use crate::failure::{Failure, Result};
 
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// Serves until `stopping` is true, and then until all requests are over or the grace has passed.
+/// Fails if the server cannot listen on the address. A load takes long, so this is checked before.
+pub(super) fn check(address: SocketAddr) -> Result<()> {
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| unusable(address, &error))
+}
+
+fn unusable(address: SocketAddr, error: &io::Error) -> Failure {
+    Failure::new(format!("{address}: {error}"))
+        .next("choose another --port, or 0 for any; --host must be an address of this machine")
+}
+
+/// Serves until `stopping` is true. Then waits until all requests have ended or the grace period is
+/// over.
 pub(super) async fn serve(
     address: SocketAddr,
     app: Arc<App>,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<()> {
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::new(format!("{address}: {error}")).next("choose another --port, or 0 for any")
-    })?;
+    let listener = TcpListener::bind(address).await.map_err(|error| unusable(address, &error))?;
     let address = listener.local_addr()?;
     say!("llb: listening on http://{address}");
     let places = Arc::new(Semaphore::new(app.limits.max_connections));
     let (grace, read_timeout) = (app.limits.grace, app.limits.read_timeout);
+    let watch = tokio::spawn(Arc::clone(&app.pool).watch());
     let router = app::router(app);
     let mut connections = JoinSet::new();
     loop {
-        // A connection beyond the limit waits in the backlog of the system.
+        // A connection beyond the limit waits in the system's backlog.
         let place = tokio::select! {
             place = Arc::clone(&places).acquire_owned() => place,
             _ = stopping.wait_for(|stop| *stop) => break,
@@ -56,12 +68,13 @@ pub(super) async fn serve(
                     drop(place);
                 });
             }
-            // Such as too many open files. The next attempt may succeed.
+            // For example too many open files. The next attempt may succeed.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
         while connections.try_join_next().is_some() {}
     }
     drop(listener);
+    watch.abort();
     let all = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(grace, all).await.is_err() {
         say!("llb: {} connections were cut off", connections.len());
@@ -71,8 +84,8 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// `read_timeout` is the time for the line and the headers of a request, and the time that a
-/// connection may be idle.
+/// `read_timeout` limits the time for the request line and headers, how long a connection may be
+/// idle, and how long a client may read nothing of its response.
 async fn connection(
     stream: TcpStream,
     service: TowerToHyperService<axum::Router>,
@@ -81,7 +94,14 @@ async fn connection(
 ) {
     let _ = stream.set_nodelay(true);
     let Ok((stream, mut copy)) = with_copy(stream) else { return };
-    let io = TokioIo::new(Socket { stream, pending: Vec::new() });
+    let start = RequestStart::default();
+    let io = TokioIo::new(Socket {
+        stream,
+        start: start.clone(),
+        pending: Vec::new(),
+        write_timeout: read_timeout,
+        stalled: None,
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(read_timeout)
@@ -98,26 +118,26 @@ async fn connection(
             }
         }
     };
-    // hyper closes such a connection without a word.
+    // hyper closes such a connection without a response.
     if result.is_err_and(|error| error.is_timeout()) {
         let error = ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "the headers of the request come too slowly",
         );
-        // A few bytes fit into the buffer of the system, or the client does not read.
-        let _ = copy.write(&raw_response(&error));
+        // The socket's buffer has room for a few bytes, unless the client does not read.
+        let _ = copy.write(&raw_response(&error, &start));
     }
 }
 
-/// The stream, and a second handle of its socket.
+/// Returns the stream and a second handle of its socket.
 fn with_copy(stream: TcpStream) -> io::Result<(TcpStream, std::net::TcpStream)> {
     let stream = stream.into_std()?;
     let copy = stream.try_clone()?;
     Ok((TcpStream::from_std(stream)?, copy))
 }
 
-fn raw_response(error: &ApiError) -> Vec<u8> {
-    let body = error.json(Protocol::OpenAi).to_string();
+fn raw_response(error: &ApiError, start: &RequestStart) -> Vec<u8> {
+    let body = error.json(start.protocol()).to_string();
     format!(
         "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\
          \r\n\r\n{body}",
@@ -127,20 +147,41 @@ fn raw_response(error: &ApiError) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A socket that gives hyper's own errors a body. hyper answers a request that is not HTTP by a
-/// status alone. Responses of the server always have a body.
+/// A socket that adds two features to hyper. It adds a body to hyper's own errors: hyper answers a
+/// request that is not HTTP with a bare status, but this server's responses always have a body. It
+/// also fails if the client reads nothing for too long.
 struct Socket {
     stream: TcpStream,
-    /// What must be written before anything else.
+    start: RequestStart,
+    /// Bytes that must be written before anything else.
     pending: Vec<u8>,
+    write_timeout: Duration,
+    /// Ends the wait for the client while it reads nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Socket {
+    fn poll_send(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if sent.is_ready() {
+            self.stalled = None;
+            return sent;
+        }
+        let time = self.write_timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+        stalled.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
     fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.pending.is_empty() {
-            match Pin::new(&mut self.stream).poll_write(context, &self.pending) {
+            let mut pending = std::mem::take(&mut self.pending);
+            let sent = self.poll_send(context, &pending);
+            let count = if let Poll::Ready(Ok(count)) = sent { count } else { 0 };
+            drop(pending.drain(..count));
+            self.pending = pending;
+            match sent {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(count)) => drop(self.pending.drain(..count)),
+                Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }
@@ -149,8 +190,8 @@ impl Socket {
     }
 }
 
-/// The response to put in place of one of hyper's own.
-fn replacement(bytes: &[u8]) -> Option<Vec<u8>> {
+/// The response that replaces one of hyper's own.
+fn replacement(bytes: &[u8], start: &RequestStart) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let status = text.strip_prefix("HTTP/1.1 4")?.get(..2)?;
     let is_bare = text.ends_with("\r\n\r\n") && text.contains("content-length: 0\r\n");
@@ -165,7 +206,7 @@ fn replacement(bytes: &[u8]) -> Option<Vec<u8>> {
         ),
         _ => (StatusCode::BAD_REQUEST, "the request is not HTTP/1.1"),
     };
-    Some(raw_response(&ApiError::new(status, message)))
+    Some(raw_response(&ApiError::new(status, message), start))
 }
 
 impl AsyncRead for Socket {
@@ -174,7 +215,13 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let new = &buffer.filled()[before..];
+        if !new.is_empty() {
+            self.start.read(new);
+        }
+        read
     }
 }
 
@@ -189,15 +236,17 @@ impl AsyncWrite for Socket {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => return Poll::Pending,
         }
-        if let Some(response) = replacement(bytes) {
+        let replacement = replacement(bytes, &self.start);
+        self.start.answered();
+        if let Some(response) = replacement {
             self.pending = response;
-            // What does not fit now is written by the flush.
+            // The rest is written by the flush.
             if let Poll::Ready(Err(error)) = self.poll_pending(context) {
                 return Poll::Ready(Err(error));
             }
             return Poll::Ready(Ok(bytes.len()));
         }
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.poll_send(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

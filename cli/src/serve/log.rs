@@ -1,28 +1,64 @@
-//! The access log: one line for each request on stderr, without anything that a client wrote but
-//! the method, the path of a known route and the name of a served model.
+//! The facts about a request, and the access log. The log has one line per request on stderr. Of
+//! the client's text it contains only the method, the path of a known route and the name of a
+//! served model.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// What is known of a request. The line is written when the request is over.
+use super::error::ApiError;
+
+/// Numeric members of a request that the log keeps.
+const SETTINGS: [&str; 9] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "frequency_penalty",
+    "presence_penalty",
+    "seed",
+    "dimensions",
+];
+
+/// Collects the facts about a request. The line is written when the request has ended.
 pub(crate) struct RequestLog {
     is_on: bool,
     method: String,
     route: &'static str,
     started: Instant,
+    started_at: SystemTime,
     facts: Mutex<Facts>,
 }
 
-#[derive(Default)]
-struct Facts {
-    status: Option<u16>,
-    model: Option<String>,
+#[derive(Clone, Default)]
+pub(super) struct Facts {
+    pub(super) status: Option<u16>,
+    pub(super) model: Option<String>,
+    /// The library's error code.
     code: Option<String>,
-    tokens: Option<[u64; 3]>,
-    finish_reason: Option<String>,
+    /// The error code that clients see, or else the status.
+    pub(super) error: Option<String>,
+    /// The numbers of the request, `stream`, and `is_json` if the reply must be JSON.
+    pub(super) settings: Value,
+    pub(super) wait: Option<Wait>,
+    /// The usage of the reply, or null.
+    pub(super) usage: Value,
+    pub(super) finish_reason: Option<String>,
+    /// The time from the start of the generation to the first token.
     first_token: Option<Duration>,
+    pub(super) first_token_at: Option<Instant>,
+}
+
+/// The wait for a slot of the model.
+#[derive(Clone)]
+pub(super) struct Wait {
+    pub(super) begin: Instant,
+    /// `None` if the client left while waiting.
+    pub(super) end: Option<Instant>,
+    /// Whether the model was in memory when the wait began.
+    pub(super) was_loaded: bool,
 }
 
 impl RequestLog {
@@ -32,8 +68,27 @@ impl RequestLog {
             method: method.to_owned(),
             route,
             started: Instant::now(),
+            started_at: SystemTime::now(),
             facts: Mutex::default(),
         }
+    }
+
+    pub(super) fn method(&self) -> &str {
+        &self.method
+    }
+
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The time of a moment since the start.
+    pub(super) fn time_of(&self, moment: Instant) -> SystemTime {
+        self.started_at + moment.saturating_duration_since(self.started)
+    }
+
+    /// All facts known so far.
+    pub(super) fn facts(&self) -> Facts {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn route(&self) -> &'static str {
@@ -60,8 +115,45 @@ impl RequestLog {
         self.set(|facts| facts.code = code.map(str::to_owned));
     }
 
+    /// Records an error in the response, or in the middle of a stream.
+    pub(crate) fn set_error(&self, error: &ApiError) {
+        let name = error.code.clone().unwrap_or_else(|| error.status.as_u16().to_string());
+        self.set(|facts| facts.error = Some(name));
+    }
+
+    /// Records the numbers of a library request, and none of the client's text.
+    pub(crate) fn set_settings(&self, request: &Value, is_streamed: bool) {
+        let mut settings = json!({ "stream": is_streamed });
+        for name in SETTINGS {
+            if let Some(number) = request.get(name).filter(|value| value.is_number()) {
+                settings[name] = number.clone();
+            }
+        }
+        let form = request["response_format"]["type"].as_str();
+        if matches!(form, Some("json_object" | "json_schema")) {
+            settings["is_json"] = true.into();
+        }
+        self.set(|facts| facts.settings = settings);
+    }
+
+    pub(crate) fn begin_wait(&self, was_loaded: bool) {
+        let wait = Wait { begin: Instant::now(), end: None, was_loaded };
+        self.set(|facts| facts.wait = Some(wait));
+    }
+
+    pub(crate) fn end_wait(&self) {
+        self.set(|facts| {
+            if let Some(wait) = &mut facts.wait {
+                wait.end = Some(Instant::now());
+            }
+        });
+    }
+
     pub(crate) fn set_first_token(&self, elapsed: Duration) {
-        self.set(|facts| facts.first_token = Some(elapsed));
+        self.set(|facts| {
+            facts.first_token = Some(elapsed);
+            facts.first_token_at = Some(Instant::now());
+        });
     }
 
     /// The time from the start of the generation to its first token.
@@ -70,16 +162,10 @@ impl RequestLog {
     }
 
     pub(crate) fn set_reply(&self, reply: &Value) {
-        let usage = &reply["usage"];
-        let count = |value: &Value| value.as_u64().unwrap_or_default();
-        let tokens = [
-            count(&usage["prompt_tokens"]),
-            count(&usage["prompt_tokens_details"]["cached_tokens"]),
-            count(&usage["completion_tokens"]),
-        ];
+        let usage = reply["usage"].clone();
         let reason = reply["finish_reason"].as_str().map(str::to_owned);
         self.set(|facts| {
-            facts.tokens = Some(tokens);
+            facts.usage = usage;
             facts.finish_reason = reason;
         });
     }
@@ -101,8 +187,14 @@ impl RequestLog {
         if let Some(model) = &facts.model {
             line += &format!(" model={model}");
         }
-        if let Some([prompt, cached, completion]) = facts.tokens {
-            line += &format!(" prompt={prompt} cached={cached} completion={completion}");
+        for (name, path) in [
+            ("prompt", "/prompt_tokens"),
+            ("cached", "/prompt_tokens_details/cached_tokens"),
+            ("completion", "/completion_tokens"),
+        ] {
+            if let Some(count) = facts.usage.pointer(path) {
+                line += &format!(" {name}={count}");
+            }
         }
         if let Some(first) = facts.first_token {
             line += &format!(" first_ms={}", first.as_millis());
@@ -116,7 +208,7 @@ impl RequestLog {
     }
 }
 
-/// `2026-11-23T17:49:00.123Z`. The days of the civil calendar are computed as in
+/// `2026-11-23T17:49:00.123Z`. The calendar date is computed as in
 /// <https://howardhinnant.github.io/date_algorithms.html>.
 fn time(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();

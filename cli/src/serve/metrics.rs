@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::model::ServedModel;
 
-/// Upper ends of the buckets, in seconds.
+/// The upper bounds of the buckets, in seconds.
 const BUCKETS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
 
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Metrics(Mutex<Counts>);
 
 #[derive(Default)]
 struct Counts {
-    /// By route and status. 499 is a client that left.
+    /// Keyed by route and status. Status 499 is a client that left.
     requests: BTreeMap<(&'static str, u16), u64>,
     prompt_tokens: u64,
     cached_tokens: u64,
@@ -55,7 +55,7 @@ impl Histogram {
 }
 
 impl Metrics {
-    /// A reply of the library.
+    /// Counts a reply of the library.
     pub(crate) fn add_reply(&self, reply: &Value, time: Duration) {
         let usage = &reply["usage"];
         let count = |value: &Value| value.as_u64().unwrap_or_default();
@@ -66,7 +66,7 @@ impl Metrics {
         counts.generation.add(time);
     }
 
-    /// A request that is over.
+    /// Counts a request that has ended.
     pub(crate) fn add_request(
         &self,
         route: &'static str,
@@ -106,9 +106,17 @@ impl Metrics {
         gauge(&mut text, "llb_requests_running", "Requests that run.", models.clone(), |model| {
             model.running()
         });
-        gauge(&mut text, "llb_requests_waiting", "Requests in the queue.", models, |model| {
-            model.waiting()
+        let waiting = "Requests in the queue.";
+        gauge(&mut text, "llb_requests_waiting", waiting, models.clone(), ServedModel::waiting);
+        let loaded = "Whether the model is in memory.";
+        gauge(&mut text, "llb_model_loaded", loaded, models.clone(), |model| {
+            usize::from(model.is_loaded())
         });
+        let name = "llb_model_loads_total";
+        heading(&mut text, name, "counter", "Loads of the model.");
+        for model in models {
+            let _ = writeln!(text, "{name}{{{}}} {}", label(model), model.loads());
+        }
         let first = "Seconds from the start of a generation to its first token.";
         counts.first_token.write(&mut text, "llb_time_to_first_token_seconds", first);
         let generation = "Seconds of generations, without the queue.";
@@ -131,7 +139,11 @@ fn gauge<'a>(
 ) {
     heading(text, name, "gauge", help);
     for model in models {
-        let label = model.name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let _ = writeln!(text, "{name}{{model=\"{label}\"}} {}", value(model));
+        let _ = writeln!(text, "{name}{{{}}} {}", label(model), value(model));
     }
+}
+
+fn label(model: &ServedModel) -> String {
+    let name = model.name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("model=\"{name}\"")
 }

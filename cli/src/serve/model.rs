@@ -1,8 +1,9 @@
-//! A served model: its chats, and the queue of requests for them.
+//! A served model: its description, the queue of its requests, and whether it is loaded.
+//! `model_pool` decides when to load it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -10,39 +11,68 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::ServeLimits;
 use super::error::ApiError;
+use super::loaded_model::{LoadedModel, Purpose};
+use super::model_pool::Lease;
 use crate::abi::{self, Chat};
 use crate::arguments::Loading;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::model_source::model_file;
-use crate::terminal;
 
-/// What llb uses if neither the model nor `--n-ctx` says otherwise.
+/// llb's context size if neither the model nor `--n-ctx` sets one.
 const N_CTX: u64 = 8192;
 
 pub(crate) struct ServedModel {
     pub(crate) name: String,
+    pub(crate) purpose: Purpose,
     /// The reply of `llb_model_info`.
     pub(crate) info: Value,
     /// Tokens of context.
     pub(crate) n_ctx: u64,
-    /// Seconds since 1970 when the model was opened.
+    /// When the server opened the file, in seconds since 1970.
     pub(crate) created: u64,
+    /// The options for creating its chats.
+    pub(super) options: Value,
     limits: ServeLimits,
-    options: Value,
-    /// Chats that no request uses. All share the weights and are decoded together.
-    idle: Mutex<Vec<Arc<Chat>>>,
-    /// Also among the idle ones: an explanation does not wait for a running request.
-    first: Arc<Chat>,
     slots: Arc<Semaphore>,
     waiting: AtomicUsize,
+    state: Mutex<LoadState>,
+}
+
+/// Whether a model is in memory, and how it is used.
+pub(super) struct LoadState {
+    pub(super) loaded: Option<Arc<LoadedModel>>,
+    /// The number of requests that run or wait for a slot.
+    pub(super) leases: usize,
+    /// Whether new leases are refused, because another model needs the memory.
+    pub(super) is_leaving: bool,
+    /// The number of requests that wait for a load. Later ones wait after them.
+    pub(super) awaited: usize,
+    /// When the last lease ended, or when the load did.
+    pub(super) last_use: Instant,
+    /// The last attempt to load, if it failed, and when.
+    pub(super) failure: Option<(Instant, Failure)>,
+    /// The number of loads so far.
+    pub(super) loads: u64,
+}
+
+impl LoadState {
+    pub(super) fn keep(&mut self, loaded: LoadedModel) -> Arc<LoadedModel> {
+        let loaded = Arc::new(loaded);
+        self.loaded = Some(Arc::clone(&loaded));
+        self.last_use = Instant::now();
+        self.failure = None;
+        self.loads += 1;
+        loaded
+    }
 }
 
 impl ServedModel {
-    /// Opens a model of the command line: `MODEL` or `NAME=MODEL`.
-    pub(super) fn open(
+    /// Reads the header of a model given on the command line: `MODEL` or `NAME=MODEL`.
+    pub(super) fn describe(
         argument: &str,
+        purpose: Purpose,
         loading: &Loading,
-        limits: ServeLimits,
+        mut limits: ServeLimits,
     ) -> Result<ServedModel> {
         let (name, model) = match argument.split_once('=') {
             Some((name, model)) if !name.contains(['/', ':', '.']) => (name.to_owned(), model),
@@ -50,62 +80,90 @@ impl ServedModel {
         };
         let path = model_file(model)?;
         let info = abi::model_info(&path)?;
-        let mut options = loading.options(&path)?;
-        options["n_parallel"] = limits.parallel.into();
+        let mut options = match purpose {
+            Purpose::Chat => loading.options(&path)?,
+            Purpose::Embedding => loading.embedding_options(&path),
+        };
+        match purpose {
+            Purpose::Chat => options["n_parallel"] = limits.parallel.into(),
+            // The texts of one request are computed together, but requests one after another.
+            Purpose::Embedding => limits.parallel = 1,
+        }
         let n_ctx = loading.n_ctx.map(u64::from);
         let n_ctx = n_ctx.or_else(|| info["context_length"].as_u64().map(|most| most.min(N_CTX)));
-        let first = Arc::new(Chat::open(&options, terminal::progress(&name))?);
         let created =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(ServedModel {
             name,
+            purpose,
             info,
             n_ctx: n_ctx.unwrap_or(N_CTX),
             created,
-            limits,
             options,
-            idle: Mutex::new(vec![Arc::clone(&first)]),
-            first,
+            limits,
             slots: Arc::new(Semaphore::new(limits.parallel)),
             waiting: AtomicUsize::new(0),
+            state: Mutex::new(LoadState {
+                loaded: None,
+                leases: 0,
+                is_leaving: false,
+                awaited: 0,
+                last_use: Instant::now(),
+                failure: None,
+                loads: 0,
+            }),
         })
     }
 
-    /// Waits for a slot, in order of arrival.
-    ///
-    /// With a full queue the error has status 429; so it has if the wait takes too long.
-    pub(crate) async fn slot(self: &Arc<ServedModel>) -> std::result::Result<Slot, ApiError> {
+    pub(super) fn state(&self) -> MutexGuard<'_, LoadState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the model is in memory.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.state().loaded.is_some()
+    }
+
+    /// How often the model was loaded.
+    pub(crate) fn loads(&self) -> u64 {
+        self.state().loads
+    }
+
+    /// The approximate bytes that the model takes when loaded.
+    pub(super) fn bytes(&self) -> u64 {
+        self.info["file_size"].as_u64().unwrap_or_default()
+    }
+
+    /// Takes a place in the queue. If the queue is full, the error has status 429.
+    pub(super) fn queue(&self) -> std::result::Result<Queued<'_>, ApiError> {
         let queued = Queued::new(self);
-        // Those before this one either have a slot or wait too.
-        let is_full = queued.position > self.limits.queue + self.slots.available_permits();
-        if is_full {
+        // The requests before this one either have a slot or are waiting too.
+        if queued.position > self.limits.queue + self.slots.available_permits() {
             return Err(self.overloaded("too many requests wait for the model"));
         }
-        let permit = Arc::clone(&self.slots).acquire_owned();
-        match tokio::time::timeout(self.limits.timeout, permit).await {
-            Ok(Ok(permit)) => Ok(Slot { model: Arc::clone(self), _permit: permit }),
-            _ => Err(self.overloaded("the request waited too long for the model")),
-        }
+        Ok(queued)
     }
 
-    /// What a request would do. Blocks for a moment.
-    pub(crate) fn explain(&self, request: &Value) -> Result<Value> {
-        self.first.explain(request)
+    /// Waits for a slot, in order of arrival.
+    pub(super) async fn slot(lease: Lease) -> Slot {
+        let slots = Arc::clone(&lease.model.slots);
+        let permit = slots.acquire_owned().await.expect("the semaphore is never closed");
+        Slot { lease, _permit: permit }
     }
 
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Requests that run.
+    /// The number of running requests.
     pub(crate) fn running(&self) -> usize {
         self.limits.parallel - self.slots.available_permits()
     }
 
-    /// Tokens of a reply to a request that does not say: half of its share of the context. All
-    /// requests share the context, each reserves room for its prompt and its reply, and one that
-    /// finds no room waits.
+    /// The token limit for a request that sets none: half of its share of the context. All requests
+    /// share the context. Each reserves room for its prompt and reply, and waits if there is not
+    /// enough.
     pub(crate) fn max_tokens(&self) -> u64 {
         let share = self.n_ctx / self.limits.parallel as u64;
         self.limits.max_tokens.unwrap_or((share / 2).max(1))
@@ -116,22 +174,23 @@ impl ServedModel {
         u64::try_from(self.limits.timeout.as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn overloaded(&self, message: &str) -> ApiError {
+    /// The error for a request that cannot wait any longer.
+    pub(super) fn overloaded(&self, message: &str) -> ApiError {
         let waiting = self.waiting();
         let mut error = ApiError::new(
             StatusCode::TOO_MANY_REQUESTS,
             format!("{message} ({waiting} requests); try again later"),
         );
-        // A guess: the queue moves on by some requests each second.
+        // A guess: the queue advances by a few requests per second.
         error.retry_after = Some((waiting / self.limits.parallel).clamp(1, 60) as u64);
         error.with_code("rate_limit_exceeded")
     }
 }
 
-/// A place in the queue, until the slot is there or the client leaves.
-struct Queued<'a> {
+/// A place in the queue, until a slot is free or the client leaves.
+pub(super) struct Queued<'a> {
     model: &'a ServedModel,
-    /// From 1.
+    /// The position, counted from 1.
     position: usize,
 }
 
@@ -147,29 +206,38 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// The right to use one chat.
+/// The right to use one chat of the model.
 pub(crate) struct Slot {
-    pub(crate) model: Arc<ServedModel>,
+    lease: Lease,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Slot {
     /// An idle chat, or a new one. Blocks.
     pub(crate) fn chat(&self) -> Result<Arc<Chat>> {
-        let idle = self.model.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match idle {
-            Some(chat) => Ok(chat),
-            None => Ok(Arc::new(Chat::open(&self.model.options, Box::new(|_| ()))?)),
+        self.lease.loaded.chats()?.chat()
+    }
+
+    /// Keeps a chat for later requests.
+    pub(crate) fn give_back(&self, chat: Arc<Chat>) {
+        if let Ok(chats) = self.lease.loaded.chats() {
+            chats.give_back(chat);
         }
     }
 
-    /// Keeps a chat for later requests. One whose engine has stopped is not given back.
-    pub(crate) fn give_back(&self, chat: Arc<Chat>) {
-        self.model.idle.lock().unwrap_or_else(PoisonError::into_inner).push(chat);
+    /// The model in memory.
+    pub(crate) fn loaded(&self) -> Arc<LoadedModel> {
+        Arc::clone(&self.lease.loaded)
+    }
+
+    /// Unloads the model, because its engine has stopped. The next request loads it again.
+    pub(crate) fn discard(&self) {
+        self.lease.discard();
     }
 }
 
-/// `hf:org/name:Q8_0` is `org/name:Q8_0`, `a/b.gguf` is `b`.
+/// Derives a name from an argument: `hf:org/name:Q8_0` becomes `org/name:Q8_0`, `a/b.gguf` becomes
+/// `b`.
 fn short_name(argument: &str) -> String {
     if let Some(id) = argument.strip_prefix("hf:") {
         return id.to_owned();

@@ -1,5 +1,5 @@
-//! The page at `/`: one file of HTML, CSS and JavaScript, and a policy that lets a browser run
-//! nothing else.
+//! The page at `/`: one file of HTML, CSS and JavaScript, with a policy that prevents a browser
+//! from running anything else.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use sha2::{Digest, Sha256};
 
-/// As a browser hashes it: an HTML parser reads CRLF as LF.
+/// The page as a browser hashes it: HTML parsers convert CRLF to LF.
 static PAGE: LazyLock<String> = LazyLock::new(|| include_str!("page.html").replace("\r\n", "\n"));
 
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
@@ -15,14 +15,14 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::from_str(&policy).expect("a policy has only characters of base64 and fixed words")
 });
 
-/// Needs no key: the page has nothing of the models.
+/// Needs no key, because the page contains nothing about the models.
 pub(super) async fn show() -> Response<Body> {
     let mut response = Response::new(Body::from(PAGE.as_str()));
     let headers = response.headers_mut();
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     headers.insert(header::CONTENT_TYPE, html);
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
-    // Another version of the program has another page.
+    // Another version of the program has a different page.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
@@ -38,7 +38,7 @@ fn policy(page: &str) -> String {
     )
 }
 
-/// The content of the only element of a kind. No comment of the page has such a tag.
+/// The content of the only element with this tag. No comment in the page contains the tag.
 fn element<'a>(page: &'a str, start: &str, end: &str) -> &'a str {
     let after = page.split_once(start).map_or("", |(_, after)| after);
     after.split_once(end).map_or("", |(content, _)| content)

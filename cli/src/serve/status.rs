@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 
-use super::app::{App, json as json_response, reply};
+use super::app::{App, PathPart, json as json_response, path_part, reply};
+use super::loaded_model::Purpose;
 use super::model::ServedModel;
 use crate::abi;
 
@@ -16,21 +17,22 @@ pub(super) async fn health() -> Response<Body> {
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
-    let page = app.metrics.page(app.models.iter().map(|model| &**model));
+    let page = app.metrics.page(app.pool.models().iter().map(|model| &**model));
     let mut response = Response::new(Body::from(page));
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
     response
 }
 
-/// What the server and its models are. llama.cpp's server has a route of this name.
+/// Describes the server and its models. llama.cpp's server has a route with this name.
 pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
     let models: Vec<Value> = app
-        .models
+        .pool
+        .models()
         .iter()
         .map(|model| {
             json!({
-                "id": model.name, "n_ctx": model.n_ctx,
+                "id": model.name, "embeddings": model.purpose == Purpose::Embedding, "n_ctx": model.n_ctx, "loaded": model.is_loaded(),
                 "caps": model.info["caps"], "template_caps": model.info["template_caps"],
                 "tool_support": model.info["tool_support"], "evidence": model.info["evidence"],
                 "output_format": model.info["output_format"], "sampling": model.info["sampling"],
@@ -38,20 +40,21 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
             })
         })
         .collect();
-    let limits = &app.limits;
+    let (limits, pool) = (&app.limits, app.pool.limits());
     json_response(&json!({
         "version": abi::version(),
         "limits": {
             "parallel": limits.parallel, "queue": limits.queue,
             "timeout_seconds": limits.timeout.as_secs(), "body_bytes": limits.max_body,
-            "connections": limits.max_connections,
+            "connections": limits.max_connections, "loaded_models": pool.max_loaded,
+            "model_bytes": pool.max_bytes, "idle_seconds": pool.idle.map(|idle| idle.as_secs()),
         },
         "models": models,
     }))
 }
 
 pub(super) async fn models(State(app): State<Arc<App>>) -> Response<Body> {
-    let data: Vec<Value> = app.models.iter().map(|model| entry(model)).collect();
+    let data: Vec<Value> = app.pool.models().iter().map(|model| entry(model)).collect();
     let ends = [data.first(), data.last()].map(|model| model.map(|model| model["id"].clone()));
     let [first, last] = ends;
     // The last three members are Anthropic's.
@@ -60,9 +63,9 @@ pub(super) async fn models(State(app): State<Arc<App>>) -> Response<Body> {
     }))
 }
 
-/// The name of a model may have slashes.
-pub(super) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response<Body> {
-    reply(app.named_model(&name).map(|model| json_response(&entry(model))))
+/// The entry of one model. Its name may contain slashes.
+pub(super) async fn model(State(app): State<Arc<App>>, name: PathPart) -> Response<Body> {
+    reply(path_part(name).and_then(|name| Ok(json_response(&entry(app.named_model(&name)?)))))
 }
 
 /// An entry in the shape of OpenAI, with `capabilities`, and what clients of Anthropic need.
@@ -72,8 +75,10 @@ fn entry(model: &ServedModel) -> Value {
     json!({
         "id": model.name, "object": "model", "created": model.created, "owned_by": "llb",
         "type": "model", "display_name": info["name"],
-        "context_length": model.n_ctx,
+        "context_length": model.n_ctx, "loaded": model.is_loaded(),
         "capabilities": {
+            "chat": model.purpose == Purpose::Chat,
+            "embeddings": model.purpose == Purpose::Embedding,
             "tools": info["tool_support"] != "none",
             "native_tools": info["supports_tools"],
             "parallel_tool_calls": info["caps"]["supports_parallel_tool_calls"],

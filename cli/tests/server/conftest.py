@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -41,7 +42,7 @@ ENDLESS = {"grammar": "start: /(ab){14000}/", "max_tokens": 28000}
 
 
 class Server:
-    """A process. `log` has its lines on stderr so far."""
+    """A server process. `log` contains its lines on stderr so far."""
 
     def __init__(self, *arguments: str, env: Optional[Dict[str, str]] = None) -> None:
         self.process = subprocess.Popen(
@@ -90,9 +91,11 @@ class Server:
             return error.code, json.loads(error.read()), dict(error.headers)
 
     def raw(self, data: bytes, wait: float = 30) -> bytes:
-        """Sends bytes, and returns all that comes until the server closes."""
+        """Sends bytes, and returns everything that arrives until the server closes."""
         with socket.create_connection(self.address, timeout=wait) as connection:
-            connection.sendall(data)
+            # The server may refuse a request, and close, before all of it was sent.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(data)
             answer = b""
             try:
                 while part := connection.recv(65536):
@@ -102,7 +105,7 @@ class Server:
             return answer
 
     def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+        """The sum of a metric over all labels."""
         pattern = rf"^{name}(?:{{.*}})? (\S+)$"
         return sum(float(value) for value in re.findall(pattern, self.get("/metrics"), re.M))
 
@@ -121,6 +124,14 @@ class Server:
         return status
 
 
+def is_error(route: str, reply: Any) -> bool:
+    """Whether a reply is an error in the shape of its protocol."""
+    if route.startswith("/v1/messages"):
+        inner = set(reply["error"]) == {"type", "message"}
+        return inner and set(reply) == {"type", "error"} and reply["type"] == "error"
+    return set(reply) == {"error"} and set(reply["error"]) == {"message", "type", "param", "code"}
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     names = ["text", "tool_call", "reasoning", "long", "no_tools"]
@@ -128,7 +139,7 @@ def server() -> Iterator[Server]:
     yield running
     assert running.stop() == 0, running.log
     log = "".join(running.log)
-    # Neither prompts nor replies.
+    # The log contains neither prompts nor replies.
     for text in ["secret-prompt", "Counting", "get_weather", "Grüße"]:
         assert text not in log
     assert re.search(r"^\S+Z POST /v1/[a-z/]+ 200 ms=\d+ model=text prompt=", log, re.M)

@@ -1,4 +1,4 @@
-"""`/v1/messages` through the official client."""
+"""Tests `/v1/messages` with the official client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_thinking(client, thinking: bool, stream: bool) -> None:
         message = client.messages.create(**request)
     blocks = [getattr(block, block.type) for block in message.content]
     assert blocks == ([REASONING, ANSWER] if thinking else [ANSWER])
-    # The next request has the blocks of this one.
+    # The next request contains the blocks of this reply.
     messages = [*USER, {"role": "assistant", "content": message.content}, *USER]
     client.messages.create(**{**request, "messages": messages})
 
@@ -89,7 +89,7 @@ def test_streamed_text(client) -> None:
 def test_a_last_message_of_the_assistant_is_continued(server: Server, client) -> None:
     messages = [*USER, {"role": "assistant", "content": "Once"}]
     message = client.messages.create(model="text", max_tokens=100, messages=messages)
-    # What is new, and not the given beginning.
+    # Only the new part, without the given beginning.
     assert message.content[0].text == EXPECTED["text"]
 
 

@@ -1,34 +1,40 @@
-"""What the server does with hostile requests, clients that leave, and too many of them."""
+"""Tests hostile requests, clients that leave, and too many clients."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
 import socket
 import threading
-
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import ENDLESS, EXPECTED, MODELS, Server
+from conftest import ENDLESS, EXPECTED, MODELS, Server, is_error
 
 COMPLETIONS = "/v1/chat/completions"
 GOOD = {"model": "text", "messages": [{"role": "user", "content": "secret-prompt"}]}
 WRONG = [None, True, -1, 1e300, "x", "\x00", [], [1], {}, {"a": 1}]
 
 
-def head(path: str = COMPLETIONS, **headers: object) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: localhost", "connection: close"]
+POSTS = """/v1/chat/completions /v1/embeddings /v1/rerank /tokenize /detokenize /v1/explain
+    /v1/messages /v1/messages/count_tokens /v1/responses /v1/template""".split()
+
+
+def head(path: str = COMPLETIONS, method: str = "POST", **headers: object) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "host: localhost", "connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def check(answer: bytes, status: int) -> None:
-    """An answer with this status and an error in OpenAI's shape."""
+def check(answer: bytes, status: int, route: str = COMPLETIONS) -> None:
+    """Checks that an answer has this status and an error in the shape of the route's protocol."""
     top, _, body = answer.partition(b"\r\n\r\n")
-    assert top.startswith(f"HTTP/1.1 {status} ".encode()), answer[:200]
-    error = json.loads(body)["error"]
-    assert error["message"] and error["type"] == "invalid_request_error"
+    assert top.startswith(f"HTTP/1.1 {status} ".encode()), (route, answer[:300])
+    reply = json.loads(body)
+    assert is_error(route, reply) and reply["error"]["message"], (route, reply)
 
 
 @pytest.mark.parametrize(
@@ -39,15 +45,53 @@ def check(answer: bytes, status: int) -> None:
         b"[]",
         b'"x"',
         b"{} {}",
+        b'\xef\xbb\xbf{"model": "text"}',
         b'{"model": "text", "messages": "\xff"}',
         b'{"model": "text", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"model": "text", "messages": NaN}',
         b'{"a":' * 50_000,
         b"[" * 1_000_000,
         b'{"a": [' + b"0," * 1_500_000 + b"0]}",
     ],
 )
 def test_wrong_bodies(server: Server, body: bytes) -> None:
-    check(server.raw(head(content_length=len(body)) + body), 400)
+    for route in POSTS:
+        check(server.raw(head(route, content_length=len(body)) + body), 400, route)
+
+
+def test_wrong_requests_of_every_route(server: Server) -> None:
+    """Requests with a fault in the head, or in the way that the body is sent."""
+    chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+    for route in POSTS:
+        for status, data in [
+            (400, head(route, transfer_encoding="chunked") + b"nonsense\r\n"),
+            (413, head(route, transfer_encoding="chunked") + chunk * 5 + b"0\r\n\r\n"),
+            (413, head(route, content_length=10**9)),
+            (400, head(route, content_length=10**30)),
+            (400, head(route, content_length=2, **{"Content-Length": 3}) + b"{}"),
+            (415, head(route, content_length=2, content_encoding="gzip") + b"{}"),
+            (403, head(route, content_length=2, origin="https://example.org") + b"{}"),
+            (431, head(route, padding="b" * 200_000)),
+        ]:
+            check(server.raw(data), status, route)
+        for method in ["GET", "PUT", "OPTIONS", "OTHER"]:
+            answer = server.raw(head(route, method))
+            check(answer, 405, route)
+            assert b"\r\nallow: POST\r\n" in answer
+
+
+def test_wrong_paths(server: Server) -> None:
+    for status, path in [
+        (400, "/v1/models/%ff"),
+        (404, "/v1/models/a%00b"),
+        (400, "/v1/responses/%ff"),
+        (404, "/v1/responses/none"),
+        (404, "/v1/messages/none"),
+        (404, "/v1/" + "a" * 30_000),
+        (404, "//"),
+        (404, "*"),
+    ]:
+        check(server.raw(head(path, "GET")), status, path)
 
 
 def test_wrong_types_in_every_field(server: Server) -> None:
@@ -75,9 +119,6 @@ def test_bad_http(server: Server) -> None:
     check(server.raw(b"GARBAGE\r\n\r\n"), 400)
     check(server.raw(b"GET / HTTP/1.1\r\n" + b"a: " + b"b" * 200_000 + b"\r\n\r\n"), 431)
     check(server.raw(b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n"), 431)
-    check(server.raw(head(transfer_encoding="chunked") + b"nonsense\r\n"), 400)
-    check(server.raw(head(content_length=10**9)), 413)
-    check(server.raw(head(content_length=10**30)), 400)
 
 
 def test_other_sites_are_refused(server: Server) -> None:
@@ -87,18 +128,78 @@ def test_other_sites_are_refused(server: Server) -> None:
     assert server.post(COMPLETIONS, GOOD, {"Origin": server.url})[0] == 200
 
 
+def test_named_sites_are_permitted() -> None:
+    site, key = "https://example.org", {"Authorization": "Bearer k"}
+    options = ["--cors-origin", site, "--cors-origin", "http://localhost:3000"]
+    server = Server(str(MODELS / "text.gguf"), *options, env={"LLB_API_KEY": "k"})
+
+    def permitted(headers: dict) -> object:
+        names = {name.lower(): value for name, value in headers.items()}
+        return names.get("access-control-allow-origin")
+
+    # The question of a browser has no key.
+    wanted = {"access_control_request_method": "POST", "access_control_request_headers": "x-a, b"}
+    answer = server.raw(head(COMPLETIONS, "OPTIONS", origin=site, **wanted)).decode()
+    assert answer.startswith("HTTP/1.1 204 ")
+    for line in [f"allow-origin: {site}", "allow-headers: x-a, b", "allow-methods: GET, POST"]:
+        assert f"\r\naccess-control-{line}" in answer
+    other = server.raw(head(COMPLETIONS, "OPTIONS", origin="https://other.org", **wanted))
+    assert other.startswith(b"HTTP/1.1 403 ") and b"access-control" not in other
+    for request, headers, status in [
+        (GOOD, key, 200),
+        ({**GOOD, "messages": []}, key, 400),
+        (GOOD, {}, 401),
+    ]:
+        got, _, answer = server.post(COMPLETIONS, request, {"Origin": site, **headers})
+        assert (got, permitted(answer)) == (status, site)
+    got, _, answer = server.post(COMPLETIONS, GOOD, {"Origin": "https://other.org", **key})
+    assert (got, permitted(answer)) == (403, None)
+    got, _, answer = server.post(COMPLETIONS, GOOD, key)
+    assert (got, permitted(answer)) == (200, None)
+    # Another name for this machine is no origin.
+    assert server.post(COMPLETIONS, GOOD, {"Origin": site, "Host": "example.org", **key})[0] == 403
+    assert server.stop() == 0
+
+
 def test_slow_headers() -> None:
-    server = Server(str(MODELS / "text.gguf"), "--read-timeout", "1")
+    server = Server(str(MODELS / "text.gguf"), "--read-timeout", "3")
+    answers = []
     try:
-        check(server.raw(b"POST /v1/chat/completions HTTP/1.1\r\nhost: local"), 408)
-        check(server.raw(head(content_length=10) + b"{"), 408)
+        # All at the same time, because each waits for three seconds.
+        with ThreadPoolExecutor(2 * len(POSTS)) as threads:
+            for route in POSTS:
+                start = f"POST {route} HTTP/1.1\r\nhost: local".encode()
+                body = head(route, content_length=10) + b"{"
+                for data in (start, body):
+                    answers.append((route, threads.submit(server.raw, data)))
+        for route, answer in answers:
+            check(answer.result(), 408, route)
     finally:
         assert server.stop() == 0
 
 
+def test_a_client_that_reads_nothing() -> None:
+    """The connection is kept for a while, but not forever."""
+    options = ["--read-timeout", "4", "--n-ctx", "32768", "--parallel", "1"]
+    server = Server(str(MODELS / "long.gguf"), *options)
+    # Some tens of megabytes, which is more than the buffers of two sockets hold.
+    request = endless(stream=True, logprobs=True, top_logprobs=20)
+    connection = open_request(server, request)
+    end = time.monotonic() + 120
+    while not any(f"POST {COMPLETIONS} 200" in line for line in server.log):
+        assert time.monotonic() < end, server.log
+        time.sleep(0.05)
+    end_of_stream = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(1 << 20):
+            end_of_stream = (end_of_stream + part)[-100:]
+    assert b"[DONE]" not in end_of_stream
+    assert server.stop() == 0
+
+
 @pytest.fixture(scope="module")
 def narrow():
-    """One request at a time, one in the queue, and room for endless replies."""
+    """A server with one request at a time, one in the queue, and room for endless replies."""
     model = str(MODELS / "long.gguf")
     server = Server(model, "--parallel", "1", "--queue", "1", "--n-ctx", "32768")
     yield server
@@ -138,7 +239,7 @@ def test_a_full_queue_is_429(narrow: Server) -> None:
     status, reply, headers = narrow.post(COMPLETIONS, endless())
     assert (status, reply["error"]["type"]) == (429, "rate_limit_error")
     assert int({name.lower(): value for name, value in headers.items()}["retry-after"]) >= 1
-    # One that waits and leaves runs never.
+    # A request whose client leaves while it waits never runs.
     waiting.close()
     narrow.wait_for("llb_requests_waiting", 0)
     running.close()
@@ -152,7 +253,7 @@ def test_a_timeout_ends_a_request(narrow: Server) -> None:
 
 
 def test_requests_run_at_the_same_time() -> None:
-    """One without max_tokens leaves room for others."""
+    """A request without max_tokens leaves room for others."""
     server = Server(str(MODELS / "long.gguf"), "--parallel", "2", "--n-ctx", "32768")
     body = {"messages": GOOD["messages"]}
     endless_one = open_request(server, {**body, "grammar": ENDLESS["grammar"], "stream": True})
@@ -186,7 +287,7 @@ def test_stopping_cuts_off_endless_requests() -> None:
 
 
 def test_many_clients_with_disconnects(server: Server) -> None:
-    """Every reply is whole, and in the end nothing runs."""
+    """Every reply is complete, and at the end nothing is running."""
     failures = []
     random.seed(1)
     plans = [[random.random() < 0.3 for _ in range(4)] for _ in range(50)]

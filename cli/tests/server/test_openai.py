@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/models` through the official client."""
+"""Tests `/v1/chat/completions` and `/v1/models` with the official client."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_tools(client, choice) -> None:
     assert reply.choices[0].finish_reason == "tool_calls"
     call = reply.choices[0].message.tool_calls[0]
     assert call.function.name == "get_weather"
-    # The result goes back with the message as it is.
+    # The result is sent back together with the unchanged message.
     result = {"role": "tool", "tool_call_id": call.id, "content": "21 degrees"}
     messages = [*USER, reply.choices[0].message, result]
     client.chat.completions.create(model="tool_call", messages=messages, tools=TOOLS)

@@ -1,4 +1,4 @@
-"""`/v1/responses` through the official client."""
+"""Tests `/v1/responses` with the official client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_reasoning(client, stream: bool) -> None:
     reasoning, message = response.output
     assert (reasoning.type, reasoning.content[0].text) == ("reasoning", REASONING)
     assert (message.type, message.content[0].text) == ("message", ANSWER)
-    # The items are input of the next request.
+    # The items are part of the next request's input.
     items = [{"role": "user", "content": "x"}, *[item.to_dict() for item in response.output]]
     client.responses.create(model="reasoning", input=[*items, {"role": "user", "content": "y"}])
 
@@ -72,7 +72,7 @@ def test_tools(client, stream: bool, choice) -> None:
     [call] = [item for item in response.output if item.type == "function_call"]
     assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
-    # Once by the whole input, once by the id of the response.
+    # Once with the whole input, once with the id of the response.
     items = [{"role": "user", "content": "x"}, *[item.to_dict() for item in response.output]]
     whole = client.responses.create(model="tool_call", input=[*items, output], tools=[TOOL])
     follow = client.responses.create(

@@ -1,4 +1,4 @@
-"""The program on a terminal, and with a hub: what the tests in Rust cannot make."""
+"""Tests the program on a terminal and with a hub, which the tests in Rust cannot provide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[3] / "bindings/python/tests")
 from hub_server import Hub  # noqa: E402
 
 
-# The editor reads only after it has drawn its prompt; what comes earlier may get lost.
+# The editor reads only after it has drawn its prompt. Earlier input may get lost.
 PROMPT = "\x1b[K> "
 
 
@@ -41,7 +41,7 @@ class Terminal:
         self.screen = ""
 
     def wait_for(self, text: str) -> None:
-        """Reads until a text is there, after the texts that were waited for before."""
+        """Reads until a text appears, after the texts of earlier waits."""
         end = time.monotonic() + 60
         while text not in self.screen:
             assert time.monotonic() < end, self.screen
@@ -76,7 +76,7 @@ def test_a_chat(tmp_path: pathlib.Path) -> None:
     chat = Terminal("chat", str(MODELS / "long.gguf"), env=environment)
     chat.answer("count")
     chat.wait_for("Counting:")
-    # Ends the reply, and not the program.
+    # Ends the reply but not the program.
     chat.type("\x03")
     chat.answer("/undo")
     chat.answer("/system Be brief.")
@@ -100,6 +100,48 @@ def test_a_chat(tmp_path: pathlib.Path) -> None:
     assert "count" in history.read_text() and history.stat().st_mode & 0o077 == 0
 
 
+def test_the_settings_of_a_chat(tmp_path: pathlib.Path) -> None:
+    """The effects of /system, /tools, /save and /load, as shown by the saved file."""
+    names = ["1.json", "2.json", "5.json", "tools.json"]
+    first, second, wrong, tools = (tmp_path / name for name in names)
+    wrong.write_text("5")
+    tools.write_text(json.dumps(TOOLS))
+    chat = Terminal("chat", str(MODELS / "tool_call.gguf"), "--no-history", env={"NO_COLOR": "1"})
+
+    def command(line: str, note: str) -> None:
+        chat.answer(line)
+        chat.wait_for(note)
+
+    command("/system", "no system message")
+    command("/system Be brief.", "\r\nBe brief.")
+    command("/system", "\r\nBe brief.")
+    command(f"/tools {tools}", "1 tool")
+    for line in [f"/tools {wrong}", f"/load {wrong}", f"/tools {tmp_path}/none", "/save", "/retry"]:
+        command(line, "llb: ")
+    command("weather", 'get_weather({"city": "Paris"})')
+    chat.wait_for("result of get_weather> ")
+    chat.type("\x03")
+    # The turn without a result is forgotten, and so are the tools. Without tools it is text.
+    command("/tools", "no tools")
+    command("weather", "get_weather")
+    command(f"/save {first}", "saved ")
+    command(f"/tools {tools}", "1 tool")
+    command("/clear", "0 messages")
+    command("/system Be long.", "\r\nBe long.")
+    command(f"/save {second}", "saved ")
+    command(f"/load {first}", "2 messages")
+    command("/system", "\r\nBe brief.")
+    command("/usage", "tokens in the conversation")
+    command(f"/save {tmp_path}", "llb: ")
+    chat.answer("/quit")
+    assert chat.end() == 0
+    saved = json.loads(first.read_text())
+    assert [message["role"] for message in saved["messages"]] == ["system", "user", "assistant"]
+    assert saved["messages"][0]["content"] == "Be brief." and "tools" not in saved
+    messages = [{"role": "system", "content": "Be long."}]
+    assert json.loads(second.read_text()) == {"messages": messages, "tools": TOOLS}
+
+
 def test_calls_ask_for_their_results(tmp_path: pathlib.Path) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps(TOOLS))
@@ -108,7 +150,7 @@ def test_calls_ask_for_their_results(tmp_path: pathlib.Path) -> None:
     chat.answer("weather")
     chat.wait_for('get_weather({"city": "Paris"})')
     chat.wait_for("result of get_weather> ")
-    # Without a result, the turn is forgotten.
+    # The turn is forgotten because it has no result.
     chat.type("\x03")
     chat.wait_for(PROMPT)
     chat.type("\x04")

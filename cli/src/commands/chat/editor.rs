@@ -1,5 +1,5 @@
-//! The line editor: several lines, completion of commands, and a history in a file that only its
-//! owner can read.
+//! The line editor: several lines, completion of commands, and a history file that only its owner
+//! can read.
 
 use std::borrow::Cow;
 use std::env;
@@ -19,7 +19,7 @@ use crate::terminal::{Look, Style};
 
 const QUOTES: &str = "\"\"\"";
 
-/// What a person typed.
+/// A line that the user typed.
 pub(super) enum Line {
     Text(String),
     /// Ctrl-C.
@@ -40,7 +40,7 @@ impl Editor {
         editor.set_helper(Some(EditedLines { style: Style::stderr() }));
         let history = with_history.then(history_file).flatten();
         if let Some(path) = &history {
-            // There is none before the first chat.
+            // The file does not exist before the first chat.
             let _ = editor.load_history(path);
         }
         Ok(Editor { editor, history })
@@ -64,13 +64,13 @@ impl Editor {
             if let Some(folder) = path.parent() {
                 let _ = std::fs::create_dir_all(folder);
             }
-            // A history that cannot be written does not stop the chat.
+            // The chat continues even if the history cannot be written.
             let _ = self.editor.append_history(path);
         }
     }
 }
 
-/// `$XDG_STATE_HOME/llb/history`, by the specification of the XDG base directories.
+/// The history file, `$XDG_STATE_HOME/llb/history` (XDG base directory specification).
 fn history_file() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").filter(|folder| !folder.is_empty());
     let state = state.map(PathBuf::from);
@@ -78,8 +78,8 @@ fn history_file() -> Option<PathBuf> {
     Some(state.or_else(home)?.join("llb/history"))
 }
 
-/// The message of several lines: without the backslashes at their ends, and without the quotes
-/// around them.
+/// The message of several lines, without the backslashes at their ends and without the surrounding
+/// quotes.
 fn joined(text: &str) -> String {
     if let Some(quoted) = text.trim().strip_prefix(QUOTES) {
         let quoted = quoted.strip_suffix(QUOTES).unwrap_or(quoted);
@@ -93,7 +93,7 @@ fn failure(error: ReadlineError) -> Failure {
     Failure::new(format!("the terminal: {error}"))
 }
 
-/// rustyline's view of the lines of a chat.
+/// Tells rustyline how to treat the lines of a chat.
 struct EditedLines {
     style: Style,
 }

@@ -1,4 +1,4 @@
-//! `llb chat`: a conversation on the terminal, or one reply in a pipe.
+//! `llb chat`: a conversation on the terminal, or a single reply in a pipe.
 
 mod editor;
 mod session;
@@ -24,15 +24,15 @@ use crate::{input, terminal};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// One message; without it, messages are read
+    /// Message to send; without it, messages are read from the terminal
     prompt: Option<String>,
-    /// A system message
+    /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// A JSON file of tools; you give the results of calls
+    /// JSON file with tools; you enter the results of calls
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// Keep no history of what you type
+    /// Keep no history of the input
     #[arg(long)]
     no_history: bool,
     #[command(flatten)]
@@ -45,10 +45,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let prompt = match &arguments.prompt {
         Some(prompt) => Some(prompt.clone()),
         None if stdin().is_terminal() => None,
-        None => Some(input::all_of_stdin()?),
+        None => Some(input::prompt()?),
     };
     let request = arguments.sampling.request()?;
-    let tools = arguments.tools.as_deref().map(input::json).transpose()?;
+    let tools = arguments.tools.as_deref().map(input::tools).transpose()?;
     let path = model_file(&arguments.model)?;
     let options = arguments.loading.options(&path)?;
     let chat = Chat::open(&options, terminal::progress(&arguments.model))?;
@@ -75,14 +75,14 @@ fn converse(session: &mut Session, mut editor: Editor) -> Result<()> {
             Some(Ok(command)) => session.command(command),
             Some(Err(failure)) => Err(failure),
         };
-        // A failure ends the turn, and not the chat.
+        // A failure ends the turn but not the chat.
         if let Err(failure) = result.and_then(|()| results(session, &mut editor)) {
             crate::report(&failure);
         }
     }
 }
 
-/// Asks for the results of calls until the model has none.
+/// Asks for the results of calls until a reply has no calls.
 fn results(session: &mut Session, editor: &mut Editor) -> Result<()> {
     loop {
         let calls = session.open_calls();

@@ -1,4 +1,4 @@
-//! The conversation: its messages, its settings, and what the slash commands do to them.
+//! The conversation: its messages, its settings, and the effects of slash commands.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::abi::Chat;
 use crate::failure::{Failure, Result};
 use crate::generation::{print_reply, refuse_cancelled};
 use crate::input;
-use crate::terminal::{Look, Style};
+use crate::terminal::{Look, Style, counted};
 
 pub(super) struct Session {
     chat: Arc<Chat>,
@@ -18,7 +18,7 @@ pub(super) struct Session {
     request: Value,
     system: Option<String>,
     tools: Option<Value>,
-    /// Without the system message.
+    /// The messages, without the system message.
     messages: Vec<Value>,
 }
 
@@ -32,17 +32,17 @@ impl Session {
         Session { chat: Arc::new(chat), request, system, tools, messages: Vec::new() }
     }
 
-    /// One message and its reply. Ctrl-C is a failure.
+    /// Sends one message and prints the reply. Ctrl-C is a failure.
     pub(super) fn answer_once(&mut self, prompt: &str) -> Result<()> {
         refuse_cancelled(&self.ask(json!({ "role": "user", "content": prompt }))?)
     }
 
-    /// Adds a message, and prints and adds its reply.
+    /// Adds a message, then prints and adds the reply to it.
     pub(super) fn ask(&mut self, message: Value) -> Result<Value> {
         self.ask_all(vec![message])
     }
 
-    /// The same for several messages. After a failure none of them is kept.
+    /// Like [`ask`](Self::ask), for several messages. After a failure, none of them is kept.
     pub(super) fn ask_all(&mut self, messages: Vec<Value>) -> Result<Value> {
         let before = self.messages.len();
         self.messages.extend(messages);
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Id and name of the calls that the last message has.
+    /// The ids and names of the calls in the last message.
     pub(super) fn open_calls(&self) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let calls = self.messages.last().map(|message| &message["tool_calls"]);
@@ -84,8 +84,14 @@ impl Session {
             Slash::Tools(path) => self.set_tools(path.as_deref())?,
             Slash::Save(path) => self.save(&path)?,
             Slash::Load(path) => self.load(&path)?,
-            Slash::Undo => self.forget_turn(),
-            Slash::Clear => self.messages.clear(),
+            Slash::Undo => {
+                self.forget_turn();
+                self.print_length();
+            }
+            Slash::Clear => {
+                self.messages.clear();
+                self.print_length();
+            }
             Slash::Retry => return self.retry(),
             Slash::Usage => self.print_usage()?,
             Slash::Quit => {}
@@ -99,16 +105,16 @@ impl Session {
     }
 
     fn set_system(&mut self, text: Option<String>) {
-        match text {
-            Some(text) => self.system = Some(text),
-            None => note(self.system.as_deref().unwrap_or("no system message")),
+        if text.is_some() {
+            self.system = text;
         }
+        note(self.system.as_deref().unwrap_or("no system message"));
     }
 
     fn set_tools(&mut self, path: Option<&Path>) -> Result<()> {
-        self.tools = path.map(input::json).transpose()?;
+        self.tools = path.map(input::tools).transpose()?;
         match self.tools.as_ref().and_then(Value::as_array) {
-            Some(tools) => note(&format!("{} tools", tools.len())),
+            Some(tools) => note(&counted(tools.len(), "tool")),
             None => note("no tools"),
         }
         Ok(())
@@ -127,19 +133,20 @@ impl Session {
     }
 
     fn load(&mut self, path: &Path) -> Result<()> {
-        let mut saved = input::json(path)?;
-        let Value::Array(mut messages) = saved["messages"].take() else {
-            return Err(Failure::new(format!("{}: has no messages", path.display())));
-        };
-        if messages.first().is_some_and(|first| first["role"] == "system") {
-            self.system = messages.remove(0)["content"].as_str().map(str::to_owned);
-        }
-        note(&format!("{} messages", messages.len()));
+        let mut saved = input::conversation(path)?;
+        let mut messages = saved["messages"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let is_system = |first: &Value| first["role"] == "system" && first["content"].is_string();
+        let system = messages.first().is_some_and(is_system).then(|| messages.remove(0));
+        self.system = system.and_then(|message| message["content"].as_str().map(str::to_owned));
+        self.tools = Some(saved["tools"].take()).filter(Value::is_array);
         self.messages = messages;
-        if saved["tools"].is_array() {
-            self.tools = Some(saved["tools"].take());
-        }
+        self.print_length();
         Ok(())
+    }
+
+    /// Without the system message.
+    fn print_length(&self) {
+        note(&counted(self.messages.len(), "message"));
     }
 
     fn retry(&mut self) -> Result<()> {

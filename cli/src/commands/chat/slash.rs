@@ -1,4 +1,4 @@
-//! The commands of a chat, which begin with a slash.
+//! The slash commands of a chat.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use crate::failure::{Failure, Result};
 
 /// What `/help` prints.
 pub(super) const HELP: &str = r#"/system [TEXT]  set the system message, or show it
-/tools [FILE]   use the tools of a JSON file, or none
+/tools [FILE]   use the tools of a JSON file, or no tools
 /save FILE      write the conversation as JSON
-/load FILE      go on with a saved conversation
+/load FILE      continue a saved conversation
 /retry          answer the last message again
-/undo           forget the last message and its reply
-/clear          forget the conversation
+/undo           remove the last message and its reply
+/clear          remove all messages
 /usage          count the tokens of the conversation
-/quit           end the chat; Ctrl-D does it too
-Ctrl-C ends a reply. A line that ends in \ continues; so does text between two lines of """.
-A message that begins with a slash is written with two of them.
+/quit           end the chat, like Ctrl-D
+Ctrl-C ends a reply. A message may span several lines: end a line with \, or put the text between
+""" and """. To begin a message with a slash, type two slashes.
 "#;
 
 /// Names for completion.
@@ -39,7 +39,7 @@ pub(super) enum Slash {
 }
 
 impl Slash {
-    /// None for a message.
+    /// Parses a slash command; `None` if the line is a message.
     pub(super) fn read(line: &str) -> Option<Result<Slash>> {
         let line = line.trim();
         let command = line.strip_prefix('/').filter(|command| !command.starts_with('/'))?;

@@ -1,4 +1,4 @@
-//! `llb models`: the model files of this machine.
+//! `llb models`: the model files on this machine.
 
 mod places;
 
@@ -15,35 +15,35 @@ use self::places::CachedModel;
 pub(crate) use self::places::hub_cache;
 use crate::failure::{FOUND, Failure, OK, Result};
 use crate::input::{print, print_json};
-use crate::terminal::{Look, Style, bytes_bar, columns, megabytes};
+use crate::terminal::{Look, Style, bytes_bar, columns, counted, megabytes};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The list as JSON
+    /// Print the list as JSON
     #[arg(long)]
     json: bool,
-    /// The cache of the hub [default: that of huggingface_hub]
+    /// Cache folder of the hub [default: that of huggingface_hub]
     #[arg(long, value_name = "FOLDER", global = true)]
     cache_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the models: those of the hub's cache, of LLB_MODELS, and of llama.cpp and Ollama
+    /// List the models in the hub's cache, in LLB_MODELS, and in the caches of llama.cpp and Ollama
     List,
-    /// Compare files with their hashes
+    /// Compare model files with their hashes
     Verify {
-        /// Names of the list [default: all whose hash is known]
+        /// Names from the list [default: all with a known hash]
         names: Vec<String>,
     },
-    /// Remove models of the hub's cache
+    /// Remove models from the hub's cache
     Remove {
-        /// Names of the list: ORG/NAME, or ORG/NAME/FILE
+        /// Names from the list: ORG/NAME, or ORG/NAME/FILE
         #[arg(required = true)]
         names: Vec<String>,
-        /// Say what would be removed
+        /// Print what would be removed, without removing it
         #[arg(long)]
         dry_run: bool,
     },
@@ -80,16 +80,16 @@ fn list(models: &[CachedModel], as_json: bool) {
         })
         .collect();
     print(&columns(&rows));
-    // A file that two names share counts once.
+    // A file that has two names counts once.
     let mut files = BTreeSet::new();
     let of_new = |model: &&CachedModel| files.insert(model.content());
     let total: u64 = models.iter().filter(of_new).map(|model| model.size).sum();
-    say!("{} models, {}", models.len(), megabytes(total));
+    say!("{}, {}", counted(models.len(), "model"), megabytes(total));
 }
 
 fn entry(model: &CachedModel) -> Value {
     json!({
-        "name": model.name, "path": model.path, "size": model.size, "place": model.place,
+        "name": model.name, "path": model.path.to_string_lossy(), "size": model.size, "place": model.place,
         "sha256": model.sha256,
     })
 }
@@ -134,7 +134,7 @@ fn hash(model: &CachedModel) -> Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Removes links of snapshots, then the blobs that no other snapshot needs.
+/// Removes the links in snapshots, then the blobs that no other snapshot uses.
 fn remove(models: &[CachedModel], names: &[String], dry_run: bool) -> Result<()> {
     let chosen = chosen(models, names)?;
     if let Some(other) = chosen.iter().find(|model| model.repository.is_none()) {
@@ -164,7 +164,7 @@ fn remove(models: &[CachedModel], names: &[String], dry_run: bool) -> Result<()>
     Ok(())
 }
 
-/// The models of the names, or all.
+/// The models with these names, or all models.
 fn chosen<'a>(models: &'a [CachedModel], names: &[String]) -> Result<Vec<&'a CachedModel>> {
     let mut chosen: Vec<&CachedModel> = Vec::new();
     for name in names {

@@ -1,5 +1,5 @@
-//! Where model files are: the cache of the hub, the folder of LLB_MODELS, and the caches of
-//! llama.cpp and Ollama. Only reads folders and Ollama's manifests.
+//! Finds model files in the hub's cache, in the folder LLB_MODELS, and in the caches of llama.cpp
+//! and Ollama. Reads only folders and Ollama's manifests.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -13,32 +13,32 @@ pub(super) struct CachedModel {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// Whose cache it is.
+    /// The cache or folder that contains it.
     pub(super) place: &'static str,
-    /// The hash that its place knows.
+    /// The hash, if the cache records it.
     pub(super) sha256: Option<String>,
     /// `org/name`, in the cache of the hub.
     pub(super) repository: Option<String>,
 }
 
 impl CachedModel {
-    /// The file behind links.
+    /// The file that the links lead to.
     pub(super) fn content(&self) -> PathBuf {
         self.path.canonicalize().unwrap_or_else(|_| self.path.clone())
     }
 
-    /// Removes the snapshot, and the folder of the model, if nothing is left in them.
+    /// Removes the folders of the snapshot and the model if they are empty.
     pub(super) fn remove_empty_folders(&self) {
         let snapshot = self.path.parent();
         let snapshots = snapshot.and_then(Path::parent);
         for folder in [snapshot, snapshots].into_iter().flatten() {
-            // A folder that is not empty stays.
+            // A folder that is not empty is kept.
             let _ = fs::remove_dir(folder);
         }
     }
 }
 
-/// All models, by place and name.
+/// All models, sorted by place and name.
 pub(super) fn models(hub_cache: Option<&Path>) -> Vec<CachedModel> {
     let mut models = Vec::new();
     if let Some(folder) = hub_cache.map(PathBuf::from).or_else(self::hub_cache) {
@@ -58,7 +58,7 @@ pub(super) fn models(hub_cache: Option<&Path>) -> Vec<CachedModel> {
     models
 }
 
-/// The cache of huggingface_hub, by its variables.
+/// The cache folder of huggingface_hub, according to its environment variables.
 pub(crate) fn hub_cache() -> Option<PathBuf> {
     variable("HF_HUB_CACHE")
         .or_else(|| Some(variable("HF_HOME")?.join("hub")))
@@ -77,7 +77,8 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// `models--org--name/snapshots/COMMIT/file.gguf`, a link to `blobs/SHA256`.
+/// Finds models in the hub's layout: `models--org--name/snapshots/COMMIT/file.gguf` is a link to
+/// `blobs/SHA256`.
 fn of_hub(folder: &Path, models: &mut Vec<CachedModel>) {
     for repository in entries(folder) {
         let name = repository.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -111,7 +112,8 @@ fn of_folder(folder: &Path, place: &'static str, models: &mut Vec<CachedModel>) 
     }
 }
 
-/// `manifests/HOST/NAMESPACE/NAME/TAG` names the blob of the model layer.
+/// Finds models in Ollama's layout: `manifests/HOST/NAMESPACE/NAME/TAG` names the blob of the model
+/// layer.
 fn of_ollama(folder: &Path, models: &mut Vec<CachedModel>) {
     let manifests = folder.join("manifests");
     let mut files = Vec::new();
@@ -155,7 +157,7 @@ fn gguf_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Files in a folder and those below it, sorted. Links to folders are not followed.
+/// Collects the files in a folder and its subfolders, sorted. Links to folders are not followed.
 fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     for path in entries(folder) {
         let is_folder = fs::symlink_metadata(&path).is_ok_and(|entry| entry.is_dir());

@@ -1,4 +1,4 @@
-//! `llb template check`: the lints of chat templates, as a linter prints them.
+//! `llb template check`: prints the lints of chat templates.
 
 mod report;
 
@@ -20,32 +20,32 @@ pub(crate) struct Arguments {
     /// Jinja files, GGUF files, folders of them, or hf:ORG/NAME[:QUANT]
     #[arg(required = true)]
     templates: Vec<String>,
-    /// How findings are printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// The least severity that is printed
+    /// Least severity that is printed
     #[arg(long, value_enum, default_value_t = Severity::Info)]
     level: Severity,
-    /// The least severity that makes the exit status 3
+    /// Least severity that sets the exit status to 3
     #[arg(long, value_enum, default_value_t = Severity::Error)]
     fail_on: Severity,
-    /// The beginning-of-sequence token of Jinja files
+    /// Beginning-of-sequence token for Jinja files
     #[arg(long, value_name = "TOKEN")]
     bos: Option<String>,
-    /// The end-of-sequence token of Jinja files
+    /// End-of-sequence token for Jinja files
     #[arg(long, value_name = "TOKEN")]
     eos: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
-    /// A line for each finding: `file:line: severity: message [code]`
+    /// One line per finding: `file:line: severity: message [code]`
     Text,
-    /// An array of findings
+    /// JSON array of findings
     Json,
     /// SARIF 2.1.0, for code scanning
     Sarif,
-    /// Annotations of GitHub Actions
+    /// Annotations for GitHub Actions
     Github,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Severity {
     Info,
     Warning,
     Error,
-    /// More than any finding has
+    /// Never
     Never,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
     Ok(if fails { FOUND } else { OK })
 }
 
-/// Checks files on all cores, and returns the findings in their order.
+/// Checks files on all cores. The findings are in the order of the files.
 fn check_all(files: &[String], arguments: &Arguments) -> Vec<Finding> {
     let bar = terminal::count_bar(files.len(), "templates");
     let next = AtomicUsize::new(0);
@@ -112,7 +112,7 @@ fn check(file: &str, arguments: &Arguments) -> Vec<Finding> {
     }
 }
 
-/// The files of the arguments. Those of a folder are sorted.
+/// The files of the arguments. The files of a folder are sorted.
 fn files(arguments: &[String]) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for argument in arguments {
@@ -122,8 +122,10 @@ fn files(arguments: &[String]) -> Result<Vec<String>> {
             continue;
         }
         let before = files.len();
+        let entries =
+            fs::read_dir(path).map_err(|error| Failure::new(format!("{argument}: {error}")))?;
         let mut entries: Vec<PathBuf> =
-            fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         entries.sort();
         let is_template = |path: &Path| {
             path.extension()

@@ -1,4 +1,4 @@
-//! Findings as text, JSON, SARIF and annotations.
+//! Prints findings as text, JSON, SARIF or annotations.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Severity;
 use crate::abi;
 use crate::failure::Failure;
 use crate::input::{print, print_json};
-use crate::terminal::{Look, Style, printable};
+use crate::terminal::{Look, Style, counted, printable};
 
 /// A remark on a template.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub(super) struct Finding {
     code: String,
     message: String,
     line: Option<u64>,
-    /// "default" or "tool_use" in a model file.
+    /// For a model file: "default" or "tool_use".
     template: Option<String>,
 }
 
@@ -35,13 +35,15 @@ impl Finding {
         }
     }
 
-    /// A template that cannot be examined, such as one with a syntax error.
+    /// The finding for a template that cannot be checked, for example because of a syntax error.
     pub(super) fn of_failure(file: &str, failure: &Failure) -> Finding {
+        // The file has its own place in a report.
+        let message = failure.message.strip_prefix(&format!("{file}: "));
         Finding {
             file: file.to_owned(),
             severity: Severity::Error,
             code: failure.code.as_deref().unwrap_or("unreadable").to_lowercase(),
-            message: failure.message.clone(),
+            message: message.unwrap_or(&failure.message).to_owned(),
             line: failure.details["line"].as_u64(),
             template: None,
         }
@@ -67,7 +69,7 @@ pub(super) fn text(findings: &[Finding], files: usize) {
             Some(line) => format!("{}:{line}:", finding.file),
             None => format!("{}:", finding.file),
         };
-        // In a model with two templates, the other one is named.
+        // If a model has two templates, the name of the second one is printed.
         let template = finding.template.as_deref().filter(|&name| name != "default");
         let template = template.map(|name| format!("{name}: ")).unwrap_or_default();
         print(&format!(
@@ -80,10 +82,11 @@ pub(super) fn text(findings: &[Finding], files: usize) {
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     say!(
-        "{files} templates: {} errors, {} warnings, {} remarks",
-        count(Severity::Error),
-        count(Severity::Warning),
-        count(Severity::Info)
+        "{}: {}, {}, {}",
+        counted(files, "template"),
+        counted(count(Severity::Error), "error"),
+        counted(count(Severity::Warning), "warning"),
+        counted(count(Severity::Info), "remark")
     );
 }
 
@@ -126,7 +129,7 @@ fn sarif_result(finding: &Finding) -> Value {
     })
 }
 
-/// A path as a relative reference of RFC 3986.
+/// A path as a relative reference (RFC 3986).
 fn uri(path: &str) -> String {
     let mut uri = String::new();
     for byte in path.bytes() {

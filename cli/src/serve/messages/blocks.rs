@@ -1,4 +1,4 @@
-//! The content blocks of a message, from the deltas of the library. A new kind of delta ends the
+//! Converts the library's deltas to the content blocks of a message. A new kind of delta ends the
 //! open block and begins the next one.
 
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ impl Blocks {
         events
     }
 
-    /// The same from a whole reply.
+    /// Adds the blocks of a complete reply.
     pub(super) fn add_reply(&mut self, reply: &Value) {
         self.add_delta(&json!({ "reasoning_content": reply["reasoning_content"] }));
         self.add_delta(&json!({ "content": reply["text"] }));
@@ -89,7 +89,7 @@ impl Blocks {
         events
     }
 
-    /// Goes on with a block of this type, or begins one.
+    /// Continues an open block of this type, or begins a new one.
     fn open(&mut self, kind: &str, block: impl FnOnce() -> Value) -> String {
         if self.is_open && self.blocks.last().is_some_and(|last| last["type"] == kind) {
             return String::new();

@@ -18,9 +18,10 @@ use super::app::{App, Call, Reply, json as json_response, reply};
 use super::chat_completions::id;
 use super::error::{ApiError, Protocol};
 use super::event_stream::{self, EventWriter, named_event};
-use super::explain::explain;
 use super::fields;
 use super::generation::Generation;
+use super::tokens;
+use crate::abi;
 
 pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
     reply(answer(app, request).await)
@@ -41,7 +42,7 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     library["stream_format"] = "chunks".into();
     library["timeout_ms"] = model.timeout_ms().into();
     let shows_thinking = request::asks_for_thinking(&call.body);
-    let slot = call.slot(&model).await?;
+    let slot = call.slot(&model, &library).await?;
     let metrics = Arc::clone(&call.app.metrics);
     let generation = Generation::start(slot, library, metrics, Arc::clone(&call.log));
     let mut writer =
@@ -61,10 +62,15 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
 async fn count(app: Arc<App>, request: Request) -> Reply {
     let call = Call::read(app, request).await?;
     let model = Arc::clone(call.app.model(&call.body)?);
+    let mut library = request::library_request(&call.body)?;
     call.log.set_model(&model.name);
-    let library = request::library_request(&call.body)?;
-    let explained = explain(model, library).await?;
-    Ok(json_response(&json!({ "input_tokens": explained["prompt_tokens"] })))
+    // Needs only the vocabulary, so the model need not be in memory.
+    library["model_path"] = model.options["model"].clone();
+    if let Some(template) = model.options.get("chat_template") {
+        library["chat_template"] = template.clone();
+    }
+    let counted = tokens::run(move || abi::count(&library)).await?;
+    Ok(json_response(&json!({ "input_tokens": counted["prompt_tokens"] })))
 }
 
 /// A message without content.
@@ -76,7 +82,7 @@ fn message(model: &str) -> Value {
     })
 }
 
-/// The library does not say which stop string ended a reply, so "stop_sequence" does not occur.
+/// The library does not report which stop string ended a reply, so "stop_sequence" never occurs.
 fn stop_reason(reply: &Value) -> Value {
     match reply["finish_reason"].as_str() {
         Some("tool_calls") => "tool_use",
@@ -86,7 +92,7 @@ fn stop_reason(reply: &Value) -> Value {
     .into()
 }
 
-/// `input_tokens` is without the cached ones.
+/// `input_tokens` does not include cached tokens.
 fn usage(reply: &Value) -> Value {
     let usage = &reply["usage"];
     let prompt = usage["prompt_tokens"].as_u64().unwrap_or_default();

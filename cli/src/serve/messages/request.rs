@@ -1,15 +1,17 @@
-//! A request of Anthropic's to a request of the library.
+//! Converts Anthropic's requests to the library's.
 
 use serde_json::{Map, Value, json};
 
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, join, required_string, wrong};
+use crate::serve::shape;
 
-/// Members that are the same in both.
+/// Members that are the same in both APIs.
 const SAME: [&str; 3] = ["temperature", "top_k", "top_p"];
 
-/// The request of the library, without `max_tokens`.
+/// The library's request, without `max_tokens`.
 pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
+    shape::check(body, shape::MESSAGES)?;
     let mut request = Map::new();
     for name in SAME {
         if let Some(value) = fields::get(body, name) {
@@ -27,7 +29,7 @@ pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
         }
     }
     let messages = messages(body)?;
-    // Anthropic's API continues a last message of the assistant.
+    // Anthropic's API continues a final assistant message.
     if messages.last().is_some_and(|last| last["role"] == "assistant") {
         request.insert("continue_final_message".to_owned(), true.into());
     }
@@ -42,7 +44,7 @@ pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
     Ok(Value::Object(request))
 }
 
-/// Whether blocks of thinking are a part of the reply.
+/// Whether the reply includes thinking blocks.
 pub(super) fn asks_for_thinking(body: &Value) -> bool {
     matches!(body["thinking"]["type"].as_str(), Some("enabled" | "adaptive"))
 }
@@ -83,7 +85,7 @@ fn messages(body: &Value) -> Result<Vec<Value>, ApiError> {
     Ok(messages)
 }
 
-/// Results of tools become messages of their own, in the order of the blocks.
+/// Tool results become separate messages, in the order of the blocks.
 fn add_user_blocks(
     blocks: &[Value],
     path: &str,
@@ -127,7 +129,7 @@ fn assistant_message(blocks: &[Value], path: &str) -> Result<Value, ApiError> {
         match required_string(block, &path, "type")? {
             "text" => content += required_string(block, &path, "text")?,
             "thinking" => reasoning += required_string(block, &path, "thinking")?,
-            // Encrypted: only Anthropic can read it.
+            // Encrypted, so only Anthropic can read it.
             "redacted_thinking" => {}
             "tool_use" => {
                 let id = required_string(block, &path, "id")?;
@@ -218,7 +220,8 @@ fn add_tool_choice(body: &Value, request: &mut Map<String, Value>) -> Result<(),
     Ok(())
 }
 
-/// Without `thinking` there is none, as at Anthropic, if the template has a switch for it.
+/// As in Anthropic's API, a request without `thinking` turns reasoning off, if the template has a
+/// switch for that.
 fn add_thinking(body: &Value, request: &mut Map<String, Value>) -> Result<(), ApiError> {
     let Some(thinking) = fields::get(body, "thinking") else {
         request.insert("enable_thinking".to_owned(), false.into());

@@ -1,12 +1,12 @@
-//! The items of a request to messages. Reasoning, a message of the assistant and function calls that
-//! follow each other are one message, as the model wrote them.
+//! Converts the input items of a request to messages. Adjacent reasoning, assistant messages and
+//! function calls form one message, as the model wrote it.
 
 use serde_json::{Value, json};
 
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, join, required_string, wrong};
 
-/// The messages of earlier responses, and those of `input`.
+/// The messages of earlier responses, followed by those of `input`.
 pub(super) fn messages(body: &Value, previous: Vec<Value>) -> Result<Vec<Value>, ApiError> {
     let mut conversation = Conversation { messages: previous, is_open: false };
     match fields::get(body, "input") {
@@ -24,7 +24,7 @@ pub(super) fn messages(body: &Value, previous: Vec<Value>) -> Result<Vec<Value>,
 
 struct Conversation {
     messages: Vec<Value>,
-    /// Whether the next item of the assistant belongs to the last message.
+    /// Whether the next assistant item belongs to the last message.
     is_open: bool,
 }
 
@@ -60,11 +60,9 @@ impl Conversation {
                 self.add(json!({ "role": "tool", "tool_call_id": id, "content": output }));
             }
             "reasoning" => {
-                let parts = |name: &str| item[name].as_array().into_iter().flatten();
-                let text: String =
-                    parts("content").filter_map(|part| part["text"].as_str()).collect();
+                let text = reasoning_text(item, path)?;
                 if !text.is_empty() {
-                    // Reasoning begins an answer.
+                    // Reasoning begins a new answer.
                     self.is_open = false;
                     self.assistant()["reasoning_content"] = text.into();
                 }
@@ -102,7 +100,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// The message of the assistant that is being put together.
+    /// The assistant message under construction.
     fn assistant(&mut self) -> &mut Value {
         if !self.is_open {
             self.messages.push(json!({ "role": "assistant", "content": "" }));
@@ -110,6 +108,22 @@ impl Conversation {
         }
         self.messages.last_mut().expect("a message was pushed")
     }
+}
+
+/// The text of a reasoning item. An item from OpenAI may contain only a summary, or nothing.
+fn reasoning_text(item: &Value, path: &str) -> Result<String, ApiError> {
+    let path = join(path, "content");
+    let parts = match fields::get(item, "content") {
+        None => return Ok(String::new()),
+        Some(content) => content.as_array().ok_or_else(|| wrong(&path, "an array", content))?,
+    };
+    let mut whole = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        required_string(part, &path, "type")?;
+        whole += required_string(part, &path, "text")?;
+    }
+    Ok(whole)
 }
 
 /// A string, or parts with text.

@@ -11,13 +11,13 @@ mod store;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use self::output::Output;
 pub(crate) use self::store::ResponseStore;
-use super::app::{App, Call, Reply, json as json_response, reply};
+use super::app::{App, Call, PathPart, Reply, json as json_response, path_part, reply};
 use super::chat_completions::{id, now};
 use super::error::ApiError;
 use super::event_stream::{self, EventWriter};
@@ -28,20 +28,21 @@ pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Re
     reply(answer(app, request).await)
 }
 
-/// A stored response.
-pub(super) async fn retrieve(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-) -> Response<Body> {
-    let found = app.responses.get(&id).map(|stored| json_response(&stored.response));
-    reply(found.ok_or_else(|| unknown(&id)))
+/// Returns a stored response.
+pub(super) async fn retrieve(State(app): State<Arc<App>>, id: PathPart) -> Response<Body> {
+    reply(path_part(id).and_then(|id| {
+        let stored = app.responses.get(&id).ok_or_else(|| unknown(&id))?;
+        Ok(json_response(&stored.response))
+    }))
 }
 
-pub(super) async fn delete(State(app): State<Arc<App>>, Path(id): Path<String>) -> Response<Body> {
-    if !app.responses.remove(&id) {
-        return reply(Err(unknown(&id)));
-    }
-    json_response(&json!({ "id": id, "object": "response", "deleted": true }))
+pub(super) async fn delete(State(app): State<Arc<App>>, id: PathPart) -> Response<Body> {
+    reply(path_part(id).and_then(|id| {
+        if !app.responses.remove(&id) {
+            return Err(unknown(&id));
+        }
+        Ok(json_response(&json!({ "id": id, "object": "response", "deleted": true })))
+    }))
 }
 
 fn unknown(id: &str) -> ApiError {
@@ -68,7 +69,7 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     let messages = input::messages(&call.body, previous)?;
     let library = request::library_request(&call.body, &messages, &model)?;
     let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
-    let slot = call.slot(&model).await?;
+    let slot = call.slot(&model, &library).await?;
     let metrics = Arc::clone(&call.app.metrics);
     let generation = Generation::start(slot, library, metrics, Arc::clone(&call.log));
     let mut writer = ResponseWriter {
@@ -115,7 +116,7 @@ struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Completes the response, and stores it.
+    /// Completes the response and stores it.
     fn finish(&mut self, reply: &Value) {
         let is_cut_off = matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"));
         self.response["output"] = self.output.items().into();

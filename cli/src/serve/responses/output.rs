@@ -1,4 +1,4 @@
-//! The output items of a response, and their events, from the deltas of the library. A new kind of
+//! Converts the library's deltas to the output items of a response and their events. A new kind of
 //! delta ends the open item and begins the next one.
 
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ use crate::serve::event_stream::named_event;
 pub(super) struct Output {
     items: Vec<Value>,
     open: Option<Kind>,
-    /// The text or the arguments of the open item so far.
+    /// The text or arguments of the open item so far.
     text: String,
-    /// Of the open message.
+    /// The log probabilities of the open message.
     logprobs: Vec<Value>,
     sequence_number: u64,
 }
@@ -44,7 +44,7 @@ impl Output {
         named_event(name, &members)
     }
 
-    /// The events of a choice of a chunk.
+    /// The events for a choice of a chunk.
     pub(super) fn add_delta(&mut self, choice: &Value) -> String {
         let delta = &choice["delta"];
         let mut events = String::new();
@@ -76,7 +76,7 @@ impl Output {
         events
     }
 
-    /// The same from a whole reply.
+    /// Adds the items of a complete reply.
     pub(super) fn add_reply(&mut self, reply: &Value) {
         let reasoning = json!({ "reasoning_content": reply["reasoning_content"] });
         self.add_delta(&json!({ "delta": reasoning }));
@@ -139,7 +139,7 @@ impl Output {
         events + &self.event("response.output_item.done", members)
     }
 
-    /// Goes on with an item of this kind, or begins one.
+    /// Continues an open item of this kind, or begins a new one.
     fn open(&mut self, kind: Kind) -> String {
         if self.open == Some(kind) {
             return String::new();
@@ -190,7 +190,7 @@ impl Output {
         self.event(&format!("{}.delta", kind.event()), members)
     }
 
-    /// Which item an event is about.
+    /// Identifies the item that an event is about.
     fn place(&self) -> Value {
         let index = self.items.len().saturating_sub(1);
         json!({ "item_id": self.items[index]["id"], "output_index": index })

@@ -1,13 +1,14 @@
-//! The settings of a request to those of the library.
+//! Converts the settings of a request to the library's.
 
 use serde_json::{Value, json};
 
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, required_string, wrong};
 use crate::serve::model::ServedModel;
+use crate::serve::shape;
 
-/// Members that are the same in both.
-const SAME: [&str; 15] = [
+/// Members that are the same in both APIs.
+const SAME: [&str; 18] = [
     "temperature",
     "top_p",
     "parallel_tool_calls",
@@ -17,6 +18,9 @@ const SAME: [&str; 15] = [
     "stop",
     "enable_thinking",
     "reasoning_budget",
+    "reasoning_budget_message",
+    "n_keep",
+    "lora",
     "chat_template_kwargs",
     "presence_penalty",
     "frequency_penalty",
@@ -24,7 +28,7 @@ const SAME: [&str; 15] = [
     "logit_bias",
     "grammar",
 ];
-/// Members that would change what happens.
+/// Members that are refused because they would change the reply.
 const UNSUPPORTED: [&str; 3] = ["conversation", "prompt", "context_management"];
 
 /// The request of the library.
@@ -71,6 +75,7 @@ pub(super) fn library_request(
 }
 
 fn check(body: &Value) -> Result<(), ApiError> {
+    shape::check(body, shape::RESPONSES)?;
     for name in UNSUPPORTED {
         if fields::get(body, name).is_some() {
             return Err(ApiError::invalid(name, "is not supported; send the whole input"));

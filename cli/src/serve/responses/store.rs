@@ -1,5 +1,5 @@
-//! Responses that later requests continue by `previous_response_id`: the newest ones, within a
-//! limit of memory. Nothing is written to a disk.
+//! Stores responses that later requests may continue by `previous_response_id`. It keeps the newest
+//! ones within a memory limit and writes nothing to disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 const MAX_RESPONSES: usize = 1000;
-/// Of their JSON. In memory they take a few times as much.
+/// The limit in bytes of JSON. In memory, responses take a few times as much.
 const MAX_BYTES: usize = 32 << 20;
 
 #[derive(Clone)]
 pub(crate) struct StoredResponse {
-    /// As it was sent.
+    /// The response as it was sent.
     pub(crate) response: Value,
-    /// The conversation with the reply.
+    /// The conversation including the reply.
     pub(crate) messages: Vec<Value>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct ResponseStore(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     responses: HashMap<String, (Arc<StoredResponse>, usize)>,
-    /// Ids, the oldest first. Removed ones stay until their turn comes.
+    /// Ids in order of age, oldest first. A removed id stays until its turn comes.
     order: VecDeque<String>,
     bytes: usize,
 }

@@ -1,4 +1,7 @@
-//! `llb info`: what a model is and can do, from its header.
+//! `llb info`: describes a model and its capabilities from its header, and the memory that it
+//! needs.
+
+mod memory;
 
 use clap::Args;
 use serde_json::Value;
@@ -12,13 +15,17 @@ use crate::terminal::{Look, Style, columns, grouped, megabytes, printable};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// All that is known, as JSON
+    /// Print everything as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let info = ModelSource::read(&arguments.model)?.info()?;
+    let source = ModelSource::read(&arguments.model)?;
+    let path = source.local_path().map(str::to_owned);
+    let mut info = source.info()?;
+    // Needs the whole file, because `llb_memory` compares it with its header.
+    info["memory"] = path.map(|path| memory::table(&path, &info)).unwrap_or_default();
     if arguments.json {
         print_json(&info);
     } else {
@@ -36,6 +43,11 @@ fn printable_report(info: &Value, style: Style) -> String {
         let status = style.paint(looks, &format!("{:8}", row[1]));
         report += &format!("{:36}{status} {}\n", row[0], style.paint(Look::Dim, &row[2]));
     }
+    report += &heading("Memory");
+    report += &match &info["memory"] {
+        Value::Null => "known after `llb fetch`\n".to_owned(),
+        table => memory::printable_table(table, style),
+    };
     if let Some(sampling) = info["sampling"].as_object() {
         report += &heading("Recommended sampling");
         let rows: Vec<_> =
@@ -87,7 +99,7 @@ fn description(info: &Value) -> Vec<Vec<String>> {
     rows.into_iter().map(|(name, value)| vec![name.to_owned(), printable(&value)]).collect()
 }
 
-/// Name, yes or no, and the evidence. llama.cpp's flags first, then those of minja that it lacks.
+/// Rows of name, yes or no, and evidence. llama.cpp's flags come first, then minja's other flags.
 fn capabilities(info: &Value) -> Vec<[String; 3]> {
     let caps = info["caps"].as_object().into_iter().flatten();
     let more = info["template_caps"].as_object().into_iter().flatten();
@@ -95,7 +107,7 @@ fn capabilities(info: &Value) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     for (name, value) in caps.chain(more) {
         let evidence = &info["evidence"][name];
-        // Four names are in both sets of flags. `caps` is there if they differ.
+        // Four names are in both sets of flags. `caps` is present if the two differ.
         let own =
             if info["caps"].get(name.as_str()).is_some() { &evidence["caps"] } else { evidence };
         let because = own["because"].as_str().or(evidence["because"].as_str()).unwrap_or_default();

@@ -1,0 +1,89 @@
+//! `/v1/embeddings`: OpenAI's embeddings, and `/v1/rerank`.
+//!
+//! Source: <https://platform.openai.com/docs/api-reference/embeddings>, and the types of the package
+//! `openai` 3.54.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use serde_json::{Value, json};
+
+use super::app::{App, Call, Reply, json as json_response, reply};
+use super::fields;
+use super::loaded_model::Purpose;
+use super::model::Slot;
+use super::shape::{self, Kind};
+use super::tokens::run;
+use crate::abi::Embedder;
+use crate::failure::Result;
+
+/// Members that the library reads under the same name. `prefix` and `truncate` are not OpenAI's.
+const EMBED: [&str; 5] = ["input", "dimensions", "encoding_format", "prefix", "truncate"];
+const RANK: [&str; 5] = ["query", "documents", "top_n", "return_documents", "truncate"];
+
+type Function = fn(&Embedder, &Value) -> Result<Value>;
+
+pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    reply(answer(app, request, &EMBED, Embedder::embed, "data").await)
+}
+
+/// `/v1/rerank`. OpenAI has no such route; this is the format of Jina and of llama.cpp's server.
+pub(super) async fn rank(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    reply(answer(app, request, &RANK, Embedder::rank, "results").await)
+}
+
+/// Passes `members` to the library's function and returns `list` from its reply.
+async fn answer(
+    app: Arc<App>,
+    request: Request,
+    members: &[&str],
+    function: Function,
+    list: &str,
+) -> Reply {
+    let call = Call::read(app, request).await?;
+    let model = Arc::clone(call.app.model_for(Purpose::Embedding, &call.body)?);
+    shape::check(&call.body, &[("user", Kind::Text)])?;
+    let mut request = json!({ "timeout_ms": model.timeout_ms() });
+    for name in members {
+        if let Some(value) = fields::get(&call.body, name) {
+            request[*name] = value.clone();
+        }
+    }
+    let slot = Arc::new(Mutex::new(Some(call.slot(&model, &request).await?)));
+    let _cancel = CancelOnDrop(Arc::clone(&slot));
+    let reply = run(move || perform(&slot, function, &request)).await?;
+    call.log.set_reply(&reply);
+    let mut response = json!({ "object": "list", "model": model.name, "usage": reply["usage"] });
+    response[list] = reply[list].clone();
+    Ok(json_response(&response))
+}
+
+fn perform(slot: &Mutex<Option<Slot>>, function: Function, request: &Value) -> Result<Value> {
+    // The lock is not held during the call, because cancelling needs it.
+    let loaded = slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Slot::loaded);
+    let loaded = loaded.expect("only the end of this function takes the slot");
+    let result = loaded.embedder().and_then(|embedder| function(embedder, request));
+    let slot = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let (Some(slot), Err(failure)) = (slot, &result)
+        && failure.is("ENGINE_CLOSED")
+    {
+        slot.discard();
+    }
+    result
+}
+
+/// Cancels the call if the client leaves. While the slot is held, no other call runs.
+struct CancelOnDrop(Arc<Mutex<Option<Slot>>>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = &*slot
+            && let Ok(embedder) = slot.loaded().embedder()
+        {
+            embedder.cancel();
+        }
+    }
+}

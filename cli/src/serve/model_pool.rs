@@ -1,0 +1,319 @@
+//! The server's models, and which of them are in memory. A model is loaded by the first request
+//! that needs it. It is unloaded when it has not been used for a while, or when another model needs
+//! the memory. Loads run one after another, in the order of the requests for them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
+use tokio::task::spawn_blocking;
+
+use super::error::ApiError;
+use super::loaded_model::LoadedModel;
+use super::model::{LoadState, ServedModel, Slot};
+use crate::failure::Result;
+use crate::memory::{self, MachineMemory};
+use crate::terminal;
+
+/// How often to look for idle models.
+const WATCH: Duration = Duration::from_secs(1);
+/// The share of the machine's memory that should stay free, as a divisor. Unused models are
+/// unloaded to keep it free.
+const FREE_SHARE: u64 = 20;
+
+/// The limits for models in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PoolLimits {
+    /// The most models in memory at the same time.
+    pub(crate) max_loaded: usize,
+    /// The most bytes of all models in memory. A single model may take more.
+    pub(crate) max_bytes: u64,
+    /// How long a model may be unused before it is unloaded.
+    pub(crate) idle: Option<Duration>,
+}
+
+pub(crate) struct ModelPool {
+    models: Vec<Arc<ServedModel>>,
+    limits: PoolLimits,
+    timeout: Duration,
+    /// Held while models are loaded and unloaded. Served in order of arrival.
+    loading: Arc<Mutex<()>>,
+    /// Signals that a lease has ended. The holder of `loading` waits for it.
+    lease_ended: Notify,
+    is_logged: bool,
+}
+
+impl ModelPool {
+    pub(super) fn new(
+        models: Vec<Arc<ServedModel>>,
+        limits: PoolLimits,
+        timeout: Duration,
+        is_logged: bool,
+    ) -> Arc<ModelPool> {
+        let (loading, lease_ended) = (Arc::default(), Notify::new());
+        Arc::new(ModelPool { models, limits, timeout, loading, lease_ended, is_logged })
+    }
+
+    pub(crate) fn models(&self) -> &[Arc<ServedModel>] {
+        &self.models
+    }
+
+    pub(crate) fn limits(&self) -> PoolLimits {
+        self.limits
+    }
+
+    /// Loads the first model before the server accepts requests. Blocks.
+    pub(super) fn load_first(&self) -> Result<()> {
+        let Some(first) = self.models.first() else { return Ok(()) };
+        let progress = terminal::progress(&first.name);
+        let loaded = LoadedModel::open(first.purpose, &first.options, progress)?;
+        first.state().keep(loaded);
+        Ok(())
+    }
+
+    /// Waits for a slot of a model, which is loaded if it is not in memory.
+    ///
+    /// If the queue is full or the wait takes too long, the error has status 429. Dropping the
+    /// future leaves the queue.
+    pub(crate) async fn slot(
+        self: &Arc<ModelPool>,
+        model: &Arc<ServedModel>,
+    ) -> std::result::Result<Slot, ApiError> {
+        let _queued = model.queue()?;
+        let slot = async { Ok(ServedModel::slot(self.lease_in_time(model).await?).await) };
+        in_time(self.timeout, model, slot).await
+    }
+
+    /// Waits until a model is in memory. The lease keeps it there.
+    pub(crate) async fn lease(
+        self: &Arc<ModelPool>,
+        model: &Arc<ServedModel>,
+    ) -> std::result::Result<Lease, ApiError> {
+        in_time(self.timeout, model, self.lease_in_time(model)).await
+    }
+
+    async fn lease_in_time(
+        self: &Arc<ModelPool>,
+        model: &Arc<ServedModel>,
+    ) -> std::result::Result<Lease, ApiError> {
+        if model.state().awaited == 0
+            && let Some(lease) = self.lease_of_loaded(model)
+        {
+            return Ok(lease);
+        }
+        let awaited = Awaited::new(model);
+        let asked = Instant::now();
+        let turn = Arc::clone(&self.loading).lock_owned().await;
+        if let Some(lease) = self.lease_of_loaded(model) {
+            return Ok(lease);
+        }
+        // Requests that waited for a failed attempt share its failure instead of each trying again.
+        if let Some((time, failure)) = &model.state().failure
+            && *time >= asked
+        {
+            return Err(ApiError::of_library(failure));
+        }
+        self.make_room(model).await;
+        // The load continues even if this client leaves, because others may wait for the model.
+        let task = tokio::spawn(load(Arc::clone(self), Arc::clone(model), turn));
+        let result = task.await.map_err(|_| stopped())?;
+        drop(awaited);
+        result
+    }
+
+    /// A lease, if the model is in memory and is not about to be unloaded.
+    fn lease_of_loaded(self: &Arc<ModelPool>, model: &Arc<ServedModel>) -> Option<Lease> {
+        let mut state = model.state();
+        let loaded = state.loaded.clone().filter(|_| !state.is_leaving)?;
+        Some(Lease::new(self, model, &mut state, loaded))
+    }
+
+    /// Unloads models until there is room for one more. Unused models go first, least recently used
+    /// first.
+    async fn make_room(&self, model: &ServedModel) {
+        while let Some(other) = self.next_to_leave(model) {
+            let leaving = Leaving::new(&other);
+            while other.state().leases > 0 {
+                self.lease_ended.notified().await;
+            }
+            let unused = take_unused(&other);
+            drop(leaving);
+            self.unload(&other, unused).await;
+        }
+    }
+
+    /// The next model to unload, if there is no room for `model` beside the ones in memory.
+    fn next_to_leave(&self, model: &ServedModel) -> Option<Arc<ServedModel>> {
+        let loaded = || self.models.iter().filter(|other| other.is_loaded());
+        let bytes = loaded().map(|other| other.bytes()).sum::<u64>() + model.bytes();
+        let available = MachineMemory::read().available.unwrap_or(u64::MAX);
+        let fits = loaded().count() < self.limits.max_loaded
+            && bytes <= self.limits.max_bytes
+            && model.bytes() <= available;
+        if fits {
+            return None;
+        }
+        let order = |other: &&Arc<ServedModel>| {
+            let state = other.state();
+            (state.leases > 0, state.last_use)
+        };
+        loaded().min_by_key(order).cloned()
+    }
+
+    /// Unloads unused models. Never returns.
+    pub(super) async fn watch(self: Arc<ModelPool>) {
+        loop {
+            tokio::time::sleep(WATCH).await;
+            // Skipped while a load is running.
+            let Ok(turn) = Arc::clone(&self.loading).try_lock_owned() else { continue };
+            let memory = MachineMemory::read();
+            let mut is_short = memory
+                .total
+                .zip(memory.available)
+                .is_some_and(|(total, available)| available < total / FREE_SHARE);
+            let mut models: Vec<_> = self.models.iter().filter(|model| model.is_loaded()).collect();
+            models.sort_by_key(|model| model.state().last_use);
+            for model in models {
+                let idle = model.state().last_use.elapsed();
+                let is_over = self.limits.idle.is_some_and(|most| idle >= most);
+                if (is_over || is_short)
+                    && let Some(unused) = take_unused(model)
+                {
+                    self.unload(model, Some(unused)).await;
+                    // The next check shows whether this was enough.
+                    is_short = false;
+                }
+            }
+            drop(turn);
+        }
+    }
+
+    async fn unload(&self, model: &ServedModel, loaded: Option<Arc<LoadedModel>>) {
+        let was_loaded = loaded.is_some();
+        let freed = spawn_blocking(move || {
+            drop(loaded);
+            memory::return_freed();
+        });
+        let _ = freed.await;
+        if was_loaded && self.is_logged {
+            say!("llb: unloaded {}", model.name);
+        }
+    }
+}
+
+/// Loads a model. The lease is created before the turn ends, so no other load can reclaim the
+/// memory.
+async fn load(
+    pool: Arc<ModelPool>,
+    model: Arc<ServedModel>,
+    _turn: OwnedMutexGuard<()>,
+) -> std::result::Result<Lease, ApiError> {
+    let started = Instant::now();
+    let (purpose, options) = (model.purpose, model.options.clone());
+    let open = move || LoadedModel::open(purpose, &options, Box::new(|_| ()));
+    let result = spawn_blocking(open).await;
+    match result.map_err(|_| stopped())? {
+        Ok(loaded) => {
+            if pool.is_logged {
+                say!("llb: loaded {} in {} ms", model.name, started.elapsed().as_millis());
+            }
+            let mut state = model.state();
+            let loaded = state.keep(loaded);
+            Ok(Lease::new(&pool, &model, &mut state, loaded))
+        }
+        Err(failure) => {
+            let error = ApiError::of_library(&failure);
+            model.state().failure = Some((Instant::now(), failure));
+            Err(error)
+        }
+    }
+}
+
+/// Takes a model out of service unless a request uses it.
+fn take_unused(model: &ServedModel) -> Option<Arc<LoadedModel>> {
+    let mut state = model.state();
+    if state.leases == 0 { state.loaded.take() } else { None }
+}
+
+async fn in_time<T>(
+    time: Duration,
+    model: &ServedModel,
+    result: impl Future<Output = std::result::Result<T, ApiError>>,
+) -> std::result::Result<T, ApiError> {
+    let late = |_| model.overloaded("the request waited too long for the model");
+    tokio::time::timeout(time, result).await.map_err(late)?
+}
+
+fn stopped() -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping")
+}
+
+/// A request that waits for a load.
+struct Awaited<'a>(&'a ServedModel);
+
+impl<'a> Awaited<'a> {
+    fn new(model: &'a ServedModel) -> Awaited<'a> {
+        model.state().awaited += 1;
+        Awaited(model)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.state().awaited -= 1;
+    }
+}
+
+/// Refuses new requests for a model that is about to be unloaded.
+struct Leaving<'a>(&'a ServedModel);
+
+impl<'a> Leaving<'a> {
+    fn new(model: &'a ServedModel) -> Leaving<'a> {
+        model.state().is_leaving = true;
+        Leaving(model)
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_leaving = false;
+    }
+}
+
+/// Keeps a model in memory until it is dropped.
+pub(crate) struct Lease {
+    pub(super) model: Arc<ServedModel>,
+    pub(crate) loaded: Arc<LoadedModel>,
+    pool: Arc<ModelPool>,
+}
+
+impl Lease {
+    fn new(
+        pool: &Arc<ModelPool>,
+        model: &Arc<ServedModel>,
+        state: &mut LoadState,
+        loaded: Arc<LoadedModel>,
+    ) -> Lease {
+        state.leases += 1;
+        Lease { model: Arc::clone(model), loaded, pool: Arc::clone(pool) }
+    }
+
+    /// Takes the model out of service, because its engine has stopped.
+    pub(super) fn discard(&self) {
+        let mut state = self.model.state();
+        if state.loaded.as_ref().is_some_and(|loaded| Arc::ptr_eq(loaded, &self.loaded)) {
+            state.loaded = None;
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = self.model.state();
+        state.leases -= 1;
+        state.last_use = Instant::now();
+        drop(state);
+        self.pool.lease_ended.notify_one();
+    }
+}

@@ -1,0 +1,114 @@
+//! `/v1/template`: describes a chat template, its lints, and the prompt that it renders for
+//! messages. No weights are needed.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::app::{App, Call, Reply, json as json_response, reply};
+use super::error::ApiError;
+use super::fields;
+use super::model::ServedModel;
+use super::shape::{self, Kind};
+use crate::abi;
+use crate::failure::Failure;
+
+/// The members that select the template. Without them it is the model's.
+const TEMPLATE: [&str; 3] = ["chat_template", "bos_token", "eos_token"];
+/// The members that go into the prompt.
+const PROMPT: [&str; 5] =
+    ["messages", "tools", "add_generation_prompt", "chat_template_kwargs", "polyfills"];
+const SHAPE: &[(&str, Kind)] =
+    &[("chat_template", Kind::Text), ("bos_token", Kind::Text), ("eos_token", Kind::Text)];
+
+pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    reply(answer(app, request).await)
+}
+
+async fn answer(app: Arc<App>, request: Request) -> Reply {
+    let call = Call::read(app, request).await?;
+    let model = Arc::clone(call.app.model(&call.body)?);
+    call.log.set_model(&model.name);
+    shape::check(&call.body, SHAPE)?;
+    tokio::task::spawn_blocking(move || describe(&call.body, &model))
+        .await
+        .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
+        .map(|description| json_response(&description))
+}
+
+fn describe(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
+    let template = template(body, model);
+    let mut description = json!({ "object": "template" });
+    let mut info = template.clone();
+    info["source"] = true.into();
+    match abi::template_info(&info) {
+        Ok(info) => copy(&info, &mut description),
+        // If a template cannot be read, the error is its only finding.
+        Err(failure) if failure.is("TEMPLATE_ERROR") => {
+            copy(&template, &mut description);
+            description["findings"] = json!([finding(&failure)]);
+            return Ok(description);
+        }
+        Err(failure) => return Err(ApiError::of_library(&failure)),
+    }
+    if fields::get(body, "messages").is_some() {
+        let mut request = template;
+        for name in PROMPT {
+            if let Some(value) = fields::get(body, name) {
+                request[name] = value.clone();
+            }
+        }
+        request["spans"] = true.into();
+        match abi::template_render(&request) {
+            Ok(rendered) => copy(&rendered, &mut description),
+            Err(failure) if failure.is("INVALID_REQUEST") => {
+                return Err(ApiError::of_library(&failure));
+            }
+            // For example a template that refuses these messages.
+            Err(failure) => description["render_error"] = finding(&failure),
+        }
+    }
+    Ok(description)
+}
+
+/// The members of a library request that select the template.
+fn template(body: &Value, model: &ServedModel) -> Value {
+    let mut template = json!({});
+    let own = fields::get(body, "chat_template").or(model.options.get("chat_template"));
+    match own {
+        Some(text) => {
+            template["chat_template"] = text.clone();
+            for name in ["bos_token", "eos_token"] {
+                let token = fields::get(&model.info, name);
+                template[name] = token.cloned().unwrap_or_else(|| "".into());
+            }
+        }
+        None => template["gguf"] = model.options["model"].clone(),
+    }
+    for name in TEMPLATE {
+        if let Some(value) = fields::get(body, name) {
+            template[name] = value.clone();
+        }
+    }
+    template
+}
+
+/// Copies all members except the type and the file's path.
+fn copy(from: &Value, to: &mut Value) {
+    for (name, value) in from.as_object().into_iter().flatten() {
+        if !["type", "gguf", "source"].contains(&name.as_str()) {
+            to[name] = value.clone();
+        }
+    }
+}
+
+fn finding(failure: &Failure) -> Value {
+    let code = failure.code.as_deref().unwrap_or("template_error").to_lowercase();
+    json!({
+        "code": code, "severity": "error", "message": failure.message,
+        "line": failure.details["line"],
+    })
+}

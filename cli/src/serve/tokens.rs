@@ -1,0 +1,89 @@
+//! `/tokenize` and `/detokenize`, as in llama.cpp's server. They need a model's vocabulary, but no
+//! weights.
+//!
+//! Source: `tools/server/README.md` of llama.cpp.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::app::{App, Call, Reply, json as json_response, reply};
+use super::error::ApiError;
+use super::fields;
+use super::model::ServedModel;
+use crate::abi;
+use crate::failure;
+
+pub(super) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    reply(tokens_of(app, request).await)
+}
+
+pub(super) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    reply(text_of(app, request).await)
+}
+
+async fn tokens_of(app: Arc<App>, request: Request) -> Reply {
+    let call = Call::read(app, request).await?;
+    let model = model(&call)?;
+    let text = fields::string(&call.body, "content")?;
+    let text = text.ok_or_else(|| ApiError::invalid("content", "is missing"))?;
+    let option = |name| fields::boolean(&call.body, name).map(Option::unwrap_or_default);
+    let has_pieces = option("with_pieces")?;
+    let request = json!({
+        "model_path": model.options["model"], "text": text, "details": has_pieces,
+        "add_special": option("add_special")?,
+        // llama.cpp's server has this on by default. Here text is plain unless the request says
+        // otherwise.
+        "parse_special": option("parse_special")?,
+    });
+    let reply = run(move || abi::tokenize(&request)).await?;
+    let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].clone() };
+    Ok(json_response(&json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] })))
+}
+
+async fn text_of(app: Arc<App>, request: Request) -> Reply {
+    let call = Call::read(app, request).await?;
+    let model = model(&call)?;
+    let tokens = fields::array(&call.body, "tokens")?;
+    let request = json!({ "model_path": model.options["model"], "ids": tokens });
+    let reply = run(move || abi::detokenize(&request)).await.map_err(|mut error| {
+        // The member has another name here.
+        error.message = error.message.replacen("ids", "tokens", 1);
+        error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));
+        error
+    })?;
+    Ok(json_response(&json!({ "content": reply["text"] })))
+}
+
+/// A model for any purpose. If the request names none, the only model is used.
+fn model(call: &Call) -> Result<Arc<ServedModel>, ApiError> {
+    let model = match (fields::string(&call.body, "model")?, call.app.pool.models()) {
+        (Some(name), _) => call.app.named_model(name)?,
+        (None, [only]) => only,
+        (None, _) => {
+            return Err(ApiError::invalid("model", "is missing, and there are several models"));
+        }
+    };
+    call.log.set_model(&model.name);
+    Ok(Arc::clone(model))
+}
+
+/// The text of each token. Text that is not UTF-8 is an array of bytes.
+fn pieces(tokens: &Value) -> Value {
+    let tokens = tokens.as_array().into_iter().flatten();
+    let piece = |token: &Value| token.get("bytes").unwrap_or(&token["text"]).clone();
+    tokens.map(|token| json!({ "id": token["id"], "piece": piece(token) })).collect()
+}
+
+/// Runs a library function that blocks briefly.
+pub(super) async fn run(
+    function: impl FnOnce() -> failure::Result<Value> + Send + 'static,
+) -> Result<Value, ApiError> {
+    tokio::task::spawn_blocking(function)
+        .await
+        .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
+        .map_err(|failure| ApiError::of_library(&failure))
+}

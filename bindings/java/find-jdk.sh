@@ -1,8 +1,10 @@
 #!/bin/sh
-# find-jdk.sh [OLDEST [NEWEST]]: prints the home of the newest JDK from version OLDEST (22) to NEWEST
-# (any). Exits with 1 if there is none. Searches JAVA_HOME, /usr/lib/jvm/* and the java on PATH. The
-# first of equal versions wins.
+# find-jdk.sh [--runtime] [OLDEST [NEWEST]]: prints the home of the newest JDK from version OLDEST
+# (22) to NEWEST (any). With --runtime, a Java without a compiler is one, too. Exits with 1 if none
+# is found. Searches JAVA_HOME, /usr/lib/jvm/* and the java on PATH. The first of equal versions wins.
 
+runtime=
+[ "${1:-}" != --runtime ] || { runtime=1 && shift; }
 oldest=${1:-22}
 newest=${2:-999}
 best=
@@ -10,7 +12,8 @@ best_version=0
 
 # major_version HOME: print the feature release of a JDK, such as 22, or nothing if HOME has no JDK.
 major_version() {
-    [ -x "$1/bin/java" ] && [ -x "$1/bin/javac" ] || return 0
+    [ -x "$1/bin/java" ] || return 0
+    [ -n "$runtime" ] || [ -x "$1/bin/javac" ] || return 0
     if [ -r "$1/release" ]; then
         sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$1/release"
     else

@@ -13,7 +13,7 @@ case $(uname -s) in
 esac
 
 mkdir -p "$(dirname "$out")"
-# Not lazily bound, so that a missing symbol fails when the file is loaded.
+# Symbols are bound immediately, so that a missing one fails when the file is loaded.
 exec "${CC:-cc}" -shared -fPIC -O2 -std=gnu11 -Wall -Wextra -Werror -fvisibility=hidden \
     -fstack-protector-strong -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--no-undefined -s \
     -I"$here/../../../include" -I"$jni" -I"$jni/$system" \

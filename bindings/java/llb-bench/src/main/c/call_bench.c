@@ -1,5 +1,5 @@
-/* call_bench MODEL REQUESTS: the calls of CallBench.java in C. Prints the nanoseconds of each: the
- * mean of ten rounds of a second, as JMH's, and the fastest and the slowest round. */
+/* call_bench MODEL REQUESTS: the calls of CallBench.java in C. Prints the nanoseconds of each call:
+ * the mean of ten rounds of one second, like JMH, and the fastest and slowest rounds. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static double now(void) {
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
-/* The nanoseconds of a call, over one second. The reply is copied, as a host does. */
+/* Returns the nanoseconds per call, measured over one second. The reply is copied, as by a host. */
 static double round_of(const char *(*call)(const char *), const char *request) {
     double begin = now(), end = begin;
     long calls = 0;

@@ -1,11 +1,10 @@
-/* The way of Java 17 and later into llb: the native methods of dev.llb.JniAccess.
+/* The native methods of dev.llb.JniAccess, through which Java 17 and later call llb.
  *
- * A library of its own beside libllb.so, which it opens at run time, so that programs in C see no
- * Java in the file they link. The only exported symbol is JNI_OnLoad.
+ * This is a separate library that opens libllb.so at run time, so that C programs link a file
+ * without any Java. The only exported symbol is JNI_OnLoad.
  *
- * Text crosses as UTF-8 in byte arrays. Nothing is called in Java while a string of Java is held,
- * and no thread is attached: callbacks come on the thread of the call.
- */
+ * Text is passed as UTF-8 in byte arrays. Java is not called while one of its strings is held. No
+ * thread is attached, because callbacks run on the thread of the call. */
 
 #include <dlfcn.h>
 #include <jni.h>
@@ -15,12 +14,14 @@
 
 #include "llb.h"
 
-/* The functions of llb, looked up by bind. */
+/* The functions of llb, looked up by `bind`. */
 #define FUNCTIONS(F)                                                                               \
-    F(version) F(abi_version) F(model_info) F(chat_create_with) F(chat_infer)                      \
-    F(chat_infer_stream) F(chat_explain) F(chat_cancel) F(chat_destroy) F(template_info)           \
-    F(template_render) F(template_parse) F(template_compose) F(model_fetch) F(model_fetch_cancel)  \
-    F(last_error) F(string_free)
+    F(version) F(abi_version) F(backends) F(model_info) F(chat_create_with) F(chat_infer)          \
+    F(chat_infer_stream) F(chat_explain) F(chat_cancel) F(chat_end_reasoning) F(chat_destroy)      \
+    F(template_info) F(template_render) F(template_parse) F(template_compose) F(tokenize)          \
+    F(detokenize) F(count) F(memory) F(model_unload) F(embed_create) F(embed) F(rank)              \
+    F(embed_cancel) F(embed_destroy) F(model_fetch) F(model_fetch_cancel) F(last_error)            \
+    F(string_free)
 
 static struct {
 #define FIELD(name) __typeof__(&llb_##name) name;
@@ -29,12 +30,14 @@ static struct {
 
 static void *library;
 
-/* dev.llb.Callback and its methods receive(long, byte[]) and fail(long, Throwable). */
-static jclass callback_class;
+/* dev.llb.Callback and its methods receive(long, byte[]) and fail(long, Throwable). The reference
+ * is weak, so that the class loader of a web application that was stopped can be collected. While
+ * a call runs, its frames in Java keep the class. */
+static jweak callback_class;
 static jmethodID callback_receive;
 static jmethodID callback_fail;
 
-/* A call of Java into llb that can call back, on the stack of its thread. */
+/* A call from Java to llb that may call back. It is on the stack of its thread. */
 struct call {
     JNIEnv *env;
     jlong chat;         /* to be cancelled after a failure, or 0 */
@@ -43,6 +46,8 @@ struct call {
 };
 
 static __thread struct call *current;
+
+static llb_embedder_t *embedder_of(jlong handle) { return (llb_embedder_t *)(intptr_t)handle; }
 
 static llb_chat_t *chat_of(jlong handle) { return (llb_chat_t *)(intptr_t)handle; }
 
@@ -60,7 +65,7 @@ static char *copy_in(JNIEnv *env, jbyteArray bytes) {
     return text;
 }
 
-/* Returns NULL with an exception pending if there is no memory. */
+/* Returns NULL with an exception pending if memory runs out. */
 static jbyteArray copy_out(JNIEnv *env, const char *text) {
     size_t length = strlen(text);
     if (length > INT32_MAX - 8) {
@@ -80,7 +85,7 @@ static jthrowable take_exception(JNIEnv *env) {
     return thrown;
 }
 
-/* A callback of llb. `user_data` is the id of the callback in Java. */
+/* A callback from llb. `user_data` is the id of the callback in Java. */
 static void receive(const char *text, void *user_data) {
     struct call *call = current;
     if (!call || call->failure) return;
@@ -92,7 +97,7 @@ static void receive(const char *text, void *user_data) {
     if (bytes) (*env)->DeleteLocalRef(env, bytes);
     if (!thrown) return;
 
-    /* Java catches what the consumer throws. This is an error on the way there. */
+    /* Java catches exceptions of the consumer. This one was thrown on the way to the consumer. */
     (*env)->CallStaticVoidMethod(env, callback_class, callback_fail, id, thrown);
     jthrowable again = take_exception(env);
     if (again) {
@@ -109,7 +114,7 @@ static void begin(struct call *call, JNIEnv *env, jlong chat) {
     current = call;
 }
 
-/* Ends the call. Returns whether an exception is pending now. */
+/* Ends the call. Returns whether an exception is pending. */
 static int end(struct call *call) {
     current = call->outer;
     if (call->failure) (*call->env)->Throw(call->env, call->failure);
@@ -156,12 +161,20 @@ static jint jni_abi_version(JNIEnv *env, jobject self) {
     return (jint)llb.abi_version();
 }
 
-/* `function` is an index of Access.TEXT_FUNCTIONS. */
+static jbyteArray jni_backends(JNIEnv *env, jobject self) {
+    (void)self;
+    struct call call;
+    begin(&call, env, 0);
+    return end_with(&call, llb.backends());
+}
+
+/* `function` is an index into Access.TEXT_FUNCTIONS. */
 static jbyteArray jni_call_with_text(JNIEnv *env, jobject self, jint function, jbyteArray utf8) {
     (void)self;
     const char *(*const functions[])(const char *) = {
         llb.model_info, llb.template_info, llb.template_render, llb.template_parse,
-        llb.template_compose};
+        llb.template_compose, llb.tokenize, llb.detokenize, llb.count, llb.memory,
+        llb.model_unload};
     char *text = copy_in(env, utf8);
     if (!text) return NULL;
     struct call call;
@@ -192,15 +205,20 @@ static jbyteArray jni_chat_create(JNIEnv *env, jobject self, jbyteArray options,
     return NULL;
 }
 
-static jbyteArray jni_chat_infer(JNIEnv *env, jobject self, jlong chat, jbyteArray request) {
-    (void)self;
+static jbyteArray call_chat(JNIEnv *env, jlong chat, jbyteArray request,
+                            __typeof__(&llb_chat_infer) function) {
     char *text = copy_in(env, request);
     if (!text) return NULL;
     struct call call;
     begin(&call, env, chat);
-    const char *reply = llb.chat_infer(chat_of(chat), text);
+    const char *reply = function(chat_of(chat), text);
     free(text);
     return end_with(&call, reply);
+}
+
+static jbyteArray jni_chat_infer(JNIEnv *env, jobject self, jlong chat, jbyteArray request) {
+    (void)self;
+    return call_chat(env, chat, request, llb.chat_infer);
 }
 
 static jbyteArray jni_chat_infer_stream(JNIEnv *env, jobject self, jlong chat, jbyteArray request,
@@ -218,13 +236,7 @@ static jbyteArray jni_chat_infer_stream(JNIEnv *env, jobject self, jlong chat, j
 
 static jbyteArray jni_chat_explain(JNIEnv *env, jobject self, jlong chat, jbyteArray request) {
     (void)self;
-    char *text = copy_in(env, request);
-    if (!text) return NULL;
-    struct call call;
-    begin(&call, env, chat);
-    const char *reply = llb.chat_explain(chat_of(chat), text);
-    free(text);
-    return end_with(&call, reply);
+    return call_chat(env, chat, request, llb.chat_explain);
 }
 
 static void jni_chat_cancel(JNIEnv *env, jobject self, jlong chat) {
@@ -235,12 +247,67 @@ static void jni_chat_cancel(JNIEnv *env, jobject self, jlong chat) {
     end(&call);
 }
 
+static void jni_chat_end_reasoning(JNIEnv *env, jobject self, jlong chat) {
+    (void)self;
+    struct call call;
+    begin(&call, env, chat);
+    llb.chat_end_reasoning(chat_of(chat));
+    end(&call);
+}
+
 static void jni_chat_destroy(JNIEnv *env, jobject self, jlong chat) {
     (void)self;
     struct call call;
     begin(&call, env, 0);
     llb.chat_destroy(chat_of(chat));
     end(&call);
+}
+
+static jbyteArray jni_embed_create(JNIEnv *env, jobject self, jbyteArray options,
+                                   jlongArray handle) {
+    (void)self;
+    char *text = copy_in(env, options);
+    if (!text) return NULL;
+    struct call call;
+    begin(&call, env, 0);
+    llb_embedder_t *embedder = llb.embed_create(text);
+    free(text);
+    if (!embedder) return end_with(&call, llb.last_error());
+    end(&call);
+    jlong value = (jlong)(intptr_t)embedder;
+    (*env)->SetLongArrayRegion(env, handle, 0, 1, &value);
+    return NULL;
+}
+
+static jbyteArray call_embedder(JNIEnv *env, jlong embedder, jbyteArray request,
+                                __typeof__(&llb_embed) function) {
+    char *text = copy_in(env, request);
+    if (!text) return NULL;
+    struct call call;
+    begin(&call, env, 0);
+    const char *reply = function(embedder_of(embedder), text);
+    free(text);
+    return end_with(&call, reply);
+}
+
+static jbyteArray jni_embed(JNIEnv *env, jobject self, jlong embedder, jbyteArray request) {
+    (void)self;
+    return call_embedder(env, embedder, request, llb.embed);
+}
+
+static jbyteArray jni_rank(JNIEnv *env, jobject self, jlong embedder, jbyteArray request) {
+    (void)self;
+    return call_embedder(env, embedder, request, llb.rank);
+}
+
+static void jni_embed_cancel(JNIEnv *env, jobject self, jlong embedder) {
+    (void)env, (void)self;
+    llb.embed_cancel(embedder_of(embedder));
+}
+
+static void jni_embed_destroy(JNIEnv *env, jobject self, jlong embedder) {
+    (void)env, (void)self;
+    llb.embed_destroy(embedder_of(embedder));
 }
 
 static jbyteArray jni_model_fetch(JNIEnv *env, jobject self, jbyteArray request, jlong on_event) {
@@ -267,13 +334,20 @@ static const JNINativeMethod methods[] = {
     {"bind", "()[B", (void *)jni_bind},
     {"version", "()[B", (void *)jni_version},
     {"abiVersion", "()I", (void *)jni_abi_version},
+    {"backends", "()[B", (void *)jni_backends},
     {"callWithText", "(I[B)[B", (void *)jni_call_with_text},
     {"chatCreate", "([BJ[J)[B", (void *)jni_chat_create},
     {"chatInfer", "(J[B)[B", (void *)jni_chat_infer},
     {"chatInferStream", "(J[BJ)[B", (void *)jni_chat_infer_stream},
     {"chatExplain", "(J[B)[B", (void *)jni_chat_explain},
     {"chatCancel", "(J)V", (void *)jni_chat_cancel},
+    {"chatEndReasoning", "(J)V", (void *)jni_chat_end_reasoning},
     {"chatDestroy", "(J)V", (void *)jni_chat_destroy},
+    {"embedCreate", "([B[J)[B", (void *)jni_embed_create},
+    {"embed", "(J[B)[B", (void *)jni_embed},
+    {"rank", "(J[B)[B", (void *)jni_rank},
+    {"embedCancel", "(J)V", (void *)jni_embed_cancel},
+    {"embedDestroy", "(J)V", (void *)jni_embed_destroy},
     {"modelFetch", "([BJ)[B", (void *)jni_model_fetch},
     {"modelFetchCancel", "([B)V", (void *)jni_model_fetch_cancel},
 };
@@ -289,13 +363,13 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
     (*env)->DeleteLocalRef(env, access);
     jclass callback = (*env)->FindClass(env, "dev/llb/Callback");
     if (!callback) return JNI_ERR;
-    callback_class = (*env)->NewGlobalRef(env, callback);
-    (*env)->DeleteLocalRef(env, callback);
+    callback_class = (*env)->NewWeakGlobalRef(env, callback);
     if (!callback_class) return JNI_ERR;
-    callback_receive = (*env)->GetStaticMethodID(env, callback_class, "receive", "(J[B)V");
+    callback_receive = (*env)->GetStaticMethodID(env, callback, "receive", "(J[B)V");
     if (!callback_receive) return JNI_ERR;
     callback_fail =
-        (*env)->GetStaticMethodID(env, callback_class, "fail", "(JLjava/lang/Throwable;)V");
+        (*env)->GetStaticMethodID(env, callback, "fail", "(JLjava/lang/Throwable;)V");
+    (*env)->DeleteLocalRef(env, callback);
     return callback_fail ? JNI_VERSION_10 : JNI_ERR;
 }
 
@@ -304,6 +378,6 @@ JNIEXPORT void JNICALL JNI_OnUnload(JavaVM *vm, void *reserved) {
     (void)reserved;
     JNIEnv *env;
     if ((*vm)->GetEnv(vm, (void **)&env, JNI_VERSION_10) == JNI_OK && callback_class) {
-        (*env)->DeleteGlobalRef(env, callback_class);
+        (*env)->DeleteWeakGlobalRef(env, callback_class);
     }
 }

@@ -1,8 +1,8 @@
 import org.jspecify.annotations.NullMarked;
 
 /**
- * Runs local GGUF chat models in this process, through the shared library {@code llb}. What is not
- * {@code @Nullable} is never null.
+ * Runs local GGUF chat models in this process, through the shared library {@code llb}. Anything
+ * that is not {@code @Nullable} is never null.
  */
 @NullMarked
 module dev.llb {

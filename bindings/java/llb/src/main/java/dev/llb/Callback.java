@@ -8,11 +8,11 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /**
- * A consumer that the library calls. An exception of the consumer never crosses a C frame: it is
+ * A consumer that the library calls. An exception of the consumer never crosses a C frame. It is
  * stored here, and the call that caused it rethrows it in Java with {@link #rethrow}.
  *
- * <p>The library knows a callback by the id of its registration, which it passes back as
- * {@code user_data}. An id without a callback is ignored.
+ * <p>The library identifies a callback by the id of its registration, which it passes back as
+ * {@code user_data}. Unknown ids are ignored.
  */
 final class Callback {
 
@@ -61,7 +61,9 @@ final class Callback {
         }
     }
 
-    /** Stores a failure of the callback, or of the way to it, and cancels the native call. */
+    /**
+     * Stores a failure of the callback, or of the code that calls it, and cancels the native call.
+     */
     static void fail(long id, Throwable thrown) {
         Callback callback = REGISTERED.get(id);
         if (callback != null) {
@@ -73,7 +75,7 @@ final class Callback {
         }
     }
 
-    /** Whether this thread is inside a callback, where waiting for the library would deadlock. */
+    /** Whether this thread is inside a callback. Waiting for the library would deadlock there. */
     static boolean isRunningHere() {
         return DEPTH.get() > 0;
     }
@@ -84,9 +86,12 @@ final class Callback {
 
     /** After a failure the consumer is not called until {@link #rethrow}. */
     private void accept(String text) {
-        if (failure.get() != null) {
-            return;
+        if (failure.get() == null) {
+            PlatformCall.callBack(() -> consume(text));
         }
+    }
+
+    private void consume(String text) {
         int depth = DEPTH.get();
         DEPTH.set(depth + 1);
         try {

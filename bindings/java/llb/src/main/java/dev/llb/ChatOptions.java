@@ -1,6 +1,7 @@
 package dev.llb;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -59,14 +60,39 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
             return set("n_threads", threads);
         }
 
+        /**
+         * How long the model stays in memory after a request of this chat. The next request loads
+         * it again. Default: until the chat is closed.
+         */
+        public Builder keepAlive(Duration time) {
+            return set("keep_alive", time.toMillis() / 1000.0);
+        }
+
+        /**
+         * A folder that keeps what was computed of the beginnings of prompts, for other chats and
+         * processes. It holds what the prompts say; only its owner can read it. The least recently
+         * used files are removed when it has more than {@code bytes} bytes. Default: none.
+         */
+        public Builder cacheDir(Path folder, long bytes) {
+            return set("cache_dir", folder.toString()).set("cache_bytes", bytes);
+        }
+
         /** Number of layers on a GPU, in a build with GPU support. Default: as many as fit. */
         public Builder gpuLayers(int layers) {
             return set("n_gpu_layers", layers);
         }
 
         /**
-         * Where the model runs: {@code none} (in this process; the default), or {@code process} (in a
-         * helper process, for files of strangers).
+         * The variant of the kernels, such as {@code haswell}: one of {@link Llb#backends}. All
+         * chats of a process have the same. Default: the fastest found.
+         */
+        public Builder backend(String name) {
+            return set("backend", name);
+        }
+
+        /**
+         * Where the model runs: {@code none} (in this process; the default), or {@code process} (in
+         * a helper process, for untrusted files).
          */
         public Builder isolation(String isolation) {
             return set("isolation", isolation);
@@ -94,8 +120,8 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
         }
 
         /**
-         * Sampling members of a request, and {@code max_tokens}, for requests that leave them out.
-         * They precede what the model file recommends.
+         * Default sampling members, and {@code max_tokens}, for requests that omit them. They take
+         * precedence over what the model file recommends.
          */
         public Builder defaults(Map<String, ?> members) {
             return set("defaults", members);
@@ -103,7 +129,8 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
 
         /**
          * What to do with a prompt that does not fit the context: {@code error} (the default),
-         * {@code truncate_oldest} or {@code truncate_middle}.
+         * {@code truncate_oldest} or {@code truncate_middle}. With {@code shift} a reply continues
+         * when the context is full.
          */
         public Builder contextOverflow(String strategy) {
             return set("context_overflow", strategy);

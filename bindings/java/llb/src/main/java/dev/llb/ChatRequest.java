@@ -171,7 +171,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("min_p", p);
         }
 
-        /** The samplers in order, by llama.cpp's names. One that is not named is off. */
+        /** The samplers in order, by llama.cpp's names. A sampler that is not listed is off. */
         public Builder samplers(String... names) {
             return set("samplers", List.of(names));
         }
@@ -207,11 +207,29 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
         }
 
         /**
+         * Text at the end of a reasoning block that the budget or {@link LlbChat#endReasoning}
+         * ends.
+         */
+        public Builder reasoningBudgetMessage(String text) {
+            return set("reasoning_budget_message", text);
+        }
+
+        /**
          * Adds log probabilities to the {@code raw} map of the reply, and for each token the
          * {@code top} most likely alternatives (0 to 20).
          */
         public Builder logprobs(int top) {
             return set("logprobs", true).set("top_logprobs", top);
+        }
+
+        /**
+         * The scales of the chat's adapters, by their index in its option {@code lora}. Adapters
+         * that are not listed are off.
+         */
+        public Builder lora(Map<Integer, Double> scales) {
+            List<Map<String, ?>> adapters = new ArrayList<>();
+            scales.forEach((id, scale) -> adapters.add(Map.of("id", id, "scale", scale)));
+            return set("lora", adapters);
         }
 
         /** Cancels the request after this time. The reply has the output so far. */

@@ -5,8 +5,8 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
 
 /**
- * Publishes the chunks of a request. Each subscription is a generation of its own, on a thread of
- * the executor. A chunk waits for demand, and the generation with it.
+ * Publishes the chunks of a request. Each subscription starts a separate generation on a thread of
+ * the executor. The generation waits while there is no demand.
  */
 final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
 
@@ -87,7 +87,7 @@ final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
             try {
                 subscriber.onNext(chunk);
             } catch (Throwable e) {
-                // A subscriber that throws has cancelled (Reactive Streams 2.13).
+                // A subscriber that throws counts as cancelled (Reactive Streams 2.13).
                 running.cancel();
                 throw e;
             }

@@ -4,7 +4,7 @@ import java.util.LinkedHashMap;
 
 /**
  * The members of a JSON object, in insertion order. A template may print them, so the order must be
- * the same in every run, which {@code Map.of} does not guarantee.
+ * the same in every run. {@code Map.of} does not guarantee that.
  */
 final class Fields extends LinkedHashMap<String, Object> {
 

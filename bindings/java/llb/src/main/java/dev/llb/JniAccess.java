@@ -6,8 +6,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * The way into the library through JNI, for Java 17 and later. The methods are in the shim
- * {@code llb_jni.c}, a library of its own beside the library of llb.
+ * Access to the library through JNI, for Java 17 and later. The native methods are in the shim
+ * {@code llb_jni.c}, which is a separate library.
  */
 final class JniAccess implements Access {
 
@@ -32,8 +32,8 @@ final class JniAccess implements Access {
     }
 
     /**
-     * The JVM loads a file for one class loader only, so a second one, such as that of a web
-     * application started again, loads a copy.
+     * The JVM loads a file for only one class loader. A second class loader, such as that of a
+     * restarted web application, loads a copy.
      */
     private static void loadShim(NativeLibrary.Found shim) {
         try {
@@ -47,19 +47,28 @@ final class JniAccess implements Access {
         }
     }
 
+    /** The copy is beside the shim, or else in the folder of temporary files, and is deleted. */
     private static void loadCopy(NativeLibrary.Found shim) {
         Path copy = null;
         try {
-            copy = Files.createTempFile("libllb-jni", ".so");
+            copy = emptyFile(shim.path().toAbsolutePath().getParent());
             Files.write(copy, Files.readAllBytes(shim.path()));
             System.load(copy.toString());
         } catch (IOException | UnsatisfiedLinkError e) {
             throw NativeLibrary.notLoaded(shim, "cannot load a copy for this class loader", e);
         } finally {
             if (copy != null) {
-                // The loaded file stays mapped without its name.
+                // The loaded file stays mapped after its name is deleted.
                 copy.toFile().delete();
             }
+        }
+    }
+
+    private static Path emptyFile(Path folder) throws IOException {
+        try {
+            return Files.createTempFile(folder, "libllb-jni", ".part");
+        } catch (IOException notWritable) {
+            return Files.createTempFile("libllb-jni", ".so");
         }
     }
 
@@ -89,6 +98,9 @@ final class JniAccess implements Access {
     public native int abiVersion();
 
     @Override
+    public native byte[] backends();
+
+    @Override
     public native byte[] callWithText(int function, byte[] text);
 
     @Override
@@ -107,7 +119,25 @@ final class JniAccess implements Access {
     public native void chatCancel(long chat);
 
     @Override
+    public native void chatEndReasoning(long chat);
+
+    @Override
     public native void chatDestroy(long chat);
+
+    @Override
+    public native byte[] embedCreate(byte[] optionsJson, long[] handle);
+
+    @Override
+    public native byte[] embed(long embedder, byte[] requestJson);
+
+    @Override
+    public native byte[] rank(long embedder, byte[] requestJson);
+
+    @Override
+    public native void embedCancel(long embedder);
+
+    @Override
+    public native void embedDestroy(long embedder);
 
     @Override
     public native byte[] modelFetch(byte[] requestJson, long onEvent);

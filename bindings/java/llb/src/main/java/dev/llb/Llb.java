@@ -1,6 +1,7 @@
 package dev.llb;
 
 import java.nio.file.Path;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -27,6 +28,14 @@ public final class Llb {
     /** Returns the C ABI version of the library. */
     public static int abiVersion() {
         return Native.get().abiVersion();
+    }
+
+    /**
+     * Describes the processor, and the kernels and devices that chats of this process compute with.
+     * Before the first chat, the reported variant is the one that it would choose.
+     */
+    public static Backends backends() {
+        return Backends.of(LlbChat.requireSuccess(Native.get().backends()));
     }
 
     /**
@@ -69,27 +78,93 @@ public final class Llb {
         };
     }
 
-    /** Describes the capabilities of a chat template, with the evidence. From JSON to JSON. */
+    /** Describes the capabilities of a chat template, with the evidence. Takes and returns JSON. */
     public static String templateInfo(String requestJson) {
         return Native.get().templateInfo(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** Renders messages to a prompt. From JSON to JSON. */
+    /** Renders messages to a prompt. Takes and returns JSON. */
     public static String templateRender(String requestJson) {
         return Native.get().templateRender(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** Parses the text of a model into a message. From JSON to JSON. */
+    /** Parses the text of a model into a message. Takes and returns JSON. */
     public static String templateParse(String requestJson) {
         return Native.get().templateParse(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** Composes a chat template from components, or derives components. From JSON to JSON. */
+    /** Composes a chat template from components, or derives components. Takes and returns JSON. */
     public static String templateCompose(String requestJson) {
         return Native.get().templateCompose(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** As {@link #fetch(FetchRequest)}, for {@code org/name} or {@code org/name:Q8_0}. */
+    /**
+     * Returns the tokens of a text, using the vocabulary of a model file. Takes and returns JSON.
+     */
+    public static String tokenize(String requestJson) {
+        return Native.get().tokenize(Objects.requireNonNull(requestJson, "requestJson"));
+    }
+
+    /** Returns the text of tokens, using the vocabulary of a model file. Takes and returns JSON. */
+    public static String detokenize(String requestJson) {
+        return Native.get().detokenize(Objects.requireNonNull(requestJson, "requestJson"));
+    }
+
+    /**
+     * Returns the number of tokens in a request's prompt, without a chat. Takes and returns JSON.
+     */
+    public static String count(String requestJson) {
+        return Native.get().count(Objects.requireNonNull(requestJson, "requestJson"));
+    }
+
+    /**
+     * Returns what a chat with these options takes in memory, before it is opened. Reads no
+     * weights. Chooses the kernels of the process, as the first chat does.
+     */
+    public static Memory memory(ChatOptions options) {
+        return memory(options, List.of());
+    }
+
+    /**
+     * As {@link #memory(ChatOptions)}, and also for up to 64 other contexts of the model
+     * ({@link Memory#contexts}), which take hardly longer. A failure of one of them does not affect
+     * the others.
+     */
+    public static Memory memory(ChatOptions options, List<ContextOptions> contexts) {
+        Map<String, Object> request = new LinkedHashMap<>(options.values());
+        request.put("model_path", request.remove("model"));
+        request.put("contexts", contexts.stream().map(ContextOptions::values).toList());
+        return Memory.of(LlbChat.requireSuccess(memory(Json.write(request))));
+    }
+
+    /**
+     * Like {@link #memory(ChatOptions)}, but takes and returns JSON. Must not be called in a
+     * callback.
+     */
+    public static String memory(String requestJson) {
+        return Native.get().memory(Objects.requireNonNull(requestJson, "requestJson"));
+    }
+
+    /**
+     * Unloads a model from memory and returns the number of chats that held it. These chats stay
+     * open, and the next request of each loads the model again. Fails with {@code BUSY} while a
+     * request runs on the model.
+     */
+    public static int unloadModel(Path model) {
+        String request = Json.write(Map.of("model_path", model.toString()));
+        Map<String, Object> reply = LlbChat.requireSuccess(unloadModel(request));
+        return reply.get("chats") instanceof Number chats ? chats.intValue() : 0;
+    }
+
+    /**
+     * Like {@link #unloadModel(Path)}, but takes and returns JSON. Must not be called in a
+     * callback.
+     */
+    public static String unloadModel(String requestJson) {
+        return Native.get().modelUnload(Objects.requireNonNull(requestJson, "requestJson"));
+    }
+
+    /** Like {@link #fetch(FetchRequest)}, for {@code org/name} or {@code org/name:Q8_0}. */
     public static FetchedModel fetch(String id) {
         return fetch(FetchRequest.of(id));
     }
@@ -105,8 +180,9 @@ public final class Llb {
     }
 
     /**
-     * As {@link #fetch(FetchRequest)}, from JSON to JSON. {@code onEvent} receives the events on
-     * this thread. If it throws, the fetch is cancelled and this method throws the exception.
+     * Like {@link #fetch(FetchRequest)}, but takes and returns JSON. {@code onEvent} receives the
+     * events on this thread. If it throws, the fetch is cancelled and this method throws the
+     * exception.
      */
     public static String modelFetch(String requestJson, Consumer<String> onEvent) {
         Native library = Native.get();

@@ -1,6 +1,5 @@
 package dev.llb;
 
-import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -9,7 +8,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
@@ -21,8 +19,8 @@ import java.util.function.UnaryOperator;
  *
  * <p>A request blocks until the reply is complete. {@link #cancel} ends it, and so does
  * {@link Thread#interrupt} of its thread: the reply has the output so far and the finish reason
- * {@code cancelled}, and the interrupt stays pending. A virtual thread pins its carrier thread
- * meanwhile.
+ * {@code cancelled}, and the interrupt stays pending. A virtual thread keeps its carrier free: its
+ * request runs on a platform thread, and its callbacks on the virtual thread.
  *
  * <p>Callbacks run on the thread of the request. They may call only {@link #cancel}, {@link #close}
  * and the template methods of {@link Llb}; another request on the same chat fails with
@@ -33,8 +31,6 @@ import java.util.function.UnaryOperator;
  */
 public final class LlbChat implements AutoCloseable {
 
-    private static final Cleaner CLEANER = Cleaner.create();
-
     private final Native library;
     private final long handle;
     private final Callback events;
@@ -44,8 +40,13 @@ public final class LlbChat implements AutoCloseable {
         this.library = library;
         this.handle = handle;
         this.events = events;
-        this.destruction = new Destruction(library, handle, eventId);
-        CLEANER.register(this, destruction::afterCollection);
+        this.destruction = Destruction.of(this, "a chat", () -> {
+            try {
+                library.chatDestroy(handle);
+            } finally {
+                Callback.remove(eventId);
+            }
+        });
     }
 
     /**
@@ -79,7 +80,7 @@ public final class LlbChat implements AutoCloseable {
     }
 
     /**
-     * As {@link #fromHub(String)}; {@code options} sets options on the builder for the fetched
+     * Like {@link #fromHub(String)}. {@code options} sets options on the builder for the fetched
      * model.
      */
     public static LlbChat fromHub(
@@ -129,7 +130,7 @@ public final class LlbChat implements AutoCloseable {
     }
 
     /** {@code lastError} is an error reply, or only its inner object. */
-    private static LlbException createFailure(String lastError, List<String> events) {
+    static LlbException createFailure(String lastError, List<String> events) {
         Map<String, Object> reply = parse(lastError);
         boolean nested = reply.get("error") instanceof Map<?, ?>;
         Map<String, Object> error = nested ? Json.object(reply.get("error")) : reply;
@@ -144,8 +145,8 @@ public final class LlbChat implements AutoCloseable {
     /**
      * Runs one request whose reply is a value: the text is constrained to the JSON of the record.
      * Its components may be records (also recursive ones), strings, numbers, booleans, enums,
-     * {@link java.util.Optional}, lists, sets, and maps with string keys. {@link Description} tells
-     * the model what they mean.
+     * {@link java.util.Optional}, lists, sets, and maps with string keys. {@link Description}
+     * explains them to the model.
      *
      * @throws LlbException with {@code REPLY_INVALID} if the reply is cut off; {@code details} has
      *     its text
@@ -188,7 +189,7 @@ public final class LlbChat implements AutoCloseable {
     }
 
     /**
-     * As {@link #stream}, but passes chunks: also pieces of reasoning and of tool calls, as they
+     * Like {@link #stream}, but passes chunks: also pieces of reasoning and of tool calls, as they
      * are generated.
      */
     public ChatReply streamChunks(ChatRequest request, Consumer<ChatChunk> onChunk) {
@@ -205,13 +206,13 @@ public final class LlbChat implements AutoCloseable {
         return Explanation.of(requireSuccess(explainJson(request.toJson())));
     }
 
-    /** As {@link #infer(ChatRequest)}, from JSON to JSON. */
+    /** Like {@link #infer(ChatRequest)}, but takes and returns JSON. */
     public String inferJson(String requestJson) {
         Objects.requireNonNull(requestJson, "requestJson");
         return call(null, () -> library.chatInfer(handle, requestJson));
     }
 
-    /** As {@link #stream}, from JSON to JSON. */
+    /** Like {@link #stream}, but takes and returns JSON. */
     public String streamJson(String requestJson, Consumer<String> onPiece) {
         Objects.requireNonNull(requestJson, "requestJson");
         Objects.requireNonNull(onPiece, "onPiece");
@@ -219,7 +220,7 @@ public final class LlbChat implements AutoCloseable {
         return call(pieces, () -> library.chatInferStream(handle, requestJson, pieces));
     }
 
-    /** As {@link #explain}, from JSON to JSON. */
+    /** Like {@link #explain}, but takes and returns JSON. */
     public String explainJson(String requestJson) {
         Objects.requireNonNull(requestJson, "requestJson");
         return call(null, () -> library.chatExplain(handle, requestJson));
@@ -232,6 +233,16 @@ public final class LlbChat implements AutoCloseable {
      */
     public void cancel() {
         library.chatCancel(handle);
+    }
+
+    /**
+     * Ends the current reasoning of the running reply. Its answer follows. The request's {@code
+     * reasoning_budget_message} is appended to the reasoning. Does nothing if no reply is in
+     * reasoning. Does not wait. May be called in a callback, from any thread, and after {@link
+     * #close}.
+     */
+    public void endReasoning() {
+        library.chatEndReasoning(handle);
     }
 
     /**
@@ -255,43 +266,6 @@ public final class LlbChat implements AutoCloseable {
         }
     }
 
-    /** Frees a chat once. Has no reference to the chat, so that it can be collected. */
-    private static final class Destruction {
-
-        private final Native library;
-        private final long handle;
-        private final long eventId;
-        private final AtomicBoolean begun = new AtomicBoolean();
-
-        Destruction(Native library, long handle, long eventId) {
-            this.library = library;
-            this.handle = handle;
-            this.eventId = eventId;
-        }
-
-        boolean begin() {
-            return begun.compareAndSet(false, true);
-        }
-
-        void run() {
-            try {
-                library.chatDestroy(handle);
-            } finally {
-                Callback.remove(eventId);
-            }
-        }
-
-        /** Runs on the thread of the cleaner. */
-        void afterCollection() {
-            if (begin()) {
-                System.getLogger("dev.llb").log(
-                        System.Logger.Level.WARNING,
-                        "a chat was collected without close; its memory is freed only now");
-                run();
-            }
-        }
-    }
-
     private interface Call {
         String run();
     }
@@ -302,7 +276,8 @@ public final class LlbChat implements AutoCloseable {
      */
     private String call(Callback pieces, Call call) {
         Thread caller = Thread.currentThread();
-        CancelWatch.Watched watched = CancelWatch.watch(caller::isInterrupted, this::cancel);
+        CancelWatch.Watched watched =
+                CancelWatch.watch(() -> PlatformCall.isInterrupted(caller), this::cancel);
         try {
             // After a close the handle is stale, and the library returns ENGINE_CLOSED.
             String reply = call.run();
@@ -316,7 +291,7 @@ public final class LlbChat implements AutoCloseable {
             return reply;
         } finally {
             watched.close();
-            // Not collected, and destroyed, while the call runs.
+            // Prevents the chat from being collected, and destroyed, while the call runs.
             Reference.reachabilityFence(this);
         }
     }

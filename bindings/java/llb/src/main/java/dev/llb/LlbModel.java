@@ -1,34 +1,43 @@
 package dev.llb;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
 /**
  * A model for many threads: opened once, with a pool of chats. Must be closed.
  *
- * <p>A request runs on a chat of the pool that is free. The pool has as many chats as the model
- * decodes together ({@link ChatOptions.Builder#parallel}); further requests wait. The weights and
- * the KV cache are shared, so a request reuses what is cached of its prompt, whichever chat it runs
- * on. All methods may be called from any thread.
+ * <p>A request runs on a free chat of the pool. The pool has as many chats as the model decodes
+ * together ({@link ChatOptions.Builder#parallel}); further requests wait. The weights and the KV
+ * cache are shared, so a request reuses what is cached of its prompt, whichever chat it runs on.
+ * All methods may be called from any thread.
  */
 public final class LlbModel implements AutoCloseable {
 
     /** The default of {@code n_parallel}. */
     private static final int PARALLEL = 4;
 
+    /** The options of a chat that change its prompts (docs/tokens.md). */
+    private static final List<String> PROMPT_OPTIONS =
+            List.of("chat_template", "components", "polyfills", "template_limits");
+
     private final ChatOptions options;
+    private final int chats;
     private final Semaphore free;
     private final Deque<LlbChat> idle = new ArrayDeque<>();
     private final Set<LlbChat> busy = new HashSet<>();
@@ -37,7 +46,7 @@ public final class LlbModel implements AutoCloseable {
     private LlbModel(ChatOptions options) {
         this.options = options;
         boolean set = options.values().get("n_parallel") instanceof Number n && n.intValue() > 0;
-        int chats = set ? ((Number) options.values().get("n_parallel")).intValue() : PARALLEL;
+        chats = set ? ((Number) options.values().get("n_parallel")).intValue() : PARALLEL;
         free = new Semaphore(chats, true);
     }
 
@@ -59,7 +68,7 @@ public final class LlbModel implements AutoCloseable {
         return model;
     }
 
-    /** As {@link LlbChat#fromHub(String)}. */
+    /** See {@link LlbChat#fromHub(String)}. */
     public static LlbModel fromHub(String id) {
         return open(LlbChat.hubOptions(FetchRequest.of(id), builder -> builder));
     }
@@ -69,54 +78,129 @@ public final class LlbModel implements AutoCloseable {
         return options;
     }
 
-    /** Opens a chat of this model beside the pool. The caller closes it. */
+    /** The name of the model file without {@code .gguf}, or {@code llb} for a remote engine. */
+    public String name() {
+        return fileName(options.values());
+    }
+
+    static String fileName(Map<String, Object> values) {
+        Object path = values.get("model");
+        if (path == null) {
+            return "llb";
+        }
+        String file = String.valueOf(Path.of(path.toString()).getFileName());
+        return file.endsWith(".gguf") ? file.substring(0, file.length() - 5) : file;
+    }
+
+    /** Whether requests are accepted: true until {@code close} is called. */
+    public synchronized boolean isOpen() {
+        return !closed;
+    }
+
+    /** Returns the tokens of a text, without the tokens that the vocabulary would add around it. */
+    public Tokens tokenize(String text) {
+        Map<String, Object> request = ofFile();
+        request.put("text", Objects.requireNonNull(text, "text"));
+        return Tokens.of(LlbChat.requireSuccess(Llb.tokenize(Json.write(request))));
+    }
+
+    /**
+     * Returns the text of tokens. Bytes that are not UTF-8, because the tokens end inside a
+     * character, become U+FFFD.
+     */
+    public String detokenize(List<Integer> ids) {
+        Map<String, Object> request = ofFile();
+        request.put("ids", ids);
+        return Json.string(LlbChat.requireSuccess(Llb.detokenize(Json.write(request))).get("text"));
+    }
+
+    /** Returns the number of tokens of the prompt of a request, without running it. */
+    public int countTokens(ChatRequest chatRequest) {
+        Map<String, Object> request = ofFile();
+        for (String name : PROMPT_OPTIONS) {
+            if (options.values().containsKey(name)) {
+                request.put(name, options.values().get(name));
+            }
+        }
+        request.putAll(Json.readObject(chatRequest.toJson()));
+        Map<String, Object> reply = LlbChat.requireSuccess(Llb.count(Json.write(request)));
+        return (int) Json.integer(reply.get("prompt_tokens"));
+    }
+
+    private Map<String, Object> ofFile() {
+        Map<String, Object> request = new LinkedHashMap<>();
+        request.put("model_path", options.values().get("model"));
+        if (options.values().containsKey("isolation")) {
+            request.put("isolation", options.values().get("isolation"));
+        }
+        return request;
+    }
+
+    /** Opens a chat of this model outside of the pool. The caller must close it. */
     public LlbChat chat() {
         return LlbChat.open(options);
     }
 
-    /** As {@link LlbChat#infer(ChatRequest)}, on a free chat of the pool. */
+    /** Like {@link LlbChat#infer(ChatRequest)}, on a free chat of the pool. */
     public ChatReply infer(ChatRequest request) {
         return with(chat -> chat.infer(request));
     }
 
-    /** As {@link LlbChat#infer(ChatRequest, Class)}, on a free chat of the pool. */
+    /** Like {@link LlbChat#infer(ChatRequest, Class)}, on a free chat of the pool. */
     public <T extends Record> T infer(ChatRequest request, Class<T> type) {
         return with(chat -> chat.infer(request, type));
     }
 
-    /** As {@link LlbChat#run}, on a free chat of the pool, which it keeps for all rounds. */
+    /** Like {@link LlbChat#run}, on a free chat of the pool, which it keeps for all rounds. */
     public ToolRun run(ChatRequest request, ToolSet tools, int maxRounds) {
         return with(chat -> chat.run(request, tools, maxRounds));
     }
 
-    /** As {@link LlbChat#stream}, on a free chat of the pool. */
+    /** Like {@link LlbChat#stream}, on a free chat of the pool. */
     public ChatReply stream(ChatRequest request, Consumer<String> onPiece) {
         return with(chat -> chat.stream(request, onPiece));
     }
 
-    /** As {@link LlbChat#streamChunks}, on a free chat of the pool. */
+    /** Like {@link LlbChat#streamChunks}, on a free chat of the pool. */
     public ChatReply streamChunks(ChatRequest request, Consumer<ChatChunk> onChunk) {
         return with(chat -> chat.streamChunks(request, onChunk));
     }
 
-    /** As {@link #inferAsync(ChatRequest, Executor)}, on a new daemon thread. */
+    /** Like {@link #inferAsync(ChatRequest, Executor)}, on a new daemon thread. */
     public CompletableFuture<ChatReply> inferAsync(ChatRequest request) {
         return inferAsync(request, LlbModel::runOnThread);
     }
 
     /**
-     * Runs a request on a thread of {@code executor}, which it blocks. If the future is completed
-     * by another thread, as by {@code cancel} or {@code orTimeout}, the request is cancelled, and
-     * no other one. Do not use virtual threads: a request pins its carrier.
+     * Runs a request on a thread of {@code executor}, which it blocks. If another thread completes
+     * the future, for example by {@code cancel} or {@code orTimeout}, only this request is
+     * cancelled.
      */
     public CompletableFuture<ChatReply> inferAsync(ChatRequest request, Executor executor) {
+        return async(executor, chat -> chat.infer(request));
+    }
+
+    /** Like {@link #streamAsync(ChatRequest, Consumer, Executor)}, on a new daemon thread. */
+    public CompletableFuture<ChatReply> streamAsync(
+            ChatRequest request, Consumer<ChatChunk> onChunk) {
+        return streamAsync(request, onChunk, LlbModel::runOnThread);
+    }
+
+    /** Like {@link #inferAsync(ChatRequest, Executor)}, with {@link LlbChat#streamChunks}. */
+    public CompletableFuture<ChatReply> streamAsync(
+            ChatRequest request, Consumer<ChatChunk> onChunk, Executor executor) {
+        Objects.requireNonNull(onChunk, "onChunk");
+        return async(executor, chat -> chat.streamChunks(request, onChunk));
+    }
+
+    private CompletableFuture<ChatReply> async(
+            Executor executor, Function<LlbChat, ChatReply> use) {
         PooledRequest running = new PooledRequest();
         CompletableFuture<ChatReply> future = new CompletableFuture<>();
         future.whenComplete((reply, failure) -> running.cancel());
         executor.execute(() -> {
             try {
-                ChatReply reply = running.run(this, chat -> chat.infer(request));
-                future.complete(reply);
+                future.complete(running.run(this, use));
             } catch (Throwable e) {
                 future.completeExceptionally(e);
             }
@@ -124,14 +208,16 @@ public final class LlbModel implements AutoCloseable {
         return future;
     }
 
-    /** As {@link #publish(ChatRequest, Executor)}, each on a new daemon thread. */
+    /**
+     * Like {@link #publish(ChatRequest, Executor)}, with a new daemon thread for each subscription.
+     */
     public Flow.Publisher<ChatChunk> publish(ChatRequest request) {
         return publish(request, LlbModel::runOnThread);
     }
 
     /**
-     * Returns a publisher of the chunks of this request. Each subscription is a generation of its
-     * own, on a thread of {@code executor}, which it blocks. The generation waits while the
+     * Returns a publisher of the chunks of this request. Each subscription starts a separate
+     * generation on a thread of {@code executor}, which it blocks. The generation waits while the
      * subscriber has no demand. Cancelling the subscription ends it.
      */
     public Flow.Publisher<ChatChunk> publish(ChatRequest request, Executor executor) {
@@ -154,6 +240,7 @@ public final class LlbModel implements AutoCloseable {
      */
     public <T> T with(Function<LlbChat, T> use) {
         Objects.requireNonNull(use, "use");
+        requireOpen();
         try {
             free.acquire();
         } catch (InterruptedException e) {
@@ -203,10 +290,29 @@ public final class LlbModel implements AutoCloseable {
     }
 
     private synchronized void giveBack(LlbChat chat) {
-        // After a close the chat is closed, too.
+        // The model was closed meanwhile, so the chat is closed too.
         if (busy.remove(chat)) {
             idle.push(chat);
         }
+    }
+
+    /**
+     * Refuses further requests, waits up to {@code grace} for the running ones, and closes the
+     * model. If the thread is interrupted, it stops waiting.
+     */
+    public void close(Duration grace) {
+        synchronized (this) {
+            closed = true;
+        }
+        try {
+            // Requests that are waiting for a chat are refused and return their permits.
+            if (free.tryAcquire(chats, grace.toNanos(), TimeUnit.NANOSECONDS)) {
+                free.release(chats);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        close();
     }
 
     /** Cancels the requests, waits until they end, and frees all chats of the pool. Idempotent. */

@@ -4,11 +4,11 @@ import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The functions of {@code llb.h} with Java strings, over the {@link Access} that this JVM has:
- * Panama on Java 22 and later, otherwise JNI. The system property {@code dev.llb.access} forces
- * one.
+ * The functions of {@code llb.h} with Java strings, called through Panama on Java 22 and later,
+ * otherwise through JNI ({@link Access}). The system property {@code dev.llb.access} selects one of
+ * them.
  *
- * <p>This class does not parse JSON.
+ * <p>A call that waits is a {@link PlatformCall}. This class does not parse JSON.
  */
 final class Native {
 
@@ -47,15 +47,16 @@ final class Native {
                     "INVALID_REQUEST", ACCESS + ": \"" + forced + "\" is neither jni nor panama");
         }
         NativeLibrary.Found library = NativeLibrary.find();
-        Access access = forced.equals("jni") ? null : panama(library);
-        if (access == null && forced.equals("panama")) {
-            throw new LlbException(
-                    "LIBRARY_INCOMPATIBLE",
-                    ACCESS + ": panama needs Java 22 or later, and this is Java "
-                            + Runtime.version().feature() + "; set it to jni");
-        }
-        if (access == null) {
-            access = JniAccess.load(library);
+        Access access;
+        try {
+            access = load(library, forced);
+        } catch (IllegalCallerException e) {
+            Module module = Native.class.getModule();
+            throw NativeLibrary.notLoaded(
+                    library,
+                    "this JVM denies native access; add the option --enable-native-access="
+                            + (module.isNamed() ? module.getName() : "ALL-UNNAMED"),
+                    e);
         }
         int abi = access.abiVersion();
         if (Integer.compareUnsigned(abi, OLDEST_ABI) < 0) {
@@ -66,7 +67,21 @@ final class Native {
         return new Native(access);
     }
 
-    /** The jar has {@code PanamaAccess} for Java 22 and later. Returns null where it has none. */
+    private static Access load(NativeLibrary.Found library, String forced) {
+        Access access = forced.equals("jni") ? null : panama(library);
+        if (access == null && forced.equals("panama")) {
+            throw new LlbException(
+                    "LIBRARY_INCOMPATIBLE",
+                    ACCESS + ": panama needs Java 22 or later, and this is Java "
+                            + Runtime.version().feature() + "; set it to jni");
+        }
+        return access == null ? JniAccess.load(library) : access;
+    }
+
+    /**
+     * Returns null if the jar does not contain {@code PanamaAccess}, which it has for Java 22 and
+     * later.
+     */
     private static Access panama(NativeLibrary.Found library) {
         try {
             return (Access) Class.forName("dev.llb.PanamaAccess")
@@ -93,34 +108,74 @@ final class Native {
 
     Created chatCreate(String optionsJson, long onEvent) {
         long[] handle = new long[1];
-        byte[] error = access.chatCreate(utf8(optionsJson), onEvent, handle);
+        byte[] options = utf8(optionsJson);
+        byte[] error = PlatformCall.run(() -> access.chatCreate(options, onEvent, handle));
         return new Created(handle[0], error == null ? null : text(error));
     }
 
     String chatInfer(long chat, String requestJson) {
-        return text(access.chatInfer(chat, utf8(requestJson)));
+        byte[] request = utf8(requestJson);
+        return text(PlatformCall.run(() -> access.chatInfer(chat, request)));
     }
 
     String chatInferStream(long chat, String requestJson, Callback onPiece) {
         byte[] request = utf8(requestJson);
         long id = onPiece.register();
         try {
-            return text(access.chatInferStream(chat, request, id));
+            return text(PlatformCall.run(() -> access.chatInferStream(chat, request, id)));
         } finally {
             Callback.remove(id);
         }
     }
 
     String chatExplain(long chat, String requestJson) {
-        return text(access.chatExplain(chat, utf8(requestJson)));
+        byte[] request = utf8(requestJson);
+        return text(PlatformCall.run(() -> access.chatExplain(chat, request)));
     }
 
     void chatCancel(long chat) {
         access.chatCancel(chat);
     }
 
+    void chatEndReasoning(long chat) {
+        access.chatEndReasoning(chat);
+    }
+
     void chatDestroy(long chat) {
-        access.chatDestroy(chat);
+        PlatformCall.run(() -> {
+            access.chatDestroy(chat);
+            return null;
+        });
+    }
+
+    // Vectors
+
+    Created embedCreate(String optionsJson) {
+        byte[] options = utf8(optionsJson);
+        long[] handle = new long[1];
+        byte[] error = PlatformCall.run(() -> access.embedCreate(options, handle));
+        return new Created(handle[0], error == null ? null : text(error));
+    }
+
+    String embed(long embedder, String requestJson) {
+        byte[] request = utf8(requestJson);
+        return text(PlatformCall.run(() -> access.embed(embedder, request)));
+    }
+
+    String rank(long embedder, String requestJson) {
+        byte[] request = utf8(requestJson);
+        return text(PlatformCall.run(() -> access.rank(embedder, request)));
+    }
+
+    void embedCancel(long embedder) {
+        access.embedCancel(embedder);
+    }
+
+    void embedDestroy(long embedder) {
+        PlatformCall.run(() -> {
+            access.embedDestroy(embedder);
+            return null;
+        });
     }
 
     // Models, templates, versions
@@ -145,16 +200,37 @@ final class Native {
         return callWithText("llb_template_compose", requestJson);
     }
 
+    String tokenize(String requestJson) {
+        return callWithText("llb_tokenize", requestJson);
+    }
+
+    String detokenize(String requestJson) {
+        return callWithText("llb_detokenize", requestJson);
+    }
+
+    String count(String requestJson) {
+        return callWithText("llb_count", requestJson);
+    }
+
+    String memory(String requestJson) {
+        return callWithText("llb_memory", requestJson);
+    }
+
+    String modelUnload(String requestJson) {
+        return callWithText("llb_model_unload", requestJson);
+    }
+
     private String callWithText(String function, String input) {
         int index = Access.TEXT_FUNCTIONS.indexOf(function);
-        return text(access.callWithText(index, utf8(input)));
+        byte[] text = utf8(input);
+        return text(PlatformCall.run(() -> access.callWithText(index, text)));
     }
 
     String modelFetch(String requestJson, Callback onEvent) {
         byte[] request = utf8(requestJson);
         long id = onEvent.register();
         try {
-            return text(access.modelFetch(request, id));
+            return text(PlatformCall.run(() -> access.modelFetch(request, id)));
         } finally {
             Callback.remove(id);
         }
@@ -170,6 +246,10 @@ final class Native {
 
     int abiVersion() {
         return access.abiVersion();
+    }
+
+    String backends() {
+        return text(access.backends());
     }
 
     // Strings

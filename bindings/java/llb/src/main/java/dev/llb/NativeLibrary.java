@@ -3,22 +3,15 @@ package dev.llb;
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
-import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.nio.file.attribute.PosixFilePermission;
-import java.nio.file.attribute.PosixFilePermissions;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
-import java.util.HexFormat;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Set;
 
 /**
- * Finds the shared library and the shim of JNI. Searches, in this order: the path in the system
+ * Finds the shared library and the JNI shim. Searches, in this order: the path in the system
  * property {@code dev.llb.library} (or {@code llb.library}), the path in the environment variable
  * {@code LLB_LIBRARY}, the artifact {@code llb-natives}, and {@code java.library.path}.
  *
@@ -37,19 +30,27 @@ final class NativeLibrary {
 
     private NativeLibrary() {}
 
-    /** A library file, and its origin for error messages. */
-    record Found(Path path, String origin) {}
+    private static final String JAR = "the jar";
+
+    /** A library file, and the setting that its path comes from. */
+    record Found(Path path, String source) {
+
+        /** For error messages. */
+        String origin() {
+            return path + " (from " + source + ")";
+        }
+    }
 
     static Found find() {
         for (String property : new String[] {PROPERTY, OLD_PROPERTY}) {
             String path = System.getProperty(property, "");
             if (!path.isBlank()) {
-                return checked(Path.of(path), "the system property " + property);
+                return checked(path, "the system property " + property);
             }
         }
         String variable = System.getenv(VARIABLE);
         if (variable != null && !variable.isBlank()) {
-            return checked(Path.of(variable), "the environment variable " + VARIABLE);
+            return checked(variable, "the environment variable " + VARIABLE);
         }
         Found found = inJarOrLibraryPath("llb");
         if (found == null) {
@@ -63,11 +64,14 @@ final class NativeLibrary {
         return found;
     }
 
-    /** Finds the shim of JNI: beside the library, in the jar, or on the library path. */
+    /**
+     * Finds the JNI shim: beside the library, in the jar, or on the library path. If the library
+     * comes from the jar, so does the shim.
+     */
     static Found findShim(Found library) {
         Path beside = library.path().toAbsolutePath()
                 .resolveSibling(System.mapLibraryName("llb-jni"));
-        if (Files.isRegularFile(beside)) {
+        if (!library.source().equals(JAR) && Files.isRegularFile(beside)) {
             return checked(beside, "beside the library");
         }
         Found found = inJarOrLibraryPath("llb-jni");
@@ -84,22 +88,39 @@ final class NativeLibrary {
 
     private static Found inJarOrLibraryPath(String name) {
         String file = System.mapLibraryName(name);
-        URL bundled = resource(platform() + "/" + file);
-        if (bundled != null) {
-            return checked(extract(bundled, file, checksum(file), cacheFolder()), "the jar");
+        NativeArtifact artifact = NativeArtifact.find(platform());
+        if (artifact != null && artifact.has(file)) {
+            return checked(artifact.unpack(file, cacheFolder()), JAR);
         }
         String folders = System.getProperty("java.library.path", "");
         for (String folder : folders.split(File.pathSeparator)) {
-            Path path = Path.of(folder, file);
-            if (!folder.isEmpty() && Files.isRegularFile(path)) {
-                return checked(path, "java.library.path");
+            Path path = pathOf(folder);
+            if (path != null && Files.isRegularFile(path.resolve(file))) {
+                return checked(path.resolve(file), "java.library.path");
             }
         }
         return null;
     }
 
+    /** Null if it is empty, or has characters that the locale of this process does not have. */
+    private static Path pathOf(String path) {
+        try {
+            return path.isBlank() ? null : Path.of(path);
+        } catch (InvalidPathException e) {
+            return null;
+        }
+    }
+
+    private static Found checked(String path, String source) {
+        try {
+            return checked(Path.of(path), source);
+        } catch (InvalidPathException e) {
+            throw notFound("no file " + path + " (from " + source + "): " + e.getReason(), e);
+        }
+    }
+
     private static Found checked(Path path, String source) {
-        Found found = new Found(path, path + " (from " + source + ")");
+        Found found = new Found(path, source);
         if (!Files.isRegularFile(path)) {
             throw notFound("no file " + found.origin(), null);
         }
@@ -139,127 +160,15 @@ final class NativeLibrary {
                 + (arch.equals("amd64") ? "x86_64" : arch.equals("arm64") ? "aarch64" : arch);
     }
 
-    private static URL resource(String name) {
-        String path = "dev/llb/natives/" + name;
-        URL inModule = NativeLibrary.class.getResource("/" + path);
-        ClassLoader loader = NativeLibrary.class.getClassLoader();
-        return inModule != null || loader == null ? inModule : loader.getResource(path);
-    }
-
-    /** Reads the SHA-256 of a library in the jar. */
-    private static String checksum(String file) {
-        String name = platform() + "/" + file + ".sha256";
-        URL url = resource(name);
-        if (url == null) {
-            throw notFound("the jar has a library without its checksum " + name, null);
-        }
-        try (InputStream in = url.openStream()) {
-            String checksum = new String(in.readAllBytes(), StandardCharsets.US_ASCII);
-            return checksum.strip().toLowerCase(Locale.ROOT);
-        } catch (IOException e) {
-            throw notFound("cannot read " + name + " from the jar", e);
-        }
-    }
-
-    /**
-     * The cache of the user: {@code $XDG_CACHE_HOME/llb} or {@code ~/.cache/llb}. Only the user can
-     * write to it.
-     */
+    /** The cache of the user: {@code $XDG_CACHE_HOME/llb} or {@code ~/.cache/llb}, or null. */
     private static Path cacheFolder() {
         String xdg = System.getenv("XDG_CACHE_HOME");
-        Path caches = xdg != null && !xdg.isBlank()
-                ? Path.of(xdg)
-                : Path.of(System.getProperty("user.home"), ".cache");
-        return caches.resolve("llb");
+        boolean set = xdg != null && !xdg.isBlank();
+        Path caches = pathOf(set ? xdg : System.getProperty("user.home"));
+        return caches == null ? null : caches.resolve(set ? "llb" : ".cache/llb");
     }
 
-    /**
-     * Copies a library of the jar to {@code cache/<sha256>/<file>}, unless an intact copy exists,
-     * and returns its path. The rename at the end is atomic, so concurrent processes never see a
-     * partial file. Where the cache cannot be written, or others can write to it, a folder for
-     * this process is used.
-     */
-    static Path extract(URL library, String file, String sha256, Path cache) {
-        if (!sha256.matches("[0-9a-f]{64}")) {
-            throw notFound("not a SHA-256: \"" + sha256 + "\"", null);
-        }
-        try {
-            try {
-                Path folder = cache.resolve(sha256);
-                Files.createDirectories(folder);
-                if (makePrivate(folder)) {
-                    return copy(library, sha256, folder.resolve(file));
-                }
-            } catch (IOException notWritable) {
-                // The folder of this process is tried instead.
-            }
-            Path folder = Files.createTempDirectory("llb");
-            folder.toFile().deleteOnExit();
-            folder.resolve(file).toFile().deleteOnExit();
-            return copy(library, sha256, folder.resolve(file));
-        } catch (IOException e) {
-            throw notFound("cannot copy " + file + " from the jar to " + cache, e);
-        }
-    }
-
-    /** Lets only this user write to the folder. Returns false if it is another user's. */
-    private static boolean makePrivate(Path folder) throws IOException {
-        if (!folder.getFileSystem().supportedFileAttributeViews().contains("posix")) {
-            return true;
-        }
-        Set<PosixFilePermission> expected = PosixFilePermissions.fromString("rwx------");
-        if (!Files.getPosixFilePermissions(folder).equals(expected)) {
-            Files.setPosixFilePermissions(folder, expected);
-        }
-        Path probe = Files.createTempFile(folder, "owner", ".part");
-        try {
-            return Files.getOwner(probe).equals(Files.getOwner(folder));
-        } finally {
-            Files.deleteIfExists(probe);
-        }
-    }
-
-    private static Path copy(URL library, String sha256, Path file) throws IOException {
-        if (Files.isRegularFile(file) && sha256.equals(digest(file))) {
-            return file;
-        }
-        Path part = Files.createTempFile(file.getParent(), file.getFileName().toString(), ".part");
-        try {
-            try (InputStream in = library.openStream()) {
-                Files.copy(in, part, StandardCopyOption.REPLACE_EXISTING);
-            }
-            String found = digest(part);
-            if (!sha256.equals(found)) {
-                throw notFound(
-                        "the library in the jar is damaged: its SHA-256 is " + found
-                                + ", not " + sha256,
-                        null);
-            }
-            Files.move(
-                    part,
-                    file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-        } finally {
-            Files.deleteIfExists(part);
-        }
-        return file;
-    }
-
-    private static String digest(Path file) throws IOException {
-        try (InputStream in = Files.newInputStream(file)) {
-            MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
-            byte[] buffer = new byte[1 << 16];
-            for (int n; (n = in.read(buffer)) > 0; ) {
-                sha256.update(buffer, 0, n);
-            }
-            return HexFormat.of().formatHex(sha256.digest());
-        } catch (NoSuchAlgorithmException e) {
-            throw new AssertionError("every Java platform provides SHA-256", e);
-        }
-    }
-
-    private static LlbException notFound(String message, Throwable cause) {
+    static LlbException notFound(String message, Throwable cause) {
         return new LlbException("LIBRARY_NOT_FOUND", message, cause);
     }
 

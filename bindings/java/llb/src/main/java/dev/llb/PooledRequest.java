@@ -8,7 +8,7 @@ final class PooledRequest {
     private LlbChat running;
     private boolean cancelled;
 
-    /** Runs {@code use}. Returns null if the request was cancelled before. */
+    /** Runs {@code use}. Returns null if the request was already cancelled. */
     <T> T run(LlbModel model, Function<LlbChat, T> use) {
         return model.with(chat -> {
             synchronized (this) {

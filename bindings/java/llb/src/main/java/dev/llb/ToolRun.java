@@ -15,8 +15,8 @@ import java.util.Map;
 public record ToolRun(ChatReply reply, List<Message> messages) {
 
     /**
-     * Asks, runs the calls, and asks again, until a reply has no calls. The request after the last
-     * round is made without calls.
+     * Sends the request, runs the calls, and repeats until a reply has no calls. The request after
+     * the last round offers no calls.
      */
     static ToolRun run(LlbChat chat, ChatRequest request, ToolSet tools, int maxRounds) {
         if (maxRounds < 1) {
@@ -30,7 +30,7 @@ public record ToolRun(ChatReply reply, List<Message> messages) {
             if (round == maxRounds) {
                 options.put("tool_choice", "none");
             } else if (round > 0 && !"none".equals(options.get("tool_choice"))) {
-                // A forced call was made. It would be forced again after its result.
+                // The forced call was made. It would be forced again after its result.
                 options.remove("tool_choice");
             }
             ChatReply reply = chat.infer(new ChatRequest(messages, all, options));
@@ -44,7 +44,7 @@ public record ToolRun(ChatReply reply, List<Message> messages) {
         }
     }
 
-    /** A reply that was cancelled has calls that the caller no longer wants. */
+    /** The caller no longer wants the calls of a cancelled reply. */
     private static boolean complete(ChatReply reply) {
         return !"cancelled".equals(reply.finishReason());
     }

@@ -12,11 +12,11 @@ import java.util.Objects;
 import java.util.function.Function;
 
 /**
- * Tools that Java runs: annotated methods, and functions of a record. {@link LlbChat#run} calls
- * them. Not changed after it was made, and so usable by all threads as far as its tools are.
+ * Tools that run in Java: annotated methods, and functions with a record as parameter. {@link
+ * LlbChat#run} calls them. A set is immutable, so it is thread-safe if its tools are.
  *
- * <p>Parameters have the types of {@link LlbChat#infer(ChatRequest, Class)}. A result that is a
- * string goes to the model as it is, another one as JSON; {@code void} is {@code "done"}.
+ * <p>Parameters have the types of {@link LlbChat#infer(ChatRequest, Class)}. A string result is
+ * passed to the model unchanged, any other result as JSON. {@code void} is {@code "done"}.
  */
 public final class ToolSet {
 

@@ -60,7 +60,8 @@ final class TypeSchema {
         if (definitions.isEmpty()) {
             return root;
         }
-        // A recursive root is defined once more, because not every reader follows a root $ref.
+        // A recursive root is defined a second time, because not every reader follows a $ref to the
+        // root.
         Fields whole = new Fields();
         if (root.get("$ref") instanceof String reference) {
             whole.putAll(Json.object(definitions.get(reference.substring("#/$defs/".length()))));

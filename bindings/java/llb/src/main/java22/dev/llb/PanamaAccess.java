@@ -13,10 +13,12 @@ import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
+import java.lang.ref.Reference;
+import java.lang.ref.WeakReference;
 
 /**
- * The way into the library through {@code java.lang.foreign}, for Java 22 and later. {@link Native}
- * finds this class by its name.
+ * Access to the library through {@code java.lang.foreign}, for Java 22 and later. {@link Native}
+ * loads this class by name.
  *
  * <p>Every string returned by the library is copied and freed here.
  */
@@ -24,19 +26,30 @@ import java.lang.invoke.MethodType;
 final class PanamaAccess implements Access {
 
     private static final Linker LINKER = Linker.nativeLinker();
-    private static final MemorySegment RECEIVE = receiveStub();
+    private static final MethodType RECEIVE_TYPE =
+            MethodType.methodType(void.class, MemorySegment.class, long.class);
+    private static final MethodHandle RECEIVE_HANDLE = receiveHandle();
 
     private final NativeLibrary.Found library;
     private final SymbolLookup symbols;
+    /** What the library calls. */
+    private final MemorySegment receive;
     private final MethodHandle version;
     private final MethodHandle abiVersion;
+    private final MethodHandle backends;
     private final MethodHandle[] textFunctions;
     private final MethodHandle chatCreate;
     private final MethodHandle chatInfer;
     private final MethodHandle chatInferStream;
     private final MethodHandle chatExplain;
     private final MethodHandle chatCancel;
+    private final MethodHandle chatEndReasoning;
     private final MethodHandle chatDestroy;
+    private final MethodHandle embedCreate;
+    private final MethodHandle embed;
+    private final MethodHandle rank;
+    private final MethodHandle embedCancel;
+    private final MethodHandle embedDestroy;
     private final MethodHandle modelFetch;
     private final MethodHandle modelFetchCancel;
     private final MethodHandle lastError;
@@ -45,12 +58,14 @@ final class PanamaAccess implements Access {
     private PanamaAccess(NativeLibrary.Found library, SymbolLookup symbols) {
         this.library = library;
         this.symbols = symbols;
+        receive = receiveStub();
         FunctionDescriptor textToText = FunctionDescriptor.of(ADDRESS, ADDRESS);
         FunctionDescriptor withCallback =
                 FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, JAVA_LONG);
         FunctionDescriptor ofChat = FunctionDescriptor.of(ADDRESS, JAVA_LONG, ADDRESS);
         version = bind("llb_version", FunctionDescriptor.of(ADDRESS));
         abiVersion = bind("llb_abi_version", FunctionDescriptor.of(JAVA_INT));
+        backends = bind("llb_backends", FunctionDescriptor.of(ADDRESS));
         textFunctions = TEXT_FUNCTIONS.stream()
                 .map(name -> bind(name, textToText))
                 .toArray(MethodHandle[]::new);
@@ -63,7 +78,13 @@ final class PanamaAccess implements Access {
                 FunctionDescriptor.of(ADDRESS, JAVA_LONG, ADDRESS, ADDRESS, JAVA_LONG));
         chatExplain = bind("llb_chat_explain", ofChat);
         chatCancel = bind("llb_chat_cancel", FunctionDescriptor.ofVoid(JAVA_LONG));
+        chatEndReasoning = bind("llb_chat_end_reasoning", FunctionDescriptor.ofVoid(JAVA_LONG));
         chatDestroy = bind("llb_chat_destroy", FunctionDescriptor.ofVoid(JAVA_LONG));
+        embedCreate = bind("llb_embed_create", FunctionDescriptor.of(JAVA_LONG, ADDRESS));
+        embed = bind("llb_embed", ofChat);
+        rank = bind("llb_rank", ofChat);
+        embedCancel = bind("llb_embed_cancel", FunctionDescriptor.ofVoid(JAVA_LONG));
+        embedDestroy = bind("llb_embed_destroy", FunctionDescriptor.ofVoid(JAVA_LONG));
         modelFetch = bind("llb_model_fetch", withCallback);
         modelFetchCancel = bind("llb_model_fetch_cancel", FunctionDescriptor.ofVoid(ADDRESS));
         lastError = bind("llb_last_error", FunctionDescriptor.of(ADDRESS));
@@ -115,6 +136,15 @@ final class PanamaAccess implements Access {
     }
 
     @Override
+    public byte[] backends() {
+        try {
+            return take((MemorySegment) backends.invokeExact());
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    @Override
     public byte[] callWithText(int function, byte[] text) {
         try (Arena arena = Arena.ofConfined()) {
             return take((MemorySegment) textFunctions[function].invokeExact(text(arena, text)));
@@ -126,7 +156,7 @@ final class PanamaAccess implements Access {
     @Override
     public byte[] chatCreate(byte[] optionsJson, long onEvent, long[] handle) {
         try (Arena arena = Arena.ofConfined()) {
-            handle[0] = (long) chatCreate.invokeExact(text(arena, optionsJson), RECEIVE, onEvent);
+            handle[0] = (long) chatCreate.invokeExact(text(arena, optionsJson), receive, onEvent);
             // The last error is stored per carrier thread. No operation in between can move a
             // virtual thread to another carrier.
             return handle[0] != 0 ? null : take((MemorySegment) lastError.invokeExact());
@@ -149,7 +179,7 @@ final class PanamaAccess implements Access {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment request = text(arena, requestJson);
             return take((MemorySegment)
-                    chatInferStream.invokeExact(chat, request, RECEIVE, onPiece));
+                    chatInferStream.invokeExact(chat, request, receive, onPiece));
         } catch (Throwable t) {
             throw unexpected(t);
         }
@@ -174,6 +204,15 @@ final class PanamaAccess implements Access {
     }
 
     @Override
+    public void chatEndReasoning(long chat) {
+        try {
+            chatEndReasoning.invokeExact(chat);
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    @Override
     public void chatDestroy(long chat) {
         try {
             chatDestroy.invokeExact(chat);
@@ -183,10 +222,57 @@ final class PanamaAccess implements Access {
     }
 
     @Override
+    public byte[] embedCreate(byte[] optionsJson, long[] handle) {
+        try (Arena arena = Arena.ofConfined()) {
+            handle[0] = (long) embedCreate.invokeExact(text(arena, optionsJson));
+            // As in chatCreate.
+            return handle[0] != 0 ? null : take((MemorySegment) lastError.invokeExact());
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    @Override
+    public byte[] embed(long embedder, byte[] requestJson) {
+        try (Arena arena = Arena.ofConfined()) {
+            return take((MemorySegment) embed.invokeExact(embedder, text(arena, requestJson)));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    @Override
+    public byte[] rank(long embedder, byte[] requestJson) {
+        try (Arena arena = Arena.ofConfined()) {
+            return take((MemorySegment) rank.invokeExact(embedder, text(arena, requestJson)));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    @Override
+    public void embedCancel(long embedder) {
+        try {
+            embedCancel.invokeExact(embedder);
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    @Override
+    public void embedDestroy(long embedder) {
+        try {
+            embedDestroy.invokeExact(embedder);
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    @Override
     public byte[] modelFetch(byte[] requestJson, long onEvent) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment request = text(arena, requestJson);
-            return take((MemorySegment) modelFetch.invokeExact(request, RECEIVE, onEvent));
+            return take((MemorySegment) modelFetch.invokeExact(request, receive, onEvent));
         } catch (Throwable t) {
             throw unexpected(t);
         }
@@ -241,16 +327,31 @@ final class PanamaAccess implements Access {
                 Linker.Option.critical(false));
     }
 
-    /** One stub for all callbacks, which {@code user_data} tells apart. It is never freed. */
-    private static MemorySegment receiveStub() {
+    private static MethodHandle receiveHandle() {
         try {
-            MethodType type = MethodType.methodType(void.class, MemorySegment.class, long.class);
-            MethodHandle receive =
-                    MethodHandles.lookup().findStatic(PanamaAccess.class, "receive", type);
-            FunctionDescriptor callback = FunctionDescriptor.ofVoid(ADDRESS, JAVA_LONG);
-            return LINKER.upcallStub(receive, callback, Arena.global());
+            return MethodHandles.lookup().findStatic(PanamaAccess.class, "receive", RECEIVE_TYPE);
         } catch (ReflectiveOperationException e) {
             throw new AssertionError("receive is a method of this class", e);
+        }
+    }
+
+    /**
+     * One stub for all callbacks, which {@code user_data} tells apart. It is never freed, and
+     * refers to this class weakly, so that the class loader of a web application that was stopped
+     * can be collected. While a call runs, its frames keep the class.
+     */
+    private static MemorySegment receiveStub() {
+        try {
+            MethodHandle target = MethodHandles.publicLookup()
+                    .findVirtual(Reference.class, "get", MethodType.methodType(Object.class))
+                    .bindTo(new WeakReference<>(RECEIVE_HANDLE))
+                    .asType(MethodType.methodType(MethodHandle.class));
+            MethodHandle call =
+                    MethodHandles.foldArguments(MethodHandles.exactInvoker(RECEIVE_TYPE), target);
+            FunctionDescriptor callback = FunctionDescriptor.ofVoid(ADDRESS, JAVA_LONG);
+            return LINKER.upcallStub(call, callback, Arena.global());
+        } catch (ReflectiveOperationException e) {
+            throw new AssertionError("Reference has a method get", e);
         }
     }
 

@@ -15,7 +15,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 
-/** Exceptions of callbacks, and calls from callbacks. */
+/** Tests exceptions of callbacks, and calls from callbacks. */
 class CallbackTest {
 
     private static final ChatRequest LONG =
@@ -26,13 +26,15 @@ class CallbackTest {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
             IllegalStateException thrown = new IllegalStateException("enough");
             AtomicInteger pieces = new AtomicInteger();
-            assertSame(thrown, assertThrows(IllegalStateException.class, () -> chat.stream(LONG, piece -> {
+            assertSame(thrown,
+                    assertThrows(IllegalStateException.class, () -> chat.stream(LONG, piece -> {
                 pieces.incrementAndGet();
                 throw thrown;
             })));
             assertEquals(1, pieces.get());
             // The chat remains usable.
-            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build()).finishReason());
+            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build())
+                    .finishReason());
         }
     }
 
@@ -40,7 +42,8 @@ class CallbackTest {
     void errorsAndCheckedExceptionsAreRethrownUnchanged() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
             StackOverflowError error = new StackOverflowError();
-            assertSame(error, assertThrows(StackOverflowError.class, () -> chat.stream(LONG, piece -> {
+            assertSame(error,
+                    assertThrows(StackOverflowError.class, () -> chat.stream(LONG, piece -> {
                 throw error;
             })));
             IOException checked = new IOException("sneaked");
@@ -88,6 +91,22 @@ class CallbackTest {
     }
 
     @Test
+    void endReasoningInACallback() {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("reasoning.gguf"))) {
+            // The answer has begun, so there is no reasoning to end.
+            ChatReply reply = chat.stream(ChatRequest.of("hi"), piece -> chat.endReasoning());
+            assertEquals("stop", reply.finishReason());
+            assertEquals("The answer.", reply.text());
+            ChatRequest request = ChatRequest.builder()
+                    .user("hi")
+                    .reasoningBudget(1)
+                    .reasoningBudgetMessage(" Stop.\n")
+                    .build();
+            assertEquals("One, two, Stop.", chat.infer(request).reasoningContent());
+        }
+    }
+
+    @Test
     void aRequestInACallbackIsRefused() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
             LlbException e = assertThrows(
@@ -101,7 +120,8 @@ class CallbackTest {
     void templateMethodsWorkInACallback() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             AtomicReference<String> rendered = new AtomicReference<>();
-            chat.stream(ChatRequest.of("hi"), piece -> rendered.set(Llb.templateRender(TemplateTest.RENDER)));
+            chat.stream(ChatRequest.of("hi"), piece ->
+                    rendered.set(Llb.templateRender(TemplateTest.RENDER)));
             assertEquals("rendered", Json.readObject(rendered.get()).get("type"));
         }
     }

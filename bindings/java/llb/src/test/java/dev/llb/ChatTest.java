@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Replies of a chat. */
+/** Tests replies of a chat. */
 class ChatTest {
 
     static final Tool WEATHER = Tool.of(
@@ -68,7 +68,8 @@ class ChatTest {
     void aToolCall() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("tool_call.gguf"))) {
             ChatRequest request =
-                    ChatRequest.builder().user("weather in Paris?").tool(WEATHER).temperature(0).build();
+                    ChatRequest.builder().user("weather in Paris?").tool(WEATHER).temperature(0)
+                            .build();
             ChatReply reply = chat.infer(request);
             assertEquals("tool_call", reply.type());
             assertEquals("tool_calls", reply.finishReason());
@@ -163,7 +164,8 @@ class ChatTest {
     @Test
     void aTypedRequestThrowsTheError() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
-            ChatRequest request = ChatRequest.of(List.of(new Message("assistent", "hi", null, null, null, null)));
+            ChatRequest request =
+                    ChatRequest.of(List.of(new Message("assistent", "hi", null, null, null, null)));
             LlbException e = assertThrows(LlbException.class, () -> chat.infer(request));
             assertEquals("INVALID_REQUEST", e.code());
             assertTrue(e.getMessage().contains("messages[0].role"), e.getMessage());
@@ -176,7 +178,8 @@ class ChatTest {
     @Test
     void anUnknownKeyIsReported() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
-            ChatReply reply = chat.infer(ChatRequest.builder().user("hi").set("no_such_key", 1).build());
+            ChatReply reply =
+                    chat.infer(ChatRequest.builder().user("hi").set("no_such_key", 1).build());
             assertEquals(List.of("no_such_key"), reply.ignoredKeys());
         }
     }

@@ -7,20 +7,23 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** Starts a program of {@link ChildPrograms} in a JVM of its own, of the version of this one. */
+/** Starts a program of {@link ChildPrograms} in a separate JVM of the same version. */
 final class ChildJvm {
 
+    static final String NATIVE_ACCESS = "--enable-native-access=ALL-UNNAMED";
+
     private final List<String> options = new ArrayList<>();
+    private List<String> start = List.of();
     private final ProcessBuilder process = new ProcessBuilder();
 
-    /** The child has the library under test in {@code LLB_LIBRARY}, and this way in. */
+    /** The child uses the library under test, through {@code LLB_LIBRARY}, and the same access. */
     ChildJvm() {
         String access = System.getProperty(Native.ACCESS, "");
         if (!access.isEmpty()) {
             options.add("-D" + Native.ACCESS + "=" + access);
         }
         if (Runtime.version().feature() >= 22) {
-            options.add("--enable-native-access=ALL-UNNAMED");
+            options.add(NATIVE_ACCESS);
         }
         String library = System.getProperty(NativeLibrary.PROPERTY, "");
         if (!library.isBlank()) {
@@ -33,15 +36,26 @@ final class ChildJvm {
         return this;
     }
 
+    ChildJvm without(String option) {
+        options.remove(option);
+        return this;
+    }
+
+    /** Has another program start the JVM. */
+    ChildJvm startedBy(String... command) {
+        start = List.of(command);
+        return this;
+    }
+
     Map<String, String> environment() {
         return process.environment();
     }
 
     record Result(int status, String output) {}
 
-    /** Runs the program. {@code output} has both streams. */
+    /** Runs the program. {@code output} contains both streams. */
     Result run(String program, String... arguments) throws IOException, InterruptedException {
-        List<String> command = new ArrayList<>();
+        List<String> command = new ArrayList<>(start);
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(options);
         command.add("-cp");

@@ -10,11 +10,12 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Future;
 import java.util.stream.Collectors;
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What needs a JVM of its own: its options, its environment, its end. */
+/** Tests that need their own JVM: its options, its environment, its end. */
 class ChildJvmTest {
 
     @TempDir
@@ -29,8 +30,8 @@ class ChildJvmTest {
 
     @Test
     void theJniCheckIsSilent() throws Exception {
-        // Without libjsig this check also reports that the library has signal handlers, which pass
-        // the faults of others on.
+        // Without libjsig, this check also reports the library's signal handlers, which pass on
+        // faults that are not the library's.
         ChildJvm child = new ChildJvm().with("-Xcheck:jni");
         Path jsig = Path.of(System.getProperty("java.home"), "lib", "libjsig.so");
         child.environment().put("LD_PRELOAD", jsig.toString());
@@ -42,10 +43,11 @@ class ChildJvmTest {
     @Test
     void callsLeaveNoGrowth() throws Exception {
         ChildJvm.Result result =
-                new ChildJvm().with("-Xms48m", "-Xmx48m", "-XX:+AlwaysPreTouch").run("growth", model);
+                new ChildJvm().with("-Xms48m", "-Xmx48m", "-XX:+AlwaysPreTouch")
+                        .run("growth", model);
         String[] lines = result.output().strip().split("\n");
         assertEquals(2, lines.length, result.output());
-        // 7,500 replies of 4 KB that leak are 30 MB.
+        // If 7,500 replies of 4 KB leaked, that would be 30 MB.
         assertTrue(Long.parseLong(lines[0]) < 12_000, result.output());
         assertEquals("0", lines[1]);
     }
@@ -55,6 +57,13 @@ class ChildJvmTest {
         ChildJvm.Result result = new ChildJvm().run("loaders");
         String version = Llb.version() + "\n";
         assertEquals(version + version, result.output());
+    }
+
+    /** Its classes are collected, so that it can be started again any number of times. */
+    @Test
+    void aWebApplicationIsStopped() throws Exception {
+        ChildJvm.Result result = new ChildJvm().run("stopped", model);
+        assertEquals("collected\ncollected\ncollected\n", result.output());
     }
 
     @Test
@@ -80,11 +89,6 @@ class ChildJvmTest {
         return child;
     }
 
-    /** The artifact has no files of kernels, which may lie beside the library of these tests. */
-    private static String withoutVariant(String version) {
-        return version.substring(0, version.indexOf(')') + 1);
-    }
-
     @Test
     void processesShareTheUnpackedLibrary() throws Exception {
         try (Pool pool = Pool.of(3)) {
@@ -93,7 +97,7 @@ class ChildJvmTest {
                 results.add(pool.submit(() -> withArtifact(folder).run("version")));
             }
             for (Future<ChildJvm.Result> result : results) {
-                assertEquals(withoutVariant(Llb.version()) + "\n", result.get().output());
+                assertEquals(Llb.version() + "\n", result.get().output());
             }
         }
         try (var files = Files.walk(folder.resolve("llb"))) {
@@ -102,15 +106,79 @@ class ChildJvmTest {
                     .sorted()
                     .collect(Collectors.toList());
             boolean jni = Native.get().accessName().equals("jni");
-            assertEquals(jni ? List.of("libllb-jni.so", "libllb.so") : List.of("libllb.so"), names);
+            List<String> expected = new ArrayList<>(kernels());
+            expected.addAll(jni ? List.of("libllb-jni.so", "libllb.so") : List.of("libllb.so"));
+            assertEquals(expected, names);
         }
+    }
+
+    /** The files of kernels beside the library under test. The artifact contains them too. */
+    private static List<String> kernels() throws IOException {
+        Path library = Path.of(System.getProperty("dev.llb.library"));
+        try (var files = Files.list(library.toAbsolutePath().getParent())) {
+            return files.map(file -> file.getFileName().toString())
+                    .filter(name -> name.matches("libllb-cpu-.*\\.so"))
+                    .sorted()
+                    .collect(Collectors.toList());
+        }
+    }
+
+    @Test
+    void theKernelsOfTheArtifactAreFound() throws Exception {
+        String output = withArtifact(folder).run("backends").output();
+        assertEquals(
+                kernels(),
+                output.lines()
+                        .filter(line -> line.startsWith(folder.toString()))
+                        .map(line -> Path.of(line).getFileName().toString())
+                        .sorted()
+                        .collect(Collectors.toList()),
+                output);
     }
 
     @Test
     void aCacheThatCannotBeWritten() throws Exception {
         Path file = Files.writeString(folder.resolve("file"), "not a folder");
-        String version = withoutVariant(Llb.version());
+        String version = Llb.version();
         assertEquals(version + "\n", withArtifact(file).run("version").output());
+    }
+
+    /** In the locale C, too, where Java cannot name such a folder. */
+    @Test
+    void aCacheWithASpaceAndAnUmlaut() throws Exception {
+        for (String locale : List.of("C.UTF-8", "C")) {
+            ChildJvm child = withArtifact(folder);
+            child.environment().put("LC_ALL", locale);
+            child.environment().put("XDG_CACHE_HOME", folder + "/ü n");
+            assertEquals(Llb.version() + "\n", child.run("version").output());
+        }
+    }
+
+    @Test
+    void aCacheInWhichNothingCanBeExecuted() throws Exception {
+        String[] mount = {
+            "unshare", "-rm", "sh", "-c", "mount -t tmpfs -o noexec tmpfs \"$0\" && exec \"$@\"",
+            folder.toString()
+        };
+        Assumptions.assumeTrue(canRun(mount), "no rights to mount a file system");
+        ChildJvm child = withArtifact(folder).startedBy(mount);
+        assertEquals(Llb.version() + "\n", child.run("version").output());
+
+        child = withArtifact(folder).startedBy(mount).with("-Djava.io.tmpdir=" + folder);
+        String output = child.run("version").output();
+        assertTrue(output.contains("LIBRARY_NOT_FOUND: cannot unpack"), output);
+        assertTrue(output.contains("no file there can be executed"), output);
+    }
+
+    /** Whether {@code true} runs so. */
+    private static boolean canRun(String... start) throws Exception {
+        List<String> command = new ArrayList<>(List.of(start));
+        command.add("true");
+        try {
+            return new ProcessBuilder(command).start().waitFor() == 0;
+        } catch (IOException noSuchProgram) {
+            return false;
+        }
     }
 
     @Test
@@ -138,6 +206,18 @@ class ChildJvmTest {
                 : "LIBRARY_INCOMPATIBLE: dev.llb.access: panama needs Java 22 or later";
         assertTrue(result.output().contains(expected), result.output());
         assertTrue(since22 || Native.get().accessName().equals("jni"));
+    }
+
+    @Test
+    void nativeAccessThatIsDenied() throws Exception {
+        Assumptions.assumeTrue(Runtime.version().feature() >= 24, "older Java has no such option");
+        ChildJvm.Result result = new ChildJvm()
+                .without(ChildJvm.NATIVE_ACCESS)
+                .with("--illegal-native-access=deny")
+                .run("version");
+        String expected = "this JVM denies native access; add the option " + ChildJvm.NATIVE_ACCESS;
+        assertTrue(result.output().contains("LIBRARY_NOT_FOUND: cannot load"), result.output());
+        assertTrue(result.output().contains(expected), result.output());
     }
 
     // Libraries that do not fit

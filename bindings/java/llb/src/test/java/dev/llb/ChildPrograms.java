@@ -1,5 +1,7 @@
 package dev.llb;
 
+import java.lang.ref.WeakReference;
+import java.lang.reflect.Method;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
@@ -9,7 +11,7 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/** Programs for {@link ChildJvm}. A program that succeeds prints only what its comment says. */
+/** Programs for {@link ChildJvm}. If a program succeeds, it prints only what its comment says. */
 final class ChildPrograms {
 
     private static final ChatRequest SHORT =
@@ -20,11 +22,20 @@ final class ChildPrograms {
     public static void main(String[] args) throws Exception {
         switch (args[0]) {
             case "version" -> System.out.println(Llb.version());
+            case "backends" -> Llb.backends().backends().stream()
+                    .map(Backends.Backend::file)
+                    .filter(file -> file != null)
+                    .forEach(System.out::println);
             case "calls" -> calls(Path.of(args[1]));
             case "growth" -> growth(Path.of(args[1]));
             case "loaders" -> loaders();
+            case "stopped" -> stopped(args[1]);
             case "memory" -> memory(Path.of(args[1]));
             case "collected" -> collected(Path.of(args[1]));
+            // Compiled for a later Java than this class.
+            case "virtual" -> Class.forName("dev.llb.VirtualThreadProgram")
+                    .getMethod("run", Path.class, Path.class)
+                    .invoke(null, Path.of(args[1]), Path.of(args[2]));
             default -> throw new IllegalArgumentException(args[0]);
         }
     }
@@ -33,13 +44,30 @@ final class ChildPrograms {
     private static void calls(Path model) throws Exception {
         Llb.abiVersion();
         Llb.version();
+        Llb.backends();
         Llb.modelInfo(model);
         Llb.modelInfoJson(Path.of("/nowhere"));
         Llb.templateRender(TemplateTest.RENDER);
         Llb.templateInfo("{}");
         Llb.templateParse("{}");
         Llb.templateCompose("{}");
-        Llb.modelFetch("{\"id\":\"no/such\",\"offline\":true,\"cache_dir\":\"/nowhere\"}", event -> {});
+        Llb.tokenize("{}");
+        Llb.detokenize("{}");
+        Llb.count("{}");
+        Llb.memory("{}");
+        try (LlbEmbedder embedder = LlbEmbedder.open(model.resolveSibling("embedding.gguf"))) {
+            embedder.embed("the cat sits");
+            embedder.embedJson("{}");
+            embedder.rankJson("{}");
+            embedder.cancel();
+        }
+        try {
+            LlbEmbedder.open(Path.of("/nowhere")).close();
+        } catch (LlbException expected) {
+            // The file does not exist.
+        }
+        Llb.modelFetch("{\"id\":\"no/such\",\"offline\":true,\"cache_dir\":\"/nowhere\"}", event ->
+                {});
         Llb.modelFetchCancel("no/such");
         for (Path file : List.of(model, Path.of("/nowhere"))) {
             ChatOptions options = ChatOptions.builder(file).onEvent(event -> {}).build();
@@ -77,9 +105,12 @@ final class ChildPrograms {
         }
     }
 
-    /** Prints by how many KB 10,000 calls let the process grow, and the callbacks that are left. */
+    /**
+     * Prints by how many KB the process grows during 10,000 calls, and the number of callbacks that
+     * are left.
+     */
     private static void growth(Path model) throws Exception {
-        // A request of 4 KB, and a reply of as much.
+        // The request and the reply have 4 KB each.
         String json = TemplateTest.RENDER.replace("\"hi\"", "\"" + "hi ".repeat(1300) + "\"");
         int before = Callback.registered();
         try (LlbChat chat = LlbChat.open(model)) {
@@ -111,15 +142,41 @@ final class ChildPrograms {
 
     /** Loads the classes twice, as two web applications do. Prints the version twice. */
     private static void loaders() throws Exception {
+        for (int i = 0; i < 2; i++) {
+            Class<?> llb = newLoader().loadClass("dev.llb.Llb");
+            System.out.println(llb.getMethod("version").invoke(null));
+        }
+    }
+
+    private static URLClassLoader newLoader() throws Exception {
         List<URL> urls = new ArrayList<>();
-        for (String path : System.getProperty("java.class.path").split(java.io.File.pathSeparator)) {
+        for (String path : System.getProperty("java.class.path")
+                .split(java.io.File.pathSeparator)) {
             urls.add(Path.of(path).toUri().toURL());
         }
-        ClassLoader parent = ClassLoader.getPlatformClassLoader();
-        for (int i = 0; i < 2; i++) {
-            URLClassLoader loader = new URLClassLoader(urls.toArray(URL[]::new), parent);
-            Class<?> llb = loader.loadClass("dev.llb.Llb");
-            System.out.println(llb.getMethod("version").invoke(null));
+        return new URLClassLoader(
+                urls.toArray(URL[]::new), ClassLoader.getPlatformClassLoader());
+    }
+
+    /** Uses the classes as a web application that is then stopped. Prints what becomes of them. */
+    private static void stopped(String model) throws Exception {
+        for (int i = 0; i < 3; i++) {
+            WeakReference<ClassLoader> loader = startAndStop(model);
+            for (int j = 0; j < 600 && loader.get() != null; j++) {
+                System.gc();
+                Thread.sleep(100);
+            }
+            System.out.println(loader.get() == null ? "collected" : "kept");
+        }
+    }
+
+    private static WeakReference<ClassLoader> startAndStop(String model) throws Exception {
+        try (URLClassLoader loader = newLoader()) {
+            Method main = loader.loadClass("dev.llb.ChildPrograms")
+                    .getMethod("main", String[].class);
+            main.setAccessible(true);
+            main.invoke(null, (Object) new String[] {"calls", model});
+            return new WeakReference<>(loader);
         }
     }
 

@@ -14,7 +14,7 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Models of the hub, from a cache in the layout of huggingface_hub. No server is involved. */
+/** Tests models of the hub, from a cache in huggingface_hub's layout. No server is involved. */
 class HubTest {
 
     private static final String COMMIT = "0123456789abcdef0123456789abcdef01234567";
@@ -28,7 +28,8 @@ class HubTest {
         if (!Files.exists(snapshot.resolve("m-Q4_K_M.gguf"))) {
             Files.copy(TestFiles.scripted("text.gguf"), snapshot.resolve("m-Q4_K_M.gguf"));
             Files.copy(TestFiles.scripted("no_tools.gguf"), snapshot.resolve("m-Q8_0.gguf"));
-            Files.writeString(Files.createDirectories(repository.resolve("refs")).resolve("main"), COMMIT);
+            Files.writeString(Files.createDirectories(repository.resolve("refs")).resolve("main"),
+                    COMMIT);
         }
         return FetchRequest.builder(id).cacheDir(cache).offline(true);
     }
@@ -67,7 +68,8 @@ class HubTest {
     @Test
     void aChatOpensById() throws IOException {
         FetchRequest request = request("o/n").build();
-        try (LlbChat chat = LlbChat.fromHub(request, options -> options.contextLength(512).threads(1))) {
+        try (LlbChat chat =
+                LlbChat.fromHub(request, options -> options.contextLength(512).threads(1))) {
             assertEquals(TestFiles.expected("text"), chat.infer(ChatRequest.of("Hello")).text());
         }
     }

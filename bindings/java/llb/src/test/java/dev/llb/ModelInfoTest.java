@@ -12,7 +12,7 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Model information and versions. */
+/** Tests model information and versions. */
 class ModelInfoTest {
 
     @Test

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
@@ -20,7 +21,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 
-/** Models with a pool of chats, and chunks. */
+/** Tests models with a pool of chats, and chunks. */
 class ModelTest {
 
     private static LlbModel open(String file, int parallel) {
@@ -133,7 +134,7 @@ class ModelTest {
         }
     }
 
-    /** With one chat the second request can run only after the first has ended. */
+    /** With a single chat, the second request can run only after the first has ended. */
     @Test
     void cancellingAFutureEndsTheGeneration() throws Exception {
         try (LlbModel model = open("long.gguf", 1)) {
@@ -141,7 +142,8 @@ class ModelTest {
                 CompletableFuture<ChatReply> reply = model.inferAsync(LONG);
                 CompletableFuture<ChatReply> waiting = model.inferAsync(LONG);
                 assertTrue(waiting.cancel(true));
-                assertTrue(i == 0 ? reply.cancel(true) : reply.completeExceptionally(new Exception()));
+                assertTrue(i == 0 ? reply.cancel(true)
+                        : reply.completeExceptionally(new Exception()));
                 ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
                 assertEquals(
                         "length", model.inferAsync(two).get(60, TimeUnit.SECONDS).finishReason());
@@ -149,7 +151,63 @@ class ModelTest {
         }
     }
 
-    /** Records signals, without demand of its own. */
+    @Test
+    void aStreamedFutureHasChunksAndTheReply() throws Exception {
+        try (LlbModel model = open("text.gguf", 1)) {
+            StringBuilder text = new StringBuilder();
+            ChatReply reply = model
+                    .streamAsync(ChatRequest.of("hi"), chunk -> text.append(chunk.text()))
+                    .get(60, TimeUnit.SECONDS);
+            assertEquals(TestFiles.expected("text"), text.toString());
+            assertEquals(reply.text(), text.toString());
+            assertEquals("text", model.name());
+        }
+    }
+
+    @Test
+    void closeWithGraceWaits() throws Exception {
+        LlbModel model = open("text.gguf", 2);
+        CountDownLatch running = new CountDownLatch(1);
+        CountDownLatch closing = new CountDownLatch(1);
+        CompletableFuture<ChatReply> reply = model.streamAsync(ChatRequest.of("hi"), chunk -> {
+            running.countDown();
+            await(closing);
+        });
+        assertTrue(running.await(60, TimeUnit.SECONDS));
+        try (Pool other = Pool.of(1)) {
+            Future<?> closed = other.submit(() -> model.close(Duration.ofSeconds(60)));
+            while (model.isOpen()) {
+                Thread.onSpinWait();
+            }
+            LlbException e =
+                    assertThrows(LlbException.class, () -> model.infer(ChatRequest.of("hi")));
+            assertEquals("ENGINE_CLOSED", e.code());
+            closing.countDown();
+            closed.get(60, TimeUnit.SECONDS);
+        }
+        assertEquals("stop", reply.get(60, TimeUnit.SECONDS).finishReason());
+    }
+
+    @Test
+    void closeWithoutGraceCancels() throws Exception {
+        LlbModel model = open("long.gguf", 1);
+        CountDownLatch running = new CountDownLatch(1);
+        CompletableFuture<ChatReply> reply =
+                model.streamAsync(LONG, chunk -> running.countDown());
+        assertTrue(running.await(60, TimeUnit.SECONDS));
+        model.close(Duration.ZERO);
+        assertEquals("cancelled", reply.get(60, TimeUnit.SECONDS).finishReason());
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            assertTrue(latch.await(60, TimeUnit.SECONDS));
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    /** Records signals. It requests nothing by itself. */
     private static final class Subscriber implements Flow.Subscriber<ChatChunk> {
 
         final BlockingQueue<Object> signals = new LinkedBlockingQueue<>();
@@ -194,7 +252,7 @@ class ModelTest {
                 if (signal instanceof ChatChunk chunk) {
                     text.append(chunk.text());
                     usage = chunk.usage() != null ? chunk.usage() : usage;
-                    // Without demand no chunk comes, only the end.
+                    // Without demand no chunk arrives, only the end.
                     Object early = subscriber.signals.peek();
                     assertTrue(early == null || early.equals("complete"), "" + early);
                 } else {
@@ -225,7 +283,8 @@ class ModelTest {
     void failuresOfAPublisher() throws Exception {
         try (LlbModel model = open("long.gguf", 1)) {
             Subscriber refused = new Subscriber();
-            model.publish(ChatRequest.builder().user("hi").temperature(-1).build()).subscribe(refused);
+            model.publish(ChatRequest.builder().user("hi").temperature(-1).build())
+                    .subscribe(refused);
             assertEquals("INVALID_REQUEST", ((LlbException) refused.next()).code());
             Subscriber invalid = new Subscriber();
             model.publish(LONG).subscribe(invalid);

@@ -6,7 +6,10 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
-/** Threads that are awaited at the end of a block. {@link ExecutorService} is closable on Java 19. */
+/**
+ * Threads that are joined at the end of a block. {@link ExecutorService} is closable only since
+ * Java 19.
+ */
 record Pool(ExecutorService service) implements AutoCloseable {
 
     static Pool of(int threads) {

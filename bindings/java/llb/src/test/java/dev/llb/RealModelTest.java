@@ -11,7 +11,7 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Chats with real models. */
+/** Tests chats with real models. */
 class RealModelTest {
 
     private static final String QWEN = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
@@ -45,7 +45,8 @@ class RealModelTest {
         try (LlbChat chat = open(QWEN)) {
             List<String> pieces = new ArrayList<>();
             ChatRequest request =
-                    ChatRequest.builder().user("Count from 1 to 5.").temperature(0).maxTokens(12).build();
+                    ChatRequest.builder().user("Count from 1 to 5.").temperature(0).maxTokens(12)
+                            .build();
             ChatReply reply = chat.stream(request, pieces::add);
             assertEquals(reply.text(), String.join("", pieces));
             assertTrue(pieces.size() > 3, pieces.toString());

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Requests and replies as JSON. Needs no library. */
+/** Tests requests and replies as JSON, without the library. */
 class RequestTest {
 
     @Test
@@ -39,7 +39,8 @@ class RequestTest {
     /** A template may print a tool unchanged, so the order is part of the prompt. */
     @Test
     void fieldsKeepTheirOrder() {
-        Tool now = Tool.of("now", "The time", "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{}}}");
+        Tool now = Tool.of("now", "The time",
+                "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{}}}");
         assertEquals(
                 "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"tools\":[{\"type\":\"function\",\"function\":"
                         + "{\"name\":\"now\",\"description\":\"The time\",\"parameters\":"
@@ -61,12 +62,13 @@ class RequestTest {
                         .set("enable_thinking", false)
                         .reasoningBudget(64)
                         .logprobs(3)
+                        .lora(Map.of(1, 0.5))
                         .jsonObject()
                         .build(),
                 """
                 {"messages":[{"role":"user","content":"<&é日>"}],"max_tokens":7,"temperature":0.0,
                  "seed":1099511627776,"stop":["a","b"],"timeout_ms":2000,"enable_thinking":false,
-                 "reasoning_budget":64,"logprobs":true,"top_logprobs":3,
+                 "reasoning_budget":64,"logprobs":true,"top_logprobs":3,"lora":[{"id":1,"scale":0.5}],
                  "response_format":{"type":"json_object"}}""");
     }
 
@@ -83,7 +85,8 @@ class RequestTest {
         check(
                 ChatRequest.of(List.of(message)),
                 "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}]}");
-        assertThrows(IllegalArgumentException.class, () -> new Message("user", 1, null, null, null, null));
+        assertThrows(IllegalArgumentException.class, () ->
+                new Message("user", 1, null, null, null, null));
     }
 
     @Test
@@ -108,7 +111,8 @@ class RequestTest {
                  "logprobs":null,"polyfills_applied":["tools"],"diagnostics":[],"ignored_keys":["k"],"new_key":1}"""));
         assertEquals("hm", reply.reasoningContent());
         assertEquals(
-                Map.of("n", 9007199254740993L, "x", 0.5), reply.toolCalls().get(0).argumentsAsMap());
+                Map.of("n", 9007199254740993L, "x", 0.5), reply.toolCalls().get(0)
+                        .argumentsAsMap());
         assertEquals(new ToolCall("call_1", "f", "{}"), reply.message().toolCalls().get(0));
         assertEquals(new Usage(42, 17, 59, 30), reply.usage());
         assertEquals(new Timings(1.5, 2, 3, 4, 1.5), reply.timings());

@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Templates without a model. */
+/** Tests templates without a model. */
 class TemplateTest {
 
     static final String RENDER =
@@ -40,7 +40,8 @@ class TemplateTest {
     void info() {
         TestFiles.library();
         Map<String, Object> reply = reply(
-                Llb.templateInfo("{\"chat_template\":\"{% for m in messages %}{{ m.content }}{% endfor %}\"}"),
+                Llb.templateInfo(
+                        "{\"chat_template\":\"{% for m in messages %}{{ m.content }}{% endfor %}\"}"),
                 "template_info");
         assertNotEquals("native", reply.get("tool_support"));
     }
@@ -58,7 +59,8 @@ class TemplateTest {
     @Test
     void compose() {
         TestFiles.library();
-        Map<String, Object> reply = reply(Llb.templateCompose("{\"components\":\"qwen2.5\"}"), "template");
+        Map<String, Object> reply =
+                reply(Llb.templateCompose("{\"components\":\"qwen2.5\"}"), "template");
         assertEquals("native", reply.get("tool_support"));
         assertEquals("<|im_start|>assistant\n", reply.get("generation_prompt"));
         assertTrue(((String) reply.get("chat_template")).startsWith("{#-"), reply.toString());

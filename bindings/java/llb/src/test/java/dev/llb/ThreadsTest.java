@@ -12,7 +12,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-/** Concurrent use of chats, and closed chats. */
+/** Tests concurrent use of chats, and closed chats. */
 class ThreadsTest {
 
     private static final ChatRequest LONG =
@@ -32,7 +32,8 @@ class ThreadsTest {
             chat.cancel();
             cancelled.countDown();
             assertEquals("cancelled", reply.get().finishReason());
-            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build()).finishReason());
+            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build())
+                    .finishReason());
         }
     }
 
@@ -49,13 +50,13 @@ class ThreadsTest {
         return depth(depth + 1) + 1;
     }
 
-    /** The virtual machine handles these by SIGSEGV, which the library handles too. */
+    /** The JVM handles null pointers by SIGSEGV, which the library handles too. */
     @Test
     void exceptionsOfTheVirtualMachine() throws Exception {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             Node node = new Node();
             int sum = 0;
-            // Enough calls that they are compiled without a check of null.
+            // Enough calls that they are compiled without null checks.
             for (int round = 0; round < 200_000; round++) {
                 sum += valueOf(node);
             }
@@ -70,7 +71,7 @@ class ThreadsTest {
         }
     }
 
-    /** The request ends, whether it still runs at the close or not. */
+    /** The request ends, whether it is still running at the close or not. */
     @Test
     void closeWhileAnotherThreadWaitsForAReply() throws Exception {
         LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"));
@@ -160,7 +161,8 @@ class ThreadsTest {
                         () -> assertThrows(LlbException.class, () -> LlbChat.open(model)).code()));
             }
             for (int i = 0; i < codes.size(); i++) {
-                assertEquals(i % 2 == 0 ? "MODEL_NOT_TOOL_CAPABLE" : "MODEL_INVALID", codes.get(i).get());
+                assertEquals(i % 2 == 0 ? "MODEL_NOT_TOOL_CAPABLE" : "MODEL_INVALID", codes.get(i)
+                        .get());
             }
         }
     }
@@ -201,8 +203,8 @@ class ThreadsTest {
     }
 
     /**
-     * Without a callback nothing of Java runs between the tokens. A reply may be complete before
-     * the interrupt is seen, so another one is asked for. The interrupt is still pending then.
+     * Without a callback, no Java code runs between the tokens. A reply may be complete before the
+     * interrupt is noticed, so another one is requested. The interrupt is still pending then.
      */
     private static void inferUntilCancelled(LlbChat chat, CountDownLatch begun) {
         do {
@@ -224,7 +226,7 @@ class ThreadsTest {
             await(begun);
             caller[0].interrupt();
             assertTrue(pending.get());
-            // One that was interrupted before is cancelled, too.
+            // A call whose thread was interrupted before is cancelled, too.
             Thread.currentThread().interrupt();
             inferUntilCancelled(chat, begun);
             assertTrue(Thread.interrupted());

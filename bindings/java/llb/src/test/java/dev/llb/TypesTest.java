@@ -11,7 +11,7 @@ import java.util.Optional;
 import java.util.Set;
 import org.junit.jupiter.api.Test;
 
-/** Records as replies and as arguments of tools. */
+/** Tests records as replies and as arguments of tools. */
 class TypesTest {
 
     enum Color {
@@ -100,7 +100,7 @@ class TypesTest {
 
     @Test
     void aReplyIsARecord() {
-        // Not a word of this model's text fits, so it is the constraint that makes the JSON.
+        // No word of this model's text fits, so the JSON comes from the constraint alone.
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             ChatRequest.Builder request = ChatRequest.builder().user("hi").temperature(0);
             record Answer(boolean yes, Color color) {}
@@ -115,7 +115,7 @@ class TypesTest {
         }
     }
 
-    /** Tools as methods. The tests are compiled without names of parameters. */
+    /** Methods as tools. The tests are compiled without parameter names. */
     static final class Weather {
 
         final List<String> asked = new ArrayList<>();
@@ -158,7 +158,7 @@ class TypesTest {
         assertEquals(result, tools.call(new ToolCall("id", name, arguments)).content());
     }
 
-    /** The scripted model calls the tool again and again, so the rounds are bounded. */
+    /** The scripted model calls the tool in every round, so the number of rounds is limited. */
     @Test
     void theRoundsAreBounded() {
         Weather weather = new Weather();

@@ -30,9 +30,10 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /**
- * Compatibility with programs older than this binding. They load the library themselves, use only
- * the first functions, and read replies as strictly as this test: they bind them to types that
- * refuse unknown members of {@code usage} and {@code error}. None of this may change.
+ * Tests compatibility with programs older than this binding. Such programs load the library
+ * themselves and use only the earliest functions. They read replies as strictly as this test: they
+ * bind them to types that refuse unknown members of {@code usage} and {@code error}. These must
+ * keep working.
  *
  * <p>Uses no class of this package except {@link TestFiles}.
  */

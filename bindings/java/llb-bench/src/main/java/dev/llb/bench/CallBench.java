@@ -20,8 +20,8 @@ import org.openjdk.jmh.annotations.TearDown;
 import org.openjdk.jmh.annotations.Warmup;
 
 /**
- * Calls whose reply has 1 KB. {@code call_bench.c} makes the same calls in C. The system properties
- * {@code model} and {@code requests} name the model and the folder of the requests.
+ * Calls with a reply of 1 KB. {@code call_bench.c} makes the same calls in C. The system properties
+ * {@code model} and {@code requests} name the model and the folder with the requests.
  */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)

@@ -7,7 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
 
-/** LangChain4j's request parameters, and all others of llb by the library's names. */
+/** LangChain4j's request parameters, plus all parameters of llb under the library's names. */
 public class LlbChatRequestParameters extends DefaultChatRequestParameters {
 
     private final Map<String, Object> options;

@@ -27,12 +27,12 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
 
     abstract B self();
 
-    /** The GGUF file of the model. It is opened here, and closed with the chat model. */
+    /** The GGUF file of the model. The builder opens it, and it is closed with the chat model. */
     public B modelPath(Path path) {
         return options(ChatOptions.builder(path).build());
     }
 
-    /** As {@link #modelPath}, with options. */
+    /** Like {@link #modelPath}, with options. */
     public B options(ChatOptions options) {
         this.options = Objects.requireNonNull(options, "options");
         return self();
@@ -50,25 +50,25 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
         return self();
     }
 
-    /** The name that replies have. Default: that of the file. */
+    /** The model name in replies. Default: the name of the file. */
     public B modelName(String name) {
         modelName = name;
         return self();
     }
 
-    /** Parameters for requests that leave them out. */
+    /** Parameters for requests that omit them. */
     public B defaultRequestParameters(ChatRequestParameters defaults) {
         parameters.overrideWith(defaults);
         return self();
     }
 
-    /** The default temperature. 0 is greedy. */
+    /** The default temperature. 0 means greedy sampling. */
     public B temperature(Double temperature) {
         parameters.temperature(temperature);
         return self();
     }
 
-    /** The default maximum of tokens to generate. Without one it is 256. */
+    /** The default maximum number of generated tokens. If not set, it is 256. */
     public B maxOutputTokens(Integer tokens) {
         parameters.maxOutputTokens(tokens);
         return self();
@@ -99,7 +99,7 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
                 opened = hubId != null ? LlbModel.fromHub(hubId) : LlbModel.open(options);
                 used = opened;
             }
-            String name = modelName != null ? modelName : fileName(used);
+            String name = modelName != null ? modelName : used.name();
             Requests.requireModelName(defaults, name);
             defaults = LlbChatRequestParameters.builder()
                     .overrideWith(defaults)
@@ -117,16 +117,7 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
         }
     }
 
-    private static String fileName(LlbModel model) {
-        Object path = model.options().values().get("model");
-        if (path == null) {
-            return "llb";
-        }
-        String file = String.valueOf(Path.of(path.toString()).getFileName());
-        return file.endsWith(".gguf") ? file.substring(0, file.length() - 5) : file;
-    }
-
-    /** What a chat model needs of its model. */
+    /** The model that a chat model uses, and what it needs to know about it. */
     record OpenModel(
             LlbModel model,
             boolean owned,

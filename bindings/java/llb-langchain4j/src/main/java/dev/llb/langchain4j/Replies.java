@@ -17,7 +17,7 @@ import dev.llb.Usage;
 import java.util.List;
 import java.util.UUID;
 
-/** Replies and failures of llb as LangChain4j has them. */
+/** Converts replies and failures of llb to LangChain4j's types. */
 final class Replies {
 
     private Replies() {}

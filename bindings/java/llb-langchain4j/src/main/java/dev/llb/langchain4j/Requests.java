@@ -24,7 +24,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
-/** Requests of LangChain4j as requests of llb. */
+/** Converts requests of LangChain4j to requests of llb. */
 final class Requests {
 
     private Requests() {}
@@ -60,7 +60,7 @@ final class Requests {
         return builder.build();
     }
 
-    /** A model answers by its own name only. */
+    /** Fails unless the name is the model's own. */
     static void requireModelName(ChatRequestParameters parameters, String modelName) {
         String asked = parameters.modelName();
         if (asked != null && !asked.equals(modelName)) {
@@ -131,7 +131,7 @@ final class Requests {
         return new ToolCall(request.id(), request.name(), none ? "{}" : arguments);
     }
 
-    /** One text is a string, several are parts. */
+    /** A single text is a string. Several texts are parts. */
     private static Object content(List<Content> contents) {
         List<String> texts = contents.stream().map(Requests::text).toList();
         if (texts.size() == 1) {

@@ -23,11 +23,12 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * LangChain4j's schemas as JSON Schema.
+ * Converts LangChain4j's schemas to JSON Schema.
  *
- * <p>A closed schema is meant as by OpenAI's strict structured outputs: an object has exactly its
- * properties, and an optional one may be null. So a model must decide about each property, and
- * cannot invent others. An object without properties, such as that of a map, stays open.
+ * <p>A closed schema has the meaning of OpenAI's strict structured outputs: an object has exactly
+ * its properties, and optional ones may be null. The model must therefore decide about each
+ * property and cannot invent others. An object without properties, such as that of a map, stays
+ * open.
  */
 final class Schemas {
 

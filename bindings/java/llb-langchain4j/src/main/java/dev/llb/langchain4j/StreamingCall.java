@@ -19,9 +19,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One streamed request. Passes chunks to a handler of LangChain4j.
+ * One streamed request, which passes chunks to a handler of LangChain4j.
  *
- * <p>An exception of the handler is passed to its {@code onError}, and the generation goes on, as
+ * <p>An exception of the handler is passed to its {@code onError}, and the generation continues, as
  * in all integrations of LangChain4j. Errors such as {@code OutOfMemoryError} end it.
  */
 final class StreamingCall implements Runnable, StreamingHandle {
@@ -89,7 +89,7 @@ final class StreamingCall implements Runnable, StreamingHandle {
 
     private void accept(ChatChunk chunk) {
         if (isCancelled()) {
-            // The cancel came before the library knew the request.
+            // The cancel came before the library knew about the request.
             cancel();
             return;
         }
@@ -109,8 +109,8 @@ final class StreamingCall implements Runnable, StreamingHandle {
     }
 
     /**
-     * The tool call that is being written. It is complete when the next one begins. The last one
-     * may be cut off, so the reply says whether it is complete.
+     * The tool call that is being written. It is complete when the next call begins. The last call
+     * may be cut off, so the reply tells whether it is complete.
      */
     private final class OpenCall {
 
@@ -118,7 +118,10 @@ final class StreamingCall implements Runnable, StreamingHandle {
         private String id;
         private String name;
         private final StringBuilder arguments = new StringBuilder();
-        /** White space that waits for other text, as partial arguments are not blank. */
+        /**
+         * White space that is held until other text follows, because partial arguments must not be
+         * blank.
+         */
         private String blank = "";
 
         void accept(ChatChunk.ToolCallDelta delta) {

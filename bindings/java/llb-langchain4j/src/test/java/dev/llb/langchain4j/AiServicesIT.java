@@ -12,7 +12,7 @@ import java.util.List;
 import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** LangChain4j's suites of AI services, on a scripted model. */
+/** Runs LangChain4j's tests of AI services on a scripted model. */
 class AiServicesIT {
 
     @Nested
@@ -59,7 +59,9 @@ class AiServicesIT {
             return true;
         }
 
-        /** The suite would download it. llb has no images, so any content is refused. */
+        /**
+         * The suite would download a file. llb does not support images, so any content is refused.
+         */
         @Override
         protected Image catImage() {
             return Image.builder().base64Data("AAAA").mimeType("image/png").build();

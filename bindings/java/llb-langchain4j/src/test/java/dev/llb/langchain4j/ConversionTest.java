@@ -17,7 +17,7 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Schemas and parameters, without a model. */
+/** Tests schemas and parameters, without a model. */
 class ConversionTest {
 
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -94,7 +94,8 @@ class ConversionTest {
         assertThat(merged.temperature()).isEqualTo(0.9);
         assertThat(merged.options()).isEqualTo(Map.of("seed", 1L, "min_p", 0.1));
         LlbChatRequestParameters own = LlbChatRequestParameters.builder().seed(2).build();
-        assertThat(defaults.overrideWith(own).options()).isEqualTo(Map.of("seed", 2L, "min_p", 0.1));
+        assertThat(defaults.overrideWith(own).options())
+                .isEqualTo(Map.of("seed", 2L, "min_p", 0.1));
         assertThat(plain.overrideWith(own)).isInstanceOf(LlbChatRequestParameters.class);
         assertThat(own.defaultedBy(defaults)).isEqualTo(defaults.overrideWith(own));
     }

@@ -9,7 +9,7 @@ import dev.langchain4j.model.chat.listener.ChatModelListener;
 import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** LangChain4j's suites of listeners, on a scripted model. */
+/** Runs LangChain4j's tests of listeners on a scripted model. */
 class ListenersIT {
 
     private static LlbChatRequestParameters parameters() {
@@ -20,7 +20,7 @@ class ListenersIT {
                 .build();
     }
 
-    /** The library refuses this one. */
+    /** A request that the library refuses. */
     private static LlbChatRequestParameters failing() {
         return LlbChatRequestParameters.builder().topP(-5.0).build();
     }

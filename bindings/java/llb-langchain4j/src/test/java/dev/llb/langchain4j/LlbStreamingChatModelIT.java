@@ -14,7 +14,7 @@ import java.util.List;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.mockito.InOrder;
 
-/** LangChain4j's suite of streaming chat models, on a scripted model. */
+/** Runs LangChain4j's tests of streaming chat models on a scripted model. */
 @ExtendWith(Scripts.class)
 class LlbStreamingChatModelIT extends AbstractStreamingChatModelIT {
 
@@ -38,19 +38,19 @@ class LlbStreamingChatModelIT extends AbstractStreamingChatModelIT {
         return LlbChatRequestParameters.builder().maxOutputTokens(maxOutputTokens).build();
     }
 
-    /** As in {@link LlbChatModelIT}. */
+    /** See {@link ChatModelSuite}. */
     @Override
     protected boolean supportsModelNameParameter() {
         return false;
     }
 
-    /** As in {@link LlbChatModelIT}. */
+    /** See {@link ChatModelSuite}. */
     @Override
     protected boolean supportsSingleImageInputAsBase64EncodedString() {
         return false;
     }
 
-    /** As in {@link LlbChatModelIT}. */
+    /** See {@link ChatModelSuite}. */
     @Override
     protected boolean supportsSingleImageInputAsPublicURL() {
         return false;
@@ -62,7 +62,8 @@ class LlbStreamingChatModelIT extends AbstractStreamingChatModelIT {
     }
 
     @Override
-    protected void verifyToolCallbacks(StreamingChatResponseHandler handler, InOrder io, String id) {
+    protected void verifyToolCallbacks(StreamingChatResponseHandler handler, InOrder io,
+            String id) {
         verifyCall(handler, io, 0, id);
     }
 
@@ -73,7 +74,7 @@ class LlbStreamingChatModelIT extends AbstractStreamingChatModelIT {
         verifyCall(handler, io, 1, id2);
     }
 
-    /** A call is complete after its pieces and before those of the next one. */
+    /** A call is complete after its own pieces and before those of the next call. */
     private static void verifyCall(
             StreamingChatResponseHandler handler, InOrder io, int index, String id) {
         io.verify(handler, atLeast(1)).onPartialToolCall(

@@ -25,6 +25,7 @@ import dev.langchain4j.model.output.TokenUsage;
 import dev.llb.ChatOptions;
 import dev.llb.LlbException;
 import dev.llb.LlbModel;
+import dev.llb.scripted.TestModels;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -34,7 +35,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-/** The models on scripted files: what LangChain4j's suites do not check. */
+/** Tests of the models on scripted files that LangChain4j's suites do not contain. */
 class ModelsTest {
 
     /** Records what a handler receives. */
@@ -125,8 +126,9 @@ class ModelsTest {
             ChatResponse streamed = recorder.await();
             assertThat(recorder.thinking.toString()).isEqualTo(streamed.aiMessage().thinking());
             assertThat(recorder.text.toString()).isEqualTo(streamed.aiMessage().text());
-            // A reply goes back into the conversation with its thinking.
-            assertThat(model.chat(UserMessage.from("hi"), whole.aiMessage(), UserMessage.from("and?"))
+            // A reply with thinking can be sent back as part of the conversation.
+            assertThat(
+                    model.chat(UserMessage.from("hi"), whole.aiMessage(), UserMessage.from("and?"))
                             .finishReason())
                     .isEqualTo(FinishReason.STOP);
         }
@@ -145,13 +147,15 @@ class ModelsTest {
             Recorder whole = new Recorder();
             model.chat(request.build(), whole);
             int tokens = whole.await().tokenUsage().outputTokenCount();
-            assertThat(whole.events).contains("partial get_weather").endsWith("complete {\"city\": \"Paris\"}");
+            assertThat(whole.events).contains("partial get_weather")
+                    .endsWith("complete {\"city\": \"Paris\"}");
             int begun = 0;
             for (int most = 1; most < tokens; most++) {
                 Recorder cut = new Recorder();
                 model.chat(request.maxOutputTokens(most).build(), cut);
                 int calls = cut.await().aiMessage().toolExecutionRequests().size();
-                assertThat(cut.events.stream().filter(event -> event.startsWith("complete")).count())
+                assertThat(cut.events.stream().filter(event -> event.startsWith("complete"))
+                        .count())
                         .isEqualTo(calls);
                 begun += calls == 0 && cut.events.contains("partial get_weather") ? 1 : 0;
             }
@@ -166,7 +170,8 @@ class ModelsTest {
             StreamingHandle[] handle = new StreamingHandle[1];
             Recorder recorder = new Recorder() {
                 @Override
-                public void onPartialResponse(PartialResponse piece, PartialResponseContext context) {
+                public void onPartialResponse(PartialResponse piece,
+                        PartialResponseContext context) {
                     super.onPartialResponse(piece, context);
                     handle[0] = context.streamingHandle();
                     handle[0].cancel();
@@ -179,7 +184,7 @@ class ModelsTest {
                     .build(), recorder);
             assertThat(cancelled.await(60, TimeUnit.SECONDS)).isTrue();
             assertThat(handle[0].isCancelled()).isTrue();
-            // The next request runs at once, so the cancelled one has ended.
+            // The next request runs immediately, so the cancelled one has ended.
             Recorder next = new Recorder();
             model.chat(ChatRequest.builder()
                     .messages(UserMessage.from("hi"))

@@ -13,9 +13,10 @@ import dev.langchain4j.model.chat.request.json.JsonSchema;
 import dev.langchain4j.model.chat.response.ChatResponse;
 import dev.langchain4j.model.output.FinishReason;
 import dev.llb.ChatOptions;
+import dev.llb.scripted.TestModels;
 import org.junit.jupiter.api.Test;
 
-/** A real model, with few tokens. */
+/** Tests a real model with few tokens. */
 class RealModelTest {
 
     @Test

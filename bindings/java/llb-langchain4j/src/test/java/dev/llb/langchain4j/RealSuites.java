@@ -1,12 +1,11 @@
 package dev.llb.langchain4j;
 
 import dev.langchain4j.model.chat.ChatModel;
-import dev.langchain4j.model.chat.common.AbstractChatModelIT;
 import dev.langchain4j.model.chat.request.ChatRequestParameters;
-import dev.langchain4j.model.output.TokenUsage;
 import dev.langchain4j.service.common.AbstractAiServiceWithJsonSchemaIT;
 import dev.llb.ChatOptions;
 import dev.llb.LlbModel;
+import dev.llb.scripted.TestModels;
 import java.util.List;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.Disabled;
@@ -14,8 +13,9 @@ import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.Test;
 
 /**
- * LangChain4j's suites on a real model of 0.5 billion parameters, for {@code make
- * test-java-frameworks}. What it cannot do is disabled here; {@link Scripts} has all of it.
+ * Runs LangChain4j's suites on a real model of 0.5 billion parameters, for {@code make
+ * test-java-frameworks}. Tests beyond its abilities are disabled here; {@link Scripts} covers all
+ * of them.
  */
 class RealSuites {
 
@@ -45,47 +45,14 @@ class RealSuites {
     }
 
     @Nested
-    class Chat extends AbstractChatModelIT {
+    class Chat extends ChatModelSuite {
 
         private static final String NO_TAGS =
                 "the model writes a call as JSON text, without the tags of its template";
 
         @Override
-        protected List<ChatModel> models() {
-            return List.of(chatModel(null));
-        }
-
-        @Override
-        protected ChatModel createModelWith(ChatRequestParameters parameters) {
+        ChatModel open(ChatRequestParameters parameters) {
             return chatModel(parameters);
-        }
-
-        @Override
-        protected ChatRequestParameters createIntegrationSpecificParameters(int maxOutputTokens) {
-            return LlbChatRequestParameters.builder().maxOutputTokens(maxOutputTokens).build();
-        }
-
-        /** As in {@link LlbChatModelIT}. */
-        @Override
-        protected boolean supportsModelNameParameter() {
-            return false;
-        }
-
-        /** As in {@link LlbChatModelIT}. */
-        @Override
-        protected boolean supportsSingleImageInputAsBase64EncodedString() {
-            return false;
-        }
-
-        /** As in {@link LlbChatModelIT}. */
-        @Override
-        protected boolean supportsSingleImageInputAsPublicURL() {
-            return false;
-        }
-
-        @Override
-        protected Class<? extends TokenUsage> tokenUsageType(ChatModel model) {
-            return LlbTokenUsage.class;
         }
 
         @Test

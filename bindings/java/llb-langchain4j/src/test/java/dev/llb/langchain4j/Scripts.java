@@ -3,6 +3,7 @@ package dev.llb.langchain4j;
 import dev.langchain4j.model.chat.listener.ChatModelListener;
 import dev.langchain4j.model.chat.request.ChatRequestParameters;
 import dev.llb.LlbModel;
+import dev.llb.scripted.ScriptedServer;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -10,8 +11,8 @@ import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
- * What the scripted model says in each test of LangChain4j's suites. A test fails if it makes more
- * requests than its script has replies.
+ * The replies of the scripted model in each test of LangChain4j's suites. A test fails if it makes
+ * more requests than its script has replies.
  */
 final class Scripts implements BeforeEachCallback {
 
@@ -29,7 +30,8 @@ final class Scripts implements BeforeEachCallback {
             "{\"name\": \"Klaus\", \"pets\": [{\"name\": \"Peanut\"}, {\"name\": \"Muffin\"}]}";
     private static final String GROUPS = "{\"name\": \"Klaus\", \"groups\": [\"A\", \"C\"]}";
     private static final String NAMES = "{\"values\": [\"Klaus\", \"Franny\"]}";
-    private static final String REX = "{\"type\": \"Dog\", \"name\": \"Rex\", \"breed\": \"Labrador\"}";
+    private static final String REX =
+            "{\"type\": \"Dog\", \"name\": \"Rex\", \"breed\": \"Labrador\"}";
     private static final String ADD_37_87 = call("add", "{\"arg0\": 37, \"arg1\": 87}");
     private static final String SUM = "37 + 87 = 124";
 

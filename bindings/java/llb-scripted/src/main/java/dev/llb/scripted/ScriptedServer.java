@@ -1,4 +1,4 @@
-package dev.llb.langchain4j;
+package dev.llb.scripted;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -19,10 +19,10 @@ import java.util.Map;
 import java.util.concurrent.Executors;
 
 /**
- * A completions server whose text is known. llb renders the prompts and reads the replies as for any
- * model (docs/remote.md), so everything is real except the model's choice of words.
+ * A completions server with known text. As for any model (docs/remote.md), llb renders the prompts
+ * and parses the replies, so everything is real except the choice of words.
  */
-final class ScriptedServer implements AutoCloseable {
+public final class ScriptedServer implements AutoCloseable {
 
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -30,9 +30,11 @@ final class ScriptedServer implements AutoCloseable {
     private final Deque<String> replies = new ArrayDeque<>();
     private String lastPrompt = "";
 
-    ScriptedServer() {
+    /** Listens on a free port of the loopback interface. */
+    public ScriptedServer() {
         try {
-            server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+            server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0),
+                    0);
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
@@ -45,23 +47,44 @@ final class ScriptedServer implements AutoCloseable {
         server.start();
     }
 
-    /** Replaces the texts of the next replies. */
-    synchronized void say(List<String> texts) {
+    /** Replaces the texts of the following replies. */
+    public synchronized void say(List<String> texts) {
         replies.clear();
         replies.addAll(texts);
     }
 
-    synchronized String lastPrompt() {
+    /** The prompt of the last request. */
+    public synchronized String lastPrompt() {
         return lastPrompt;
     }
 
-    /** Opens a model with the template of Qwen 2.5, whose text comes from this server. */
-    LlbModel open() {
-        String url = "http://127.0.0.1:" + server.getAddress().getPort() + "/v1";
+    /** Opens a model with the template of Qwen 2.5 that gets its text from this server. */
+    public LlbModel open() {
+        return LlbModel.open(new ChatOptions(options(), null));
+    }
+
+    /** The options of that model. */
+    public Map<String, Object> options() {
         Map<String, Object> engine = Map.of(
-                "type", "openai_completions", "base_url", url, "server", "openai", "model", "scripted");
-        return LlbModel.open(
-                new ChatOptions(Map.of("components", "qwen2.5", "engine", engine), null));
+                "type", "openai_completions",
+                "base_url", url(),
+                "server", "openai",
+                "model", "scripted");
+        return Map.of("components", "qwen2.5", "engine", engine);
+    }
+
+    /** The same as properties of a Spring Boot program, {@code name=value}. */
+    public List<String> springProperties() {
+        return List.of(
+                "spring.ai.llb.options.components=qwen2.5",
+                "spring.ai.llb.options.engine.type=openai_completions",
+                "spring.ai.llb.options.engine.base-url=" + url(),
+                "spring.ai.llb.options.engine.server=openai",
+                "spring.ai.llb.options.engine.model=scripted");
+    }
+
+    private String url() {
+        return "http://127.0.0.1:" + server.getAddress().getPort() + "/v1";
     }
 
     private void complete(HttpExchange exchange) throws IOException {
@@ -72,7 +95,8 @@ final class ScriptedServer implements AutoCloseable {
             text = replies.poll();
         }
         if (text == null) {
-            byte[] body = "{\"error\":{\"message\":\"the script of this test has no further reply\"}}"
+            byte[] body =
+                    "{\"error\":{\"message\":\"the script of this test has no further reply\"}}"
                     .getBytes(StandardCharsets.UTF_8);
             exchange.sendResponseHeaders(400, body.length);
             exchange.getResponseBody().write(body);
@@ -99,7 +123,7 @@ final class ScriptedServer implements AutoCloseable {
         return text.substring(0, end);
     }
 
-    /** A word is a token. */
+    /** Each word counts as a token. */
     private static void stream(OutputStream out, String text, int maxTokens) throws IOException {
         String[] words = text.split("(?= )");
         int tokens = Math.min(words.length, maxTokens);
@@ -116,7 +140,8 @@ final class ScriptedServer implements AutoCloseable {
     }
 
     private static void event(OutputStream out, Object event) throws IOException {
-        out.write(("data: " + JSON.writeValueAsString(event) + "\n\n").getBytes(StandardCharsets.UTF_8));
+        out.write(("data: " + JSON.writeValueAsString(event) + "\n\n")
+                .getBytes(StandardCharsets.UTF_8));
         out.flush();
     }
 

@@ -1,4 +1,4 @@
-package dev.llb.langchain4j;
+package dev.llb.scripted;
 
 import static org.junit.jupiter.api.Assertions.fail;
 
@@ -7,23 +7,23 @@ import java.nio.file.Path;
 import org.junit.jupiter.api.Assumptions;
 
 /** Model files. A test without its file is skipped, or fails if {@code LLB_REQUIRE_ALL} is 1. */
-final class TestModels {
+public final class TestModels {
 
     private TestModels() {}
 
     /** A scripted model file, whose output is known. */
-    static Path scripted(String name) {
+    public static Path scripted(String name) {
         return file(System.getProperty("llb.testModels", ""), "LLB_TEST_MODELS", name);
     }
 
     /** The small real model. */
-    static Path real() {
+    public static Path real() {
         String folder = System.getenv().getOrDefault("LLB_MODELS", "");
         return file(folder, "LLB_MODELS", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
     }
 
     private static Path file(String folder, String variable, String name) {
-        // Maven passes an unset variable on as its name.
+        // Maven passes on an unset variable as its name.
         boolean set = !folder.isBlank() && !folder.startsWith("${");
         Path file = Path.of(set ? folder : "", name);
         if (!set || !Files.isRegularFile(file)) {

@@ -1,0 +1,105 @@
+package dev.llb.springai;
+
+import dev.llb.ChatRequest;
+import dev.llb.Message;
+import dev.llb.Tool;
+import dev.llb.ToolCall;
+import java.util.List;
+import java.util.Locale;
+import org.jspecify.annotations.Nullable;
+import org.springframework.ai.chat.messages.AssistantMessage;
+import org.springframework.ai.chat.messages.ToolResponseMessage;
+import org.springframework.ai.chat.messages.UserMessage;
+import org.springframework.ai.chat.prompt.ChatOptions;
+import org.springframework.ai.chat.prompt.Prompt;
+import org.springframework.ai.tool.ToolCallback;
+import org.springframework.ai.tool.definition.ToolDefinition;
+import org.springframework.ai.util.JsonHelper;
+
+/** Converts Spring AI's prompts to requests of llb. */
+final class Prompts {
+
+    private static final JsonHelper JSON = new JsonHelper();
+
+    private Prompts() {}
+
+    /** The options of {@code prompt} must be {@link LlbChatOptions}. */
+    static ChatRequest convert(Prompt prompt, String modelName) {
+        LlbChatOptions options = (LlbChatOptions) prompt.getOptions();
+        requireModelName(options, modelName);
+        ChatRequest.Builder builder = ChatRequest.builder();
+        prompt.getInstructions().forEach(message -> add(builder, message));
+        if (options.getToolCallbacks() != null) {
+            for (ToolCallback callback : options.getToolCallbacks()) {
+                ToolDefinition tool = callback.getToolDefinition();
+                builder.tool(Tool.of(tool.name(), tool.description(), tool.inputSchema()));
+            }
+        }
+        set(builder, "temperature", options.getTemperature());
+        set(builder, "top_p", options.getTopP());
+        set(builder, "top_k", options.getTopK());
+        set(builder, "frequency_penalty", options.getFrequencyPenalty());
+        set(builder, "presence_penalty", options.getPresencePenalty());
+        set(builder, "max_tokens", options.getMaxTokens());
+        set(builder, "stop", options.getStopSequences());
+        if (options.getOutputSchema() != null) {
+            builder.jsonSchema("response", JSON.fromJsonToMap(options.getOutputSchema()));
+        }
+        options.getOptions().forEach(builder::set);
+        return builder.build();
+    }
+
+    /** Fails unless the name is the model's own. */
+    static void requireModelName(ChatOptions options, String modelName) {
+        String asked = options.getModel();
+        if (asked != null && !asked.equals(modelName)) {
+            throw new IllegalArgumentException("model: \"" + asked + "\" is not the open model \""
+                    + modelName + "\"; open a model for each file");
+        }
+    }
+
+    private static void set(ChatRequest.Builder builder, String name, @Nullable Object value) {
+        if (value != null) {
+            builder.set(name, value);
+        }
+    }
+
+    private static void add(
+            ChatRequest.Builder builder, org.springframework.ai.chat.messages.Message message) {
+        if (message instanceof ToolResponseMessage results) {
+            for (ToolResponseMessage.ToolResponse result : results.getResponses()) {
+                builder.message(new Message(
+                        "tool", result.responseData(), null, List.of(), result.id(),
+                        result.name()));
+            }
+        } else if (message instanceof AssistantMessage reply) {
+            builder.message(assistant(reply));
+        } else {
+            if (message instanceof UserMessage user && !user.getMedia().isEmpty()) {
+                throw new IllegalArgumentException("media of type "
+                        + user.getMedia().get(0).getMimeType() + " is not supported");
+            }
+            String role = message.getMessageType().name().toLowerCase(Locale.ROOT);
+            builder.message(new Message(role, message.getText(), null, List.of(), null, null));
+        }
+    }
+
+    private static Message assistant(AssistantMessage reply) {
+        List<ToolCall> calls = reply.getToolCalls().stream().map(Prompts::call).toList();
+        Object reasoning = reply.getMetadata().get(Responses.REASONING);
+        boolean reasoned = reasoning instanceof String text && !text.isEmpty();
+        return new Message(
+                "assistant",
+                reply.getText(),
+                reasoned ? (String) reasoning : null,
+                calls,
+                null,
+                null);
+    }
+
+    private static ToolCall call(AssistantMessage.ToolCall call) {
+        String arguments = call.arguments();
+        boolean none = arguments == null || arguments.isBlank();
+        return new ToolCall(call.id(), call.name(), none ? "{}" : arguments);
+    }
+}

@@ -64,7 +64,6 @@ fn main() {
     reply_with_each_setting(&model, device.is_some());
     create_often(device.as_ref(), &model);
     stop_a_prefill(&model);
-    drop(device);
     print_rates(&model, !on_cpu);
 }
 

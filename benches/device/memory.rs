@@ -27,8 +27,10 @@ impl Device {
     }
 
     pub(crate) fn name(&self) -> String {
-        // SAFETY: the description is NUL-terminated and lives as long as the device: forever.
-        let text = unsafe { CStr::from_ptr(sys::ggml_backend_dev_description(self.0)) };
+        // SAFETY: devices live forever.
+        let text = unsafe { sys::ggml_backend_dev_description(self.0) };
+        // SAFETY: the description is NUL-terminated and lives as long as the device.
+        let text = unsafe { CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
     }
 

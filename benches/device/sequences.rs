@@ -51,8 +51,10 @@ impl Sequences {
 
     /// Tokens per second over all sequences, for prompts of `n_prompt` tokens and `decoded` steps.
     pub(crate) fn rate(&mut self, n_prompt: usize, decoded: usize, next: NextToken) -> f64 {
-        // SAFETY: the context is alive, and the memory belongs to it.
-        unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.context), false) };
+        // SAFETY: the context is alive.
+        let memory = unsafe { sys::llama_get_memory(self.context) };
+        // SAFETY: the memory belongs to the context.
+        unsafe { sys::llama_memory_clear(memory, false) };
         let chains: Vec<_> = (0..self.n_sequences)
             .filter_map(|_| match next {
                 NextToken::Fixed => None,
@@ -92,24 +94,25 @@ impl Sequences {
 
     /// Decodes tokens at positions of sequences. The last entry of each sequence has logits.
     fn decode(&mut self, entries: &[(sys::llama_token, usize, usize)]) {
-        // SAFETY: plain numbers; freed below.
-        let mut batch = unsafe { sys::llama_batch_init(entries.len() as i32, 0, 1) };
-        batch.n_tokens = entries.len() as i32;
-        for (index, (token, position, sequence)) in entries.iter().enumerate() {
-            let is_last = entries.get(index + 1).is_none_or(|next| next.2 != *sequence);
-            // SAFETY: the arrays of the batch have room for all entries, with one sequence each.
-            unsafe {
-                *batch.token.add(index) = *token;
-                *batch.pos.add(index) = *position as i32;
-                *batch.n_seq_id.add(index) = 1;
-                **batch.seq_id.add(index) = *sequence as i32;
-                *batch.logits.add(index) = i8::from(is_last);
-            }
-        }
-        // SAFETY: context and batch are alive, and the batch is no larger than n_batch.
+        let mut tokens: Vec<_> = entries.iter().map(|entry| entry.0).collect();
+        let mut positions: Vec<_> = entries.iter().map(|entry| entry.1 as i32).collect();
+        let mut sequences: Vec<_> = entries.iter().map(|entry| entry.2 as i32).collect();
+        let mut numbers = vec![1; entries.len()];
+        let mut lists: Vec<_> = sequences.iter_mut().map(|each| each as *mut i32).collect();
+        let is_last = |at: usize| entries.get(at + 1).is_none_or(|next| next.2 != entries[at].2);
+        let mut logits: Vec<_> = (0..entries.len()).map(|at| i8::from(is_last(at))).collect();
+        let batch = sys::llama_batch {
+            n_tokens: entries.len() as i32,
+            token: tokens.as_mut_ptr(),
+            embd: std::ptr::null_mut(),
+            pos: positions.as_mut_ptr(),
+            n_seq_id: numbers.as_mut_ptr(),
+            seq_id: lists.as_mut_ptr(),
+            logits: logits.as_mut_ptr(),
+        };
+        // SAFETY: the context is alive, the arrays outlive the call, and the batch is no larger
+        // than n_batch.
         let status = unsafe { sys::llama_decode(self.context, batch) };
-        // SAFETY: made above, freed once.
-        unsafe { sys::llama_batch_free(batch) };
         assert_eq!(status, 0, "llama.cpp decodes");
     }
 }

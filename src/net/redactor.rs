@@ -146,6 +146,9 @@ mod tests {
         check("the key sk-A...", "the key [key]...");
         check("\"sk-Ab/1...\" and sk-", "\"[key]...\" and sk-");
         check("%73k-Ab%2F1...", "[key]...");
+        check("%73%6b%2d%41%...", "[key]...");
+        check("%73%6b%2d%41%6...", "[key]...");
+        check("\\u0073\\u006b\\u002d\\u004...", "[key]...");
     }
 
     #[test]

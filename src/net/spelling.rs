@@ -11,6 +11,8 @@ use std::ops::Range;
 const PART: usize = 8;
 /// A shorter secret counts only as a separate word, because it may occur inside any word by chance.
 const SHORTEST_PART: usize = 4;
+/// The length of the longest usual escape, as in `\\u0061` with its backslash escaped, in bytes.
+const LONGEST_ESCAPE: usize = 7;
 /// Marks the place where a message was cut off.
 const CUT: &[u8] = b"...";
 
@@ -74,9 +76,9 @@ impl Spellings {
                     }
                 }
                 if view.bytes[at..].starts_with(CUT)
-                    && let Some(length) = self.cut_length(&view.bytes[..at])
+                    && let Some(start) = self.cut_start(&view.bytes[..at])
                 {
-                    found(view.source(at - length..at));
+                    found(view.source(start..at));
                 }
             }
             match view.unescaped() {
@@ -101,10 +103,19 @@ impl Spellings {
         }
     }
 
-    /// The length of the secret's prefix at the end of a text that was cut off.
-    fn cut_length(&self, before: &[u8]) -> Option<usize> {
+    /// Where the secret's prefix starts at the end of a text that was cut off. The cut may also be
+    /// inside an escape.
+    fn cut_start(&self, before: &[u8]) -> Option<usize> {
         let longest = self.secret.len().min(PART);
-        (SHORTEST_PART - 1..longest).rev().find(|length| before.ends_with(&self.secret[..*length]))
+        let at_end = |text: &[u8]| {
+            let mut lengths = (SHORTEST_PART - 1..longest).rev();
+            let length = lengths.find(|length| text.ends_with(&self.secret[..*length]))?;
+            Some(text.len() - length)
+        };
+        let last = before.len().saturating_sub(LONGEST_ESCAPE);
+        let mut escapes =
+            (last..before.len()).filter(|at| matches!(before[*at], b'%' | b'\\' | b'&'));
+        at_end(before).or_else(|| escapes.find_map(|at| at_end(&before[..at])))
     }
 }
 

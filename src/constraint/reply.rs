@@ -306,10 +306,11 @@ impl Body<'_, '_, '_> {
         format!("{}? ({choice})", sequence(&[whitespace]))
     }
 
-    /// Free text, in the wrappers of visible text if those are special tokens.
+    /// Free text, with wrappers of visible text and repeated headers that are special tokens.
     fn wrapped(&mut self, ways: &str) -> String {
         let wrappers = self.format.map(|format| format.wrappers.as_slice()).unwrap_or_default();
         let texts = wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]);
+        let texts = texts.chain(self.format.map(|format| &format.repeated_header));
         let tags = texts
             .map(|text| self.lark.symbols(text))
             .filter(|symbols| matches!(symbols.first(), Some(Symbol::Token(_))));

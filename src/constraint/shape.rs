@@ -77,6 +77,15 @@ impl ValueShape {
             ValueShape::Object(_) => Some("object"),
         }
     }
+
+    /// Whether every value is a whole number.
+    pub(super) fn is_integer(&self) -> bool {
+        match self {
+            ValueShape::Constant(value) => value.is_i64() || value.is_u64(),
+            ValueShape::Number(schema) => schema["type"] == "integer",
+            _ => false,
+        }
+    }
 }
 
 /// The schema of a string.

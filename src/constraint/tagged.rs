@@ -80,14 +80,14 @@ fn values(
         }
         return Ok(texts);
     };
-    let others = if kind.form == KindForm::TypeName && all.is_none() {
+    let others = if kind.form != KindForm::IsString && all.is_none() {
         resolved(schema, at, checked, report)?
     } else {
         others
     };
     let json = |others: &[ValueShape]| match kind.form {
         KindForm::IsString => others_json(schema, all.is_some(), others, checked),
-        KindForm::TypeName => others_json(schema, true, others, checked),
+        KindForm::TypeName | KindForm::SchemaTypeName => others_json(schema, true, others, checked),
     };
     Ok(values_with_kind(lark, kind, texts, &others, &close, json))
 }
@@ -108,12 +108,17 @@ fn values_with_kind(
     let (string, names): (_, &[&str]) = match kind.form {
         KindForm::IsString => ("true", &["false"]),
         KindForm::TypeName => ("string", &["number", "boolean", "object", "array", "null"]),
+        KindForm::SchemaTypeName => {
+            ("string", &["integer", "number", "boolean", "object", "array", "null"])
+        }
     };
     let mut ways: Vec<_> = texts.into_iter().map(|text| marked(lark, string, text)).collect();
     for name in names {
         let of_name = others.iter().filter(|shape| match kind.form {
             KindForm::IsString => true,
             KindForm::TypeName => shape.type_name() == Some(name),
+            KindForm::SchemaTypeName if shape.is_integer() => *name == "integer",
+            KindForm::SchemaTypeName => shape.type_name() == Some(name),
         });
         let of_name: Vec<_> = of_name.cloned().collect();
         if let Some(json) = json(&of_name) {

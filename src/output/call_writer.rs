@@ -233,6 +233,8 @@ fn tagged(tags: &Tagged, arguments: &Value, style: ValueStyle, out: &mut MemberW
             out.push_str(match kind.form {
                 KindForm::IsString => ["false", "true"][usize::from(value.is_string())],
                 KindForm::TypeName => type_name(value),
+                KindForm::SchemaTypeName if value.is_i64() || value.is_u64() => "integer",
+                KindForm::SchemaTypeName => type_name(value),
             });
             out.push_str(&kind.after);
         }

@@ -625,6 +625,7 @@ fn family(name: &'static str) -> Family {
         verified: false,
         reasoning: None,
         wrappers: Vec::new(),
+        repeated_header: "".into(),
         channels: None,
         calls: Some(calls),
         ends: Vec::new(),

@@ -45,6 +45,9 @@ pub struct Format {
     pub reasoning: Option<ReasoningTags>,
     /// Tags around visible text, for example `<|START_RESPONSE|>`. They are not part of the text.
     pub wrappers: Vec<Wrapper>,
+    /// The header of the turn, if a reply repeats it between its reasoning, its text and its calls:
+    /// `<|message_model|>`. Empty if it does not.
+    pub repeated_header: FormatText,
     /// The headers of a reply that consists of several messages.
     pub channels: Option<Channels>,
     /// How calls are written.
@@ -88,6 +91,7 @@ impl Format {
             texts.extend([open, close]);
         }
         texts.extend(self.wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]));
+        texts.push(&self.repeated_header);
         if let Some(channels) = &self.channels {
             texts.extend([
                 &channels.turn,
@@ -366,4 +370,6 @@ pub enum KindForm {
     IsString,
     /// The name of the JSON type: `string`, `number`, `boolean`, `object`, `array`, `null`.
     TypeName,
+    /// The name of the type in JSON Schema: like `TypeName`, but `integer` for whole numbers.
+    SchemaTypeName,
 }

@@ -58,6 +58,14 @@ impl CallEvidence {
         let evidence = Evidence { status, because, probe: PROBE, control, ..Evidence::default() };
         Some((CallEvidence { evidence, result_role: result_role(profile) }, detected))
     }
+
+    /// What is known about calls that the template writes in a way that cannot be parsed.
+    pub(super) fn of_unreadable(reason: &str) -> CallEvidence {
+        let because = format!("the template writes calls that cannot be parsed: {reason}");
+        let (status, probe) = (EvidenceStatus::Unknown, "assistant turn with a call");
+        let evidence = Evidence { status, because, probe, ..Evidence::default() };
+        CallEvidence { evidence, result_role: None }
+    }
 }
 
 /// Whether the template shows tools, according to either set of capabilities.

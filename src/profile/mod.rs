@@ -172,6 +172,8 @@ impl ModelProfile {
             true => (None, None),
             false => CallEvidence::find(self).unzip(),
         };
+        let unreadable = own.as_ref().and_then(|detected| detected.unreadable.as_deref());
+        let call_evidence = call_evidence.or_else(|| unreadable.map(CallEvidence::of_unreadable));
         let detected = evident.flatten().or(own).unwrap_or_else(polyfilled);
         let detected = detected.with_wrappers(&|tag| self.templates.source_contains(tag));
         let format = detected.format.as_ref();

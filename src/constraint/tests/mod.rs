@@ -293,6 +293,7 @@ pub(super) fn format(
         verified: true,
         reasoning: None,
         wrappers: Vec::new(),
+        repeated_header: "".into(),
         channels: None,
         calls: Some(calls),
         ends: Vec::new(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::infer::markers::snap_left;
+use super::infer::markers::{leading_marker, snap_left};
 use super::opener::{self, TurnOpener};
 use super::wrapper;
 use crate::output::format::{Format, Wrapper};
@@ -17,6 +17,7 @@ const USER: &str = "Gimble the wabe.";
 /// The user message after the answer.
 const NEXT_USER: &str = "Outgrabe the raths.";
 pub(super) const CONTENT: &str = "Zarvox quillem.";
+pub(super) const REASONING: &str = "Brindle first, then quorv.";
 
 /// The tail of a render, from the generation prompt on, with and without reasoning and tools.
 pub(crate) struct TurnBoundaries {
@@ -38,7 +39,7 @@ impl TurnBoundaries {
         let plain = user.clone().assistant(CONTENT);
         let next = json!({ "role": "user", "content": NEXT_USER });
         let reasoned = json!({
-            "role": "assistant", "content": CONTENT, "reasoning_content": "Brindle first, then quorv.",
+            "role": "assistant", "content": CONTENT, "reasoning_content": REASONING,
         });
         TurnBoundaries {
             user: renderer.render(&user).unwrap_or_default(),
@@ -108,7 +109,11 @@ impl TurnBoundaries {
             .filter(|prompt| !prompt.is_empty())
             .and_then(|prompt| reply.trim_start().strip_prefix(prompt))
             .unwrap_or(reply);
-        let reply = without_turn_ends(reply, end_of_turn, opener.text());
+        let next_prompt = match opener.text() {
+            "" => self.unconditional_prompt(),
+            text => text,
+        };
+        let reply = without_turn_ends(reply, end_of_turn, next_prompt);
         let own = opener.text().trim();
         let is_format_text =
             || format.channels.is_some() || format.texts().iter().any(|text| text.contains(own));
@@ -135,6 +140,16 @@ impl TurnBoundaries {
             let before = own.unwrap_or(before);
             wrapper::find(before, after, format.reasoning.as_ref())
         })
+    }
+
+    /// The header of the turn, if the template writes it again between the reasoning and the content
+    /// of one answer. `None` for formats with channels, whose parsers know their headers.
+    pub(super) fn repeated_header(&self, format: &Format) -> Option<String> {
+        let opener = self.opener(Some(format));
+        let header = opener.text().trim();
+        let between = text_between(&self.reasoned, REASONING, CONTENT)?;
+        let repeats = leading_marker(header).is_some() && between.contains(header);
+        (repeats && format.channels.is_none()).then(|| header.to_owned())
     }
 
     /// The text that opens the turn of an answer that a prompt continues.

@@ -33,6 +33,9 @@ pub struct Detected {
     pub generation_prompt: String,
     /// The markup around every answer.
     pub turn_markup: TurnMarkup,
+    /// Why the calls that the template writes cannot be parsed. None if they can be, or if it
+    /// writes none.
+    pub unreadable: Option<String>,
 }
 
 impl Detected {
@@ -46,11 +49,18 @@ impl Detected {
             |format: Format| Format { reasoning: observed(&format, &round_trip), ..format };
         let families: Vec<Format> = families::all().into_iter().map(observed).collect();
         let written = || infer::find(&families, renderer).ok().map(|(format, _)| format.clone());
-        let inferred = || infer::infer(renderer).ok().map(|inferred| inferred.format);
         let found = written().and_then(|format| round_trip.verify(format).ok());
-        let found = found.or_else(|| inferred().and_then(|format| round_trip.verify(format).ok()));
-        let found = found.or_else(|| best_reader(families, &round_trip));
-        Detected::new(Some(found.unwrap_or_else(families::polyfilled)), &round_trip)
+        let mut unreadable = None;
+        let found = found.or_else(|| match inferred(renderer, &round_trip) {
+            Ok(format) => Some(format),
+            Err(reason) => {
+                unreadable = reason;
+                best_reader(families, &round_trip)
+            }
+        });
+        unreadable = unreadable.filter(|_| found.is_none());
+        let format = found.unwrap_or_else(families::polyfilled);
+        Detected { unreadable, ..Detected::new(Some(format), &round_trip) }
     }
 
     /// The format that the polyfill teaches to a model whose template writes no calls. `renderer`
@@ -108,13 +118,33 @@ impl Detected {
             let known = |wrapper: &Wrapper| format.texts().contains(&&*wrapper.open);
             let found: Vec<Wrapper> = found.into_iter().filter(|found| !known(found)).collect();
             format.wrappers.extend(found);
+            if let Some(header) = round_trip.repeated_header(&format) {
+                format.repeated_header = header.into();
+            }
             format
         });
         let opener = round_trip.opener(format.as_ref());
         let generation_prompt = round_trip.generation_prompt().to_owned();
         let turn_markup = round_trip.turn_markup(format.as_ref());
-        Detected { format, opener, generation_prompt, turn_markup }
+        Detected { format, opener, generation_prompt, turn_markup, unreadable: None }
     }
+}
+
+/// The inferred format, if the round trip verifies it. The error says why there is none; it is
+/// `None` if the template writes no calls.
+fn inferred(
+    renderer: &ProbeRenderer<'_>,
+    round_trip: &RoundTrip,
+) -> Result<Format, Option<String>> {
+    let format = match infer::infer(renderer) {
+        Ok(inferred) => inferred.format,
+        Err(error) => return Err(error.writes_calls.then_some(error.reason)),
+    };
+    round_trip.verify(format).map_err(|format| {
+        let report = round_trip.report(&format);
+        let row = report.failed().find(|row| row.required)?;
+        Some(format!("{} does not come back: {}", row.name, row.reason))
+    })
 }
 
 /// The format's reasoning tags. If they have no opening tag, they are kept only if the template

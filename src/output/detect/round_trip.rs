@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::boundaries::{CONTENT, TurnBoundaries, parser_for};
+use super::boundaries::{CONTENT, REASONING, TurnBoundaries, parser_for};
 use super::history::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
@@ -12,7 +12,6 @@ use crate::probing::diff::common_suffix;
 use crate::probing::{ProbeRenderer, tool};
 
 // Unusual strings, so that no text of a template is mistaken for them.
-const REASONING: &str = "Brindle first, then quorv.";
 const NAMES: [&str; 2] = ["fetch_plimsoll", "rank_quagga"];
 const IDS: [&str; 2] = ["pQ7xK2mWz", "vR4tN9bLc"];
 
@@ -170,6 +169,11 @@ impl RoundTrip {
     /// The tags that the template writes around the content of an answer.
     pub(super) fn content_wrapper(&self, format: &Format) -> Option<Wrapper> {
         self.boundaries.content_wrapper(format)
+    }
+
+    /// The header of the turn, if it also stands inside an answer.
+    pub(super) fn repeated_header(&self, format: &Format) -> Option<String> {
+        self.boundaries.repeated_header(format)
     }
 
     /// Whether a history contains the start of a call in this format. If not, the round trip cannot

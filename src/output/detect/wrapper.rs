@@ -1,7 +1,7 @@
 //! Finds the tags around visible text in what a template writes before and after the content of an
 //! answer.
 
-use super::infer::markers::leading_marker;
+use super::infer::markers::leading_markers;
 use crate::output::format::{ReasoningTags, Wrapper};
 
 /// The tags around content. `before` is the text between what opens the turn and the content,
@@ -12,10 +12,10 @@ pub(super) fn find(
     reasoning: Option<&ReasoningTags>,
 ) -> Option<Wrapper> {
     let open = after_reasoning(before, reasoning).trim();
-    if open.is_empty() || !markers(open).1.is_empty() {
+    if open.is_empty() || !leading_markers(open).1.is_empty() {
         return None;
     }
-    let close = match *markers(after).0 {
+    let close = match *leading_markers(after).0 {
         // The last marker ends the turn.
         [close, _, ..] => close,
         [close] if are_pair(open, close) => close,
@@ -32,16 +32,6 @@ fn after_reasoning<'a>(before: &'a str, reasoning: Option<&ReasoningTags>) -> &'
     }
     let text = before.trim_start();
     text.strip_prefix(&**open).filter(|_| !open.is_empty()).unwrap_or(before)
-}
-
-/// The markers at the start of a text, and the rest.
-fn markers(text: &str) -> (Vec<&str>, &str) {
-    let (mut found, mut rest) = (Vec::new(), text.trim_start());
-    while let Some(marker) = leading_marker(rest) {
-        found.push(marker);
-        rest = rest[marker.len()..].trim_start();
-    }
-    (found, rest)
 }
 
 /// Whether two tags differ only in a slash, or in words such as `start` and `end`.

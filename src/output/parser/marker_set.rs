@@ -107,6 +107,7 @@ impl MarkerSet {
             markers.add(Marker::Wrapper, &wrapper.open);
             markers.add(Marker::Wrapper, &wrapper.close);
         }
+        markers.add(Marker::Wrapper, &format.repeated_header);
         if let Some(channels) = &format.channels {
             markers.add(Marker::Turn, &channels.turn);
             markers.add(Marker::Header, &channels.header);

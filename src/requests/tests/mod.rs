@@ -4,3 +4,4 @@ mod composed;
 mod conformance;
 mod continued;
 mod controls;
+mod unseen;

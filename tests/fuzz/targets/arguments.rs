@@ -63,6 +63,7 @@ fn format(encoding: &Encoding) -> Format {
         verified: true,
         reasoning: None,
         wrappers: Vec::new(),
+        repeated_header: "".into(),
         channels: None,
         calls: Some(calls),
         ends: Vec::new(),

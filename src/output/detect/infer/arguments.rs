@@ -139,9 +139,11 @@ pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result
     if of_number == of_string {
         return Ok(());
     }
-    for (form, [string, number]) in
-        [(KindForm::IsString, ["true", "false"]), (KindForm::TypeName, ["string", "number"])]
-    {
+    for (form, [string, number]) in [
+        (KindForm::IsString, ["true", "false"]),
+        (KindForm::TypeName, ["string", "number"]),
+        (KindForm::SchemaTypeName, ["string", "integer"]),
+    ] {
         if let Some((before, after)) = of_string.split_once(string)
             && of_number == format!("{before}{number}{after}")
         {

@@ -41,6 +41,16 @@ pub(in crate::output::detect) fn leading_marker(text: &str) -> Option<&str> {
     (begin == 0).then(|| &text[..end])
 }
 
+/// The markers at the start of a text, and the rest.
+pub(in crate::output::detect) fn leading_markers(text: &str) -> (Vec<&str>, &str) {
+    let (mut found, mut rest) = (Vec::new(), text.trim_start());
+    while let Some(marker) = leading_marker(rest) {
+        found.push(marker);
+        rest = rest[marker.len()..].trim_start();
+    }
+    (found, rest)
+}
+
 /// The last marker of a text and the text after it.
 pub(super) fn trailing_marker(text: &str) -> Option<&str> {
     let at = text.rfind(['<', '['])?;

@@ -28,6 +28,7 @@ use crate::probing::ProbeRenderer;
 use controls::ControlRenders;
 use held_out::{Exactness, HeldOutSet};
 use history_prober::{CONTENT, HistoryProber};
+use markers::leading_markers;
 use section::SectionFinder;
 
 /// A format, and how the template shows it.
@@ -151,6 +152,9 @@ fn infer_calls(
         .filter_map(|end| markers::leading_marker(end.trim()).or(end.split_whitespace().next()))
         .collect();
     ends.extend(controls.turn_end.as_deref());
+    // Nothing follows the answer, so all markers after it end the turn.
+    let after_content = controls.content.iter().flat_map(|(_, end)| leading_markers(end).0);
+    ends.extend(after_content.skip(1));
     ends.dedup();
     let ends = ends.into_iter().map(|end| end.to_owned().into()).collect();
     let format = Format {
@@ -163,6 +167,7 @@ fn infer_calls(
             .chain(content_wrapper(&controls, reasoning.as_ref().map(|tags| &*tags.close)))
             .collect(),
         reasoning,
+        repeated_header: "".into(),
         channels: None,
         calls: Some(found.calls),
         ends,

@@ -258,12 +258,11 @@ impl TypeMarks {
     /// Whether the type in the attribute is a string.
     fn is_string(&self, word: &str) -> Option<bool> {
         match (self.form, word) {
-            (KindForm::IsString, "true") | (KindForm::TypeName, "string") => Some(true),
+            (KindForm::IsString, "true") => Some(true),
             (KindForm::IsString, "false") => Some(false),
-            (
-                KindForm::TypeName,
-                "number" | "integer" | "boolean" | "object" | "array" | "null",
-            ) => Some(false),
+            (KindForm::IsString, _) => None,
+            (_, "string") => Some(true),
+            (_, "number" | "integer" | "boolean" | "object" | "array" | "null") => Some(false),
             _ => None,
         }
     }

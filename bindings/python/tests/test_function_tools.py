@@ -2,10 +2,11 @@
 
 import asyncio
 import contextvars
+import functools
 import json
 import threading
 from dataclasses import dataclass
-from typing import Annotated, List, Literal, Optional
+from typing import Annotated, List, Literal, Optional, Tuple
 
 import pytest
 
@@ -117,11 +118,58 @@ def test_methods_and_callable_objects_become_tools():
     assert FunctionTool(Shop()).schema()["function"]["name"] == "Shop"
 
 
+def test_partial_functions_become_tools():
+    tool = FunctionTool(functools.partial(google, days=3))
+    assert tool.schema() == FunctionTool(google).schema()
+    tool = FunctionTool(functools.partial(functools.partial(google, "Rome"), days=3))
+    assert tool.schema()["function"]["parameters"]["required"] == []
+    assert FunctionTool(functools.partial(divmod_of, 7)).call('{"b": 2}') == (3, 1)
+
+
+def divmod_of(a: int, b: int) -> Tuple[int, int]:
+    return divmod(a, b)
+
+
+def test_the_type_of_the_result_is_not_read():
+    def f(city: str) -> "Undefined":  # noqa: F821
+        return city
+
+    @functools.wraps(f)
+    def wrapper(*arguments, **named):
+        return f(*arguments, **named)
+
+    assert FunctionTool(f).schema() == FunctionTool(wrapper).schema()
+
+
+def no_annotation(x):
+    return x
+
+
+def rest(*x: int):
+    return x
+
+
+def members(**x: int):
+    return x
+
+
+def positional(x: int, /):
+    return x
+
+
+def undefined(x: "Undefined"):  # noqa: F821
+    return x
+
+
 @pytest.mark.parametrize(
     "function, message",
     [
-        (lambda x: x, "no type annotation"),
-        (lambda *x: x, "cannot have the parameter"),
+        (no_annotation, "no_annotation: the parameter x has no type annotation"),
+        (rest, r"rest: a tool cannot have the parameter \*x"),
+        (members, r"members: a tool cannot have the parameter \*\*x"),
+        (positional, "positional: a tool cannot have the parameter x"),
+        (undefined, "undefined: name 'Undefined' is not defined; an annotation needs"),
+        (lambda: 1, "<lambda> is no name for a tool"),
     ],
 )
 def test_other_functions_are_refused(function, message):
@@ -244,6 +292,56 @@ def test_errors_are_results(answer):
             'ValueError: a: expected integer, found "x"',
             "LookupError: no tool gone",
         ]
+
+
+def test_whatever_a_function_does_is_a_result(answer):
+    class Odd:
+        def __str__(self):
+            raise RuntimeError("odd")
+
+    itself = []
+    itself.append(itself)
+
+    def ends() -> str:
+        return next(iter(()))
+
+    def keyed() -> dict:
+        return {(1, 2): 3}
+
+    def odd() -> Odd:
+        return Odd()
+
+    def circular() -> list:
+        return itself
+
+    def nothing() -> None:
+        return None
+
+    def long() -> str:
+        return "x" * 1_000_000
+
+    def later() -> int:
+        return asyncio.sleep(0, 5)
+
+    async def fails() -> str:
+        raise KeyError("x")
+
+    tools = [ends, keyed, odd, circular, nothing, long, later, fails]
+    calls = [*((each.__name__, "{}") for each in tools), ("nothing", "[1]")]
+    for run, _ in answer([calls, "done"], tools):
+        contents = [each["content"] for each in run.messages if each["role"] == "tool"]
+        # A plain function that returns an awaitable is awaited.
+        assert contents[4:7] == ["null", "x" * 1_000_000, "5"]
+        errors = [json.loads(each)["error"] for each in (*contents[:4], *contents[7:])]
+        assert [each.partition(":")[0] for each in errors] == [
+            "StopIteration",
+            "TypeError",
+            "RuntimeError",
+            "ValueError",
+            "KeyError",
+            "ValueError",
+        ]
+        assert errors[-1] == "ValueError: the arguments: expected an object, found [1]"
 
 
 def test_a_forced_call_is_forced_once(answer):

@@ -6,7 +6,20 @@ import enum
 import json
 import pickle
 import sys
-from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, TypedDict, Union
+import textwrap
+import types
+from typing import (
+    Any,
+    Dict,
+    List,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    Tuple,
+    TypedDict,
+    Union,
+)
 
 import pytest
 
@@ -137,6 +150,65 @@ def test_unions_may_be_written_with_a_bar():
     assert from_json("null", hint) is None
 
 
+UserId = NewType("UserId", int)
+
+
+def test_a_new_type_is_its_base():
+    assert schema_of(List[UserId]) == schema_of(List[int])
+    assert from_json("[7]", List[UserId]) == [7]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement type needs Python 3.12")
+def test_an_alias_is_its_type():
+    names = {}
+    exec("type Names = list[str]", names)
+    assert schema_of(names["Names"]) == schema_of(List[str])
+    assert from_json('["a"]', names["Names"]) == ["a"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="NotRequired needs Python 3.11")
+def test_postponed_annotations_say_what_is_required(monkeypatch):
+    module = types.ModuleType("postponed")
+    monkeypatch.setitem(sys.modules, "postponed", module)
+    code = """
+        from __future__ import annotations
+        from typing import Annotated, NotRequired, Required, TypedDict
+
+        class Base(TypedDict):
+            a: int
+            b: NotRequired[int]
+            c: Annotated[NotRequired[int], "C"]
+
+        class Postponed(Base, total=False):
+            d: int
+            e: Required[int]
+    """
+    exec(textwrap.dedent(code), vars(module))
+    assert schema_of(module.Postponed)["$defs"]["Postponed"]["required"] == ["a", "e"]
+    assert from_json('{"a": 1, "e": 2}', module.Postponed) == {"a": 1, "e": 2}
+
+
+def test_a_type_inside_a_function_may_contain_itself():
+    @dataclasses.dataclass
+    class Node:
+        value: int
+        rest: Optional["Node"] = None
+
+    text = '{"value": 1, "rest": {"value": 2}}'
+    assert from_json(text, Node) == Node(1, Node(2))
+    assert validator(Node).is_valid(json.loads(text))
+    assert not validator(Node).is_valid({"value": 1, "rest": {}})
+
+
+def test_an_undefined_name_is_a_type_error():
+    @dataclasses.dataclass
+    class Holder:
+        one: "Undefined"  # noqa: F821
+
+    with pytest.raises(TypeError, match="Holder: name 'Undefined' is not defined; an annotation"):
+        schema_of(Holder)
+
+
 @pytest.mark.parametrize("hint", [Dict[int, str], complex, object(), List[bytes]])
 def test_a_type_without_json_is_refused(hint):
     with pytest.raises(TypeError):
@@ -157,7 +229,7 @@ def test_types_of_pydantic_and_msgspec():
     for kind in third_party():
         holder = dataclasses.make_dataclass("Holder", [("one", kind), ("all", List[kind])])
         one = '{"name": "x"}'
-        text = '{"one": %s, "all": [%s, %s]}' % (one, one, one)
+        text = f'{{"one": {one}, "all": [{one}, {one}]}}'
         value = from_json(text, holder)
         assert [type(each) for each in [value.one, *value.all]] == [kind] * 3
         assert validator(holder).is_valid(json.loads(text))

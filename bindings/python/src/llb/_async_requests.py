@@ -22,7 +22,7 @@ from typing import (
 from ._async_stream import AsyncStream
 from ._parameters import build_request, takes_parameters
 from ._parse import parsed, with_format
-from ._run import Conversation, PendingCall, Run
+from ._run import Conversation, PendingCall, Run, finish
 from .types import Explanation, Messages, Reply, RequestParameters, Tools
 
 if TYPE_CHECKING:
@@ -137,15 +137,11 @@ class AsyncRequests:
             conversation.answer(calls, await _perform_all(calls))
 
 
-async def _perform_all(calls: List[PendingCall]) -> List[object]:
-    """Performs calls at the same time. Returns results and exceptions."""
+async def _perform_all(calls: List[PendingCall]) -> List[str]:
+    """Performs calls at the same time. Returns the contents of their results."""
     return await asyncio.gather(*map(_perform, calls))
 
 
-async def _perform(call: PendingCall) -> object:
-    try:
-        if call.is_async:
-            return await call.perform()
-        return await asyncio.to_thread(call.perform)
-    except Exception as error:
-        return error
+async def _perform(call: PendingCall) -> str:
+    begun = call.begin() if call.is_async else await asyncio.to_thread(call.begin)
+    return begun if isinstance(begun, str) else await finish(begun)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
-import typing
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Mapping, cast
 
 from ._json_schema import object_schema
-from ._json_type import Field, description_of
+from ._json_type import Field, description_of, hints_of_function
 from ._json_value import from_value, to_json
 from .types import Tool
 
@@ -27,17 +27,23 @@ class FunctionTool:
 
     The name of the tool is that of the function, its description the docstring without sections.
     Parameters are described by `Annotated[str, "..."]` or by the docstring: `Args:` with
-    `name: ...`, `:param name: ...`, or NumPy's `Parameters`. Raises TypeError for a parameter
-    without annotation, or of a type that JSON cannot represent.
+    `name: ...`, `:param name: ...`, or NumPy's `Parameters`. Raises TypeError for a function
+    without a name, and for a parameter without annotation or of a type that JSON cannot represent.
     """
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.name = getattr(function, "__name__", type(function).__name__)
+        whole = function
+        while isinstance(whole, functools.partial):
+            whole = cast(Any, whole).func
+        self.name = getattr(whole, "__name__", type(whole).__name__)
+        if not self.name.isidentifier():
+            raise TypeError(f"{self.name} is no name for a tool; write the function with def")
         self.is_async = inspect.iscoroutinefunction(function)
-        doc = inspect.getdoc(function) or ""
+        doc = inspect.getdoc(whole) or ""
         self._description = _description(doc)
-        self._fields = _parameters(self.name, function, doc)
+        hints = hints_of_function(whole if inspect.isroutine(whole) else _call_of(whole), self.name)
+        self._fields = _parameters(self.name, function, hints, doc)
 
     def schema(self) -> Tool:
         """The tool in OpenAI's shape."""
@@ -51,7 +57,10 @@ class FunctionTool:
 
         Returns what the function returns: for a coroutine function, a coroutine.
         """
-        values: Dict[str, Any] = json.loads(arguments)
+        values: Any = json.loads(arguments)
+        if not isinstance(values, dict):
+            raise ValueError(f"the arguments: expected an object, found {arguments[:80]}")
+        values = cast(Dict[str, Any], values)
         hints = {field.name: field.hint for field in self._fields}
         for name in values:
             if name not in hints:
@@ -81,9 +90,12 @@ def _description(doc: str) -> str:
     return doc.strip()
 
 
-def _parameters(name: str, function: Function, doc: str) -> List[Field]:
-    target = function if inspect.isroutine(function) else getattr(function, "__call__")
-    hints = typing.get_type_hints(target, include_extras=True)
+def _call_of(instance: object) -> Function:
+    """The method that runs when an object is called."""
+    return cast(Function, getattr(instance, "__call__"))
+
+
+def _parameters(name: str, function: Function, hints: Mapping[str, Any], doc: str) -> List[Field]:
     fields: List[Field] = []
     for each in inspect.signature(function).parameters.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.POSITIONAL_ONLY):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import sys
+import types
 import typing
 from collections import abc
-from typing import Any, Callable, Dict, List, Optional, Union, cast
+from typing import Any, Callable, Dict, List, Mapping, Optional, Union, cast
 
 try:
     # `X | Y`, from Python 3.10 on.
@@ -36,29 +38,78 @@ class Field:
 
 def fields_of(hint: Any) -> List[Field]:
     """Returns the members of a dataclass, TypedDict or NamedTuple. Others raise TypeError."""
+    hints = _hints_of_class(hint) if isinstance(hint, type) else {}
+    required = _required_members(hint, hints) if isinstance(hint, type) else None
+    if required is None:
+        name = getattr(hint, "__name__", hint)
+        raise TypeError(
+            f"{name} has no JSON form; use a dataclass, a TypedDict or a pydantic model"
+        )
+    return [
+        Field(name, hints[name], needed, description_of(hints[name]))
+        for name, needed in required.items()
+    ]
+
+
+def _required_members(hint: Any, hints: Mapping[str, Any]) -> Optional[Dict[str, bool]]:
+    """The names of a type's members, each with whether it is required. None without members."""
     if dataclasses.is_dataclass(hint):
-        members: Dict[str, bool] = {
+        return {
             each.name: each.default is dataclasses.MISSING
             and each.default_factory is dataclasses.MISSING
             for each in dataclasses.fields(hint)
             if each.init
         }
-    elif hasattr(hint, "__required_keys__"):
+    if hasattr(hint, "__required_keys__"):
         required = getattr(hint, "__required_keys__")
-        members = {name: name in required for name in hint.__annotations__}
-    elif hasattr(hint, "_field_defaults"):
+        return {name: _is_required(each, name in required) for name, each in hints.items()}
+    if hasattr(hint, "_field_defaults"):
         defaults = getattr(hint, "_field_defaults")
-        members = {name: name not in defaults for name in getattr(hint, "_fields")}
-    else:
-        name = getattr(hint, "__name__", hint)
-        raise TypeError(
-            f"{name} has no JSON form; use a dataclass, a TypedDict or a pydantic model"
-        )
-    hints = typing.get_type_hints(hint, include_extras=True)
-    return [
-        Field(name, hints[name], required, description_of(hints[name]))
-        for name, required in members.items()
-    ]
+        return {name: name not in defaults for name in getattr(hint, "_fields")}
+    return None
+
+
+def hints_of_function(function: Callable[..., Any], name: str) -> Dict[str, Any]:
+    """Returns the types of a function's parameters, by name.
+
+    Raises TypeError for an annotation with an undefined name. The type of the result is not read,
+    so it may be known to type checkers only.
+    """
+    inner: Any = inspect.unwrap(getattr(function, "__func__", function))
+    annotations = {**getattr(function, "__annotations__", {})}
+    annotations.pop("return", None)
+    holder = types.SimpleNamespace(__annotations__=annotations)
+    try:
+        return typing.get_type_hints(holder, getattr(inner, "__globals__", {}), include_extras=True)
+    except NameError as error:
+        raise _undefined(name, error) from error
+
+
+def _hints_of_class(hint: type) -> Dict[str, Any]:
+    try:
+        return typing.get_type_hints(hint, include_extras=True)
+    except NameError:
+        # A class inside a function, which may contain itself.
+        names = {**vars(hint), hint.__name__: hint}
+    try:
+        return typing.get_type_hints(hint, None, names, include_extras=True)
+    except NameError as error:
+        raise _undefined(hint.__name__, error) from error
+
+
+def _undefined(owner: str, error: NameError) -> TypeError:
+    return TypeError(
+        f"{owner}: {error}; an annotation needs names that are defined in its module at run time"
+    )
+
+
+def _is_required(hint: Any, required: bool) -> bool:
+    """What the type says, else `required`. With postponed annotations, only the type knows."""
+    wrapper = _wrapper_of(hint)
+    while wrapper in ("Annotated", "ReadOnly"):
+        hint = typing.get_args(hint)[0]
+        wrapper = _wrapper_of(hint)
+    return wrapper == "Required" if wrapper in ("Required", "NotRequired") else required
 
 
 def description_of(hint: Any) -> str:
@@ -102,16 +153,25 @@ def library_of(hint: Any) -> Optional[TypeLibrary]:
 
 
 def bare(hint: Any) -> Any:
-    """The type without `Annotated`, `Required` and `NotRequired`."""
+    """The type without `Annotated`, `Required` and `NotRequired`, and without names of its own."""
     while True:
-        origin = typing.get_origin(hint)
-        wrapper = getattr(origin, "_name", None) or getattr(origin, "__name__", None)
         if hasattr(hint, "__metadata__"):
             hint = hint.__origin__
-        elif wrapper in ("Required", "NotRequired", "ReadOnly"):
+        elif _wrapper_of(hint) in ("Required", "NotRequired", "ReadOnly"):
             hint = typing.get_args(hint)[0]
+        elif hasattr(hint, "__supertype__"):
+            # `NewType`.
+            hint = hint.__supertype__
+        elif type(hint).__name__ == "TypeAliasType":
+            # `type X = ...`, from Python 3.12 on.
+            hint = hint.__value__
         else:
             return hint
+
+
+def _wrapper_of(hint: Any) -> Optional[str]:
+    origin = typing.get_origin(hint)
+    return getattr(origin, "_name", None) or getattr(origin, "__name__", None)
 
 
 def is_union(origin: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Coroutine, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from ._errors import TooManyRounds
 from ._function_tool import Function, FunctionTool, content_of, error_content
@@ -33,19 +34,34 @@ class PendingCall:
 
     @property
     def is_async(self) -> bool:
-        """Whether `perform` returns an awaitable."""
+        """Whether the function is a coroutine function."""
         return self.tool is not None and self.tool.is_async
 
-    def perform(self) -> Any:
-        """Calls the function. Raises what the function raises, or LookupError if it is unknown."""
-        if self.tool is None:
-            raise LookupError(f"no tool {self.name}")
-        return self.tool.call(self.arguments)
+    def begin(self) -> Union[str, Awaitable[object]]:
+        """Calls the function. Returns the content of the tool message, or what to `finish`.
 
-    def message(self, result: object) -> Message:
-        """The tool message with a result. An exception becomes an error that the model reads."""
-        content = error_content(result) if isinstance(result, Exception) else content_of(result)
+        An exception is a content too: it must not end the run, nor pass through a future, which
+        takes no StopIteration.
+        """
+        try:
+            if self.tool is None:
+                raise LookupError(f"no tool {self.name}")
+            result = self.tool.call(self.arguments)
+            return result if inspect.isawaitable(result) else content_of(result)
+        except Exception as error:
+            return error_content(error)
+
+    def message(self, content: str) -> Message:
+        """The tool message."""
         return {"role": "tool", "tool_call_id": self.id, "content": content}
+
+
+async def finish(result: Awaitable[object]) -> str:
+    """Returns the content of a tool message when a result has been awaited."""
+    try:
+        return content_of(await result)
+    except Exception as error:
+        return error_content(error)
 
 
 class Conversation:
@@ -101,29 +117,23 @@ class Conversation:
             self._parameters["tool_choice"] = "auto"
         return [PendingCall(call, self._tools.get(call["name"])) for call in calls]
 
-    def answer(self, calls: List[PendingCall], results: List[object]) -> None:
-        """Adds the results of calls, in their order."""
-        self.messages.extend(call.message(each) for call, each in zip(calls, results))
+    def answer(self, calls: List[PendingCall], contents: List[str]) -> None:
+        """Adds the contents of the results of calls, in their order."""
+        self.messages.extend(call.message(each) for call, each in zip(calls, contents))
 
 
-def perform_all(calls: List[PendingCall]) -> List[object]:
-    """Performs calls at the same time, each on a thread. Returns results and exceptions."""
+def perform_all(calls: List[PendingCall]) -> List[str]:
+    """Performs calls at the same time, each on a thread. Returns the contents of their results."""
     with ThreadPoolExecutor(max_workers=min(len(calls), _MOST_THREADS)) as pool:
         # Each call sees the caller's context variables.
         futures = [pool.submit(contextvars.copy_context().run, _perform, call) for call in calls]
         return [future.result() for future in futures]
 
 
-def _perform(call: PendingCall) -> object:
-    try:
-        result = call.perform()
-        return _run_coroutine(result) if call.is_async else result
-    except Exception as error:
-        return error
-
-
-def _run_coroutine(coroutine: Coroutine[Any, Any, object]) -> object:
-    """Runs a coroutine in a new event loop."""
+def _perform(call: PendingCall) -> str:
+    begun = call.begin()
+    if isinstance(begun, str):
+        return begun
     import asyncio
 
-    return asyncio.run(coroutine)
+    return asyncio.run(finish(begun))

@@ -171,6 +171,23 @@ def test_a_dropped_stream_ends(run, models, blocked):
     run(main)
 
 
+def test_a_second_reader_is_refused(run, models, blocked):
+    async def main():
+        async with open_chat(models, "long") as chat:
+            stream = await chat.create(HELLO, stream=True, max_tokens=4)
+            await stream.__anext__()
+            first = asyncio.ensure_future(stream.__anext__())
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="another task"):
+                await stream.__anext__()
+            blocked.set()
+            # The first reader is not disturbed.
+            assert (await first)["choices"]
+            assert (await stream.until_done())["usage"]["completion_tokens"] == 4
+
+    run(main)
+
+
 def test_end_reasoning_without_reasoning_changes_nothing(run, models):
     async def main():
         chat = open_chat(models, "reasoning")

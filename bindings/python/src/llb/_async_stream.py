@@ -19,7 +19,8 @@ from .types import Chunk, Reply
 class AsyncStream(BaseStream, AsyncClosing, AsyncIterator[Chunk]):
     """Like `Stream`, for `async for` and `async with`. Returned by `AsyncChat.create`.
 
-    If the task that reads it is cancelled, the generation is cancelled too.
+    If the task that reads it is cancelled, the generation is cancelled too. Read it in one task at
+    a time.
     """
 
     def __init__(self, chat: object, session: Session, call: Call) -> None:
@@ -65,6 +66,9 @@ class AsyncStream(BaseStream, AsyncClosing, AsyncIterator[Chunk]):
         self._session.cancel(self._call)
 
     async def __anext__(self) -> Chunk:
+        if self._alarm.awaited:
+            # The other task would never be woken up.
+            raise RuntimeError("another task is reading this stream")
         try:
             piece = await self._next_piece()
         except BaseException:

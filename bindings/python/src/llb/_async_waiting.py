@@ -34,13 +34,18 @@ class Alarm:
                 return False
         return True
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a task waits."""
+        return self._waiter is not None and not self._waiter.done()
+
     def _wake(self) -> None:
         self._rung = False
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Waits for the next ring."""
+        """Waits for the next ring. Only one task may wait."""
         self._waiter = self._loop.create_future()
         await self._waiter
 

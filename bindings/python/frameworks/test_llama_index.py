@@ -104,9 +104,12 @@ def test_tool_calls_are_read_and_required(model):
 
     # `text` writes a call only if one is forced.
     text = model("text", max_tokens=64)
-    assert text.get_tool_calls_from_response(
-        text.chat_with_tools([TOOL], "hi"), error_on_no_tool_call=False
-    ) == []
+    assert (
+        text.get_tool_calls_from_response(
+            text.chat_with_tools([TOOL], "hi"), error_on_no_tool_call=False
+        )
+        == []
+    )
     with pytest.raises(ValueError, match="called no tool"):
         text.get_tool_calls_from_response(text.chat_with_tools([TOOL], "hi"))
     forced = text._prepare_chat_with_tools([TOOL], "hi", tool_required=True)

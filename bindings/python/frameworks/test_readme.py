@@ -7,7 +7,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-import readme_blocks  # noqa: E402
+import readme_blocks
 
 PROGRAMS = [program for program, needs in readme_blocks.programs() if needs is not None]
 

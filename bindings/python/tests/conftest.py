@@ -126,13 +126,15 @@ def _run_with_uvloop(main):
         import uvloop
     except ImportError:
         skip("no uvloop (pip install uvloop)")
-    return uvloop.run(main)
+    return uvloop.run(main())
 
 
-@pytest.fixture(params=[asyncio.run, _run_with_uvloop], ids=["asyncio", "uvloop"])
+@pytest.fixture(
+    params=[lambda main: asyncio.run(main()), _run_with_uvloop], ids=["asyncio", "uvloop"]
+)
 def run(request):
     """Runs a coroutine function in each event loop."""
-    return lambda main: request.param(main())
+    return request.param
 
 
 @pytest.fixture

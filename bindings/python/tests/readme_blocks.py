@@ -1,8 +1,9 @@
 """Runs the code of README.md as it is copied, in a folder with `model.gguf`.
 
 As a program, it needs only the installed package: `python readme_blocks.py MODEL [FRAMEWORK...]`
-runs every block of Python, and the commands of `python -m llb`, each in a process of its own. Blocks
-that import `llb.FRAMEWORK` need the name of the framework. The hub of the commands is on loopback.
+runs every block of Python, and the commands of `python -m llb`, each in a process of its own.
+Blocks that import `llb.FRAMEWORK` need the name of the framework. The hub of the commands is on
+loopback.
 """
 
 import os

@@ -11,7 +11,7 @@ VALUES = {
     "messages": [{"role": "user", "content": '\0 \u00fc \ud800 \U0001f600 " \\ \n'}],
     "numbers": [0, -1, 1.5, 1e300, 2**70, True, False, None],
     "tuple": ({}, [], ()),
-    "keys": {1: 1, None: 2, True: 3, 1.5: 4},
+    "keys": {0: 1, None: 2, True: 3, 1.5: 4},
 }
 
 

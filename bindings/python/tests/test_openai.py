@@ -338,7 +338,7 @@ def test_requests_that_cannot_be_served_are_refused(client):
     with pytest.raises(TypeError, match="temprature"):
         client("text").chat.completions.create(messages=HELLO, temprature=1)
     with pytest.raises(AttributeError, match="no attribute 'contents'"):
-        ask(client("text"), False).choices[0].message.contents
+        _ = ask(client("text"), False).choices[0].message.contents
 
 
 def test_the_model_is_listed(client, chat):
@@ -505,9 +505,7 @@ def test_failures_are_exceptions_of_the_package_too(openai, client):
         name: str
 
     with pytest.raises(openai.LengthFinishReasonError) as raised:
-        opened.chat.completions.parse(
-            model="m", messages=HELLO, response_format=City, max_tokens=1
-        )
+        opened.chat.completions.parse(model="m", messages=HELLO, response_format=City, max_tokens=1)
     assert raised.value.completion.usage.completion_tokens == 1
     opened.close()
     with pytest.raises(openai.InternalServerError) as raised:

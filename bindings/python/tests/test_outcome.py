@@ -1,5 +1,6 @@
 """`Outcome`, on which every wait of the package rests."""
 
+import functools
 import threading
 
 import pytest
@@ -57,9 +58,9 @@ def test_a_function_is_called_once_however_late_it_comes():
     for _ in range(200):
         outcome, calls = Outcome(), []
         thread = threading.Thread(target=outcome.succeed, args=(None,))
-        outcome.when_done(lambda: calls.append("before"))
+        outcome.when_done(functools.partial(calls.append, "before"))
         thread.start()
         for at in range(3):
-            outcome.when_done(lambda at=at: calls.append(at))
+            outcome.when_done(functools.partial(calls.append, at))
         thread.join()
         assert sorted(calls, key=str) == [0, 1, 2, "before"]

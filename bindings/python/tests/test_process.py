@@ -135,7 +135,7 @@ print(chat.create(messages=messages, max_tokens=1)["usage"]["completion_tokens"]
 @pytest.mark.parametrize("stem", ["text", "tool_call"])
 def test_the_example_runs(models, script, stem):
     example = Path(__file__).parents[1] / "examples" / "tools.py"
-    code = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    code = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
     out = script(code, example, models(stem))
     assert ("[get_weather " in out) is (stem == "tool_call")
 

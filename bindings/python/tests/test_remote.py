@@ -114,7 +114,7 @@ def test_a_reply_equals_that_of_the_model_in_process(native, remote):
 
 
 def test_a_forced_call_obeys_its_grammar(native, remote):
-    weather = dict(tools=[WEATHER], tool_choice="required", parallel_tool_calls=False)
+    weather = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False}
     reply = assert_same(native, remote, messages=ask("What is the weather in Paris?"), **weather)
     assert reply["tool_calls"][0]["name"] == "get_weather"
 
@@ -155,9 +155,13 @@ def test_chunks_concatenate_to_the_text(remote):
 
 
 def test_log_probabilities_are_the_models(native, remote):
-    request = dict(
-        messages=ask("Hello"), temperature=0, max_tokens=4, logprobs=True, top_logprobs=2
-    )
+    request = {
+        "messages": ask("Hello"),
+        "temperature": 0,
+        "max_tokens": 4,
+        "logprobs": True,
+        "top_logprobs": 2,
+    }
     ours, theirs = (chat.create(**request)["logprobs"]["content"] for chat in (native, remote))
     assert [each["bytes"] for each in theirs[:4]] == [each["bytes"] for each in ours]
     for our, their in zip(ours, theirs):

@@ -84,8 +84,12 @@ def test_text_iterates_over_the_visible_text(chat, expected):
 
 def test_until_done_calls_the_handlers(chat):
     texts, reasoning, calls = [], [], []
-    handlers = dict(on_text=texts.append, on_reasoning=reasoning.append, on_tool_call=calls.append)
-    request = dict(tools=[WEATHER], stream=True, temperature=0)
+    handlers = {
+        "on_text": texts.append,
+        "on_reasoning": reasoning.append,
+        "on_tool_call": calls.append,
+    }
+    request = {"tools": [WEATHER], "stream": True, "temperature": 0}
     reply = chat("reasoning").create(HELLO, **request).until_done(**handlers)
     assert "".join(texts) == reply["text"] == "The answer."
     assert "".join(reasoning) == reply["reasoning_content"]

@@ -56,7 +56,7 @@ def use_chats(model: llb.Model, async_model: llb.AsyncModel) -> None:
 
 def checker(name):
     if importlib.util.find_spec(name) is None:
-        skip(f"no {name} (pip install mypy 'pyright[nodejs]')")
+        skip(f"no {name} (pip install mypy 'pyright[nodejs]' ruff)")
     return [sys.executable, "-m", name]
 
 
@@ -102,6 +102,14 @@ def test_wrong_uses_are_refused(checked):
     }
     assert status == 1
     assert found == {at for at, line in enumerate(lines, 1) if line.endswith("# refused")}
+
+
+@pytest.mark.parametrize("command", [["check"], ["format", "--check"]])
+def test_the_code_is_as_ruff_wants_it(command):
+    folders = [PACKAGE / name for name in ("src", "tests", "frameworks", "examples")]
+    files = [*folders, *PACKAGE.glob("*.py")]
+    status, output = run([*checker("ruff"), *command, "--no-cache", *map(str, files)], PACKAGE)
+    assert status == 0, output
 
 
 def assert_shape(value, shape):

@@ -6,8 +6,8 @@
 - `Embedder` computes vectors of texts, `AsyncEmbedder` does so for asyncio.
 - `OpenAI` and `AsyncOpenAI` are clients like those of the `openai` package.
 - `backends` reports which processor and which kernels compute.
-- `memory` says what a chat would take, and the largest context that fits. `unload` takes a model out
-  of memory until its chats need it again.
+- `memory` says what a chat would take, and the largest context that fits. `unload` takes a model
+  out of memory until its chats need it again.
 - `fetch` downloads a model from the Hugging Face hub.
 - `template_info`, `template_render`, `template_parse` and `template_compose` work on chat templates
   without a model.

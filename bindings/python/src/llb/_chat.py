@@ -29,9 +29,9 @@ class Chat(BaseChat, Handle, Requests):
     `on_event` is called with each event (`create_start`, `load_progress:0.50`, ..., `destroy`) on a
     thread other than the main thread. If it raises, the running call is cancelled and raises that
     exception. It may call only `cancel`, `end_reasoning`, `version`, `abi_version` and the
-    `template_*` functions; all others raise `BUSY`. `progress` shows the load on stderr, by tqdm if it is installed, on a
-    terminal or in a notebook. With `log="warn"` (or "error", "info", "debug"), the library's log
-    also goes to the logger `llb` of `logging`.
+    `template_*` functions; all others raise `BUSY`. `progress` shows the load on stderr, by tqdm if
+    it is installed, on a terminal or in a notebook. With `log="warn"` (or "error", "info",
+    "debug"), the library's log also goes to the logger `llb` of `logging`.
 
     Raises ToolsUnsupported, or LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`, `TEMPLATE_ERROR`,
     `INVALID_REQUEST`, `OUT_OF_MEMORY` and others. The error's `events` are the events so far.
@@ -70,9 +70,10 @@ class Chat(BaseChat, Handle, Requests):
     ) -> Chat:
         """Opens a chat on a model of the Hugging Face hub, and downloads it if it is not cached.
 
-        `id` is `"org/name"` or `"org/name:Q8_0"`. `filename`, `revision`, `cache_dir` (the hub's, not
-        the option of `Chat`), `offline` and `on_progress` are arguments of `fetch`, `progress` is one of both, the others are those
-        of `Chat`. A model that `Chat` would refuse is not downloaded.
+        `id` is `"org/name"` or `"org/name:Q8_0"`. `filename`, `revision`, `cache_dir` (the hub's,
+        not the option of `Chat`), `offline` and `on_progress` are arguments of `fetch`, `progress`
+        is one of both, the others are those of `Chat`. A model that `Chat` would refuse is not
+        downloaded.
 
         Raises what `fetch` and `Chat` raise.
         """

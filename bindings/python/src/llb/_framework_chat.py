@@ -30,7 +30,8 @@ class FrameworkChat(FrameworkHandle[Chat]):
 
     def stream(self, request: Dict[str, Any]) -> Stream:
         """Runs a request as a stream, whose last chunk has the usage."""
-        return self.open()._stream({**request, **_WITH_USAGE})  # pyright: ignore[reportPrivateUsage]
+        chat = self.open()
+        return chat._stream({**request, **_WITH_USAGE})  # pyright: ignore[reportPrivateUsage]
 
     async def stream_async(self, request: Dict[str, Any]) -> AsyncStream:
         """Like `stream`, for asyncio."""

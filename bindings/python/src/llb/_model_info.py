@@ -111,9 +111,9 @@ def memory(
     read; it takes up to some seconds. `n_ctx="fit"` stands for `largest_n_ctx`, here and in `Chat`.
 
     `contexts` are up to 64 other contexts of the model, which take hardly longer:
-    `[{"n_ctx": 32768}, {"n_ctx": "fit", "cache_type_k": "q8_0"}]`. What they lack is as in the other
-    options. `contexts` of the result has a dict for each, in the same order. Its `type` is "memory",
-    or "error" if llama.cpp cannot make this context.
+    `[{"n_ctx": 32768}, {"n_ctx": "fit", "cache_type_k": "q8_0"}]`. What they lack is as in the
+    other options. `contexts` of the result has a dict for each, in the same order. Its `type` is
+    "memory", or "error" if llama.cpp cannot make this context.
 
     May be called from any thread. Raises LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`,
     `INVALID_REQUEST` or `OUT_OF_MEMORY` (no context fits).

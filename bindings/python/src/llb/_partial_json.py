@@ -9,7 +9,8 @@ from typing import Any, List
 # Matches a complete token. Anything else ends the text.
 _TOKEN = re.compile(
     r"""\s*(?:(?P<open>[\[{]) | (?P<close>[\]}]) | (?P<between>[,:])
-    | (?P<scalar>"(?:[^"\\]|\\.)*" | -?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\d.eE+-]) | true | false | null))""",
+    | (?P<scalar> "(?:[^"\\]|\\.)*" | true | false | null
+        | -?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\d.eE+-])))""",
     re.X | re.S,
 )
 _CLOSING = {"[": "]", "{": "}"}

@@ -128,8 +128,8 @@ class _Timings(TypedDict):
 
 class Timings(_Timings, total=False):
     """Milliseconds, and tokens per second. `threads` is the mean number of threads that computed;
-    a server has none. `draft_n` exists with speculative decoding, `disk_tokens` (tokens of the prompt
-    that were read from disk) with the option `cache_dir`.
+    a server has none. `draft_n` exists with speculative decoding, `disk_tokens` (tokens of the
+    prompt that were read from disk) with the option `cache_dir`.
     """
 
     threads: float

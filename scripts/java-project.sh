@@ -1,9 +1,10 @@
 #!/bin/sh
-# scripts/java-project.sh REAL_MODEL: makes the two Maven projects that bindings/java/README.md
-# describes, for LangChain4j and for Spring, each with only its two dependencies, and runs the
-# programs of the page on each Java from 17 on that is found. Only llb's artifacts are taken from
-# this machine. Everything else is downloaded into an empty local repository,
-# target/java-project/m2. Needs JAVA_HOME and LLB_LIBRARY, as the build of bindings/java does.
+# scripts/java-project.sh REAL_MODEL: makes the three Maven projects that bindings/java/README.md
+# describes: for the first program, for LangChain4j and for Spring, each with only its two
+# dependencies, and runs the programs of the page on each Java from 17 on that is found. The first
+# is a Java module, too. Only llb's artifacts are taken from this machine. Everything else is
+# downloaded into an empty local repository, target/java-project/m2. Needs JAVA_HOME and
+# LLB_LIBRARY, as the build of bindings/java does.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -25,11 +26,12 @@ after() {
         there && $0 == fence { inside = 1 }' "$readme"
 }
 
-# project NAME HEADING MAIN_FILE PARENT: make a project and build it.
+# project NAME HEADING MAIN_FILE PARENT [LINE]: make a project and build it. LINE comes before the
+# program.
 project() {
     folder=$work/$1
     mkdir -p "$(dirname "$folder/src/main/java/$3")"
-    after "$2" java >"$folder/src/main/java/$3"
+    { echo "${5:-}" && after "$2" java; } >"$folder/src/main/java/$3"
     cat >"$folder/pom.xml" <<END
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -55,7 +57,7 @@ END
         dependency:copy-dependencies -DoutputDirectory="$folder/lib"
 }
 
-# run_on_each NAME MAIN ARGUMENT: run the program on each Java.
+# run_on_each NAME MAIN [ARGUMENT]: run the program on each Java.
 run_on_each() {
     for versions in "17 20" "21 21" "22 999"; do
         # shellcheck disable=SC2086 # two words
@@ -66,11 +68,18 @@ run_on_each() {
         }
         echo "$1 on $("$home/bin/java" -version 2>&1 | head -n 1):"
         env -u LLB_LIBRARY XDG_CACHE_HOME="$work/cache" "$home/bin/java" \
-            -cp "$work/$1/target/classes:$work/$1/lib/*" "$2" "$3" >"$work/output" 2>&1 ||
+            -cp "$work/$1/target/classes:$work/$1/lib/*" "$2" ${3:+"$3"} >"$work/output" 2>&1 ||
             { cat "$work/output" >&2 && exit 1; }
         tail -n 2 "$work/output"
     done
 }
+
+mkdir -p "$work/module/src/main/java"
+echo 'module org.example.sky { requires dev.llb; }' >"$work/module/src/main/java/module-info.java"
+ln -s "$model" "$work/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+cd "$work"
+project module "The first program" sky/Sky.java "" "package sky;"
+run_on_each module sky.Sky
 
 project langchain4j LangChain4j Weather.java ""
 run_on_each langchain4j Weather "$model"

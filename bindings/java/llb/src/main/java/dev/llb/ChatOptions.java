@@ -25,7 +25,7 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
 
     /** Returns a builder for a chat on the GGUF file {@code model}. */
     public static Builder builder(Path model) {
-        return new Builder().set("model", model.toString());
+        return new Builder().set("model", Objects.requireNonNull(model, "model").toString());
     }
 
     /** Builds {@link ChatOptions}. {@link #set} sets options without a method. Not thread-safe. */

@@ -29,27 +29,30 @@ public record Message(
             throw new IllegalArgumentException(
                     "content: expected a String or a List of parts, not " + content.getClass());
         }
+        if (content instanceof List<?> parts) {
+            content = List.copyOf(parts);
+        }
         toolCalls = toolCalls == null ? List.of() : List.copyOf(toolCalls);
     }
 
     /** Returns a system message. */
     public static Message system(String text) {
-        return new Message("system", text, null, null, null, null);
+        return new Message("system", text, null, List.of(), null, null);
     }
 
     /** Returns a user message. */
     public static Message user(String text) {
-        return new Message("user", text, null, null, null, null);
+        return new Message("user", text, null, List.of(), null, null);
     }
 
     /** Returns a user message with content parts such as {@code {"type":"text","text":"…"}}. */
     public static Message user(List<Map<String, Object>> parts) {
-        return new Message("user", List.copyOf(parts), null, null, null, null);
+        return new Message("user", List.copyOf(parts), null, List.of(), null, null);
     }
 
     /** Returns an assistant message. */
     public static Message assistant(String text) {
-        return new Message("assistant", text, null, null, null, null);
+        return new Message("assistant", text, null, List.of(), null, null);
     }
 
     /** Returns an assistant message with tool calls; {@code text} may be null. */
@@ -59,7 +62,7 @@ public record Message(
 
     /** Returns a tool message with the result of {@code call}. */
     public static Message tool(ToolCall call, String result) {
-        return new Message("tool", result, null, null, call.id(), call.name());
+        return new Message("tool", result, null, List.of(), call.id(), call.name());
     }
 
     static Message of(Map<String, Object> fields) {

@@ -6,6 +6,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /** LangChain4j's request parameters, plus all parameters of llb under the library's names. */
 public class LlbChatRequestParameters extends DefaultChatRequestParameters {
@@ -38,7 +39,7 @@ public class LlbChatRequestParameters extends DefaultChatRequestParameters {
     }
 
     @Override
-    public boolean equals(Object other) {
+    public boolean equals(@Nullable Object other) {
         return super.equals(other)
                 && other instanceof LlbChatRequestParameters that
                 && options.equals(that.options);

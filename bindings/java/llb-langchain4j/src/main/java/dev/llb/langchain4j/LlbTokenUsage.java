@@ -2,26 +2,30 @@ package dev.llb.langchain4j;
 
 import dev.langchain4j.model.output.TokenUsage;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /** The number of tokens, and how many of the input came from the KV cache. */
 public class LlbTokenUsage extends TokenUsage {
 
-    private final Integer cachedTokens;
+    private final @Nullable Integer cachedTokens;
 
     /** {@code cachedTokens} is a part of {@code inputTokens}; each may be null. */
     public LlbTokenUsage(
-            Integer inputTokens, Integer outputTokens, Integer totalTokens, Integer cachedTokens) {
+            @Nullable Integer inputTokens,
+            @Nullable Integer outputTokens,
+            @Nullable Integer totalTokens,
+            @Nullable Integer cachedTokens) {
         super(inputTokens, outputTokens, totalTokens);
         this.cachedTokens = cachedTokens;
     }
 
     /** The tokens of the input that were taken from the KV cache, or null. */
-    public Integer cachedTokens() {
+    public @Nullable Integer cachedTokens() {
         return cachedTokens;
     }
 
     @Override
-    public LlbTokenUsage add(TokenUsage that) {
+    public LlbTokenUsage add(@Nullable TokenUsage that) {
         if (that == null) {
             return this;
         }
@@ -34,7 +38,7 @@ public class LlbTokenUsage extends TokenUsage {
     }
 
     @Override
-    public boolean equals(Object other) {
+    public boolean equals(@Nullable Object other) {
         return super.equals(other)
                 && other instanceof LlbTokenUsage that
                 && Objects.equals(cachedTokens, that.cachedTokens);

@@ -8,6 +8,7 @@ import dev.llb.LlbModel;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * What the builders of both models have in common.
@@ -16,10 +17,10 @@ import java.util.Objects;
  */
 public abstract class ModelBuilder<B extends ModelBuilder<B>> {
 
-    private LlbModel model;
-    private ChatOptions options;
-    private String hubId;
-    private String modelName;
+    private @Nullable LlbModel model;
+    private @Nullable ChatOptions options;
+    private @Nullable String hubId;
+    private @Nullable String modelName;
     private List<ChatModelListener> listeners = List.of();
     private final LlbChatRequestParameters.Builder parameters = LlbChatRequestParameters.builder();
 
@@ -51,7 +52,7 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
     }
 
     /** The model name in replies. Default: the name of the file. */
-    public B modelName(String name) {
+    public B modelName(@Nullable String name) {
         modelName = name;
         return self();
     }
@@ -63,13 +64,13 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
     }
 
     /** The default temperature. 0 means greedy sampling. */
-    public B temperature(Double temperature) {
+    public B temperature(@Nullable Double temperature) {
         parameters.temperature(temperature);
         return self();
     }
 
     /** The default maximum number of generated tokens. If not set, it is 256. */
-    public B maxOutputTokens(Integer tokens) {
+    public B maxOutputTokens(@Nullable Integer tokens) {
         parameters.maxOutputTokens(tokens);
         return self();
     }

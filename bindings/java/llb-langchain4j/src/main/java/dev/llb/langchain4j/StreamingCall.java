@@ -15,8 +15,6 @@ import dev.llb.ChatReply;
 import dev.llb.ChatRequest;
 import dev.llb.LlbChat;
 import dev.llb.LlbException;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * One streamed request, which passes chunks to a handler of LangChain4j.
@@ -25,8 +23,6 @@ import org.slf4j.LoggerFactory;
  * in all integrations of LangChain4j. Errors such as {@code OutOfMemoryError} end it.
  */
 final class StreamingCall implements Runnable, StreamingHandle {
-
-    private static final Logger LOG = LoggerFactory.getLogger(StreamingCall.class);
 
     private final ModelBuilder.OpenModel open;
     private final ChatRequest request;
@@ -179,7 +175,8 @@ final class StreamingCall implements Runnable, StreamingHandle {
         try {
             handler.onError(error);
         } catch (Exception e) {
-            LOG.warn("an exception of onError was ignored", e);
+            System.getLogger("dev.llb").log(
+                    System.Logger.Level.WARNING, "an exception of onError was ignored", e);
         }
     }
 

@@ -7,6 +7,7 @@ import io.micrometer.observation.ObservationRegistry;
 import java.util.List;
 import java.util.Objects;
 import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
 import org.springframework.ai.chat.metadata.DefaultUsage;
 import org.springframework.ai.document.Document;
 import org.springframework.ai.embedding.Embedding;
@@ -75,7 +76,7 @@ public final class LlbEmbeddingModel implements EmbeddingModel {
     }
 
     /** Fails unless the name is the model's own. */
-    private void requireModelName(String asked) {
+    private void requireModelName(@Nullable String asked) {
         if (asked != null && !asked.equals(embedder.name())) {
             throw new IllegalArgumentException("model: \"" + asked + "\" is not the open model \""
                     + embedder.name() + "\"; open a model for each file");

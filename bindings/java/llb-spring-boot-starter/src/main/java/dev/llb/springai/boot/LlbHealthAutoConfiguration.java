@@ -3,6 +3,7 @@ package dev.llb.springai.boot;
 import dev.llb.ChatRequest;
 import dev.llb.LlbChat;
 import dev.llb.LlbModel;
+import org.jspecify.annotations.Nullable;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
@@ -30,7 +31,7 @@ public class LlbHealthAutoConfiguration {
     private static final class Indicator extends AbstractHealthIndicator implements AutoCloseable {
 
         private final LlbModel model;
-        private LlbChat chat;
+        private @Nullable LlbChat chat;
 
         Indicator(LlbModel model) {
             super("the model does not answer");

@@ -4,6 +4,7 @@ import dev.llb.FetchRequest;
 import dev.llb.Llb;
 import dev.llb.LlbException;
 import java.nio.file.Path;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Resolves a property to a file. The property is a path, or a model on the hub, which may be
@@ -22,7 +23,7 @@ final class ModelFile {
         return find(model, properties, properties.toolPolicy());
     }
 
-    static Path find(String model, LlbProperties properties, String toolPolicy) {
+    static Path find(String model, LlbProperties properties, @Nullable String toolPolicy) {
         if (!model.startsWith(HUB)) {
             return Path.of(model);
         }

@@ -14,9 +14,9 @@
 
 #include "llb.h"
 
-/* The functions of llb, looked up by `bind`. */
+/* The functions of llb, looked up by `bind`: first the one that tells what the others are. */
 #define FUNCTIONS(F)                                                                               \
-    F(version) F(abi_version) F(backends) F(model_info) F(chat_create_with) F(chat_infer)          \
+    F(abi_version) F(version) F(backends) F(model_info) F(chat_create_with) F(chat_infer)          \
     F(chat_infer_stream) F(chat_explain) F(chat_cancel) F(chat_end_reasoning) F(chat_destroy)      \
     F(template_info) F(template_render) F(template_parse) F(template_compose) F(tokenize)          \
     F(detokenize) F(count) F(memory) F(model_unload) F(embed_create) F(embed) F(rank)              \
@@ -156,9 +156,10 @@ static jbyteArray jni_version(JNIEnv *env, jobject self) {
     return copy_out(env, llb.version());
 }
 
+/* 0 if the library lacks the function. */
 static jint jni_abi_version(JNIEnv *env, jobject self) {
     (void)env, (void)self;
-    return (jint)llb.abi_version();
+    return llb.abi_version ? (jint)llb.abi_version() : 0;
 }
 
 static jbyteArray jni_backends(JNIEnv *env, jobject self) {

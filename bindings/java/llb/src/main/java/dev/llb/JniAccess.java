@@ -25,10 +25,12 @@ final class JniAccess implements Access {
             throw NativeLibrary.notLoaded(library, text(problem), null);
         }
         byte[] missing = bind();
+        JniAccess access = new JniAccess();
+        Native.requireAbi(library, access.abiVersion());
         if (missing != null) {
             throw NativeLibrary.incompatible(library, "has no function " + text(missing));
         }
-        return new JniAccess();
+        return access;
     }
 
     /**

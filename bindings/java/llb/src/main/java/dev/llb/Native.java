@@ -15,7 +15,7 @@ final class Native {
     static final String ACCESS = "dev.llb.access";
 
     /** The oldest ABI version that this binding supports. Later versions only add functions. */
-    private static final int OLDEST_ABI = 1;
+    private static final int OLDEST_ABI = 2;
 
     private static volatile Native instance;
 
@@ -58,13 +58,17 @@ final class Native {
                             + (module.isNamed() ? module.getName() : "ALL-UNNAMED"),
                     e);
         }
-        int abi = access.abiVersion();
+        return new Native(access);
+    }
+
+    /** Refuses an older library. Called before other functions are looked up. */
+    static void requireAbi(NativeLibrary.Found library, int abi) {
         if (Integer.compareUnsigned(abi, OLDEST_ABI) < 0) {
             throw NativeLibrary.incompatible(
                     library,
-                    "has ABI version " + abi + ", this binding needs " + OLDEST_ABI + " or later");
+                    "has ABI version " + abi + ", this binding needs " + OLDEST_ABI
+                            + " or later: use the library of this version of llb");
         }
-        return new Native(access);
     }
 
     private static Access load(NativeLibrary.Found library, String forced) {

@@ -58,13 +58,14 @@ final class PanamaAccess implements Access {
     private PanamaAccess(NativeLibrary.Found library, SymbolLookup symbols) {
         this.library = library;
         this.symbols = symbols;
+        abiVersion = bind("llb_abi_version", FunctionDescriptor.of(JAVA_INT));
+        Native.requireAbi(library, abiVersion());
         receive = receiveStub();
         FunctionDescriptor textToText = FunctionDescriptor.of(ADDRESS, ADDRESS);
         FunctionDescriptor withCallback =
                 FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, JAVA_LONG);
         FunctionDescriptor ofChat = FunctionDescriptor.of(ADDRESS, JAVA_LONG, ADDRESS);
         version = bind("llb_version", FunctionDescriptor.of(ADDRESS));
-        abiVersion = bind("llb_abi_version", FunctionDescriptor.of(JAVA_INT));
         backends = bind("llb_backends", FunctionDescriptor.of(ADDRESS));
         textFunctions = TEXT_FUNCTIONS.stream()
                 .map(name -> bind(name, textToText))

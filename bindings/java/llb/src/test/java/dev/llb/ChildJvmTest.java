@@ -224,14 +224,17 @@ class ChildJvmTest {
 
     @Test
     void anOlderLibraryIsRefused() throws Exception {
-        checkIncompatible("has ABI version 0, this binding needs 1 or later", functions());
+        String problem = "has ABI version 1, this binding needs 2 or later";
+        checkIncompatible(problem, 1, functions());
+        checkIncompatible(problem, 1, List.of("llb_abi_version"));
         List<String> withoutStream = new ArrayList<>(functions());
         withoutStream.remove("llb_chat_infer_stream");
-        checkIncompatible("has no function llb_chat_infer_stream", withoutStream);
+        checkIncompatible("has no function llb_chat_infer_stream", 2, withoutStream);
     }
 
-    private void checkIncompatible(String problem, List<String> functions) throws Exception {
-        Path library = compile(functions);
+    private void checkIncompatible(String problem, int abi, List<String> functions)
+            throws Exception {
+        Path library = compile(abi, functions);
         ChildJvm child = new ChildJvm();
         child.environment().put(NativeLibrary.VARIABLE, library.toString());
         ChildJvm.Result result = child.run("version");
@@ -251,11 +254,11 @@ class ChildJvmTest {
                 .collect(Collectors.toList());
     }
 
-    /** A library whose functions return 0. */
-    private Path compile(List<String> functions) throws Exception {
+    /** A library whose functions return a number. */
+    private Path compile(int result, List<String> functions) throws Exception {
         Path source = folder.resolve("library.c");
         Files.writeString(source, functions.stream()
-                .map(name -> "void *" + name + "(void) { return 0; }\n")
+                .map(name -> "long " + name + "(void) { return " + result + "; }\n")
                 .collect(Collectors.joining()));
         Path library = folder.resolve("library" + functions.size() + ".so");
         String compiler = System.getenv().getOrDefault("CC", "cc");

@@ -70,6 +70,12 @@ final class CancelWatch {
         return watched;
     }
 
+    /** Like {@link #watch}, until this thread is interrupted. */
+    static Watched watchInterrupts(Runnable cancel) {
+        Thread caller = Thread.currentThread();
+        return watch(() -> PlatformCall.isInterrupted(caller), cancel);
+    }
+
     private static synchronized void start() {
         if (watcher == null) {
             Thread thread = new Thread(CancelWatch::run, "llb-cancel");

@@ -64,7 +64,7 @@ public final class Llb {
 
     /** As {@link #modelInfo}, but returns JSON. A failure is named in its member {@code error}. */
     public static String modelInfoJson(Path model) {
-        return Native.get().modelInfo(model.toString());
+        return Native.get().modelInfo(Objects.requireNonNull(model, "model").toString());
     }
 
     /** Maps the failure names of {@code llb_model_info} to error codes. */
@@ -172,7 +172,10 @@ public final class Llb {
     /**
      * Downloads a model of the hub into the cache shared with {@code huggingface_hub}, unless it is
      * cached, and verifies it. Blocks until then. A model without tool support is refused before
-     * the download. {@link #modelFetchCancel} cancels it, and the next fetch resumes the download.
+     * the download. {@link #modelFetchCancel} cancels it, and so does {@link Thread#interrupt} of
+     * this thread. The next fetch resumes the download.
+     *
+     * @throws LlbException with {@code CANCELLED}, {@code MODEL_NOT_TOOL_CAPABLE}, and other codes
      */
     public static FetchedModel fetch(FetchRequest request) {
         String reply = modelFetch(request.toJson(), request::dispatch);
@@ -182,18 +185,25 @@ public final class Llb {
     /**
      * Like {@link #fetch(FetchRequest)}, but takes and returns JSON. {@code onEvent} receives the
      * events on this thread. If it throws, the fetch is cancelled and this method throws the
-     * exception.
+     * exception. An interrupt or an exception cancels all fetches that were requested by this id.
      */
     public static String modelFetch(String requestJson, Consumer<String> onEvent) {
         Native library = Native.get();
         Objects.requireNonNull(requestJson, "requestJson");
-        Callback events = new Callback(Objects.requireNonNull(onEvent, "onEvent"), () -> {
+        Runnable cancel = () -> {
             String id = Json.string(Json.readObject(requestJson).get("id"));
             if (id != null) {
                 library.modelFetchCancel(id);
             }
-        });
-        String reply = library.modelFetch(requestJson, events);
+        };
+        Callback events = new Callback(Objects.requireNonNull(onEvent, "onEvent"), cancel);
+        CancelWatch.Watched watched = CancelWatch.watchInterrupts(cancel);
+        String reply;
+        try {
+            reply = library.modelFetch(requestJson, events);
+        } finally {
+            watched.close();
+        }
         events.rethrow();
         return reply;
     }

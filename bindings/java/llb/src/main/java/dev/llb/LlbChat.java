@@ -22,9 +22,10 @@ import java.util.function.UnaryOperator;
  * {@code cancelled}, and the interrupt stays pending. A virtual thread keeps its carrier free: its
  * request runs on a platform thread, and its callbacks on the virtual thread.
  *
- * <p>Callbacks run on the thread of the request. They may call only {@link #cancel}, {@link #close}
- * and the template methods of {@link Llb}; another request on the same chat fails with
- * {@code BUSY}. If a callback throws, the request is cancelled and throws the same exception.
+ * <p>Callbacks run on the thread of the request. They may call only {@link #cancel}, {@link
+ * #endReasoning}, {@link #close} and the template methods of {@link Llb}; another request on the
+ * same chat fails with {@code BUSY}. If a callback throws, the request is cancelled and throws the
+ * same exception.
  *
  * <p>Methods with typed requests throw {@link LlbException} on failure. Methods named {@code …Json}
  * return the library's reply unchanged, including error replies.
@@ -275,9 +276,7 @@ public final class LlbChat implements AutoCloseable {
      * listener.
      */
     private String call(Callback pieces, Call call) {
-        Thread caller = Thread.currentThread();
-        CancelWatch.Watched watched =
-                CancelWatch.watch(() -> PlatformCall.isInterrupted(caller), this::cancel);
+        CancelWatch.Watched watched = CancelWatch.watchInterrupts(this::cancel);
         try {
             // After a close the handle is stale, and the library returns ENGINE_CLOSED.
             String reply = call.run();

@@ -44,7 +44,7 @@ public final class LlbEmbedder implements AutoCloseable {
 
     /** Returns a builder for the GGUF file {@code model}. */
     public static Builder builder(Path model) {
-        return new Builder().set("model", model.toString());
+        return new Builder().set("model", Objects.requireNonNull(model, "model").toString());
     }
 
     /** The name of the model file without {@code .gguf}. */
@@ -88,9 +88,7 @@ public final class LlbEmbedder implements AutoCloseable {
     }
 
     private String call(Supplier<String> call) {
-        Thread caller = Thread.currentThread();
-        CancelWatch.Watched watched =
-                CancelWatch.watch(() -> PlatformCall.isInterrupted(caller), this::cancel);
+        CancelWatch.Watched watched = CancelWatch.watchInterrupts(this::cancel);
         try {
             // After a close the handle is stale, and the library returns ENGINE_CLOSED.
             return call.get();

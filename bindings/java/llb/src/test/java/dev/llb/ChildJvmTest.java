@@ -4,6 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -70,6 +72,18 @@ class ChildJvmTest {
     void anOutOfMemoryErrorInACallback() throws Exception {
         ChildJvm.Result result = new ChildJvm().with("-Xmx48m").run("memory", model);
         assertEquals("length\n", result.output());
+    }
+
+    /** The server accepts the connection and never answers. */
+    @Test
+    void anInterruptEndsAFetch() throws Exception {
+        try (ServerSocket silent = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
+            ChildJvm child = new ChildJvm();
+            child.environment().put(
+                    "HF_ENDPOINT", "http://127.0.0.1:" + silent.getLocalPort());
+            assertEquals(
+                    "CANCELLED true\n", child.run("fetch", folder.toString()).output());
+        }
     }
 
     @Test

@@ -31,6 +31,7 @@ final class ChildPrograms {
             case "loaders" -> loaders();
             case "stopped" -> stopped(args[1]);
             case "memory" -> memory(Path.of(args[1]));
+            case "fetch" -> fetch(Path.of(args[1]));
             case "collected" -> collected(Path.of(args[1]));
             // Compiled for a later Java than this class.
             case "virtual" -> Class.forName("dev.llb.VirtualThreadProgram")
@@ -195,6 +196,19 @@ final class ChildPrograms {
                 held.clear();
             }
             System.out.println(chat.infer(SHORT).finishReason());
+        }
+    }
+
+    /** A fetch whose thread is interrupted. Prints its code, and whether that is pending. */
+    private static void fetch(Path cache) {
+        FetchRequest request = FetchRequest.builder("org/name")
+                .cacheDir(cache)
+                .onEvent(event -> Thread.currentThread().interrupt())
+                .build();
+        try {
+            Llb.fetch(request);
+        } catch (LlbException e) {
+            System.out.println(e.code() + " " + Thread.interrupted());
         }
     }
 

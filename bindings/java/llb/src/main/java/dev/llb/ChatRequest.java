@@ -72,7 +72,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
 
         /** Appends a message. */
         public Builder message(Message message) {
-            messages.add(message);
+            messages.add(Objects.requireNonNull(message, "message"));
             return this;
         }
 
@@ -94,7 +94,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
 
         /** Adds a tool. */
         public Builder tool(Tool tool) {
-            tools.add(tool);
+            tools.add(Objects.requireNonNull(tool, "tool"));
             return this;
         }
 

@@ -2,11 +2,19 @@ package dev.llb;
 
 import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
+import com.google.gson.JsonNull;
 import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
+import com.google.gson.JsonSerializer;
 import com.google.gson.ToNumberPolicy;
+import java.nio.file.Path;
+import java.time.temporal.TemporalAccessor;
+import java.time.temporal.TemporalAmount;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /**
  * Converts between JSON text and maps, lists, strings, numbers and booleans. The only class that
@@ -16,16 +24,68 @@ import java.util.Map;
  */
 final class Json {
 
+    private static final JsonSerializer<Optional<?>> OPTIONAL = (value, type, context) ->
+            value.isPresent() ? context.serialize(value.get()) : JsonNull.INSTANCE;
+    private static final JsonSerializer<Object> TEXT =
+            (value, type, context) -> new JsonPrimitive(value.toString());
+
     private static final Gson GSON = new GsonBuilder()
             .serializeNulls()
             .disableHtmlEscaping()
             .setObjectToNumberStrategy(ToNumberPolicy.LONG_OR_DOUBLE)
+            .registerTypeHierarchyAdapter(Optional.class, OPTIONAL)
+            .registerTypeHierarchyAdapter(TemporalAccessor.class, TEXT)
+            .registerTypeHierarchyAdapter(TemporalAmount.class, TEXT)
+            .registerTypeHierarchyAdapter(Path.class, TEXT)
             .create();
 
     private Json() {}
 
+    /**
+     * @throws IllegalArgumentException if a value has no JSON form, such as NaN or a thread; names
+     *     the path to it
+     */
     static String write(Object value) {
-        return GSON.toJson(value);
+        try {
+            return GSON.toJson(value);
+        } catch (JsonParseException | IllegalArgumentException e) {
+            throw new IllegalArgumentException(withoutForm(value, "") + " has no JSON form; use"
+                    + " records, maps, collections, strings, numbers and booleans", e);
+        } catch (StackOverflowError e) {
+            throw new IllegalArgumentException("a value that contains itself has no JSON form", e);
+        }
+    }
+
+    /** The path to the first value that cannot be written, and what it is. */
+    private static String withoutForm(Object value, String path) {
+        if (value instanceof Map<?, ?> map) {
+            for (Map.Entry<?, ?> member : map.entrySet()) {
+                if (!canWrite(member.getValue())) {
+                    String name = path.isEmpty() ? "" : path + ".";
+                    return withoutForm(member.getValue(), name + member.getKey());
+                }
+            }
+        }
+        if (value instanceof Collection<?> collection) {
+            int index = 0;
+            for (Object each : collection) {
+                if (!canWrite(each)) {
+                    return withoutForm(each, path + "[" + index + "]");
+                }
+                index++;
+            }
+        }
+        String what = value instanceof Number ? value.toString() : value.getClass().getName();
+        return path.isEmpty() ? what : path + ": " + what;
+    }
+
+    private static boolean canWrite(Object value) {
+        try {
+            GSON.toJson(value);
+            return true;
+        } catch (JsonParseException | IllegalArgumentException e) {
+            return false;
+        }
     }
 
     /** Parses a JSON object. Throws {@link IllegalArgumentException} for any other text. */

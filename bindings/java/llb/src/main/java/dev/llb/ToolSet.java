@@ -5,6 +5,8 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.lang.reflect.Parameter;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -16,7 +18,8 @@ import java.util.function.Function;
  * LlbChat#run} calls them. A set is immutable, so it is thread-safe if its tools are.
  *
  * <p>Parameters have the types of {@link LlbChat#infer(ChatRequest, Class)}. A string result is
- * passed to the model unchanged, any other result as JSON. {@code void} is {@code "done"}.
+ * passed to the model unchanged, any other result as JSON: records, maps, collections, arrays, and
+ * the values of {@code java.time} as text. {@code void} is {@code "done"}.
  */
 public final class ToolSet {
 
@@ -29,8 +32,9 @@ public final class ToolSet {
     }
 
     /**
-     * Returns the methods of these objects that have {@link ToolMethod}. Their parameters need
-     * names: compile with {@code -parameters}, or give the method one record.
+     * Returns the methods of these objects, and of their superclasses, that have {@link
+     * ToolMethod}, in the order of their names. Their parameters need names: compile with
+     * {@code -parameters}, or give the method one record.
      *
      * @throws IllegalArgumentException if there is no such method, a name occurs twice, or a
      *     parameter has no name or schema
@@ -38,19 +42,39 @@ public final class ToolSet {
     public static ToolSet of(Object... objects) {
         ToolSet tools = new ToolSet(Map.of());
         for (Object object : objects) {
-            int before = tools.entries.size();
-            for (Method method : object.getClass().getDeclaredMethods()) {
-                ToolMethod annotation = method.getAnnotation(ToolMethod.class);
-                if (annotation != null) {
-                    tools = tools.with(entry(object, method, annotation));
-                }
-            }
-            if (tools.entries.size() == before) {
+            List<Method> methods = toolMethods(object.getClass());
+            if (methods.isEmpty()) {
                 throw new IllegalArgumentException(
                         object.getClass().getName() + " has no method with @ToolMethod");
             }
+            for (Method method : methods) {
+                tools = tools.with(entry(object, method, method.getAnnotation(ToolMethod.class)));
+            }
         }
         return tools;
+    }
+
+    /**
+     * The methods of a class with the annotation. The JVM lists methods in any order, but the
+     * prompt must be the same in every run. A proxy overrides methods without their annotations,
+     * so superclasses count. An overridden method that has the annotation itself replaces that of
+     * the superclass.
+     */
+    private static List<Method> toolMethods(Class<?> type) {
+        Map<String, Method> found = new LinkedHashMap<>();
+        for (Class<?> at = type; at != null; at = at.getSuperclass()) {
+            Arrays.stream(at.getDeclaredMethods())
+                    .filter(method -> method.isAnnotationPresent(ToolMethod.class))
+                    // Bridge methods have the annotations of the methods that they call.
+                    .filter(method -> !method.isBridge())
+                    .sorted(Comparator.comparing(Method::getName))
+                    .forEach(method -> found.putIfAbsent(signature(method), method));
+        }
+        return List.copyOf(found.values());
+    }
+
+    private static String signature(Method method) {
+        return method.getName() + Arrays.toString(method.getParameterTypes());
     }
 
     /** Returns these tools and one more: a function whose arguments are those of a record. */
@@ -74,7 +98,8 @@ public final class ToolSet {
 
     /**
      * Runs a call and returns the message with its result. A failure is a result too, so that the
-     * model can correct itself: {@code error: } and the message of the exception.
+     * model can correct itself: {@code error: } and the message of the exception. An interrupt
+     * stays pending and cancels the next request.
      */
     public Message call(ToolCall call) {
         Entry entry = entries.get(call.name());
@@ -83,15 +108,14 @@ public final class ToolSet {
         }
         try {
             Object result = entry.run().apply(call.argumentsAsMap());
-            return Message.tool(call, result instanceof String text ? text : json(result));
+            return Message.tool(call, result instanceof String text ? text : Json.write(result));
         } catch (Exception e) {
+            if (e instanceof InterruptedException) {
+                Thread.currentThread().interrupt();
+            }
             String message = e.getMessage() != null ? e.getMessage() : e.getClass().getSimpleName();
             return Message.tool(call, "error: " + message);
         }
-    }
-
-    private static String json(Object result) {
-        return result == null ? "done" : Json.write(result);
     }
 
     private ToolSet with(Entry entry) {
@@ -139,7 +163,8 @@ public final class ToolSet {
 
     private static Object invoke(Method method, Object target, Object... arguments) {
         try {
-            return method.invoke(target, arguments);
+            Object result = method.invoke(target, arguments);
+            return method.getReturnType() == void.class ? "done" : result;
         } catch (InvocationTargetException e) {
             throw Callback.<RuntimeException>unchecked(Objects.requireNonNull(e.getCause()));
         } catch (IllegalAccessException e) {

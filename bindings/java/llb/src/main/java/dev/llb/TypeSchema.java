@@ -23,8 +23,9 @@ import java.util.Set;
  * The JSON Schema of a Java type, and values of the type read from JSON.
  *
  * <p>Types: records (also recursive ones), strings, numbers, booleans, enums, {@link Optional},
- * {@link List}, {@link Set}, {@link Collection}, and {@link Map} with string keys. An object has
- * exactly the components of its record. An empty optional is null.
+ * {@link List}, {@link Set}, {@link Collection}, and {@link Map} with string keys. A recursive
+ * record needs an optional or a collection between it and itself. An object has exactly the
+ * components of its record. An empty optional is null.
  */
 final class TypeSchema {
 
@@ -117,6 +118,8 @@ final class TypeSchema {
         if (recursive.contains(type)) {
             return reference;
         }
+        requireFinite(type, new ArrayDeque<>(), path);
+        constructor(type, path);
         Map<String, Member> members = new LinkedHashMap<>();
         for (RecordComponent component : type.getRecordComponents()) {
             Description description = component.getAnnotation(Description.class);
@@ -137,6 +140,21 @@ final class TypeSchema {
                     path + ": two recursive records are named " + name + "; rename one");
         }
         return reference;
+    }
+
+    /** A record whose components always contain the same record again has no JSON with an end. */
+    private static void requireFinite(Class<?> type, Deque<Class<?>> inside, String path) {
+        if (inside.contains(type)) {
+            throw new IllegalArgumentException(path + ": a " + type.getSimpleName()
+                    + " always contains another one, without end; make it an Optional or a List");
+        }
+        inside.push(type);
+        for (RecordComponent component : type.getRecordComponents()) {
+            if (component.getType().isRecord()) {
+                requireFinite(component.getType(), inside, path + "." + component.getName());
+            }
+        }
+        inside.pop();
     }
 
     private Fields object(Map<String, Member> members, String path) {
@@ -252,23 +270,36 @@ final class TypeSchema {
     }
 
     private static Object readRecord(Map<?, ?> object, Class<?> type, String path) {
-        RecordComponent[] components = type.getRecordComponents();
-        Class<?>[] types = new Class<?>[components.length];
-        Object[] values = new Object[components.length];
-        for (int i = 0; i < components.length; i++) {
-            String name = components[i].getName();
-            types[i] = components[i].getType();
-            values[i] = read(object.get(name), components[i].getGenericType(), path + "." + name);
+        List<Object> values = new ArrayList<>();
+        for (RecordComponent component : type.getRecordComponents()) {
+            String name = component.getName();
+            values.add(read(object.get(name), component.getGenericType(), path + "." + name));
         }
         try {
-            Constructor<?> constructor = type.getDeclaredConstructor(types);
-            constructor.setAccessible(true);
-            return constructor.newInstance(values);
-        } catch (ReflectiveOperationException | RuntimeException e) {
+            return constructor(type, path).newInstance(values.toArray());
+        } catch (ReflectiveOperationException e) {
             Throwable cause = e.getCause() != null ? e.getCause() : e;
             throw new IllegalArgumentException(
                     path + ": cannot make a " + type.getSimpleName() + ": " + cause.getMessage(),
                     e);
+        }
+    }
+
+    /** The canonical constructor. */
+    private static Constructor<?> constructor(Class<?> type, String path) {
+        Class<?>[] components = Arrays.stream(type.getRecordComponents())
+                .map(RecordComponent::getType)
+                .toArray(Class<?>[]::new);
+        try {
+            Constructor<?> constructor = type.getDeclaredConstructor(components);
+            if (!constructor.trySetAccessible()) {
+                throw new IllegalArgumentException(path + ": " + type.getName()
+                        + " is not accessible: open its package to dev.llb in the module"
+                        + " descriptor");
+            }
+            return constructor;
+        } catch (NoSuchMethodException e) {
+            throw new AssertionError("every record has a canonical constructor", e);
         }
     }
 }

@@ -2,6 +2,7 @@ package dev.llb;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.List;
@@ -90,9 +91,22 @@ class RequestTest {
     }
 
     @Test
-    void nanIsRefused() {
-        ChatRequest request = ChatRequest.builder().user("hi").temperature(Double.NaN).build();
-        assertThrows(IllegalArgumentException.class, request::toJson);
+    void valuesWithoutAJsonForm() {
+        checkRefused("temperature", Double.NaN, "temperature: NaN has no JSON form; use ");
+        checkRefused(
+                "a",
+                Map.of("b", List.of(1, Thread.currentThread())),
+                "a.b[1]: java.lang.Thread has no JSON form; use ");
+        check(
+                ChatRequest.builder().set("file", java.nio.file.Path.of("/m")).build(),
+                "{\"messages\":[],\"file\":\"/m\"}");
+    }
+
+    private static void checkRefused(String name, Object value, String message) {
+        ChatRequest request = ChatRequest.builder().set(name, value).build();
+        IllegalArgumentException e =
+                assertThrows(IllegalArgumentException.class, request::toJson);
+        assertTrue(e.getMessage().startsWith(message), e.getMessage());
     }
 
     @Test

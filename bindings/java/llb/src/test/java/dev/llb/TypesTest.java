@@ -31,6 +31,14 @@ class TypesTest {
 
     record Tree(String label, List<Tree> children) {}
 
+    record Endless(String name, Inner inner) {
+        record Inner(Endless again) {}
+    }
+
+    record Generic<T>(T value) {}
+
+    record OfGeneric(Generic<String> generic) {}
+
     record WithDate(Address address, java.time.LocalDate birth) {}
 
     private static final String PERSON_JSON =
@@ -76,6 +84,18 @@ class TypesTest {
         assertTrue(
                 e.getMessage().startsWith("WithDate.birth: java.time.LocalDate has no schema"),
                 e.getMessage());
+    }
+
+    @Test
+    void aTypeThatCannotBeWrittenIsNamed() {
+        checkNoSchema(Endless.class, "Endless.inner.again: a Endless always contains another one");
+        checkNoSchema(OfGeneric.class, "OfGeneric.generic.value: T has no schema");
+    }
+
+    private static void checkNoSchema(Class<? extends Record> type, String message) {
+        IllegalArgumentException e =
+                assertThrows(IllegalArgumentException.class, () -> TypeSchema.of(type));
+        assertTrue(e.getMessage().startsWith(message), e.getMessage());
     }
 
     @Test
@@ -152,6 +172,129 @@ class TypesTest {
                 "error: get_weather.city: expected java.lang.String, not 1");
         assertThrows(IllegalArgumentException.class, () -> ToolSet.of("no tools"));
         assertThrows(IllegalArgumentException.class, () -> ToolSet.of(weather, weather));
+    }
+
+    private interface Asks<A> {
+        Object ask(A about);
+    }
+
+    /** Its methods are those of a proxy: without annotations, and with a bridge. */
+    static class Results implements Asks<Results.Name> {
+
+        record Name(String name) {}
+
+        record Found(
+                Optional<String> place, java.time.LocalDate day, List<Optional<Integer>> all) {}
+
+        @Override
+        @ToolMethod("Returns what its argument names")
+        public Object ask(Name about) {
+            return switch (about.name()) {
+                case "found" -> new Found(
+                        Optional.of("here"),
+                        java.time.LocalDate.of(2026, 1, 2),
+                        List.of(Optional.of(1), Optional.empty()));
+                case "array" -> new double[] {1.5};
+                case "text" -> "text";
+                case "thread" -> Thread.currentThread();
+                case "cycle" -> {
+                    List<Object> cycle = new ArrayList<>();
+                    cycle.add(cycle);
+                    yield cycle;
+                }
+                default -> null;
+            };
+        }
+
+        @ToolMethod("Returns nothing")
+        void act() {}
+
+        @ToolMethod("Returns null")
+        String absent() {
+            return null;
+        }
+    }
+
+    static final class Proxy extends Results {
+
+        @Override
+        public Object ask(Name about) {
+            return about.name().equals("proxy") ? "proxied" : super.ask(about);
+        }
+    }
+
+    @Test
+    void resultsOfTools() {
+        ToolSet tools = ToolSet.of(new Proxy());
+        assertEquals(
+                List.of("absent", "act", "ask"), tools.tools().stream().map(Tool::name).toList());
+        checkAsk(tools, "found", "{\"place\":\"here\",\"day\":\"2026-01-02\",\"all\":[1,null]}");
+        checkAsk(tools, "array", "[1.5]");
+        checkAsk(tools, "text", "text");
+        checkAsk(tools, "nothing", "null");
+        checkAsk(tools, "proxy", "proxied");
+        checkAsk(tools, "cycle", "error: a value that contains itself has no JSON form");
+        checkAsk(tools, "thread", "error: java.lang.Thread has no JSON form; use records, maps,"
+                + " collections, strings, numbers and booleans");
+        checkCall(tools, "act", "{}", "done");
+        checkCall(tools, "absent", "{}", "null");
+    }
+
+    private static ToolCall asking(String name) {
+        return new ToolCall("id", "ask", "{\"name\":\"" + name + "\"}");
+    }
+
+    private static void checkAsk(ToolSet tools, String name, String result) {
+        assertEquals(result, tools.call(asking(name)).content());
+    }
+
+    static final class Overloaded {
+
+        @ToolMethod("One")
+        void one() {}
+
+        @ToolMethod("Another one")
+        void one(Results.Name name) {}
+    }
+
+    @Test
+    void overloadedToolsAreRefused() {
+        IllegalArgumentException e = assertThrows(
+                IllegalArgumentException.class, () -> ToolSet.of(new Overloaded()));
+        assertEquals("two tools are named one", e.getMessage());
+    }
+
+    static final class Waiting {
+
+        @ToolMethod("Is interrupted")
+        void sleep() throws InterruptedException {
+            throw new InterruptedException("on purpose");
+        }
+    }
+
+    @Test
+    void anInterruptOfAToolStaysPending() {
+        checkCall(ToolSet.of(new Waiting()), "sleep", "{}", "error: on purpose");
+        assertTrue(Thread.interrupted());
+    }
+
+    /** The model gets the whole result; a prompt that does not fit is an error of the request. */
+    @Test
+    void aHugeResult() {
+        try (LlbChat chat = LlbChat.open(ChatOptions.builder(TestFiles.scripted("tool_call.gguf"))
+                .contextLength(512)
+                .build())) {
+            ToolSet tools = ToolSet.empty().with(
+                    "get_weather",
+                    "The weather at a place",
+                    Weather.Place.class,
+                    place -> "rain ".repeat(100_000));
+            LlbException e = assertThrows(
+                    LlbException.class,
+                    () -> chat.run(ChatRequest.of("weather in Paris?"), tools, 2));
+            assertEquals("CONTEXT_OVERFLOW", e.code());
+            assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+        }
     }
 
     private static void checkCall(ToolSet tools, String name, String arguments, String result) {

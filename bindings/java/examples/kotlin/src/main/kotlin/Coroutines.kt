@@ -7,21 +7,18 @@ import dev.llb.LlbModel
 import java.nio.file.Path
 import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitAll
-import kotlinx.coroutines.channels.awaitClose
 import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.flow.Flow
-import kotlinx.coroutines.flow.callbackFlow
+import kotlinx.coroutines.flow.map
 import kotlinx.coroutines.future.await
+import kotlinx.coroutines.jdk9.asFlow
 import kotlinx.coroutines.runBlocking
 
 suspend fun LlbModel.reply(request: ChatRequest): ChatReply = inferAsync(request).await()
 
-/** The text, in the pieces that are generated. */
-fun LlbModel.pieces(request: ChatRequest): Flow<String> = callbackFlow {
-    val reply = streamAsync(request) { chunk -> trySend(chunk.text()) }
-    reply.whenComplete { _, failure -> close(failure) }
-    awaitClose { reply.cancel(true) }
-}
+/** The text, in the pieces that are generated. The generation waits for a slow collector. */
+fun LlbModel.pieces(request: ChatRequest): Flow<String> =
+    publish(request).asFlow().map { chunk -> chunk.text() }
 
 /** Asks several questions together. */
 suspend fun LlbModel.replies(questions: List<String>): List<String> = coroutineScope {

@@ -25,6 +25,23 @@ class CoroutinesTest {
         }
     }
 
+    /** While the collector waits, another request generates as many tokens. */
+    @Test
+    fun aSlowCollectorLosesNothing() = runBlocking {
+        val options = ChatOptions.builder(TestModels.scripted("long.gguf")).parallel(2).build()
+        LlbModel.open(options).use { model ->
+            val request = ChatRequest.builder().user("hi").temperature(0.0).maxTokens(300).build()
+            val text = StringBuilder()
+            model.pieces(request).collect { piece ->
+                if (text.isEmpty()) {
+                    model.reply(request)
+                }
+                text.append(piece)
+            }
+            assertEquals(model.reply(request).text(), text.toString())
+        }
+    }
+
     /** With one chat the second request can run only after the first has ended. */
     @Test
     fun cancellingAFlowEndsTheGeneration() = runBlocking {

@@ -3,6 +3,8 @@ package dev.llb;
 import java.util.Objects;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * Publishes the chunks of a request. Each subscription starts a separate generation on a thread of
@@ -37,6 +39,9 @@ final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
 
         private final Flow.Subscriber<? super ChatChunk> subscriber;
         private final PooledRequest running = new PooledRequest();
+        /** A monitor would pin the carrier of a virtual thread on Java 21. */
+        private final ReentrantLock lock = new ReentrantLock();
+        private final Condition changed = lock.newCondition();
         private long demand;
         private RuntimeException invalidDemand;
 
@@ -45,21 +50,29 @@ final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
         }
 
         @Override
-        public synchronized void request(long n) {
-            if (n <= 0) {
-                invalidDemand = new IllegalArgumentException(
-                        "request(" + n + "): the demand must be positive (Reactive Streams 3.9)");
-            } else {
-                demand = demand + n < 0 ? Long.MAX_VALUE : demand + n;
+        public void request(long n) {
+            lock.lock();
+            try {
+                if (n <= 0) {
+                    invalidDemand = new IllegalArgumentException("request(" + n
+                            + "): the demand must be positive (Reactive Streams 3.9)");
+                } else {
+                    demand = demand + n < 0 ? Long.MAX_VALUE : demand + n;
+                }
+                changed.signalAll();
+            } finally {
+                lock.unlock();
             }
-            notifyAll();
         }
 
         @Override
         public void cancel() {
             running.cancel();
-            synchronized (this) {
-                notifyAll();
+            lock.lock();
+            try {
+                changed.signalAll();
+            } finally {
+                lock.unlock();
             }
         }
 
@@ -93,19 +106,22 @@ final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
             }
         }
 
-        private synchronized void awaitDemand() {
-            while (demand == 0 && invalidDemand == null && !running.isCancelled()) {
-                try {
-                    wait();
-                } catch (InterruptedException e) {
-                    Thread.currentThread().interrupt();
-                    throw new LlbException("CANCELLED", "interrupted while waiting for demand", e);
+        private void awaitDemand() {
+            lock.lock();
+            try {
+                while (demand == 0 && invalidDemand == null && !running.isCancelled()) {
+                    changed.await();
                 }
+                if (invalidDemand != null) {
+                    throw invalidDemand;
+                }
+                demand = demand == Long.MAX_VALUE ? demand : demand - 1;
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new LlbException("CANCELLED", "interrupted while waiting for demand", e);
+            } finally {
+                lock.unlock();
             }
-            if (invalidDemand != null) {
-                throw invalidDemand;
-            }
-            demand = demand == Long.MAX_VALUE ? demand : demand - 1;
         }
     }
 }

@@ -41,6 +41,8 @@ public final class LlbModel implements AutoCloseable {
     private final Semaphore free;
     private final Deque<LlbChat> idle = new ArrayDeque<>();
     private final Set<LlbChat> busy = new HashSet<>();
+    /** True on threads that use a chat of the pool. */
+    private final ThreadLocal<Boolean> usedHere = new ThreadLocal<>();
     private boolean closed;
 
     private LlbModel(ChatOptions options) {
@@ -235,20 +237,18 @@ public final class LlbModel implements AutoCloseable {
      * Runs {@code use} with a chat of the pool that no other thread uses, and returns its result.
      * Waits until one is free. {@code use} must not keep or close the chat.
      *
-     * @throws LlbException with {@code ENGINE_CLOSED} after {@link #close}, and {@code CANCELLED}
-     *     if the thread is interrupted while it waits
+     * @throws LlbException with {@code ENGINE_CLOSED} after {@link #close}, {@code CANCELLED} if
+     *     the thread is interrupted while it waits, and {@code BUSY} if no chat is free and this
+     *     thread uses one already, as in a tool of {@link #run}, because it could wait for itself
      */
     public <T> T with(Function<LlbChat, T> use) {
         Objects.requireNonNull(use, "use");
         requireOpen();
-        try {
-            free.acquire();
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new LlbException("CANCELLED", "interrupted while waiting for a free chat", e);
-        }
+        boolean nested = usedHere.get() != null;
+        acquire(nested);
         try {
             LlbChat chat = take();
+            usedHere.set(true);
             try {
                 return use.apply(chat);
             } finally {
@@ -256,6 +256,25 @@ public final class LlbModel implements AutoCloseable {
             }
         } finally {
             free.release();
+            if (!nested) {
+                usedHere.remove();
+            }
+        }
+    }
+
+    private void acquire(boolean nested) {
+        if (nested) {
+            if (!free.tryAcquire()) {
+                throw new LlbException("BUSY", "no chat of the pool is free, and this thread uses"
+                        + " one already; raise parallel, or make the request after the other one");
+            }
+            return;
+        }
+        try {
+            free.acquire();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new LlbException("CANCELLED", "interrupted while waiting for a free chat", e);
         }
     }
 

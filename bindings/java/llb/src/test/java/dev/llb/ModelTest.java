@@ -72,6 +72,27 @@ class ModelTest {
     }
 
     @Test
+    void aThreadDoesNotWaitForItself() {
+        try (LlbModel model = open("text.gguf", 1)) {
+            String code = model.with(chat -> assertThrows(
+                    LlbException.class, () -> model.infer(ChatRequest.of("hi"))).code());
+            assertEquals("BUSY", code);
+            assertEquals("stop", model.infer(ChatRequest.of("hi")).finishReason());
+        }
+    }
+
+    @Test
+    void aPromptIsCachedForAllChats() {
+        try (LlbModel model = open("text.gguf", 2)) {
+            ChatRequest request = ChatRequest.of("The same question.");
+            Usage first = model.infer(request).usage();
+            // The first chat is in use.
+            Usage second = model.with(chat -> model.infer(request).usage());
+            assertTrue(second.cachedTokens() > first.promptTokens() / 2, second.toString());
+        }
+    }
+
+    @Test
     void anExceptionGivesTheChatBack() {
         try (LlbModel model = open("text.gguf", 1)) {
             for (int i = 0; i < 3; i++) {
@@ -208,7 +229,7 @@ class ModelTest {
     }
 
     /** Records signals. It requests nothing by itself. */
-    private static final class Subscriber implements Flow.Subscriber<ChatChunk> {
+    private static class Subscriber implements Flow.Subscriber<ChatChunk> {
 
         final BlockingQueue<Object> signals = new LinkedBlockingQueue<>();
         Flow.Subscription subscription;
@@ -292,6 +313,44 @@ class ModelTest {
             assertTrue(invalid.next() instanceof IllegalArgumentException);
             ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
             assertEquals("length", model.infer(two).finishReason());
+        }
+    }
+
+    @Test
+    void aPublisherWithoutLimit() throws Exception {
+        try (LlbModel model = open("text.gguf", 1)) {
+            StringBuilder text = new StringBuilder();
+            Subscriber subscriber = new Subscriber();
+            model.publish(ChatRequest.of("hi")).subscribe(subscriber);
+            subscriber.subscription.request(1);
+            subscriber.subscription.request(Long.MAX_VALUE);
+            subscriber.subscription.request(Long.MAX_VALUE);
+            Object signal = subscriber.next();
+            for (; signal instanceof ChatChunk chunk; signal = subscriber.next()) {
+                text.append(chunk.text());
+            }
+            assertEquals("complete", signal);
+            assertEquals(TestFiles.expected("text"), text.toString());
+        }
+    }
+
+    /** A subscriber that throws gets no further signal, and its chat is free again. */
+    @Test
+    void aSubscriberThatThrows() throws Exception {
+        try (LlbModel model = open("long.gguf", 1)) {
+            Subscriber throwing = new Subscriber() {
+                @Override
+                public void onNext(ChatChunk chunk) {
+                    super.onNext(chunk);
+                    throw new IllegalStateException("on purpose");
+                }
+            };
+            model.publish(LONG).subscribe(throwing);
+            throwing.subscription.request(10);
+            assertTrue(throwing.next() instanceof ChatChunk);
+            ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
+            assertEquals("length", model.infer(two).finishReason());
+            assertTrue(throwing.signals.isEmpty(), throwing.signals.toString());
         }
     }
 

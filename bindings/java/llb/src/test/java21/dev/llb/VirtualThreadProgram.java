@@ -4,8 +4,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Flow;
 import java.util.concurrent.Future;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedFrame;
@@ -25,6 +28,7 @@ public final class VirtualThreadProgram {
             recording.enable("jdk.VirtualThreadPinned").withoutThreshold();
             recording.start();
             System.out.println("together: " + together(open, threads::submit));
+            System.out.println("published: " + published(open, threads));
             System.out.println("replies: " + many(open, threads::submit));
             recording.stop();
             recording.dump(recordingFile);
@@ -69,6 +73,41 @@ public final class VirtualThreadProgram {
             }).finishReason()));
         }
         return distinct(replies);
+    }
+
+    /** Each of these publishers gets further demand only when all have published a chunk. */
+    private static int published(LlbModel model, ExecutorService threads) throws Exception {
+        CountDownLatch begun = new CountDownLatch(CHATS);
+        CountDownLatch complete = new CountDownLatch(CHATS);
+        List<Flow.Subscription> subscriptions = new CopyOnWriteArrayList<>();
+        for (int i = 0; i < CHATS; i++) {
+            model.publish(ChatRequest.of("hi"), threads).subscribe(new Flow.Subscriber<>() {
+                @Override
+                public void onSubscribe(Flow.Subscription subscription) {
+                    subscriptions.add(subscription);
+                    subscription.request(1);
+                }
+
+                @Override
+                public void onNext(ChatChunk chunk) {
+                    begun.countDown();
+                }
+
+                @Override
+                public void onError(Throwable failure) {
+                    throw new AssertionError(failure);
+                }
+
+                @Override
+                public void onComplete() {
+                    complete.countDown();
+                }
+            });
+        }
+        begun.await();
+        subscriptions.forEach(subscription -> subscription.request(Long.MAX_VALUE));
+        complete.await();
+        return subscriptions.size();
     }
 
     private static String many(LlbModel model, Threads threads) throws Exception {

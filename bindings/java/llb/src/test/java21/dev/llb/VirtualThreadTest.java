@@ -34,7 +34,7 @@ class VirtualThreadTest {
                 TestFiles.scripted("text.gguf").toString(),
                 folder.resolve("events.jfr").toString());
         assertEquals(
-                "together: 4 [stop]\nreplies: 200 [" + TestFiles.expected("text")
+                "together: 4 [stop]\npublished: 4\nreplies: 200 [" + TestFiles.expected("text")
                         + "]\npinned: 0\n",
                 result.output());
     }

@@ -80,6 +80,8 @@ final class CancelWatch {
         if (watcher == null) {
             Thread thread = new Thread(CancelWatch::run, "llb-cancel");
             thread.setDaemon(true);
+            // It runs no code of the web application that started it.
+            thread.setContextClassLoader(null);
             watcher = thread;
             try {
                 thread.start();

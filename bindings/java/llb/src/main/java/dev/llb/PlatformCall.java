@@ -24,6 +24,8 @@ final class PlatformCall {
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(task -> {
         Thread thread = new Thread(task, "llb-call");
         thread.setDaemon(true);
+        // It runs no code of the web application that started it.
+        thread.setContextClassLoader(null);
         return thread;
     });
 

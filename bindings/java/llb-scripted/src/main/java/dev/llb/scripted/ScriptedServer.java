@@ -16,6 +16,7 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
 
 /**
@@ -29,6 +30,7 @@ public final class ScriptedServer implements AutoCloseable {
     private final HttpServer server;
     private final Deque<String> replies = new ArrayDeque<>();
     private String lastPrompt = "";
+    private CountDownLatch gate = new CountDownLatch(0);
 
     /** Listens on a free port of the loopback interface. */
     public ScriptedServer() {
@@ -51,6 +53,11 @@ public final class ScriptedServer implements AutoCloseable {
     public synchronized void say(List<String> texts) {
         replies.clear();
         replies.addAll(texts);
+    }
+
+    /** From now on, replies stop after their first word until {@code gate} is open. */
+    public synchronized void pauseAt(CountDownLatch gate) {
+        this.gate = gate;
     }
 
     /** The prompt of the last request. */
@@ -90,9 +97,11 @@ public final class ScriptedServer implements AutoCloseable {
     private void complete(HttpExchange exchange) throws IOException {
         JsonNode request = JSON.readTree(exchange.getRequestBody());
         String text;
+        CountDownLatch pause;
         synchronized (this) {
             lastPrompt = request.path("prompt").asText();
             text = replies.poll();
+            pause = gate;
         }
         if (text == null) {
             byte[] body =
@@ -107,8 +116,8 @@ public final class ScriptedServer implements AutoCloseable {
         exchange.sendResponseHeaders(200, 0);
         try (OutputStream out = exchange.getResponseBody()) {
             int maxTokens = request.path("max_tokens").asInt(Integer.MAX_VALUE);
-            stream(out, untilStop(text, request.path("stop")), maxTokens);
-        } catch (IOException disconnected) {
+            stream(out, untilStop(text, request.path("stop")), maxTokens, pause);
+        } catch (InterruptedException | IOException disconnected) {
             // The client has cancelled.
         }
         exchange.close();
@@ -124,11 +133,13 @@ public final class ScriptedServer implements AutoCloseable {
     }
 
     /** Each word counts as a token. */
-    private static void stream(OutputStream out, String text, int maxTokens) throws IOException {
+    private static void stream(OutputStream out, String text, int maxTokens, CountDownLatch pause)
+            throws IOException, InterruptedException {
         String[] words = text.split("(?= )");
         int tokens = Math.min(words.length, maxTokens);
         for (int i = 0; i < tokens; i++) {
             event(out, Map.of("choices", List.of(Map.of("index", 0, "text", words[i]))));
+            pause.await();
         }
         String reason = tokens < words.length ? "length" : "stop";
         event(out, Map.of(

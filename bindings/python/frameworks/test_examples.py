@@ -84,6 +84,47 @@ def test_pydantic_ai_calls_a_tool_and_returns_a_type(models):
     assert cities == ["Paris"] * 2
 
 
+def test_pydantic_ai_asks_again(models):
+    """A tool and a check of the reply may refuse what the model wrote."""
+    from pydantic_ai import Agent, ModelRetry
+    from pydantic_ai.exceptions import UsageLimitExceeded
+    from pydantic_ai.usage import UsageLimits
+
+    module = example("pydantic_ai_model.py")
+    to_openai, requests = module["to_openai"], []
+
+    class Recorded(module["LlbModel"]):
+        async def request(self, messages, *arguments):
+            requests.append([each for message in messages for each in to_openai(message)])
+            return await super().request(messages, *arguments)
+
+    def get_weather(city: str) -> str:
+        """The current weather in a city."""
+        raise ModelRetry("which country?")
+
+    def check(_):
+        raise ModelRetry("shorter, please")
+
+    async def main():
+        limits = UsageLimits(request_limit=2)
+        async with llb.AsyncChat(models("tool_call")) as chat:
+            agent = Agent(Recorded(chat, temperature=0), tools=[get_weather], retries=5)
+            with pytest.raises(UsageLimitExceeded):
+                await agent.run("Weather?", usage_limits=limits)
+        async with llb.AsyncChat(models("text")) as chat:
+            agent = Agent(Recorded(chat, temperature=0), retries=5)
+            agent.output_validator(check)
+            with pytest.raises(UsageLimitExceeded):
+                await agent.run("hi", usage_limits=limits)
+
+    asyncio.run(main())
+    assert [len(each) for each in requests] == [1, 3, 1, 3]
+    refused, corrected = requests[1][-1], requests[3][-1]
+    assert (refused["role"], corrected["role"]) == ("tool", "user")
+    assert "which country?" in refused["content"]
+    assert "shorter, please" in corrected["content"]
+
+
 def test_smolagents_calls_a_tool(models, expected):
     from smolagents import tool
 

@@ -12,7 +12,6 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
-    RetryPromptPart,
     SystemPromptPart,
     TextPart,
     ThinkingPart,
@@ -109,13 +108,9 @@ def to_openai(message: ModelMessage) -> Iterator[Any]:
         elif isinstance(part, UserPromptPart) and isinstance(part.content, str):
             yield {"role": "user", "content": part.content}
         elif isinstance(part, ToolReturnPart):
+            # The agent converts requests to try again to parts of these kinds.
             content = part.model_response_str()
             yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
-        elif isinstance(part, RetryPromptPart) and part.tool_name:
-            content = part.model_response()
-            yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
-        elif isinstance(part, RetryPromptPart):
-            yield {"role": "user", "content": part.model_response()}
         else:
             raise TypeError(f"the model takes text only, not {part!r}")
 

@@ -51,6 +51,17 @@ impl Failure {
         Failure { code: Some(code), message, next, details: Box::new(details) }
     }
 
+    /// The same failure. If a template failed, the message begins with the argument that names the
+    /// template, and with the line.
+    pub(crate) fn in_template(mut self, argument: &str) -> Failure {
+        if self.is("TEMPLATE_ERROR") {
+            let line = self.details["line"].as_u64().map(|line| format!("{line}:"));
+            let line = line.unwrap_or_default();
+            self.message = format!("{argument}:{line} {}", self.message);
+        }
+        self
+    }
+
     /// Whether the library reports this code.
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)

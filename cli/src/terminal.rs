@@ -134,7 +134,8 @@ pub(crate) fn progress(what: &str) -> OnEvent {
 /// Formats bytes as `491.4 MB`, in powers of ten like the hub.
 pub(crate) fn megabytes(bytes: u64) -> String {
     match bytes {
-        0..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }

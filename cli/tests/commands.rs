@@ -141,8 +141,9 @@ fn failures_say_what_to_do_and_have_their_status() {
     folder.write("empty.gguf", "");
     folder.write("five.json", "5");
     folder.write("a.jinja", "");
+    folder.write("open.jinja", "\n{{ x");
     let no_messages = "five.json: has no conversation";
-    let cases: [(&[&str], i32, &str); 30] = [
+    let cases: [(&[&str], i32, &str); 34] = [
         (&[], 2, "Usage"),
         (&["nothing"], 2, "unrecognized subcommand"),
         (&["info", "~/none.gguf"], 1, "MODEL_NOT_FOUND"),
@@ -180,6 +181,10 @@ fn failures_say_what_to_do_and_have_their_status() {
         (&["run", "~/text.gguf", "-p", "x", "--context-overflow", "x"], 2, "truncate_oldest"),
         (&["run", "~/text.gguf", "-p", "x", "--temperature", "-1"], 1, "temperature"),
         (&["bench", "~/text.gguf", "--chats", "0"], 2, "1..=64"),
+        (&["render", "~/open.jinja", "-m", "x"], 1, "/open.jinja:2: unexpected end"),
+        (&["explain", "~/open.jinja", "-m", "x"], 1, "/open.jinja:2: unexpected end"),
+        (&["parse", "~/open.jinja"], 1, "/open.jinja:2: unexpected end"),
+        (&["template", "diff", "~/a.jinja", "~/open.jinja"], 1, "/open.jinja:2: unexpected end"),
         (&["run", "~/text.gguf"], 1, "the prompt is empty"),
         (&["chat", "~/text.gguf"], 1, "the prompt is empty"),
         (&["man", "--out", "~/five.json/x"], 1, "five.json/x: "),
@@ -417,9 +422,11 @@ fn cached_models_are_listed_verified_and_removed() {
     let blob = folder.write(&format!("hub/models--org--name/blobs/{HASH}"), "abd");
     let run = folder.llb(&["models", "verify", "org/name"], "");
     assert_eq!((run.status, run.stdout.as_str()), (3, "org/name/m.gguf: damaged\n"));
-    assert_eq!(folder.llb(&["models", "remove", "org/name", "--dry-run"], "").status, 0);
+    let run = folder.llb(&["models", "remove", "org/name", "--dry-run"], "");
+    assert_eq!((run.status, run.stderr.as_str()), (0, "3 B would be freed\n"));
     assert!(blob.exists());
-    assert_eq!(folder.llb(&["models", "remove", "org/name"], "").status, 0);
+    let run = folder.llb(&["models", "remove", "org/name"], "");
+    assert_eq!((run.status, run.stderr.as_str()), (0, "3 B freed\n"));
     assert!(!blob.exists());
     assert_eq!(folder.llb(&["models"], "").stdout, "");
 }

@@ -61,7 +61,7 @@ fn request(arguments: &Arguments) -> Result<Value> {
 fn template(model: &str) -> Result<Value> {
     let mut request = json!({ "source": true });
     add_template(&mut request, model, None, None)?;
-    let info = abi::template_info(&request)?;
+    let info = abi::template_info(&request).map_err(|failure| failure.in_template(model))?;
     let text = match info["chat_template"].as_array() {
         // For a model with two templates.
         Some(named) => {

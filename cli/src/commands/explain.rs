@@ -25,21 +25,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let mut request = arguments.prompt.request()?;
-    let explanation = if arguments.tokens {
-        if !is_model(&arguments.prompt.model) {
-            return Err(Failure::new("--tokens needs a model, and this is a Jinja file"));
-        }
-        let path = request["gguf"].take();
-        let options = arguments.loading.options(path.as_str().unwrap_or_default())?;
-        if let Some(members) = request.as_object_mut() {
-            members.remove("gguf");
-        }
-        Chat::open(&options, terminal::progress(&arguments.prompt.model))?.explain(&request)?
-    } else {
-        request["spans"] = true.into();
-        abi::template_render(&request)?
-    };
+    let explanation =
+        explanation(arguments).map_err(|failure| failure.in_template(&arguments.prompt.model))?;
     if arguments.json {
         print_json(&explanation);
         return Ok(());
@@ -48,6 +35,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     print(&if style.is_on() { coloured(&explanation, style) } else { listed(&explanation) });
     print(&summary(&explanation));
     Ok(())
+}
+
+fn explanation(arguments: &Arguments) -> Result<Value> {
+    let mut request = arguments.prompt.request()?;
+    if !arguments.tokens {
+        request["spans"] = true.into();
+        return abi::template_render(&request);
+    }
+    if !is_model(&arguments.prompt.model) {
+        return Err(Failure::new("--tokens needs a model, and this is a Jinja file"));
+    }
+    let path = request["gguf"].take();
+    let options = arguments.loading.options(path.as_str().unwrap_or_default())?;
+    if let Some(members) = request.as_object_mut() {
+        members.remove("gguf");
+    }
+    Chat::open(&options, terminal::progress(&arguments.prompt.model))?.explain(&request)
 }
 
 /// The prompt with text of the template in plain, and text of the request in one colour per path.

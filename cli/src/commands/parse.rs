@@ -43,6 +43,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let (bos, eos) = (arguments.bos.as_deref(), arguments.eos.as_deref());
     add_template(&mut request, &arguments.model, bos, eos)?;
-    print_json(&abi::template_parse(&request)?);
+    let parsed =
+        abi::template_parse(&request).map_err(|failure| failure.in_template(&arguments.model))?;
+    print_json(&parsed);
     Ok(())
 }

@@ -17,7 +17,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let rendered = abi::template_render(&arguments.prompt.request()?)?;
+    let request = arguments.prompt.request()?;
+    let rendered = abi::template_render(&request)
+        .map_err(|failure| failure.in_template(&arguments.prompt.model))?;
     if arguments.json {
         print_json(&rendered);
     } else {

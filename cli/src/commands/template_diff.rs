@@ -32,7 +32,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
     let sides = [side(arguments, &arguments.a)?, side(arguments, &arguments.b)?];
-    let info = [abi::template_info(&sides[0])?, abi::template_info(&sides[1])?];
+    let info = |side: usize, name: &str| {
+        abi::template_info(&sides[side]).map_err(|failure| failure.in_template(name))
+    };
+    let info = [info(0, &arguments.a)?, info(1, &arguments.b)?];
     let facts = facts(&info);
     let conversations = match &arguments.messages {
         None => conversations(),

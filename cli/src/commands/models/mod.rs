@@ -143,24 +143,29 @@ fn remove(models: &[CachedModel], names: &[String], dry_run: bool) -> Result<()>
             .next(format!("remove {} with the program that made it", other.path.display())));
     }
     let mut freed = 0;
+    // Files that several of the models lead to count once.
+    let mut removed = BTreeSet::new();
     for model in &chosen {
         let blob = model.content();
         let is_shared = models.iter().any(|other| {
             other.content() == blob && !chosen.iter().any(|each| each.path == other.path)
         });
         print(&format!("{}\n", model.path.display()));
+        let is_last = !is_shared && removed.insert(blob.clone());
+        if is_last {
+            freed += model.size;
+        }
         if dry_run {
             continue;
         }
         let about = |error| Failure::new(format!("{}: {error}", model.path.display()));
         fs::remove_file(&model.path).map_err(about)?;
-        if !is_shared && blob.exists() {
+        if is_last && blob.exists() {
             fs::remove_file(&blob).map_err(about)?;
-            freed += model.size;
         }
         model.remove_empty_folders();
     }
-    say!("{} freed", megabytes(freed));
+    say!("{} {}", megabytes(freed), if dry_run { "would be freed" } else { "freed" });
     Ok(())
 }
 

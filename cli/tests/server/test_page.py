@@ -331,7 +331,7 @@ def test_the_template_editor_in_a_browser(page: Page) -> None:
     expect(page.locator("#draft-prompt")).to_have_text("<user>secret-prompt\n")
     expect(page.locator("#findings")).to_contain_text("[drops_tools]")
     editor.fill("{% for m in messages %}\n{{ m.role }\n{% endfor %}")
-    expect(page.locator("#verdict")).to_have_text("1 errors, 0 warnings, 0 remarks")
+    expect(page.locator("#verdict")).to_have_text("1 error, 0 warnings, 0 remarks")
     expect(page.locator("#numbers b")).to_have_text("● 2")
     # With the keyboard, from the editor to its first finding and back to the line.
     editor.press("Tab")

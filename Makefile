@@ -240,6 +240,7 @@ test-cli: cli scripted-models ## test the program llb, its server with the offic
 CLIENTS_VENV := $(TARGET)/clients-venv
 CLIENTS := litellm==1.83.0 langchain-openai==1.7.3 "pydantic-ai-slim[openai]==2.68.0" llm==0.36
 LANGCHAIN4J := cli/tests/server/langchain4j
+OPENAI_NODE := cli/tests/server/openai-node
 test-clients: cli scripted-models ## test the server with litellm, langchain-openai, LangChain4j and others
 	@[ -x "$(CLIENTS_VENV)/bin/python" ] || \
 		$(STEP) "environment of the clients" python3 -m venv "$(CLIENTS_VENV)"
@@ -250,9 +251,15 @@ test-clients: cli scripted-models ## test the server with litellm, langchain-ope
 		scripts/skip.sh "LangChain4j" "no Maven, or no JDK 17 or later" || exit 1; classes=; \
 	else export JAVA_HOME="$$home"; $(STEP) "LangChain4j" mvn -B -q -f $(LANGCHAIN4J)/pom.xml \
 		dependency:build-classpath -Dmdep.outputFile="$$classes" || exit 1; fi; \
+	node="$(CLIENTS_VENV)/node"; \
+	if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+		scripts/skip.sh "the openai package for Node" "no Node with npm" || exit 1; node=; \
+	else mkdir -p "$$node" && cp $(OPENAI_NODE)/package.json "$$node" && \
+		$(STEP) "openai for Node" npm install --prefix "$$node" --silent --no-audit --no-fund || \
+		exit 1; fi; \
 	$(STEP) "server tests with other clients" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
-		LLB_LANGCHAIN4J="$$classes" "$(CLIENTS_VENV)/bin/python" -m pytest -q \
-		-p no:cacheprovider cli/tests/server/clients.py
+		LLB_LANGCHAIN4J="$$classes" LLB_NODE_MODULES="$${node:+$$node/node_modules}" \
+		"$(CLIENTS_VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server/clients.py
 
 soak: cli scripted-models ## 50 clients of the server that come and leave, for SOAK_SECONDS
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"

@@ -1,5 +1,6 @@
-"""Other clients against `llb serve`: litellm, langchain-openai, pydantic-ai, llm and LangChain4j
-(`make test-clients`). The official clients of OpenAI and Anthropic are tested in separate files."""
+"""Other clients against `llb serve`: litellm, langchain-openai, pydantic-ai, llm, LangChain4j, and the
+openai package for Node (`make test-clients`). The official clients of OpenAI and Anthropic for Python
+are tested in separate files."""
 
 from __future__ import annotations
 
@@ -100,6 +101,44 @@ def test_llm(url: str, tmp_path: Path, options: List[str]) -> None:
     command = [sys.executable, "-m", "llm", "-m", "local", *options, "Hello"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.stdout.strip() == EXPECTED["text"], ran.stderr
+
+
+def test_openai_for_node(url: str) -> None:
+    modules = os.environ.get("LLB_NODE_MODULES")
+    if not modules:
+        pytest.skip("LLB_NODE_MODULES, a folder with the openai package, is not set")
+    client = Path(__file__).parent / "openai-node/client.cjs"
+    ran = subprocess.run(
+        ["node", client, url],
+        env={**os.environ, "NODE_PATH": modules},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stderr
+    came = json.loads(ran.stdout)
+    assert came.pop("tokens") > 0
+    events = came.pop("response_events")
+    assert (events[0], events[-1]) == ("response.created", "response.completed")
+    assert "response.output_text.delta" in events
+    text = EXPECTED["text"]
+    assert came == {
+        "text": text,
+        "stream": text,
+        "helper": [text, text],
+        "thinking": "One, two, drei fünf, six.",
+        "logprobs": [2, 2],
+        "call": ["get_weather", CITY],
+        "run": ["Paris"] * 3,
+        "parsed": ["is_city"],
+        "response": text,
+        "response_stream": text,
+        "continued": True,
+        "models": ["text", "tool_call", "reasoning", "embedding"],
+        "vectors": [32, 32],
+        "unknown_model": ["NotFoundError", 404, "model"],
+        "wrong_value": ["BadRequestError", 400, "temperature"],
+    }
 
 
 def test_langchain4j(url: str) -> None:

@@ -78,10 +78,18 @@ def test_fetch_prints_the_path(hub, capsys):  # noqa: F811
     "arguments, message",
     [
         (["info", "absent.gguf"], "llb: MODEL_NOT_FOUND: "),
-        (["render", "absent.jinja", "--message", "x"], "llb: [Errno 2]"),
+        (["render", "absent.jinja", "--message", "x"], "llb: absent.jinja: No such file"),
+        (["render", "a.jinja", "broken.json"], "llb: broken.json: not JSON: "),
+        (["render", "bytes.jinja", "--message", "x"], "llb: bytes.jinja: not UTF-8"),
+        (["render", "open.jinja", "--message", "x"], "llb: TEMPLATE_ERROR: open.jinja:2: "),
     ],
 )
-def test_an_error_is_one_line(library, capsys, arguments, message):
+def test_an_error_is_one_line(library, capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jinja").write_text("a")
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "bytes.jinja").write_bytes(b"\xff")
+    (tmp_path / "open.jinja").write_text("\n{{ x")
     assert main(arguments) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(message) and err.count("\n") == 1

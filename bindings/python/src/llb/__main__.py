@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -190,17 +189,42 @@ def _render(options: argparse.Namespace) -> None:
     if options.message is not None:
         request["messages"] = [_user(options.message)]
     else:
-        request["messages"] = json.loads(_read(options.messages))
+        request["messages"] = _json(options.messages)
     if options.tools is not None:
-        request["tools"] = json.loads(_read(options.tools))
-    sys.stdout.write(llb.template_render(**request)["prompt"])
+        request["tools"] = _json(options.tools)
+    try:
+        prompt = llb.template_render(**request)["prompt"]
+    except llb.LlbError as error:
+        if error.code != "TEMPLATE_ERROR":
+            raise
+        line = (error.details or {}).get("line")
+        place = options.model if line is None else f"{options.model}:{line}"
+        raise llb.LlbError(error.code, f"{place}: {error.message}", error.details) from error
+    sys.stdout.write(prompt)
+
+
+def _json(path: Optional[str]) -> Any:
+    text = _read(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{_name(path)}: not JSON: {error}") from error
 
 
 def _read(path: Optional[str]) -> str:
     if path is None or path == "-":
         return sys.stdin.read()
-    with open(os.fspath(path), encoding="utf-8") as file:
-        return file.read()
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8") from error
+
+
+def _name(path: Optional[str]) -> str:
+    return "stdin" if path is None or path == "-" else path
 
 
 if __name__ == "__main__":

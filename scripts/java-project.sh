@@ -26,8 +26,8 @@ after() {
         there && $0 == fence { inside = 1 }' "$readme"
 }
 
-# project NAME HEADING MAIN_FILE PARENT [LINE]: make a project and build it. LINE comes before the
-# program.
+# project NAME HEADING MAIN_FILE XML [LINE]: make a project and build it. XML is added to the POM,
+# LINE to the beginning of the program.
 project() {
     folder=$work/$1
     mkdir -p "$(dirname "$folder/src/main/java/$3")"
@@ -78,7 +78,12 @@ mkdir -p "$work/module/src/main/java"
 echo 'module org.example.sky { requires dev.llb; }' >"$work/module/src/main/java/module-info.java"
 ln -s "$model" "$work/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 cd "$work"
-project module "The first program" sky/Sky.java "" "package sky;"
+# Maven's default compiler plugin is too old for modules.
+compiler=$(grep -A 1 maven-compiler-plugin "$root/bindings/java/pom.xml" | grep version)
+project module "The first program" sky/Sky.java "<build><plugins><plugin>
+    <artifactId>maven-compiler-plugin</artifactId>
+    $compiler
+  </plugin></plugins></build>" "package sky;"
 run_on_each module sky.Sky
 
 project langchain4j LangChain4j Weather.java ""

@@ -39,6 +39,10 @@ pub(crate) struct ActiveJob {
     #[cfg(test)]
     masked: usize,
     reasoning: Option<ReasoningWatch>,
+    /// The last sampled token, until its text is sent.
+    unwritten: Option<ChosenToken>,
+    /// Why the job ends, if sending text has shown that.
+    ended: Option<Finish>,
     utf8: Utf8Assembler,
     stop: StopMatcher,
     unsent: PendingLogprobs,
@@ -74,6 +78,8 @@ impl ActiveJob {
             #[cfg(test)]
             masked: 0,
             reasoning: job.reasoning.take().map(ReasoningWatch::new),
+            unwritten: None,
+            ended: None,
             utf8: Utf8Assembler::default(),
             stop: StopMatcher::new(job.stop.clone()),
             unsent: PendingLogprobs::default(),
@@ -149,19 +155,46 @@ impl ActiveJob {
         draw_among(&mut self.sampler, row, Some(&mask))
     }
 
-    /// Adds a sampled token to the output. Returns why the job ends, if it does.
+    /// Makes a sampled token the next one. Returns why the job ends, if the token decides that. Its
+    /// text is sent by [`ActiveJob::write`], which must be called before the next token is chosen.
     pub(crate) fn take(
         &mut self,
         chosen: ChosenToken,
         vocab: &dyn Vocab,
         context_full: bool,
     ) -> Option<Finish> {
-        let ChosenToken { token, logprobs } = chosen;
         self.first_token.get_or_insert_with(Instant::now);
-        if vocab.is_end_of_generation(token) {
+        if vocab.is_end_of_generation(chosen.token) {
             return Some(Finish::Stop);
         }
         self.completion_tokens += 1;
+        self.next = Some(chosen.token);
+        self.unwritten = Some(chosen);
+        if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
+            Some(Finish::Stop)
+        } else if self.completion_tokens >= self.job.max_tokens || context_full {
+            Some(Finish::Length)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the text of the last token must still be sent.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.unwritten.is_some()
+    }
+
+    /// Sends the text of the last token, if that has not happened yet. Returns why the job ends, if
+    /// the text decides that: it contains a stop string, or nobody receives it.
+    pub(crate) fn write(&mut self, vocab: &dyn Vocab) -> Option<Finish> {
+        if let Some(chosen) = self.unwritten.take() {
+            self.ended = self.write_token(chosen, vocab);
+        }
+        self.ended
+    }
+
+    fn write_token(&mut self, chosen: ChosenToken, vocab: &dyn Vocab) -> Option<Finish> {
+        let ChosenToken { token, logprobs } = chosen;
         if let Some(watch) = &mut self.reasoning {
             watch.take(&vocab.piece(token, true));
         }
@@ -175,20 +208,17 @@ impl ActiveJob {
         let (shown, stopped) = self.stop.push(&text);
         let logprobs = self.unsent.shown(&shown);
         let is_received = self.send(shown, logprobs, control);
-        self.next = Some(token);
         if stopped {
             // The held bytes belong to the stop string.
             self.utf8 = Utf8Assembler::default();
-            Some(Finish::Stop)
-        } else if !is_received {
-            Some(Finish::Cancelled)
-        } else if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
-            Some(Finish::Stop)
-        } else if self.completion_tokens >= self.job.max_tokens || context_full {
-            Some(Finish::Length)
-        } else {
-            None
+            return Some(Finish::Stop);
         }
+        (!is_received).then_some(Finish::Cancelled)
+    }
+
+    /// Why the job ends, if the text that is already sent decides that.
+    pub(crate) fn ended(&self) -> Option<Finish> {
+        self.ended
     }
 
     /// The next length of the prompt at which prefill stops so that the state can be kept or
@@ -209,7 +239,7 @@ impl ActiveJob {
     }
 
     /// Sends the text that was held back, and the outcome. `drafted` is `None` without speculative
-    /// decoding.
+    /// decoding. The text of the last token must be sent before.
     pub(crate) fn finish(mut self, finish: Finish, drafted: Option<DraftCounts>) {
         let rest = self.utf8.finish();
         let (shown, stopped) = self.stop.push(rest);

@@ -14,6 +14,30 @@ use crate::panic::Quiet;
 /// draws.
 const TASKS_PER_THREAD: usize = 6;
 
+/// Whether so many tasks are worth an additional thread.
+pub(crate) fn is_worth_a_thread(tasks: usize) -> bool {
+    tasks >= TASKS_PER_THREAD
+}
+
+/// Runs `run` on the caller's thread, and `aside` at the same time on another one, or before it if
+/// the system cannot start a thread. If one of them panics, the caller panics too.
+pub(crate) fn join<R>(aside: impl Fn() + Sync, run: impl FnOnce() -> R) -> R {
+    scope(|scope| {
+        let quiet = || {
+            let _quiet = Quiet::enter();
+            aside();
+        };
+        let thread = Builder::new().name("llb-writer".into()).spawn_scoped(scope, quiet);
+        let Ok(thread) = thread else {
+            aside();
+            return run();
+        };
+        let result = run();
+        thread.join().unwrap_or_else(|payload| resume_unwind(payload));
+        result
+    })
+}
+
 /// Runs all tasks on at most `threads` threads, including the caller's. If a task panics, the
 /// caller panics too.
 pub(crate) fn map<T: Send, R: Send>(
@@ -97,10 +121,30 @@ mod tests {
     }
 
     #[test]
+    fn two_tasks_run_at_the_same_time() {
+        // Each of them waits for the other one.
+        let barrier = std::sync::Barrier::new(2);
+        let aside = || {
+            barrier.wait();
+        };
+        let run = || {
+            barrier.wait();
+            7
+        };
+        assert_eq!(join(aside, run), 7);
+    }
+
+    #[test]
     fn a_panic_is_the_callers() {
         let _quiet = Quiet::enter();
         for place in [0, 40] {
             let run = || map((0..64).collect(), 4, |task: i32| assert_ne!(task, place, "task"));
+            let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("a panic");
+            let message = crate::panic::error(&*payload);
+            assert!(message.message().contains("task"), "{message:?}");
+        }
+        for place in [0, 1] {
+            let run = || join(|| assert_ne!(place, 0, "task"), || assert_ne!(place, 1, "task"));
             let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("a panic");
             let message = crate::panic::error(&*payload);
             assert!(message.message().contains("task"), "{message:?}");

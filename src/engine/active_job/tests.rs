@@ -133,7 +133,8 @@ fn run_ended(
     let mut wishes = wishes.iter().copied();
     let finish = loop {
         let chosen = active.choose(&logits(wishes.next()))?;
-        if let Some(finish) = active.take(chosen, &vocab, false) {
+        let end = active.take(chosen, &vocab, false);
+        if let Some(finish) = active.write(&vocab).or(end) {
             break finish;
         }
         end_reasoning.fetch_or(active.completion_tokens == end_after, Ordering::Relaxed);

@@ -26,7 +26,13 @@ impl Scheduler {
             let active = &self.active[index];
             let (Some(keeps), Some(_)) = (active.job.shift_keeps, active.next) else { continue };
             let held = self.cache.len(active.sequence);
-            if held + 1 >= self.backend.n_ctx() && !self.shift(index, held, keeps) {
+            if held + 1 < self.backend.n_ctx() {
+                continue;
+            }
+            // A job that ends here must not lose what it has computed.
+            if let Some(finish) = self.active[index].write(self.vocab.as_ref()) {
+                self.finish(index, finish);
+            } else if !self.shift(index, held, keeps) {
                 self.finish(index, Finish::Length);
             }
         }

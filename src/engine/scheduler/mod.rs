@@ -5,7 +5,10 @@
 //! free. It fills a batch with the next token and the draft (`speculate`) of every decoding job,
 //! then with prefill in order of admission. Then it decodes, and samples all rows in parallel
 //! (`side_by_side`). Jobs with different adapters are never in the same batch: they take turns
-//! (`turns`). Only the decode blocks, and only sampling uses more threads.
+//! (`turns`). Only the decode blocks.
+//!
+//! If a device computes for many sequences, the text of their last tokens is sent during the decode
+//! (`writing`).
 
 mod batch;
 mod context_shift;
@@ -13,6 +16,8 @@ mod sampling_task;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod undo;
+mod writing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,14 +58,14 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Ignores `speculation` if the backend cannot remove rejected drafts.
+    /// Drafts are no longer than what the backend can remove when they are rejected.
     pub(crate) fn new(
         backend: Box<dyn Backend>,
         vocab: Arc<dyn Vocab>,
         speculation: Option<Speculation>,
     ) -> Self {
         let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx());
-        let speculation = speculation.filter(|_| backend.is_divisible());
+        let speculation = speculation.and_then(|drafts| drafts.at_most(backend.rollback()));
         Scheduler {
             threads: ThreadController::new(backend.threads()),
             backend,
@@ -86,7 +91,7 @@ impl Scheduler {
     /// Saves the last sequence of a chat. `None` if it is no longer cached, or if a job that is not
     /// cancelled runs on it.
     pub(crate) fn save(&mut self, chat: u64) -> Result<Option<SavedSequence>> {
-        self.drop_cancelled();
+        self.drop_ended();
         let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
         let tokens = self.cache.tokens(sequence).to_vec();
         let adapters = self.cache.adapters(sequence).clone();
@@ -144,7 +149,7 @@ impl Scheduler {
 
     /// Decodes one batch of all running jobs.
     pub(crate) fn step(&mut self) {
-        self.drop_cancelled();
+        self.drop_ended();
         self.admit();
         let watched = self.active.iter().map(|active| &active.job);
         let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
@@ -160,7 +165,7 @@ impl Scheduler {
         if let Err(error) = self.backend.set_adapters(&adapters) {
             return self.fail_batch(&shares, &error);
         }
-        let (decoded, used) = self.threads.decode(self.backend.as_mut(), &batch, &abort);
+        let (decoded, used) = self.decode(&batch, &abort);
         shares.iter().for_each(|share| self.active[share.active].threads.add(used));
         if let Some(speculation) = &mut self.speculation {
             speculation.set_threads(used.threads);
@@ -172,7 +177,8 @@ impl Scheduler {
         }
     }
 
-    fn drop_cancelled(&mut self) {
+    /// Ends the jobs that are cancelled, and those that their text has ended.
+    fn drop_ended(&mut self) {
         let (cancelled, waiting): (Vec<Job>, Vec<Job>) =
             self.waiting.drain(..).partition(Job::is_cancelled);
         self.waiting = waiting.into();
@@ -181,8 +187,10 @@ impl Scheduler {
             let _ = job.updates.send(JobUpdate::Done(outcome));
         }
         for index in (0..self.active.len()).rev() {
-            if self.active[index].job.is_cancelled() {
-                self.finish(index, Finish::Cancelled);
+            let active = &self.active[index];
+            let cancelled = active.job.is_cancelled().then_some(Finish::Cancelled);
+            if let Some(finish) = active.ended().or(cancelled) {
+                self.finish(index, finish);
             }
         }
     }
@@ -394,12 +402,8 @@ impl Scheduler {
         self.keep_checkpoints(&shares);
         let mut ended = Vec::new();
         for sampled in self.sample(&shares) {
-            let wrong = sampled.drafted - sampled.right;
-            if wrong > 0 {
-                // The backend can remove the end of a sequence, because only a divisible backend
-                // gets drafts.
-                let sequence = self.active[sampled.active].sequence;
-                self.forget_from(sequence, self.cache.len(sequence) - wrong);
+            if sampled.surplus > 0 {
+                self.remove_surplus(sampled.active, sampled.surplus);
             }
             if let Some(end) = sampled.end {
                 ended.push((sampled.active, end));
@@ -431,66 +435,12 @@ impl Scheduler {
             let rows = rows.map(|row| self.backend.logits(row)).collect();
             Some(SamplingTask { share, active, rows, room })
         });
+        let tasks: Vec<SamplingTask> = tasks.collect();
+        let writes_later = writing::is_later(self.backend.as_ref(), tasks.len());
         let vocab = self.vocab.as_ref();
-        side_by_side::map(tasks.collect(), self.backend.threads().most, |task| {
-            task.run(vocab, n_max)
+        side_by_side::map(tasks, self.backend.threads().most, |task| {
+            task.run(vocab, n_max, writes_later)
         })
-    }
-
-    /// Undoes an aborted batch. The next step removes the cancelled job.
-    fn undo_batch(&mut self, shares: &[BatchShare]) {
-        if !self.backend.is_divisible() {
-            return self.restart_all();
-        }
-        for share in shares {
-            let sequence = self.active[share.active].sequence;
-            if !self.backend.truncate(sequence, share.before) {
-                // The model cannot remove a part: compute the prompt and the generated tokens
-                // again.
-                self.backend.truncate(sequence, 0);
-                self.restart(share.active);
-            }
-        }
-    }
-
-    /// Empties every sequence and restarts all jobs.
-    fn restart_all(&mut self) {
-        self.backend.clear();
-        for index in 0..self.active.len() {
-            self.restart(index);
-        }
-        for sequence in 0..self.backend.n_sequences() {
-            self.cache.truncate(sequence, 0);
-        }
-    }
-
-    /// Restarts the prefill of a job, including the tokens generated so far.
-    fn restart(&mut self, index: usize) {
-        let active = &mut self.active[index];
-        let generated = self
-            .cache
-            .tokens(active.sequence)
-            .get(active.job.prompt.len()..)
-            .unwrap_or_default()
-            .to_vec();
-        active.job.prompt.extend(generated);
-        active.job.prompt.extend(active.next.take());
-        self.cache.truncate(active.sequence, 0);
-    }
-
-    /// Ends the jobs of a failed batch with the error and empties their sequences.
-    fn fail_batch(&mut self, shares: &[BatchShare], error: &Error) {
-        let mut indices: Vec<usize> = shares.iter().map(|share| share.active).collect();
-        indices.sort_unstable_by(|a, b| b.cmp(a));
-        for index in indices {
-            let sequence = self.active[index].sequence;
-            self.backend.truncate(sequence, 0);
-            self.cache.truncate(sequence, 0);
-            self.fail(index, Error::new(error.code(), error.message()));
-        }
-        if !self.backend.is_divisible() {
-            self.restart_all();
-        }
     }
 
     fn fail(&mut self, index: usize, error: Error) {
@@ -500,7 +450,8 @@ impl Scheduler {
     }
 
     fn finish(&mut self, index: usize, finish: Finish) {
-        let active = self.active.remove(index);
+        let mut active = self.active.remove(index);
+        let finish = active.write(self.vocab.as_ref()).unwrap_or(finish);
         self.release(active.sequence);
         let drafted = self.speculation.as_ref().map(|_| active.pace.drafted());
         active.finish(finish, drafted);

@@ -19,40 +19,60 @@ pub(super) struct SamplingTask<'a> {
 /// The result of sampling the rows of one job.
 pub(super) struct SampledShare {
     pub(super) active: usize,
-    pub(super) drafted: usize,
-    /// How many drafted tokens were accepted.
-    pub(super) right: usize,
+    /// How many of the last decoded tokens do not belong to the reply: rejected drafts, and the
+    /// token after a stop string.
+    pub(super) surplus: usize,
     /// Why the job ends; `None` if it continues.
     pub(super) end: Option<Result<Finish>>,
 }
 
 impl SamplingTask<'_> {
     /// Samples row by row as long as each token equals the drafted one. `n_max` is the maximum
-    /// length of a draft.
-    pub(super) fn run(self, vocab: &dyn Vocab, n_max: Option<usize>) -> SampledShare {
+    /// length of a draft. With `writes_later`, the text of the last token is not sent yet, unless
+    /// the job ends.
+    pub(super) fn run(
+        self,
+        vocab: &dyn Vocab,
+        n_max: Option<usize>,
+        writes_later: bool,
+    ) -> SampledShare {
         let SamplingTask { share, active, rows, room } = self;
+        let mut sampled = SampledShare {
+            active: share.active,
+            surplus: share.draft.len(),
+            end: active.ended().map(Ok),
+        };
+        if sampled.end.is_some() {
+            // The text of the previous token has ended the job during the decode.
+            sampled.surplus += 1;
+            return sampled;
+        }
         let mut right = 0;
-        let mut end = None;
         for (row, logits) in rows.into_iter().enumerate() {
             let chosen = match logits.and_then(|logits| active.choose(logits)) {
                 Ok(chosen) => chosen,
                 Err(error) => {
-                    end = Some(Err(error));
+                    sampled.end = Some(Err(error));
                     break;
                 }
             };
-            if let Some(finish) = active.take(chosen, vocab, row >= room) {
-                end = Some(Ok(finish));
-                break;
-            }
-            if share.draft.get(row).copied() != active.next {
+            let end = active.take(chosen, vocab, row >= room);
+            let is_drafted = end.is_none() && share.draft.get(row).copied() == active.next;
+            let end = if writes_later && !is_drafted && end.is_none() {
+                None
+            } else {
+                active.write(vocab).or(end)
+            };
+            if end.is_some() || !is_drafted {
+                sampled.end = end.map(Ok);
                 break;
             }
             right += 1;
         }
+        sampled.surplus -= right;
         if let Some(n_max) = n_max {
             active.pace.verified(share.draft.len(), right, n_max);
         }
-        SampledShare { active: share.active, drafted: share.draft.len(), right, end }
+        sampled
     }
 }

@@ -30,6 +30,9 @@ struct BackendLog {
     /// Flags to set, each with the number of the decode during which it is set.
     cancels: Vec<(usize, Arc<AtomicBool>)>,
     refuses_copies: bool,
+    refuses_rollbacks: bool,
+    /// The number of sequences that were taken back by a rollback.
+    taken_back: usize,
     /// The adapters of each decode.
     sets: Vec<TokenId>,
     /// The threads of each decode that was not aborted.
@@ -48,6 +51,8 @@ struct MemoryBackend {
     whole: bool,
     /// Whether an aborted batch has destroyed every state. Only with `whole`.
     destroyed: bool,
+    /// How many tokens each sequence had in the last batch, until some are taken back.
+    removable: Vec<usize>,
     next_cell: usize,
     policy: ThreadPolicy,
     /// The scale of the only adapter, times [`SET`].
@@ -58,6 +63,8 @@ struct MemoryBackend {
 }
 
 const N_BATCH: usize = 64;
+/// How many tokens a state can be taken back.
+const ROLLBACK: usize = 3;
 /// A number greater than any token.
 const SET: TokenId = 1 << 16;
 /// More threads than the engines of other tests use. They run at the same time and share the
@@ -143,6 +150,10 @@ impl Backend for MemoryBackend {
             row[next_token(sequence.iter().map(|(token, _)| *token)) as usize] = 1.0;
             self.rows.push(if entry.logits { row } else { Vec::new() });
         }
+        for entry in batch {
+            self.removable[entry.sequence] = 0;
+        }
+        batch.iter().for_each(|entry| self.removable[entry.sequence] += 1);
         seen.decoded += batch.len();
         seen.threads.push(self.threads);
         let mut cells: Vec<usize> =
@@ -154,11 +165,21 @@ impl Backend for MemoryBackend {
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
-        let part = length > 0 && length < self.sequences[sequence].len();
-        if !(self.whole && part) {
-            self.sequences[sequence].truncate(length);
+        let removed = self.sequences[sequence].len().saturating_sub(length);
+        if self.whole && length > 0 && removed > 0 {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let removable = std::mem::take(&mut self.removable[sequence]);
+            if removed > ROLLBACK || removed >= removable || seen.refuses_rollbacks {
+                return false;
+            }
+            seen.taken_back += 1;
         }
-        !(self.whole && part)
+        self.sequences[sequence].truncate(length);
+        true
+    }
+
+    fn rollback(&self) -> usize {
+        if self.whole { ROLLBACK } else { usize::MAX }
     }
 
     fn clear(&mut self) {
@@ -224,6 +245,7 @@ impl Backend for MemoryBackend {
             return false;
         }
         seen.copied += range.len();
+        self.removable[from] = 0;
         let part = self.sequences[from][range].to_vec();
         self.sequences[to].extend(part);
         true
@@ -292,6 +314,8 @@ struct World {
     seen: Arc<Mutex<BackendLog>>,
     /// The `copied_lengths` of the next jobs.
     copied_lengths: Vec<usize>,
+    /// The stop string of the next jobs.
+    stop: Option<String>,
 }
 
 /// A submitted job, and what the test knows about it.
@@ -301,6 +325,7 @@ struct SubmittedJob {
     max_tokens: usize,
     /// The number of tokens that a full context keeps, and its number of cells.
     shift: Option<(usize, usize)>,
+    stop: Option<String>,
     cancel: Arc<AtomicBool>,
     updates: Receiver<JobUpdate>,
 }
@@ -343,6 +368,7 @@ impl World {
             n_ctx,
             whole,
             destroyed: false,
+            removable: vec![0; n_sequences],
             next_cell: 0,
             policy,
             set: 0,
@@ -351,7 +377,7 @@ impl World {
         };
         let vocab = Arc::new(ByteVocab(SpecialTokens::new(Vec::new())));
         let scheduler = Scheduler::new(Box::new(memory), vocab, speculation);
-        World { scheduler, n_ctx, seen, copied_lengths: Vec::new() }
+        World { scheduler, n_ctx, seen, copied_lengths: Vec::new(), stop: None }
     }
 
     fn ask(&mut self, chat: u64, prompt: &[TokenId], max_tokens: usize) -> SubmittedJob {
@@ -397,7 +423,7 @@ impl World {
             max_tokens,
             sampling: ChatRequest::read(request).expect("a request").sampling,
             breakers: Arc::default(),
-            stop: Vec::new(),
+            stop: self.stop.clone().into_iter().collect(),
             constraint: None,
             reasoning: None,
             end_reasoning: Arc::default(),
@@ -412,7 +438,8 @@ impl World {
         });
         let set = TokenId::from(scale) * SET;
         let shift = keeps.map(|keeps| (keeps, self.n_ctx));
-        SubmittedJob { prompt: prompt.to_vec(), set, max_tokens, shift, cancel, updates }
+        let (prompt, stop) = (prompt.to_vec(), self.stop.clone());
+        SubmittedJob { prompt, set, max_tokens, shift, stop, cancel, updates }
     }
 
     /// Looks up a prompt without adapters.
@@ -451,8 +478,13 @@ impl SubmittedJob {
                 JobUpdate::Done(outcome) => {
                     let lone = self.lone(text.len());
                     assert_eq!(text, lone, "the reply of a lone run");
-                    let whole = outcome.finish == Finish::Length && text.len() == self.max_tokens;
-                    assert!(whole || outcome.finish == Finish::Cancelled, "{outcome:?} {text}");
+                    let stop = self.stop.as_deref().unwrap_or("-");
+                    let is_expected = match outcome.finish {
+                        Finish::Length => text.len() == self.max_tokens,
+                        Finish::Stop => self.lone(outcome.completion_tokens) == text.clone() + stop,
+                        Finish::Cancelled => true,
+                    };
+                    assert!(is_expected && !text.contains(stop), "{outcome:?} {text}");
                     return FinishedJob { text, outcome, prefixes };
                 }
                 JobUpdate::Failed(error) => panic!("{error:?}"),
@@ -604,14 +636,20 @@ fn random(state: &mut u64) -> usize {
 
 #[test]
 fn replies_do_not_depend_on_other_jobs() {
-    let (mut rewound, mut shifted) = (0, 0);
+    let (mut rewound, mut shifted, mut taken_back) = (0, 0, 0);
     for seed in 0..60 {
         let mut state = seed;
         let whole = seed % 5 == 4;
         let guesses =
             (seed % 2 == 1).then(|| Speculation::new(Box::new(OracleDrafter { state: seed }), 8));
-        let mut world =
-            World::with(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole, guesses);
+        // Six jobs are enough for text to be sent during a decode.
+        let (policy, sequences, cells) = match seed % 3 {
+            0 => (ThreadPolicy::Device, 8, 900),
+            _ => (ThreadPolicy::Pinned, 1 + random(&mut state) % 4, 300),
+        };
+        let n_ctx = cells + random(&mut state) % 300;
+        let mut world = World::with_threads(sequences, n_ctx, whole, guesses, policy);
+        world.seen(|seen| seen.refuses_rollbacks = seed % 20 == 9);
         let mut asked: Vec<SubmittedJob> = Vec::new();
         for _ in 0..30 {
             // One of a few beginnings, or sometimes a continued conversation.
@@ -620,7 +658,9 @@ fn replies_do_not_depend_on_other_jobs() {
                 tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
             }
             tokens.extend(part(random(&mut state) as TokenId % 200, 1 + random(&mut state) % 20));
-            let chat = random(&mut state) as u64 % 5;
+            let chat = random(&mut state) as u64 % 9;
+            let stop = (random(&mut state) as u8).checked_sub(128).map(|one| b'a' + one % 26);
+            world.stop = stop.map(|letter| char::from(letter).to_string());
             let job = if !whole && random(&mut state).is_multiple_of(8) {
                 let (keeps, most) = (random(&mut state) % 400, random(&mut state) % 900);
                 world.ask_shifting(chat, &tokens, 1 + most, Some(keeps))
@@ -641,11 +681,75 @@ fn replies_do_not_depend_on_other_jobs() {
         let drafted = outcomes.iter().filter_map(|outcome| outcome.drafted);
         let accepted: usize = drafted.map(|drafted| drafted.accepted).sum();
         shifted += outcomes.iter().map(|outcome| outcome.shifts.times).sum::<usize>();
-        assert_eq!(accepted > 0, seed % 2 == 1 && !whole);
+        assert_eq!(accepted > 0, seed % 2 == 1);
         rewound += world.seen(|seen| seen.rewound);
+        taken_back += world.seen(|seen| seen.taken_back);
     }
     assert!(rewound > 50, "{rewound} sequences were cut by a checkpoint");
     assert!(shifted > 50, "{shifted} full contexts were shifted");
+    assert!(taken_back > 50, "{taken_back} states were taken back");
+}
+
+/// A device computes the next token of each job before the text of the last one is examined.
+#[test]
+fn a_stop_string_ends_a_job_as_if_its_text_were_sent_before_the_decode() {
+    let run = |policy: ThreadPolicy, drafts: bool| {
+        let oracle = || Speculation::new(Box::new(OracleDrafter { state: 3 }), 4);
+        let mut world = World::with_threads(8, 2048, false, drafts.then(oracle), policy);
+        let asked: Vec<SubmittedJob> = (0..8)
+            .map(|chat| {
+                // Most jobs end at the same step, a few later.
+                let lone = world.ask(chat, &part(chat as TokenId, 30), 20);
+                let reply = lone.lone(20);
+                let at = if chat < 5 { 7 } else { 3 + 2 * chat as usize };
+                lone.cancel.store(true, Ordering::Relaxed);
+                world.stop = Some(reply[at..at + 2].to_owned());
+                let job = world.ask(chat, &part(chat as TokenId, 30), 20);
+                world.stop = None;
+                job
+            })
+            .collect();
+        world.run();
+        let found = asked.iter().map(|asked| {
+            let FinishedJob { text, outcome, .. } = asked.ended();
+            assert_eq!(outcome.finish, Finish::Stop);
+            let reply = asked.lone(20).bytes().map(TokenId::from).collect::<Vec<_>>();
+            let next = [&asked.prompt[..], &reply].concat();
+            (text, outcome.completion_tokens, next)
+        });
+        let found: Vec<_> = found.collect();
+        let look_up = |(chat, (text, tokens, next)): (usize, (String, usize, Vec<TokenId>))| {
+            (text, tokens, world.look_up(chat as u64, &next))
+        };
+        let ended: Vec<_> = found.into_iter().enumerate().map(look_up).collect();
+        (ended, world.seen(|seen| seen.decodes))
+    };
+    for drafts in [false, true] {
+        let (before, decodes) = run(ThreadPolicy::Pinned, drafts);
+        let (during, more) = run(ThreadPolicy::Device, drafts);
+        assert_eq!(before, during, "drafts: {drafts}");
+        // The decode after the last token of the first jobs was submitted before that was known.
+        assert!(more >= decodes, "{more} {decodes}");
+    }
+}
+
+#[test]
+fn text_is_received_while_the_device_computes() {
+    let mut world = World::with_threads(6, 2048, false, None, ThreadPolicy::Device);
+    let asked: Vec<SubmittedJob> =
+        (0..6).map(|chat| world.ask(chat, &part(chat as TokenId, 9), 12)).collect();
+    world.scheduler.step();
+    assert!(asked.iter().all(|asked| asked.updates.try_recv().is_err()), "not sent yet");
+    world.scheduler.step();
+    for asked in &asked {
+        assert!(matches!(asked.updates.try_recv(), Ok(JobUpdate::Piece { .. })));
+        assert!(asked.updates.try_recv().is_err(), "of the second token");
+    }
+    // What was not sent when a job ends is sent first.
+    asked[0].cancel.store(true, Ordering::Relaxed);
+    world.scheduler.step();
+    let last: Vec<JobUpdate> = asked[0].updates.try_iter().collect();
+    assert!(matches!(&last[..], [JobUpdate::Piece { .. }, JobUpdate::Done(_)]));
 }
 
 #[test]

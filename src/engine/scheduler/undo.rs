@@ -1,0 +1,79 @@
+//! Removes decoded tokens that are not part of a reply, undoes a batch that was aborted, and ends
+//! the jobs of one that failed.
+
+use super::Scheduler;
+use super::batch::BatchShare;
+use crate::error::Error;
+
+impl Scheduler {
+    /// Removes the last tokens of a job's sequence, such as rejected drafts. If the backend refuses
+    /// that, the job computes its tokens again.
+    pub(super) fn remove_surplus(&mut self, index: usize, surplus: usize) {
+        let sequence = self.active[index].sequence;
+        let length = self.cache.len(sequence) - surplus;
+        self.cache.truncate(sequence, length);
+        if !self.backend.truncate(sequence, length) {
+            self.backend.truncate(sequence, 0);
+            self.restart(index);
+        }
+    }
+
+    /// Undoes an aborted batch. The next step removes the cancelled job.
+    pub(super) fn undo_batch(&mut self, shares: &[BatchShare]) {
+        if !self.backend.is_divisible() {
+            return self.restart_all();
+        }
+        for share in shares {
+            let sequence = self.active[share.active].sequence;
+            if !self.backend.truncate(sequence, share.before) {
+                // The model cannot remove a part: compute the prompt and the generated tokens
+                // again.
+                self.backend.truncate(sequence, 0);
+                self.restart(share.active);
+            }
+        }
+    }
+
+    /// Empties every sequence and restarts all jobs.
+    fn restart_all(&mut self) {
+        self.backend.clear();
+        for index in 0..self.active.len() {
+            self.restart(index);
+        }
+        for sequence in 0..self.backend.n_sequences() {
+            self.cache.truncate(sequence, 0);
+        }
+    }
+
+    /// Restarts the prefill of a job, including the tokens generated so far.
+    fn restart(&mut self, index: usize) {
+        let active = &mut self.active[index];
+        let generated = self
+            .cache
+            .tokens(active.sequence)
+            .get(active.job.prompt.len()..)
+            .unwrap_or_default()
+            .to_vec();
+        active.job.prompt.extend(generated);
+        active.job.prompt.extend(active.next.take());
+        self.cache.truncate(active.sequence, 0);
+    }
+
+    /// Ends the jobs of a failed batch with the error and empties their sequences.
+    pub(super) fn fail_batch(&mut self, shares: &[BatchShare], error: &Error) {
+        let mut indices: Vec<usize> = shares.iter().map(|share| share.active).collect();
+        indices.sort_unstable_by(|a, b| b.cmp(a));
+        for index in indices {
+            let sequence = self.active[index].sequence;
+            self.backend.truncate(sequence, 0);
+            self.cache.truncate(sequence, 0);
+            match self.active[index].write(self.vocab.as_ref()) {
+                Some(finish) => self.finish(index, finish),
+                None => self.fail(index, Error::new(error.code(), error.message())),
+            }
+        }
+        if !self.backend.is_divisible() {
+            self.restart_all();
+        }
+    }
+}

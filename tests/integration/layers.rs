@@ -130,6 +130,7 @@ const WITHOUT_GUARD: [&str; 38] = [
     "llama_model_n_swa",
     "llama_n_batch",
     "llama_n_ctx",
+    "llama_n_rs_seq",
     "llama_sampler_chain_default_params",
     "llama_set_n_threads",
     "llama_version",

@@ -25,9 +25,8 @@ pub struct LogQueue {
 #[derive(Default)]
 struct LogLines {
     kept: VecDeque<(LogLevel, String)>,
-    /// The number of lines so far, and that number when a failure was last explained.
-    total: u64,
-    explained: u64,
+    /// How many of the kept lines were there when a failure was last explained.
+    explained: usize,
 }
 
 thread_local! {
@@ -39,6 +38,7 @@ impl LogQueue {
     /// Takes the lines of at least this level and drops the others.
     pub fn take(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.explained = 0;
         lines.kept.drain(..).filter(|(level, _)| *level >= least).collect()
     }
 
@@ -46,9 +46,8 @@ impl LogQueue {
     /// do not count.
     pub(crate) fn explain(&self, said: &str) -> Option<String> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = (lines.total - lines.explained) as usize;
-        lines.explained = lines.total;
-        let skipped = lines.kept.len().saturating_sub(new);
+        let skipped = lines.explained;
+        lines.explained = lines.kept.len();
         let errors = lines.kept.iter().skip(skipped).filter(|(level, _)| *level == LogLevel::Error);
         reason(said, errors.map(|(_, text)| text.as_str()))
     }
@@ -68,10 +67,13 @@ impl LogQueue {
     pub(crate) fn push(&self, level: LogLevel, text: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.kept.len() == MOST_LINES {
-            lines.kept.pop_front();
+            // llama.cpp writes hundreds of debug lines for each load.
+            let first = lines.kept.iter().position(|(level, _)| *level == LogLevel::Debug);
+            let removed = first.unwrap_or(0);
+            lines.kept.remove(removed);
+            lines.explained -= usize::from(removed < lines.explained);
         }
         lines.kept.push_back((level, text));
-        lines.total += 1;
     }
 }
 
@@ -189,6 +191,18 @@ mod tests {
         assert_eq!(reason.as_deref(), expected);
         assert_eq!(queue.explain(""), None, "a line explains one failure");
         assert_eq!(queue.take(LogLevel::Error).len(), lines.len() + 1);
+    }
+
+    #[test]
+    fn debug_lines_are_dropped_first() {
+        let queue = LogQueue::default();
+        queue.push(LogLevel::Info, "first".into());
+        (0..MOST_LINES).for_each(|_| queue.push(LogLevel::Debug, "debug".into()));
+        queue.push(LogLevel::Info, "second".into());
+        let kept: Vec<String> = queue.take(LogLevel::Info).into_iter().map(|it| it.1).collect();
+        assert_eq!(kept, ["first", "second"]);
+        (0..=MOST_LINES).for_each(|line| queue.push(LogLevel::Info, line.to_string()));
+        assert_eq!(queue.take(LogLevel::Debug)[0].1, "1", "then the oldest");
     }
 
     #[test]

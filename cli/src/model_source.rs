@@ -49,14 +49,6 @@ impl ModelSource {
         }
     }
 
-    /// The path if the file is on this machine.
-    pub(crate) fn local_path(&self) -> Option<&str> {
-        match self {
-            ModelSource::File(path) => Some(path),
-            ModelSource::Hub(_) => None,
-        }
-    }
-
     /// The file's path. A model on the hub is downloaded first.
     pub(crate) fn file(self) -> Result<String> {
         match self {
@@ -73,15 +65,20 @@ impl ModelSource {
         }
     }
 
-    /// The model information. For a model on the hub, it comes from the file's first megabytes.
-    pub(crate) fn info(self) -> Result<Value> {
+    /// The model information, and the path of a file with the model's header. For a model on the
+    /// hub, both come from the file's first megabytes: the header is copied to `folder`.
+    pub(crate) fn info(self, folder: Option<&Path>) -> Result<(Value, Option<String>)> {
         match self {
             ModelSource::File(path) if !Path::new(&path).exists() => Err(not_found(&path)),
-            ModelSource::File(path) => abi::model_info(&path),
+            ModelSource::File(path) => Ok((abi::model_info(&path)?, Some(path))),
             ModelSource::Hub(mut request) => {
                 request["require_tools"] = false.into();
                 request["dry_run"] = true.into();
-                Ok(fetch(&request)?["model_info"].take())
+                request["header_dir"] = folder.map(|folder| folder.to_string_lossy()).into();
+                let mut fetched = fetch(&request)?;
+                let path = fetched["path"].as_str().or(fetched["header_path"].as_str());
+                let path = path.map(str::to_owned);
+                Ok((fetched["model_info"].take(), path))
             }
         }
     }

@@ -25,6 +25,12 @@ pub(crate) struct FilePart {
 }
 
 impl FilePart {
+    /// Reads the part from a file of this size.
+    #[cfg(feature = "hub")]
+    pub(crate) fn read_from<R: Read + Seek>(reader: R, size: u64) -> Result<FilePart> {
+        FilePart::read(&mut Cursor::new(reader, size))
+    }
+
     /// Reads everything before the tensor data.
     pub(crate) fn read<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<FilePart> {
         let file_size = cursor.remaining();

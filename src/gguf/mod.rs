@@ -20,6 +20,8 @@ mod value;
 mod writer;
 
 #[cfg(feature = "hub")]
+pub(crate) use file_part::FilePart;
+#[cfg(feature = "hub")]
 pub(crate) use split::PartName;
 
 #[cfg(feature = "engine")]

@@ -79,11 +79,24 @@ impl Fetch<'_> {
         self.check_access(&listing)?;
         let hint = listing::hint(&self.client, &self.api, self.cancel)?;
         let file = &plan.files[0];
+        let copies = self.header_copies(&plan);
+        let copy = copies.first().map(PathBuf::as_path);
         let (first, header) =
-            remote_header::read(&self.remote_file(&plan.commit, &file.name), file)?;
-        let info = self.check_model(&header, "the model was refused before it was downloaded")?;
+            remote_header::read(&self.remote_file(&plan.commit, &file.name), file, copy)?;
+        let checked = self.check_model(&header, "the model was refused before it was downloaded");
+        let info = checked.inspect_err(|_| {
+            copy.into_iter().for_each(|copy| drop(std::fs::remove_file(copy)));
+        })?;
         if self.request.dry_run {
-            return Ok(self.dry_run_reply(&plan, &first, hint, info));
+            for (file, copy) in plan.files.iter().zip(&copies).skip(1) {
+                let remote = self.remote_file(&plan.commit, &file.name);
+                remote_header::copy_part(&remote, file, copy)?;
+            }
+            let mut reply = self.dry_run_reply(&plan, &first, hint, info);
+            if let Some(copy) = copy {
+                reply["header_path"] = json!(copy.to_string_lossy());
+            }
+            return Ok(reply);
         }
         self.obtain(&plan, hint, Some(first), progress)
     }
@@ -234,6 +247,15 @@ impl Fetch<'_> {
     }
 
     /// The reply of a dry run for a model that is not cached.
+    /// The paths of the copies of the headers, one for each file; empty without `header_dir`.
+    fn header_copies(&self, plan: &FetchPlan) -> Vec<PathBuf> {
+        let Some(folder) = self.request.header_dir.as_deref().map(Path::new) else {
+            return Vec::new();
+        };
+        let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+        plan.files.iter().map(|file| folder.join(last(&file.name))).collect()
+    }
+
     fn dry_run_reply(
         &self,
         plan: &FetchPlan,

@@ -26,6 +26,8 @@ pub(super) struct FetchRequest {
     pub(super) offline: bool,
     pub(super) require_tools: bool,
     pub(super) dry_run: bool,
+    /// An existing folder for copies of the headers; only with `dry_run`.
+    pub(super) header_dir: Option<String>,
     pub(super) ignored_keys: Vec<String>,
 }
 
@@ -51,6 +53,14 @@ impl FetchRequest {
         if cache_dir.is_some_and(|folder| folder.is_empty() || folder.contains('\0')) {
             return Err(fields.invalid("cache_dir", "is not the path of a folder"));
         }
+        let dry_run = fields.boolean("dry_run")?.unwrap_or(false);
+        let header_dir = fields.string("header_dir")?;
+        if header_dir.is_some_and(|folder| folder.is_empty() || folder.contains('\0')) {
+            return Err(fields.invalid("header_dir", "is not the path of a folder"));
+        }
+        if header_dir.is_some() && !dry_run {
+            return Err(fields.invalid("header_dir", "is only for `dry_run`; set it to true"));
+        }
         Ok(FetchRequest {
             id,
             revision,
@@ -61,7 +71,8 @@ impl FetchRequest {
             endpoint_env: read_variable_name(&mut fields, "endpoint_env", "HF_ENDPOINT")?,
             offline: fields.boolean("offline")?.unwrap_or(false),
             require_tools: fields.boolean("require_tools")?.unwrap_or(true),
-            dry_run: fields.boolean("dry_run")?.unwrap_or(false),
+            dry_run,
+            header_dir: header_dir.map(str::to_owned),
             ignored_keys: fields.ignored(),
         })
     }

@@ -142,6 +142,19 @@ fn all_parts_of_a_split_model() {
         (&json!(total), 3, &Value::Null)
     );
     assert_eq!(user.files(), Vec::<String>::new());
+    // Copies of the headers are a model of which only the weights are missing.
+    let headers = tempfile::tempdir().unwrap();
+    let with = json!({ "dry_run": true, "header_dir": headers.path() });
+    let first = headers.path().join("m-Q4_K_M-00001-of-00003.gguf");
+    let planned = user.fetches(&with);
+    assert_eq!(planned["header_path"], first.to_str().unwrap());
+    let copied = llb::gguf::ModelHeader::read_file(&first).unwrap();
+    copied.check_complete().unwrap();
+    assert_eq!(copied.file_size(), total as u64);
+    // None of the copies is overwritten.
+    std::fs::remove_file(&first).unwrap();
+    let taken = user.fails(&with);
+    assert!(taken.message().starts_with("header_dir: cannot write"), "{taken}");
     let (fetched, events) = user.fetch(&json!({}));
     let fetched = fetched.unwrap();
     assert!(events.contains(&format!("fetch_progress:{total}/{total}")), "{events:?}");
@@ -328,4 +341,56 @@ fn many_at_once_download_once() {
         (whole, std::fs::metadata(replies[0]["path"].as_str().unwrap()).unwrap().len()),
         (1, size as u64)
     );
+}
+
+/// A copy of a header has all bytes before the weights, takes the space of those, and is a model for
+/// everything that reads no weights.
+#[test]
+fn a_header_is_copied_without_its_weights() {
+    let model = model_of(3 << 20);
+    let hub = Hub::start(Repository::of([("m.gguf", model.clone())]));
+    let user = User::of(&hub);
+    let folder = tempfile::tempdir().unwrap();
+    let with = |members: Value| {
+        let mut all = json!({ "dry_run": true, "header_dir": folder.path() });
+        all.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        all
+    };
+    let reply = user.fetches(&with(json!({})));
+    assert_eq!(user.files(), Vec::<String>::new());
+    let copy = reply["header_path"].as_str().unwrap();
+    let bytes = std::fs::read(copy).unwrap();
+    assert_eq!(bytes.len(), model.len());
+    // The weights of the scripted model are at its end, before the pseudo-random bytes.
+    let header = scripted::text().len() / 2;
+    assert_eq!(bytes[..header], model[..header]);
+    assert!(bytes[1 << 20..].iter().all(|byte| *byte == 0));
+    let whole = folder.path().join("whole.gguf");
+    std::fs::write(&whole, &model).unwrap();
+    let sizes = |path: &str| {
+        let request = json!({ "model_path": path, "n_ctx": 512 }).to_string();
+        let reply = llb::memory::run(&request).unwrap();
+        ["weights", "cache", "compute", "context_length"].map(|name| reply[name].clone())
+    };
+    assert_eq!(sizes(copy), sizes(whole.to_str().unwrap()));
+    for (members, says) in [
+        (json!({}), "cannot write"),
+        (json!({ "header_dir": folder.path().join("none") }), "cannot write"),
+        (json!({ "header_dir": "" }), "is not the path of a folder"),
+        (json!({ "dry_run": false }), "is only for `dry_run`"),
+    ] {
+        let refused = user.fails(&with(members));
+        let is_named = refused.message().starts_with("header_dir: ");
+        assert!(is_named && refused.message().contains(says), "{refused}");
+    }
+    // A model in the cache has a path, and its header is not copied.
+    user.fetches(&json!({}));
+    std::fs::remove_file(copy).unwrap();
+    let cached = user.fetches(&with(json!({})));
+    assert!(cached["path"].is_string() && cached["header_path"].is_null(), "{cached}");
+    // Nothing is left of a model that is refused.
+    let hub = Hub::start(Repository::of([("m.gguf", scripted::no_tools())]));
+    let refused = User::of(&hub).fails(&with(json!({})));
+    assert_eq!(refused.code(), Code::ModelNotToolCapable);
+    assert!(!std::path::Path::new(copy).exists());
 }

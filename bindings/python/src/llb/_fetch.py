@@ -35,7 +35,8 @@ def fetch(
 
     Returns `{"path", "paths", "revision", "sha256", "from_cache", "files", "model_info", ...}`.
     Files in the cache are not downloaded again. With `dry_run` nothing is downloaded, and `path` is
-    None unless the model is cached.
+    None unless the model is cached. `header_dir` then gets a copy of the header for `memory` and
+    `tokenize`, at `header_path`.
 
     `on_progress` is called with the bytes present and the total bytes, at most ten times a second.
     `on_event` is called with each event. Both are called on a thread other than the main thread. If

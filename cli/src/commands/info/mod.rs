@@ -1,11 +1,13 @@
 //! `llb info`: describes a model and its capabilities from its header, and the memory that it
 //! needs.
 
+mod header_folder;
 mod memory;
 
 use clap::Args;
 use serde_json::Value;
 
+use self::header_folder::HeaderFolder;
 use crate::failure::Result;
 use crate::input::{print, print_json};
 use crate::model_source::{HELP, ModelSource};
@@ -22,10 +24,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let source = ModelSource::read(&arguments.model)?;
-    let path = source.local_path().map(str::to_owned);
-    let mut info = source.info()?;
-    // Needs the whole file, because `llb_memory` compares it with its header.
+    let folder = HeaderFolder::make();
+    let (mut info, path) = source.info(folder.as_ref().map(HeaderFolder::path))?;
     info["memory"] = path.map(|path| memory::table(&path, &info)).unwrap_or_default();
+    drop(folder);
     if arguments.json {
         print_json(&info);
     } else {
@@ -45,6 +47,7 @@ fn printable_report(info: &Value, style: Style) -> String {
     }
     report += &heading("Memory");
     report += &match &info["memory"] {
+        // No folder could be made for the header.
         Value::Null => "known after `llb fetch`\n".to_owned(),
         table => memory::printable_table(table, style),
     };

@@ -97,7 +97,9 @@ fn check_all(files: &[String], arguments: &Arguments) -> Vec<Finding> {
 
 fn check(file: &str, arguments: &Arguments) -> Vec<Finding> {
     let info = if is_model(file) {
-        crate::model_source::ModelSource::read(file).and_then(|source| source.info())
+        crate::model_source::ModelSource::read(file)
+            .and_then(|source| source.info(None))
+            .map(|(info, _)| info)
     } else {
         let mut request = json!({});
         add_template(&mut request, file, arguments.bos.as_deref(), arguments.eos.as_deref())

@@ -1,6 +1,10 @@
 //! Explains what a request would do: its prompt, its grammar, and how much of the prompt is in the
 //! KV cache.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
 use serde_json::{Map, Value, json};
 
 use super::Chat;
@@ -12,19 +16,27 @@ use crate::error::Result;
 
 impl Chat {
     /// Returns what a request would do, without generating a token. Waits at most for one decode of
-    /// the engine.
+    /// the engine. `CANCELLED` if the chat is cancelled or closed first, or after the time-out of
+    /// the request.
     pub fn explain(&self, request: &str) -> Result<Value> {
+        self.explain_until(request, Arc::default())
+    }
+
+    /// Like [`Chat::explain`], with a flag that cancels this call.
+    pub(crate) fn explain_until(&self, request: &str, cancel: Arc<AtomicBool>) -> Result<Value> {
         let request = self.read(request)?;
+        self.queue.run_beside(&cancel)?;
+        let deadline = request.timeout.map(|timeout| Instant::now() + timeout);
+        let interrupt = Interrupt { cancel, deadline, ..Interrupt::default() };
         let explanation = self
             .source
-            .begin(&Interrupt::default())
-            .and_then(|_use| self.explain_request(&request));
+            .begin(&interrupt)
+            .and_then(|_use| self.explain_request(&request, interrupt));
         self.keep_lists(request);
         explanation
     }
 
-    fn explain_request(&self, request: &ChatRequest) -> Result<Value> {
-        let interrupt = Interrupt::default();
+    fn explain_request(&self, request: &ChatRequest, interrupt: Interrupt) -> Result<Value> {
         let FittedPrompt { rendered, tokenized, truncation } =
             self.fit_to_context(request, &interrupt)?;
         let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;

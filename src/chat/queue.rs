@@ -2,7 +2,7 @@
 //! cancelled.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
 use crate::error::{Code, Error, Result};
@@ -21,6 +21,8 @@ pub(crate) struct RequestQueue {
 struct QueueState {
     /// The cancel flags of all calls. The running call comes first.
     calls: VecDeque<Arc<AtomicBool>>,
+    /// The cancel flags of calls that run beside the queue.
+    beside: Vec<Weak<AtomicBool>>,
     closed: bool,
 }
 
@@ -41,7 +43,7 @@ impl RequestQueue {
     ) -> Result<Option<QueueEntry<'_>>> {
         let mut state = self.lock();
         if state.closed {
-            return Err(Error::new(Code::EngineClosed, "the chat is closed"));
+            return Err(closed());
         }
         state.calls.push_back(Arc::clone(cancel));
         let running =
@@ -66,10 +68,24 @@ impl RequestQueue {
         }
     }
 
-    /// Cancels the running call and all waiting calls.
+    /// Makes a cancel reach a call that does not wait for earlier ones. `ENGINE_CLOSED` after a
+    /// close, which does not wait for such a call.
+    pub(crate) fn run_beside(&self, cancel: &Arc<AtomicBool>) -> Result<()> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(closed());
+        }
+        state.beside.retain(|other| other.strong_count() > 0);
+        state.beside.push(Arc::downgrade(cancel));
+        Ok(())
+    }
+
+    /// Cancels the running call, all waiting calls, and the calls beside the queue.
     pub(crate) fn cancel_all(&self) {
         let state = self.lock();
         state.calls.iter().for_each(|cancel| cancel.store(true, Ordering::Relaxed));
+        let beside = state.beside.iter().filter_map(Weak::upgrade);
+        beside.for_each(|cancel| cancel.store(true, Ordering::Relaxed));
         self.changed.notify_all();
         // The running call may be waiting for a server.
         #[cfg(feature = "remote")]
@@ -112,6 +128,10 @@ impl RequestQueue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn closed() -> Error {
+    Error::new(Code::EngineClosed, "the chat is closed")
 }
 
 impl Drop for QueueEntry<'_> {
@@ -170,6 +190,20 @@ mod tests {
         assert!(queue.enter(&flag(), Some(soon)).expect("open").is_none());
         drop(running);
         assert!(queue.enter(&flag(), None).expect("open").is_some());
+    }
+
+    #[test]
+    fn a_cancel_and_a_close_reach_the_calls_beside_the_queue() {
+        let queue = RequestQueue::default();
+        let (first, second) = (flag(), flag());
+        queue.run_beside(&first).expect("open");
+        queue.cancel_all();
+        queue.run_beside(&second).expect("open");
+        assert!(first.load(Ordering::Relaxed) && !second.load(Ordering::Relaxed));
+        queue.close();
+        assert!(second.load(Ordering::Relaxed));
+        let refused = queue.run_beside(&flag()).expect_err("closed");
+        assert_eq!(refused.code(), Code::EngineClosed);
     }
 
     #[test]

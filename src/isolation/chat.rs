@@ -103,8 +103,7 @@ impl IsolatedChat {
 
     /// See [`chat::Chat::infer`].
     pub(crate) fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<IsolatedReply> {
-        let timeout = timeout(request);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline(request);
         let cancel = Arc::new(AtomicBool::new(false));
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
             let lists = ParsedLists::default();
@@ -150,9 +149,16 @@ impl IsolatedChat {
     /// See [`chat::Chat::explain`].
     pub(crate) fn explain(&self, request: &str) -> Result<IsolatedReply> {
         let chat = self.session.chat;
-        let call = |_| Call::Explain { chat };
+        let cancel = Arc::new(AtomicBool::new(false));
+        self.queue.run_beside(&cancel)?;
+        let limits = HelperCallLimits {
+            cancel: Some(&cancel),
+            deadline: deadline(request),
+            ..HelperCallLimits::default()
+        };
+        let call = |call| Call::Explain { chat, call };
         let request = Request { call: &call, text: Some(request), descriptor: None };
-        self.call(&request, &HelperCallLimits::default(), &mut |_, _| {})
+        self.call(&request, &limits, &mut |_, _| {})
     }
 
     fn call(
@@ -426,11 +432,13 @@ fn tell_restrictions(helper: &Helper, log: LogLevel, events: &EventSink) {
     }
 }
 
-/// The time limit of a request. An invalid request has none here: the helper reports its error.
-fn timeout(request: &str) -> Option<Duration> {
+/// When the time of a request ends, if it has a limit. An invalid request has none here: the helper
+/// reports its error.
+fn deadline(request: &str) -> Option<Instant> {
     #[derive(Deserialize)]
     struct Limits {
         timeout_ms: Option<u64>,
     }
-    crate::json::from_str::<Limits>(request).ok()?.timeout_ms.map(Duration::from_millis)
+    let timeout = crate::json::from_str::<Limits>(request).ok()?.timeout_ms?;
+    Instant::now().checked_add(Duration::from_millis(timeout))
 }

@@ -19,7 +19,7 @@ pub(super) enum Call {
     /// Runs the chat request in the text.
     Infer { chat: u64, call: u64, stream: bool, cancelled: bool },
     /// Explains the request in the text without running it.
-    Explain { chat: u64 },
+    Explain { chat: u64, call: u64 },
     /// Runs the request in the text with the vocabulary of a file.
     Tokens { call: TokenCall },
     /// Unloads the model at the path in the text. Answered by the number of chats that held it.

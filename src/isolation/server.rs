@@ -192,6 +192,7 @@ impl Server {
                 running.control.cancel.fetch_or(cancelled, Ordering::Relaxed);
                 running
             }
+            Call::Explain { call, .. } => self.set_running(number, Some(call)),
             _ => ServedCall::default(),
         };
         Some(IncomingCall { call, text, descriptor: connection.take_descriptor(), running })
@@ -251,7 +252,10 @@ impl Server {
                 let reply = served.chat.infer_until(text, control, pieces)?;
                 Ok(to_json(&reply)?)
             }
-            Call::Explain { chat } => Ok(to_json(&self.chat(chat)?.chat.explain(text)?)?),
+            Call::Explain { chat, .. } => {
+                let cancel = caller.running.control.cancel.clone();
+                Ok(to_json(&self.chat(chat)?.chat.explain_until(text, cancel)?)?)
+            }
             Call::Tokens { call } => {
                 let request = api::parse(text, "request_json")?;
                 Ok(to_json(&tokens::run(call, request)?)?)

@@ -413,6 +413,28 @@ fn a_process_that_hangs_is_ended() {
     assert!(message.contains("did not end a cancelled call"), "{message}");
     wait_for_end(process);
     check_dead(&chat);
+    // The same without a reply: a time-out or a cancel ends the wait.
+    for cancels in [false, true] {
+        let chat = open_wide(&model);
+        let process = worker(&chat.events());
+        kill(process, libc::SIGSTOP);
+        let mut request = ask(json!({}));
+        if !cancels {
+            request["timeout_ms"] = 300.into();
+        }
+        let explained = std::thread::scope(|scope| {
+            let explained = scope.spawn(|| chat.explain(&request));
+            // A cancel before the call begins does nothing, so it is repeated.
+            while cancels && !explained.is_finished() {
+                ffi::llb_chat_cancel(chat.handle());
+                std::thread::yield_now();
+            }
+            explained.join().unwrap()
+        });
+        assert_eq!(code(&explained), "INFERENCE_FAILED", "{explained}");
+        wait_for_end(process);
+        check_dead(&chat);
+    }
 }
 
 /// The helper must handle the fault: it may read where the file is mapped, and map pages.

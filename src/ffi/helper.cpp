@@ -27,6 +27,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+// Knows where the dynamic loader is. Static programs do not have it.
+extern struct r_debug _r_debug __attribute__((weak));
+
 extern "C" {
 
 // Defined in helper.rs: serves the host on this descriptor.
@@ -37,6 +40,12 @@ enum { CONTROL = 3, DOOR = 4, HOST = 5 };
 
 // The start of this image, defined by the linker.
 extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
+
+// The entry point below.
+extern const char llb_helper_entry[] __attribute__((visibility("hidden")));
+
+// What contains this code. helper.rs declares the same numbers.
+enum { PROGRAM = 0, LIBRARY = 1, OTHER_LIBRARY = 2 };
 
 // The parameters of a start, then its results. helper.rs declares the same struct.
 struct HelperStart {
@@ -169,12 +178,16 @@ void close_quietly(int fd) {
 
 using Initializer = void (*)(int, char **, char **);
 
+struct Initializers {
+    const Initializer * first;
+    size_t count;
+};
+
 // Whether the initializers of this image have started to run.
 bool initialized = false;
 
-// Calls the initializers of a shared library that runs as a program. Before 2.34, glibc left that
-// to code that the linker adds only to programs.
-void initialize(int argc, char ** argv, char ** environment) {
+// The initializers of this shared library.
+Initializers of_library() {
     const auto base = reinterpret_cast<uintptr_t>(__ehdr_start);
     const auto * header = reinterpret_cast<const ElfW(Ehdr) *>(base);
     const auto * segment = reinterpret_cast<const ElfW(Phdr) *>(base + header->e_phoff);
@@ -182,18 +195,24 @@ void initialize(int argc, char ** argv, char ** environment) {
     while (segment->p_type != PT_DYNAMIC) {
         ++segment;
     }
-    const Initializer * first = nullptr;
-    size_t count = 0;
+    Initializers found = {nullptr, 0};
     const auto * entry = reinterpret_cast<const ElfW(Dyn) *>(base + segment->p_vaddr);
     for (; entry->d_tag != DT_NULL; ++entry) {
         if (entry->d_tag == DT_INIT_ARRAY) {
-            first = reinterpret_cast<const Initializer *>(base + entry->d_un.d_ptr);
+            found.first = reinterpret_cast<const Initializer *>(base + entry->d_un.d_ptr);
         } else if (entry->d_tag == DT_INIT_ARRAYSZ) {
-            count = entry->d_un.d_val / sizeof *first;
+            found.count = entry->d_un.d_val / sizeof *found.first;
         }
     }
-    for (size_t i = 0; i < count; ++i) {
-        first[i](argc, argv, environment);
+    return found;
+}
+
+// Calls the initializers of a shared library that runs as a program. Before 2.34, glibc left that
+// to code that the linker adds only to programs.
+void initialize(int argc, char ** argv, char ** environment) {
+    const Initializers all = of_library();
+    for (size_t i = 0; i < all.count; ++i) {
+        all.first[i](argc, argv, environment);
     }
 }
 
@@ -235,15 +254,25 @@ bool llb_helper_start(HelperStart * start) {
     return true;
 }
 
-// Whether this code is in the program itself, not in a shared library.
-bool llb_helper_in_program() {
-    const auto * header = reinterpret_cast<const ElfW(Ehdr) *>(__ehdr_start);
-    return header && getauxval(AT_PHDR) == reinterpret_cast<uintptr_t>(header) + header->e_phoff;
+// Whether this code is in the program itself, in libllb.so, or in another shared library.
+int llb_helper_place() {
+    const auto base = reinterpret_cast<uintptr_t>(__ehdr_start);
+    const auto * header = reinterpret_cast<const ElfW(Ehdr) *>(base);
+    if (header && getauxval(AT_PHDR) == base + header->e_phoff) {
+        return PROGRAM;
+    }
+    const bool is_own = header && base + header->e_entry == reinterpret_cast<uintptr_t>(llb_helper_entry);
+    return is_own ? LIBRARY : OTHER_LIBRARY;
 }
 
-// The address at which the program interpreter is loaded; 0 in a static program.
+// Whether the dynamic loader was the program that was started: `ld.so PROGRAM`.
+bool llb_helper_by_loader() {
+    return getauxval(AT_BASE) == 0 && &_r_debug && _r_debug.r_ldbase != 0;
+}
+
+// The address of the dynamic loader; 0 in a static program.
 uintptr_t llb_helper_interpreter() {
-    return getauxval(AT_BASE);
+    return llb_helper_by_loader() ? _r_debug.r_ldbase : getauxval(AT_BASE);
 }
 
 // Runs the monitor and its worker until they end.
@@ -348,23 +377,31 @@ extern Initializer __init_array_start[] __attribute__((visibility("hidden"), wea
 extern Initializer __init_array_end[] __attribute__((visibility("hidden"), weak));
 }
 
-// A program that contains this library is its own helper: it is started again with this name and
-// variable, and ends here, before its `main`. Initializers that would run later are called first,
-// because the library depends on its own.
+// A program that contains this library is its own helper. It is started again, and ends here, before
+// its `main`. Another shared library that contains this one is loaded before a program that has
+// no code. Initializers that would run later are called first, because the library depends on its
+// own.
 __attribute__((constructor)) void become_helper(int argc, char ** argv, char ** environment) {
     initialized = true;
-    if (argc != 1 || !argv || !argv[0] || strcmp(argv[0], "llb-helper") != 0 || !environment) {
+    if (argc != 1 || !argv || !argv[0] || !environment || !environment[0]) {
         return;
     }
-    if (!environment[0] || strcmp(environment[0], "LLB_HELPER=program") != 0 || !llb_helper_in_program()) {
+    const int place = llb_helper_place();
+    const char * mark = place == PROGRAM ? "LLB_HELPER=program" : "LLB_HELPER=preloaded";
+    // The loader passes the program's path instead of the name.
+    const bool is_named = strcmp(argv[0], "llb-helper") == 0 || llb_helper_by_loader();
+    if (place == LIBRARY || strcmp(environment[0], mark) != 0 || !is_named) {
         return;
     }
+    const Initializers all = place == PROGRAM
+        ? Initializers{__init_array_start, size_t(__init_array_end - __init_array_start)}
+        : of_library();
     bool later = false;
-    for (Initializer * each = __init_array_start; each != __init_array_end; ++each) {
-        if (later && *each) {
-            (*each)(argc, argv, environment);
+    for (size_t i = 0; i < all.count; ++i) {
+        if (later && all.first[i]) {
+            all.first[i](argc, argv, environment);
         }
-        later = later || *each == become_helper;
+        later = later || all.first[i] == become_helper;
     }
     llb_helper_main();
 }

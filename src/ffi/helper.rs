@@ -2,10 +2,12 @@
 //!
 //! The library is its own helper. The dynamic loader of this process runs a shared library (`ld.so
 //! libllb.so`). That needs no other file, and works where the host is a JVM or Python. A program
-//! that contains `libllb.a` is started again and becomes a helper before its `main`. From the
-//! host's environment, the helper gets only `LD_LIBRARY_PATH` and `LLB_BACKENDS`.
+//! that contains `libllb.a` is started again and becomes a helper before its `main`. Another shared
+//! library that contains it becomes one when the loader loads it for a program without code
+//! (`LD_PRELOAD`). From the host's environment, the helper gets only `LD_LIBRARY_PATH` and
+//! `LLB_BACKENDS`.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -28,14 +30,20 @@ struct HelperStart {
 
 unsafe extern "C" {
     fn llb_helper_start(start: *mut HelperStart) -> bool;
-    fn llb_helper_in_program() -> bool;
+    fn llb_helper_place() -> c_int;
+    fn llb_helper_by_loader() -> bool;
     fn llb_helper_interpreter() -> usize;
+    /// Of libgcc_s. Only its address is used.
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
+
+/// What contains this code. helper.cpp declares the same numbers.
+const IN_PROGRAM: c_int = 0;
+const IN_LIBRARY: c_int = 1;
 
 /// Starts a helper. The helper is not a child of this process.
 pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper> {
-    let Program { path, arguments, mark } = Program::find()?;
-    let mut environment = vec![mark];
+    let Program { path, arguments, mut environment } = Program::find()?;
     for name in ["LD_LIBRARY_PATH", "LLB_BACKENDS"] {
         if let Some(value) = std::env::var_os(name) {
             environment.push(CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())?);
@@ -72,34 +80,58 @@ pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper
 struct Program {
     path: CString,
     arguments: Vec<CString>,
-    /// Shows helper.cpp how it was started.
-    mark: CString,
+    /// The first variable shows helper.cpp how it was started.
+    environment: Vec<CString>,
 }
 
 impl Program {
     fn find() -> io::Result<Program> {
-        const NAME: &std::ffi::CStr = c"llb-helper";
+        const NAME: &CStr = c"llb-helper";
         // SAFETY: takes nothing and only reads addresses.
-        if unsafe { llb_helper_in_program() } {
+        let place = unsafe { llb_helper_place() };
+        // SAFETY: as above.
+        let by_loader = unsafe { llb_helper_by_loader() };
+        if place == IN_PROGRAM && !by_loader {
             return Ok(Program {
                 path: c"/proc/self/exe".into(),
                 arguments: vec![NAME.into()],
-                mark: c"LLB_HELPER=program".into(),
+                environment: vec![c"LLB_HELPER=program".into()],
             });
         }
         // SAFETY: as above.
-        let loader = process::mapped_file(unsafe { llb_helper_interpreter() });
-        let library = process::mapped_file(start as *const () as usize);
-        let (Some(loader), Some(library)) = (loader, library) else {
-            let problem = "the file of this library cannot be found in /proc/self/maps";
-            return Err(io::Error::new(io::ErrorKind::NotFound, problem));
+        let loader = mapped_file(unsafe { llb_helper_interpreter() })?;
+        let own = mapped_file(start as *const () as usize)?;
+        let (program, environment) = match place {
+            IN_PROGRAM => (own, vec![c"LLB_HELPER=program".into()]),
+            IN_LIBRARY => (own, vec![c"LLB_HELPER=library".into()]),
+            _ => {
+                if own.as_bytes().iter().any(|byte| b": \t\n".contains(byte)) {
+                    let problem = format!("the path {own:?} has a space or a colon");
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+                }
+                // The loader needs a program. This library is loaded in every case, and has no entry
+                // point, so the helper ends by a signal if the loader cannot load ours. The C
+                // library cannot be used, because it must be bound before ours.
+                let nothing = mapped_file(_Unwind_GetIP as *const () as usize)?;
+                if nothing == own {
+                    let problem = "libgcc is linked statically; link libgcc_s.so";
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+                }
+                let preload = CString::new([b"LD_PRELOAD=", own.as_bytes()].concat())?;
+                (nothing, vec![c"LLB_HELPER=preloaded".into(), preload])
+            }
         };
-        Ok(Program {
-            path: CString::new(loader.as_os_str().as_bytes())?,
-            arguments: vec![NAME.into(), CString::new(library.as_os_str().as_bytes())?],
-            mark: c"LLB_HELPER=library".into(),
-        })
+        Ok(Program { path: loader, arguments: vec![NAME.into(), program], environment })
     }
+}
+
+/// The path of the file that is mapped at an address.
+fn mapped_file(address: usize) -> io::Result<CString> {
+    let path = process::mapped_file(address).ok_or_else(|| {
+        let problem = "the file of this library cannot be found in /proc/self/maps";
+        io::Error::new(io::ErrorKind::NotFound, problem)
+    })?;
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 /// Defines the name by which helper.cpp calls `serve`. `no_mangle` would export it from the shared

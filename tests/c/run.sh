@@ -147,7 +147,8 @@ interrupt() {
 }
 
 # A helper process. The dynamic loader starts it from the shared library. A program that contains
-# the static library starts itself. The copies have other names and are not executable.
+# the static library starts itself. The copies have other names and are not executable. Each program
+# is also run by the loader itself, and a shared library of another name contains the static one.
 isolated() {
     compile isolated "$here/isolated.c" && prints "$text" run isolated text.gguf || return 1
     $CC -std=c11 $strict -I"$LLB_INCLUDE" "$here/isolated.c" "$build/lib/libllb.a" -pthread -lm -lgcc_s \
@@ -155,7 +156,14 @@ isolated() {
     mkdir -p "$build/moved" && cp "$build/lib/libllb.so.1" "$build/moved/" && chmod 600 "$build/moved/libllb.so.1" || return 1
     (cd "$build/moved" && LD_LIBRARY_PATH=. && export LD_LIBRARY_PATH && patched=$build/bin/isolated_moved &&
         $CC -std=c11 $strict -I"$LLB_INCLUDE" "$here/isolated.c" ./libllb.so.1 -o "$patched" &&
-        prints "$text" run isolated_moved text.gguf)
+        prints "$text" run isolated_moved text.gguf) || return 1
+    loader=$(readelf -l "$build/bin/isolated" | sed -n 's/.*interpreter: \(.*\)\]/\1/p')
+    for program in isolated isolated_static; do
+        prints "$text" within 120 "$loader" "$build/bin/$program" "$LLB_TEST_MODELS/text.gguf" || return 1
+    done
+    $CC -shared -o "$build/moved/libother.so" -Wl,--whole-archive "$build/lib/libllb.a" -Wl,--no-whole-archive \
+        -pthread -lm -lgcc_s && $CC -std=c11 $strict -I"$LLB_INCLUDE" "$here/isolated.c" "$build/moved/libother.so" \
+        -o "$build/bin/isolated_other" && prints "$text" run isolated_other text.gguf
 }
 
 # --- installed library ---------------------------------------------------------------------------
@@ -216,7 +224,7 @@ for example in simple stream tools; do
     check "example $example: compiles as strict C11" compile "$example" "$examples/$example.c"
     check "example $example" "$example"
 done
-check 'isolation: shared, static and moved library' isolated
+check 'isolation: shared, static, moved and contained library' isolated
 real_model=$(ls "${LLB_MODELS:-/nowhere}"/smollm2-135m*.gguf 2>/dev/null | head -n 1)
 if [ -n "$real_model" ]; then
     check 'example stream: Ctrl-C' interrupt

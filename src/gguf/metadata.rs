@@ -40,6 +40,8 @@ pub(crate) const CONTROL: u32 = 3;
 /// llama.cpp's `LLAMA_TOKEN_TYPE_USER_DEFINED`.
 pub(crate) const USER_DEFINED: u32 = 4;
 const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
+/// The key of SentencePiece's normalization rules.
+pub(crate) const CHARSMAP_KEY: &str = "tokenizer.ggml.precompiled_charsmap";
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 
 /// The offsets of the token texts.
@@ -57,6 +59,8 @@ pub(crate) struct Metadata {
     tokens: Option<Tokens>,
     /// The offset of the token types, and the number of tokens.
     types: Option<(u64, u64)>,
+    /// The offset and the number of bytes of the normalization rules.
+    charsmap: Option<(u64, u64)>,
 }
 
 impl Metadata {
@@ -70,7 +74,8 @@ impl Metadata {
                 ),
             ));
         }
-        let mut table = Metadata { entries: BTreeMap::new(), tokens: None, types: None };
+        let mut table =
+            Metadata { entries: BTreeMap::new(), tokens: None, types: None, charsmap: None };
         let mut budget = ReadBudget { kept: MAX_KEPT_BYTES, walked: MAX_WALKED_BYTES };
         for _ in 0..count {
             let at = cursor.offset();
@@ -141,6 +146,10 @@ impl Metadata {
             }
             _ if element == ValueType::I32 && key == TYPES_KEY => {
                 self.types = Some((cursor.offset(), count));
+                cursor.skip(total, key).map(|()| None)
+            }
+            _ if element.bytes() == Some(1) && key == CHARSMAP_KEY => {
+                self.charsmap = Some((cursor.offset(), count));
                 cursor.skip(total, key).map(|()| None)
             }
             _ if element.is_integer() && count <= MAX_KEPT_ARRAY => {
@@ -231,6 +240,23 @@ impl Metadata {
         for _ in 0..tokens.count {
             let length = cursor.length(MAX_WALKED_BYTES, TOKENS_KEY)?;
             visit(&cursor.byte_string(length, TOKENS_KEY)?);
+        }
+        Ok(())
+    }
+
+    /// Seeks back and reads the normalization rules in blocks; nothing without any.
+    pub(crate) fn charsmap<R: Read + Seek>(
+        &self,
+        cursor: &mut Cursor<R>,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        const BLOCK: u64 = 64 * 1024;
+        let Some((offset, mut left)) = self.charsmap else { return Ok(()) };
+        cursor.seek_to(offset);
+        while left > 0 {
+            let length = left.min(BLOCK);
+            visit(&cursor.byte_string(length, CHARSMAP_KEY)?);
+            left -= length;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 use std::io::{Read, Seek};
 
-use super::metadata::Metadata;
+use super::metadata::{CHARSMAP_KEY, Metadata};
 use super::reader::Cursor;
 use crate::error::{Code, Error, Result};
 
@@ -39,6 +39,10 @@ const MOST_CUBES: u128 = 1_000_000_000;
 /// byte letters.
 const MOST_SQUARES: u128 = 1_000_000_000;
 
+/// The most bytes that replace a character before it is tokenized. The tokenizer keeps 25 bytes for
+/// each of them. The longest replacement of Unicode's own rules (NFKC) has 33 bytes.
+const MOST_BYTES_OF_REPLACEMENT: usize = 128;
+
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
 /// Checks the vocabulary of a file. Fails with `MODEL_INVALID` if llama.cpp cannot handle it. The
@@ -66,6 +70,7 @@ pub(super) fn check<R: Read + Seek>(
             lengths.longest
         ))),
         "rwkv" => check_first_bytes(metadata, &mut open()?),
+        "t5" if metadata.contains(CHARSMAP_KEY) => check_replacements(metadata, &mut open()?),
         "gpt2" | "hybriddna" | "whitespace" if lengths.squares > MOST_SQUARES => {
             check_letters(metadata, &mut open()?)
         }
@@ -94,6 +99,35 @@ fn check_first_bytes<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>
         ))),
         None => Ok(()),
     }
+}
+
+/// A text grows by the length of the replacements. They follow a table, whose length comes first,
+/// and each ends with a NUL.
+fn check_replacements<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
+    let (mut head, mut table) = (Vec::new(), None);
+    let (mut length, mut longest) = (0, 0);
+    metadata.charsmap(cursor, &mut |block| {
+        for &byte in block {
+            match &mut table {
+                None => {
+                    head.push(byte);
+                    table = head.as_slice().try_into().ok().map(u32::from_le_bytes);
+                }
+                Some(1..) => table = table.map(|left| left - 1),
+                Some(0) => {
+                    length = if byte == 0 { 0 } else { length + 1 };
+                    longest = longest.max(length);
+                }
+            }
+        }
+    })?;
+    if longest > MOST_BYTES_OF_REPLACEMENT {
+        let message = format!(
+            "{CHARSMAP_KEY}: a replacement has {longest} bytes, more than {MOST_BYTES_OF_REPLACEMENT}"
+        );
+        return Err(Error::new(Code::ModelInvalid, message));
+    }
+    Ok(())
 }
 
 /// The bytes of an RWKV token text, unescaped as in llama.cpp.
@@ -194,6 +228,38 @@ mod tests {
         ] {
             assert_eq!(problem(kind, tokens), "");
         }
+    }
+
+    #[test]
+    fn long_replacements_are_refused() {
+        let problem = |kind: &str, rules: Vec<u8>| {
+            let bytes = GgufWriter::new()
+                .metadata("general.architecture", "llama")
+                .metadata("tokenizer.ggml.model", kind)
+                .metadata(TOKENS, vec!["a".to_owned()])
+                .metadata(CHARSMAP_KEY, rules)
+                .to_bytes();
+            let size = bytes.len() as u64;
+            let mut cursor = Cursor::new(Bytes::new(bytes), size);
+            let file = FilePart::read(&mut cursor).expect("a header");
+            let checked = check(&file.metadata, || Ok(cursor));
+            checked.err().map(|error| error.message().to_owned()).unwrap_or_default()
+        };
+        let rules = |table: u32, length: usize| {
+            let text = [vec![b'x'; length], vec![0], vec![b'y'; 3], vec![0]].concat();
+            [table.to_le_bytes().to_vec(), vec![7; table as usize], text].concat()
+        };
+        for table in [0, 4, 1024, 200_000] {
+            assert_eq!(problem("t5", rules(table, 128)), "");
+            let expected = "tokenizer.ggml.precompiled_charsmap: a replacement has 129 bytes, more \
+                            than 128";
+            assert_eq!(problem("t5", rules(table, 129)), expected);
+            // Other tokenizers do not read it.
+            assert_eq!(problem("llama", rules(table, 129)), "");
+        }
+        // llama.cpp refuses these.
+        assert_eq!(problem("t5", vec![1]), "");
+        assert_eq!(problem("t5", [u32::MAX.to_le_bytes().to_vec(), vec![7; 500]].concat()), "");
     }
 
     #[test]

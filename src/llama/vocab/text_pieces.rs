@@ -8,9 +8,10 @@
 
 use std::ops::Range;
 
-/// The target size of a piece in bytes. llama.cpp cannot be interrupted within a piece, which takes
-/// a tenth of a second.
-pub(super) const PIECE: usize = 64 * 1024;
+/// The target size of a piece in bytes. llama.cpp cannot be interrupted within a piece. It takes a
+/// few milliseconds. If the file makes every letter a user-defined token, the time grows with the
+/// square of the size, to a quarter of a second.
+pub(super) const PIECE: usize = 8 * 1024;
 /// The most bytes of a part without a possible cut. It takes about a second.
 const LONGEST_UNIT: usize = 1 << 20;
 /// The most bytes of a run that a recursive pre-tokenizer matches as a whole.

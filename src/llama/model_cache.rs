@@ -100,12 +100,22 @@ impl LoadedModel {
 
     fn description(&self) -> io::Result<&Value> {
         self.description.get_or_try_init(|| {
-            let LoadKey { model, context, lora, .. } = &self.key;
+            let LoadKey { file, model, context, lora, .. } = &self.key;
             let adapters =
                 lora.iter().map(|lora| Ok(fingerprint::of_file(Path::new(&lora.path))?.into()));
+            let adapters = adapters.collect::<io::Result<Vec<Value>>>()?;
+            let content = fingerprint::of_files(&gguf::part_paths(Path::new(&model.path)))?;
+            // The files may have been replaced while the model in memory is the old one.
+            let loaded = std::iter::once((&model.path, file));
+            for (path, loaded) in loaded.chain(lora.iter().map(|lora| (&lora.path, &lora.file))) {
+                if identify(Path::new(path)).ok().as_ref() != Some(loaded) {
+                    let problem = format!("{path}: the file has changed since it was loaded");
+                    return Err(io::Error::other(problem));
+                }
+            }
             Ok(json!({
-                "model": fingerprint::of_files(&gguf::part_paths(Path::new(&model.path)))?,
-                "lora": adapters.collect::<io::Result<Vec<Value>>>()?,
+                "model": content,
+                "lora": adapters,
                 "llama.cpp": super::BUILD,
                 "n_ctx": context.n_ctx,
                 "flash_attn": format!("{:?}", context.flash_attn),

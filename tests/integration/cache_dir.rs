@@ -312,6 +312,31 @@ fn what_shapes_a_state_has_its_own_files() {
     assert!(read(&text, 792, with, &scaled) > 0);
 }
 
+/// Another file gets the model's name while a chat is open. What the chat computes is of the old
+/// model, and must not be found for the new one.
+#[test]
+fn a_file_that_replaces_the_model_finds_nothing_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (dense, other) = (model(Memory::Dense), scripted_model("long.gguf"));
+    fs::copy(&dense, at("model.gguf")).unwrap();
+    fs::copy(&other, at("new.gguf")).unwrap();
+    let model = at("model.gguf").to_str().unwrap().to_owned();
+    let with = json!({ "cache_dir": at("cache") });
+    let request = conversation("abcdefghij", "hello");
+    let chat = open(&model, 840, with.clone());
+    fs::rename(at("new.gguf"), at("model.gguf")).unwrap();
+    let reply = chat.infer(&request);
+    assert_eq!(reply["text"], open(&dense, 848, json!({})).infer(&request)["text"]);
+    let said = warnings(&chat);
+    assert!(said.len() == 1 && said[0].contains("has changed since it was loaded"), "{said:?}");
+    drop(chat);
+    assert_eq!(files(&at("cache")), Vec::<PathBuf>::new());
+    let renewed = open(&model, 840, with).infer(&request);
+    assert_eq!(counts(&renewed).0, 0);
+    assert_eq!(renewed["text"], open(&other, 848, json!({})).infer(&request)["text"]);
+}
+
 #[test]
 fn the_files_that_were_not_used_for_the_longest_time_are_removed() {
     let folder = tempfile::tempdir().unwrap();

@@ -126,6 +126,7 @@ where
                 None => break,
             }
         }
+        embedder.rest();
     }
 }
 

@@ -39,5 +39,6 @@ pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDraft
 pub(crate) use stop::StopMatcher;
 pub(crate) use thread::stopped;
 pub use thread::{Engine, LoadProgress, Loaded};
+pub(crate) use threads::ThreadController;
 pub use threads::{ThreadLimits, ThreadPolicy};
 pub(crate) use token_cache::TokenCache;

@@ -14,7 +14,7 @@ use super::context::LlamaContext;
 use super::vocab::LlamaVocab;
 use super::{memory, shim};
 use crate::api::Pooling;
-use crate::engine::{Backend, BatchEntry, Decoded, TokenId, Vocab};
+use crate::engine::{Backend, BatchEntry, Decoded, ThreadController, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 
 pub(crate) use load::load;
@@ -29,6 +29,7 @@ const MOST_OUTPUT_BYTES: usize = 256 << 20;
 /// A loaded embedding model. It computes on the thread that loaded it.
 pub(crate) struct Embedder {
     context: LlamaContext,
+    threads: ThreadController,
     vocab: Arc<LlamaVocab>,
     pooling: Pooling,
     /// The length of a vector.
@@ -51,7 +52,17 @@ impl Embedder {
         let takes_whole_texts = needs_whole_texts(&context);
         let n_packed = MOST_OUTPUT_BYTES / output_bytes(&vocab, width);
         let n_packed = n_packed.clamp(LEAST_PACKED, MOST_PACKED).min(context.n_batch());
-        Embedder { context, vocab, pooling, width, n_packed, takes_whole_texts, n_reserved: 0 }
+        let threads = ThreadController::new(context.threads());
+        Embedder {
+            context,
+            threads,
+            vocab,
+            pooling,
+            width,
+            n_packed,
+            takes_whole_texts,
+            n_reserved: 0,
+        }
     }
 
     pub(crate) fn vocab(&self) -> &Arc<LlamaVocab> {
@@ -66,6 +77,11 @@ impl Embedder {
     /// The length of a vector, or the number of scores.
     pub(crate) fn width(&self) -> usize {
         self.width
+    }
+
+    /// Leaves the processors to the other engines of the process until the next decode.
+    pub(crate) fn rest(&self) {
+        self.threads.rest();
     }
 
     /// Whether a fault has left it in an unknown state. Every call then fails.
@@ -108,15 +124,20 @@ impl Embedder {
             .clone()
             .flat_map(|(sequence, text)| text.iter().enumerate().map(move |it| entry(sequence, it)))
             .collect();
-        let computed = self.compute_entries(&entries, texts.len(), abort);
-        if matches!(computed, Ok(Some(_))) {
-            (0..texts.len()).for_each(|sequence| {
-                self.context.truncate(sequence, 0);
-            });
-        } else if !self.is_broken() {
-            self.context.clear();
+        loop {
+            let computed = self.compute_entries(&entries, texts.len(), abort);
+            if matches!(computed, Ok(Some(_))) {
+                (0..texts.len()).for_each(|sequence| {
+                    self.context.truncate(sequence, 0);
+                });
+            } else if !self.is_broken() {
+                self.context.clear();
+            }
+            // A decode that took too long is given up, and computed again with fewer threads.
+            if !matches!(computed, Ok(None)) || abort() {
+                return computed;
+            }
         }
-        computed
     }
 
     fn compute_entries(
@@ -129,7 +150,8 @@ impl Embedder {
         let whole = if self.takes_whole_texts { self.context.n_batch() } else { self.n_packed };
         for part in entries.chunks(whole) {
             self.check_memory(part.len())?;
-            if self.context.decode(part, abort)? == Decoded::Aborted {
+            let (decoded, _) = self.threads.decode(&mut self.context, part, abort);
+            if decoded? == Decoded::Aborted {
                 return Ok(None);
             }
             self.read(part, &mut vectors)?;

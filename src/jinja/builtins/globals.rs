@@ -43,14 +43,13 @@ pub(crate) fn function(id: BuiltinId) -> Global {
 }
 
 fn raise_exception(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
-    let [message] = args.bind("raise_exception", ["message"], 1)?;
-    let message = print::text(&vm.budget, &message.unwrap_or(Value::None))?;
+    let [message] = args.required("raise_exception", ["message"])?;
+    let message = print::text(&vm.budget, &message)?;
     Err(TemplateError::new(ErrorKind::Raised, message.as_str()))
 }
 
 fn strftime_now(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
-    let [format] = args.bind("strftime_now", ["format"], 1)?;
-    let format = format.unwrap_or(Value::None);
+    let [format] = args.required("strftime_now", ["format"])?;
     let format = string(&format, "strftime() argument 1")?;
     // A directive of two characters writes about twenty at most.
     vm.budget.can_allocate(format.len().saturating_mul(16))?;
@@ -142,7 +141,7 @@ fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
 }
 
 fn joiner(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
-    let [separator] = args.bind("joiner", ["sep"], 0)?;
+    let [separator] = args.optional("joiner", ["sep"])?;
     let separator = separator.unwrap_or_else(|| Value::Text(Text::uncharged(", ", Vec::new())));
     Ok(Value::object(Object::Joiner { separator, used: Cell::new(false) }))
 }

@@ -65,12 +65,12 @@ static TESTS: [(&str, Test); 39] = [
         compare::equal(&vm.budget, &rest, &Value::int(1))
     }),
     ("divisibleby", |vm, value, args| {
-        let [number] = args.bind("test_divisibleby", ["num"], 1)?;
-        is_multiple(vm, value, &number.unwrap_or(Value::None))
+        let [number] = args.required("test_divisibleby", ["num"])?;
+        is_multiple(vm, value, &number)
     }),
     ("sameas", |vm, value, args| {
-        let [other] = args.bind("test_sameas", ["other"], 1)?;
-        is_same(vm, value, &other.unwrap_or(Value::None))
+        let [other] = args.required("test_sameas", ["other"])?;
+        is_same(vm, value, &other)
     }),
     ("filter", |vm, value, args| {
         args.expect_none("test_filter")?;
@@ -83,8 +83,8 @@ static TESTS: [(&str, Test); 39] = [
         Ok(value.as_str().is_some_and(|name| find(name).is_some()))
     }),
     ("in", |vm, value, args| {
-        let [container] = args.bind("test_in", ["seq"], 1)?;
-        vm.compare(Comparison::In, value, &container.unwrap_or(Value::None))
+        let [container] = args.required("test_in", ["seq"])?;
+        vm.compare(Comparison::In, value, &container)
     }),
     ("eq", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
     ("equalto", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
@@ -121,8 +121,8 @@ pub(crate) fn find(name: &str) -> Option<Test> {
 }
 
 fn compared(vm: &mut Interpreter<'_>, op: Comparison, value: &Value, args: Args) -> Result<bool> {
-    let [other] = args.bind("operator", ["other"], 1)?;
-    vm.compare(op, value, &other.unwrap_or(Value::None))
+    let [other] = args.required("operator", ["other"])?;
+    vm.compare(op, value, &other)
 }
 
 /// Whether the value has a length and elements.

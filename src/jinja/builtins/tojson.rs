@@ -25,7 +25,7 @@ struct Layout {
 /// `value|tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<Value> {
     let [ensure_ascii, indent, separators, sort_keys] =
-        args.bind("tojson", ["ensure_ascii", "indent", "separators", "sort_keys"], 0)?;
+        args.optional("tojson", ["ensure_ascii", "indent", "separators", "sort_keys"])?;
     let not_none = |value: Option<Value>| value.filter(|value| !value.is_none());
     let indent = match not_none(indent) {
         None => None,

@@ -56,7 +56,6 @@ const CUTTING: [&str; 8] = [
 /// Names that loops, macros, call blocks and blocks define.
 const SPECIAL: [&str; 6] = ["loop", "caller", "varargs", "kwargs", "self", "super"];
 
-/// Inspects a template.
 pub(crate) fn inspect(parsed: &ParsedTemplate, builtins: &BuiltinNames) -> Inspection {
     let ParsedTemplate { body, names, .. } = parsed;
     let mut inspector = Inspector {

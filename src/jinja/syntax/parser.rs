@@ -33,7 +33,6 @@ pub(crate) struct ParsedTemplate {
     pub(crate) members: Vec<bool>,
 }
 
-/// Parses a source.
 pub(crate) fn parse(source: &str, builtins: &'static BuiltinNames) -> Result<ParsedTemplate> {
     let mut parser = TemplateParser {
         builtins,

@@ -172,7 +172,6 @@ impl Value {
         Value::Float(number, None)
     }
 
-    /// The origin of a number.
     pub(crate) fn number_origin(&self) -> Option<u32> {
         match self {
             Value::Int(_, origin) | Value::Float(_, origin) => *origin,

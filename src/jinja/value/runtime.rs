@@ -100,7 +100,6 @@ pub(crate) enum LoopSource {
     },
     /// A generator or another loop.
     Shared(Rc<Object>),
-    /// The loop has ended.
     Ended,
 }
 

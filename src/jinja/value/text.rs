@@ -421,7 +421,6 @@ impl TextBuilder {
         taken.finish()
     }
 
-    /// The finished text.
     pub(crate) fn finish(self) -> Result<Text> {
         drop((self.charge, self.marks_charge));
         let mut text = self.text;

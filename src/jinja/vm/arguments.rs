@@ -12,50 +12,71 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Binds the arguments to parameters, of which the first `required` are mandatory.
-    pub(crate) fn bind<const N: usize>(
+    /// Binds the arguments to mandatory and optional parameters, in this order.
+    pub(crate) fn bind<const R: usize, const O: usize>(
         self,
         function: &str,
-        names: [&str; N],
-        required: usize,
-    ) -> Result<[Option<Value>; N]> {
-        if self.positional.len() > N {
-            let given = self.positional.len();
-            return type_error(format!("{function}() takes at most {N} arguments ({given} given)"));
+        required: [&str; R],
+        optional: [&str; O],
+    ) -> Result<([Value; R], [Option<Value>; O])> {
+        let (most, given) = (R + O, self.positional.len());
+        if given > most {
+            return type_error(format!(
+                "{function}() takes at most {most} arguments ({given} given)"
+            ));
         }
-        let mut bound = [const { None }; N];
-        for (position, value) in bound.iter_mut().zip(self.positional) {
-            *position = Some(value);
+        let mut bound = ([const { None }; R], [const { None }; O]);
+        let (first, rest) = &mut bound;
+        for (slot, value) in first.iter_mut().chain(rest.iter_mut()).zip(self.positional) {
+            *slot = Some(value);
         }
         for (name, value) in self.named {
-            match names.iter().position(|known| *known == name.as_str()) {
-                Some(position) if bound[position].is_none() => bound[position] = Some(value),
+            let (name, names) = (name.as_str(), required.iter().chain(&optional));
+            let mut slots = names.zip(first.iter_mut().chain(rest.iter_mut()));
+            match slots.find(|(known, _)| **known == name) {
+                Some((_, slot)) if slot.is_none() => *slot = Some(value),
                 Some(_) => {
                     return type_error(format!(
-                        "{function}() got multiple values for argument '{}'",
-                        name.as_str()
+                        "{function}() got multiple values for argument '{name}'"
                     ));
                 }
                 None => {
                     return type_error(format!(
-                        "{function}() got an unexpected keyword argument '{}'",
-                        name.as_str()
+                        "{function}() got an unexpected keyword argument '{name}'"
                     ));
                 }
             }
         }
-        match bound.iter().take(required).position(Option::is_none) {
+        match first.iter().position(Option::is_none) {
             Some(missing) => type_error(format!(
                 "{function}() missing 1 required positional argument: '{}'",
-                names[missing]
+                required[missing]
             )),
-            None => Ok(bound),
+            None => Ok((bound.0.map(|value| value.unwrap_or(Value::None)), bound.1)),
         }
+    }
+
+    /// Binds the arguments to mandatory parameters.
+    pub(crate) fn required<const N: usize>(
+        self,
+        function: &str,
+        names: [&str; N],
+    ) -> Result<[Value; N]> {
+        Ok(self.bind(function, names, [])?.0)
+    }
+
+    /// Binds the arguments to optional parameters.
+    pub(crate) fn optional<const N: usize>(
+        self,
+        function: &str,
+        names: [&str; N],
+    ) -> Result<[Option<Value>; N]> {
+        Ok(self.bind(function, [], names)?.1)
     }
 
     /// Fails if there are arguments.
     pub(crate) fn expect_none(self, function: &str) -> Result<()> {
-        self.bind::<0>(function, [], 0).map(|_| ())
+        self.bind(function, [], []).map(drop)
     }
 }
 

@@ -344,7 +344,6 @@ impl<'t> Interpreter<'t> {
         self.call(&called, args).map_err(|error| error.at(call.line))
     }
 
-    /// Calls a value.
     pub(crate) fn call(&mut self, called: &Value, args: Args) -> Result<Value> {
         let Value::Object(object) = called.defined()? else {
             return type_error(format!("'{}' object is not callable", called.type_name()));

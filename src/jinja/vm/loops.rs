@@ -76,7 +76,7 @@ impl Interpreter<'_> {
 
     /// Calls a recursive loop with other items.
     pub(crate) fn call_loop(&mut self, of: &LoopObject, args: Args) -> Result<Value> {
-        let [iterable] = args.bind("loop", ["iterable"], 1)?;
+        let [iterable] = args.required("loop", ["iterable"])?;
         if !of.code.recursive {
             return type_error(
                 "The loop must have the 'recursive' marker to be called recursively.",
@@ -85,7 +85,6 @@ impl Interpreter<'_> {
         if matches!(*of.source.borrow(), LoopSource::Ended) {
             return unsupported("a loop is called after its end");
         }
-        let iterable = iterable.unwrap_or(Value::None);
         let budget = Rc::clone(&self.budget);
         let (text, _) = budget.in_call(|| {
             self.capture(|vm| vm.run_loop(&of.code, &iterable, of.scope, of.depth + 1))

@@ -42,7 +42,6 @@ impl Interpreter<'_> {
         self.write(&value)
     }
 
-    /// Calls a macro.
     pub(super) fn call_macro(&mut self, called: &MacroObject, args: Args) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
         // The body is escaped as at the place of its definition. The result is markup if the caller

@@ -85,7 +85,6 @@ pub(crate) fn id(name: &str) -> Option<BuiltinId> {
     u8::try_from(index).ok().map(BuiltinId)
 }
 
-/// The function of a filter.
 #[inline]
 pub(crate) fn function(id: BuiltinId) -> Filter {
     FILTERS[usize::from(id.0)].1
@@ -102,7 +101,7 @@ fn length(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
 }
 
 fn default(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [default, boolean] = args.bind("default", ["default_value", "boolean"], 0)?;
+    let [default, boolean] = args.optional("default", ["default_value", "boolean"])?;
     let replaces = value.is_undefined()
         || boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true();
     match default {

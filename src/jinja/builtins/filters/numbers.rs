@@ -33,7 +33,7 @@ pub(super) fn abs(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<
 }
 
 pub(super) fn int(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [default, base] = args.bind("int", ["default", "base"], 0)?;
+    let [default, base] = args.optional("int", ["default", "base"])?;
     let whole = match value.defined()? {
         Value::Text(text) => {
             vm.budget.step_bytes(text.len())?;
@@ -57,7 +57,7 @@ pub(super) fn int(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<
 }
 
 pub(super) fn float(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [default] = args.bind("float", ["default"], 0)?;
+    let [default] = args.optional("float", ["default"])?;
     let number = match value.defined()? {
         Value::Text(text) => {
             vm.budget.step_bytes(text.len())?;
@@ -75,7 +75,7 @@ pub(super) fn round(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
 }
 
 fn rounded(vm: &mut Interpreter<'_>, value: &Value, args: Args) -> Result<Value> {
-    let [precision, method] = args.bind("round", ["precision", "method"], 0)?;
+    let [precision, method] = args.optional("round", ["precision", "method"])?;
     let budget = Rc::clone(&vm.budget);
     let method = method.as_ref().map_or(Some("common"), Value::as_str);
     let Some(method @ ("common" | "ceil" | "floor")) = method else {
@@ -133,7 +133,7 @@ fn to_tens(number: &BigInt, power: u64) -> BigInt {
 }
 
 pub(super) fn filesizeformat(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [binary] = args.bind("filesizeformat", ["binary"], 0)?;
+    let [binary] = args.optional("filesizeformat", ["binary"])?;
     let binary = binary.is_some_and(|binary| binary.is_true());
     let number = match value.defined()? {
         Value::Text(text) => number::parse_float(text).ok_or_else(|| {

@@ -32,7 +32,7 @@ pub(super) fn generator(
 }
 
 pub(super) fn unique(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
+    let [case_sensitive, attribute] = args.optional("unique", ["case_sensitive", "attribute"])?;
     let budget = Rc::clone(&vm.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let items = match iterate::items(&budget, &value) {
@@ -85,7 +85,7 @@ fn extreme(
     name: &str,
     wanted: Ordering,
 ) -> Result<Value> {
-    let [case_sensitive, attribute] = args.bind(name, ["case_sensitive", "attribute"], 0)?;
+    let [case_sensitive, attribute] = args.optional(name, ["case_sensitive", "attribute"])?;
     let budget = Rc::clone(&vm.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let mut best: Option<(Value, Value)> = None;
@@ -109,7 +109,7 @@ fn extreme(
 }
 
 pub(super) fn sum(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [attribute, start] = args.bind("sum", ["attribute", "start"], 0)?;
+    let [attribute, start] = args.optional("sum", ["attribute", "start"])?;
     let budget = Rc::clone(&vm.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
     let mut total = start.unwrap_or(Value::int(0));
@@ -216,12 +216,12 @@ pub(super) fn reverse(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
 }
 
 pub(super) fn batch(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [count, fill] = args.bind("batch", ["linecount", "fill_with"], 1)?;
+    let ([count], [fill]) = args.bind("batch", ["linecount"], ["fill_with"])?;
     let budget = Rc::clone(&vm.budget);
     // A count that is not an integer is never reached.
     let count = match count {
-        Some(Value::Float(number, _)) if number.fract() == 0.0 => number.to_i64(),
-        count => count.and_then(|count| count.as_int()),
+        Value::Float(number, _) if number.fract() == 0.0 => number.to_i64(),
+        count => count.as_int(),
     };
     let mut batches = Vec::new();
     let mut batch: Vec<Value> = Vec::new();
@@ -250,10 +250,10 @@ pub(super) fn batch(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
 }
 
 pub(super) fn slice(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [count, fill] = args.bind("slice", ["slices", "fill_with"], 1)?;
+    let ([count], [fill]) = args.bind("slice", ["slices"], ["fill_with"])?;
     let budget = Rc::clone(&vm.budget);
     let fill = fill.filter(|fill| !fill.is_none());
-    let count = integer(&count.unwrap_or(Value::None))?;
+    let count = integer(&count)?;
     let items = match iterate::items(&budget, &value) {
         Ok(items) => items,
         Err(error) => return generator(&budget, Vec::new(), Some(error)),
@@ -284,8 +284,8 @@ pub(super) fn slice(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
 }
 
 pub(super) fn attr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [name] = args.bind("attr", ["name"], 1)?;
-    let Some(Value::Text(name)) = name else {
+    let [name] = args.required("attr", ["name"])?;
+    let Value::Text(name) = name else {
         return type_error("attribute name must be string");
     };
     if !methods::is_unsafe(&value, &name) {

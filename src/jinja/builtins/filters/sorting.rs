@@ -120,7 +120,7 @@ fn keyed(
 
 pub(super) fn sort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [reverse, case_sensitive, attribute] =
-        args.bind("sort", ["reverse", "case_sensitive", "attribute"], 0)?;
+        args.optional("sort", ["reverse", "case_sensitive", "attribute"])?;
     let budget = Rc::clone(&vm.budget);
     let fold = !is_set(case_sensitive);
     let items = iterate::items(&budget, &value)?;
@@ -154,7 +154,7 @@ pub(super) fn sort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result
 
 pub(super) fn dictsort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [case_sensitive, by, reverse] =
-        args.bind("dictsort", ["case_sensitive", "by", "reverse"], 0)?;
+        args.optional("dictsort", ["case_sensitive", "by", "reverse"])?;
     let budget = Rc::clone(&vm.budget);
     let by_value = match by.as_ref().map_or(Some("key"), Value::as_str) {
         Some("key") => false,
@@ -179,13 +179,13 @@ pub(super) fn dictsort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Re
 }
 
 pub(super) fn groupby(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [attribute, default, case_sensitive] =
-        args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
+    let ([attribute], [default, case_sensitive]) =
+        args.bind("groupby", ["attribute"], ["default", "case_sensitive"])?;
     let budget = Rc::clone(&vm.budget);
     let default = default.filter(|default| !default.is_none());
     let fold = !is_set(case_sensitive);
-    let path = AttributePath::new(&budget, attribute.as_ref(), fold)?.with_default(default.clone());
-    let plain = AttributePath::new(&budget, attribute.as_ref(), false)?.with_default(default);
+    let path = AttributePath::new(&budget, Some(&attribute), fold)?.with_default(default.clone());
+    let plain = AttributePath::new(&budget, Some(&attribute), false)?.with_default(default);
     let items = iterate::items(&budget, &value)?;
     let _working_memory = charge_working_memory(&budget, items.len())?;
     let sorted = sort_by_keys(&budget, keyed(vm, items, &path)?, false, false)?;

@@ -99,22 +99,22 @@ pub(super) fn striptags(vm: &mut Interpreter<'_>, value: Value, args: Args) -> R
 }
 
 pub(super) fn trim(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [chars] = args.bind("trim", ["chars"], 0)?;
+    let [chars] = args.optional("trim", ["chars"])?;
     let text = soft_str(vm, &value)?;
     vm.budget.step_bytes(text.len())?;
     methods::trim(&vm.budget, &text, chars)
 }
 
 pub(super) fn replace(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [old, new, count] = args.bind("replace", ["old", "new", "count"], 2)?;
+    let ([old, new], [count]) = args.bind("replace", ["old", "new"], ["count"])?;
     let budget = Rc::clone(&vm.budget);
     let count = match count.filter(|count| !count.is_none()) {
         Some(count) => usize::try_from(integer(&count)?).ok(),
         None => None,
     };
     let text = soft_str(vm, &value)?;
-    let old = print::text(&budget, &old.unwrap_or(Value::None))?;
-    let new = print::text(&budget, &new.unwrap_or(Value::None))?;
+    let old = print::text(&budget, &old)?;
+    let new = print::text(&budget, &new)?;
     budget.step_bytes(text.len())?;
     if !vm.autoescape {
         return Ok(Value::Text(
@@ -132,7 +132,7 @@ pub(super) fn replace(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
 }
 
 pub(super) fn join(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [separator, attribute] = args.bind("join", ["d", "attribute"], 0)?;
+    let [separator, attribute] = args.optional("join", ["d", "attribute"])?;
     let budget = Rc::clone(&vm.budget);
     let items = iterate::items(&budget, &value)?;
     let _working_memory = budget.charge_values(items.len().saturating_mul(2))?;
@@ -183,7 +183,7 @@ pub(super) fn format(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
 }
 
 pub(super) fn center(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [width] = args.bind("center", ["width"], 0)?;
+    let [width] = args.optional("center", ["width"])?;
     let width = width.map_or(Ok(80), |width| integer(&width))?;
     let text = soft_str(vm, &value)?;
     let width = usize::try_from(width).unwrap_or(0);
@@ -191,7 +191,7 @@ pub(super) fn center(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
 }
 
 pub(super) fn indent(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [width, first, blank] = args.bind("indent", ["width", "first", "blank"], 0)?;
+    let [width, first, blank] = args.optional("indent", ["width", "first", "blank"])?;
     let budget = Rc::clone(&vm.budget);
     let indention = match width {
         None => Text::plain(&budget, "    ")?,
@@ -236,7 +236,7 @@ pub(super) fn indent(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
 
 pub(super) fn truncate(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [length, killwords, end, leeway] =
-        args.bind("truncate", ["length", "killwords", "end", "leeway"], 0)?;
+        args.optional("truncate", ["length", "killwords", "end", "leeway"])?;
     let budget = Rc::clone(&vm.budget);
     let count = i64::try_from(iterate::length(&budget, &value)?).unwrap_or(i64::MAX);
     let length = length.map_or(Ok(255), |length| integer(&length))?;
@@ -351,7 +351,7 @@ fn quoted(text: &Text, budget: &Rc<crate::jinja::budget::Budget>, query: bool) -
 }
 
 pub(super) fn xmlattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [autospace] = args.bind("xmlattr", ["autospace"], 0)?;
+    let [autospace] = args.optional("xmlattr", ["autospace"])?;
     let budget = Rc::clone(&vm.budget);
     let Value::Dict(dict) = value.defined()? else {
         return Err(TemplateError::undefined(format!(

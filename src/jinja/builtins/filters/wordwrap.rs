@@ -20,7 +20,7 @@ struct Breaks {
 
 pub(super) fn wordwrap(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [width, break_long_words, wrapstring, break_on_hyphens] =
-        args.bind("wordwrap", ["width", "break_long_words", "wrapstring", "break_on_hyphens"], 0)?;
+        args.optional("wordwrap", ["width", "break_long_words", "wrapstring", "break_on_hyphens"])?;
     let budget = Rc::clone(&vm.budget);
     let width = width.map_or(Ok(79), |width| integer(&width))?;
     let Ok(width @ 1..) = usize::try_from(width) else {

@@ -18,8 +18,7 @@ pub(super) fn sequence(
     name: &Text,
     args: Args,
 ) -> Result<Value> {
-    let [wanted, start, stop] = args.bind(name, ["value", "start", "stop"], 1)?;
-    let wanted = wanted.unwrap_or(Value::None);
+    let ([wanted], [start, stop]) = args.bind(name, ["value"], ["start", "stop"])?;
     let items = list.items();
     let bound = |value: Option<Value>, default: usize| -> Result<usize> {
         let Some(value) = value else { return Ok(default) };
@@ -72,15 +71,14 @@ pub(super) fn list(
             Value::list(&budget, iterate::items(&budget, value)?)
         }
         "append" => {
-            let [item] = args.bind("append", ["object"], 1)?;
-            let item = item.unwrap_or(Value::None);
+            let [item] = args.required("append", ["object"])?;
             vm.track_cycle(value, &item)?;
             list.change(&budget, |items| items.push(item))?;
             Ok(Value::None)
         }
         "extend" => {
-            let [items] = args.bind("extend", ["iterable"], 1)?;
-            let more = iterate::items(&budget, &items.unwrap_or(Value::None))?;
+            let [items] = args.required("extend", ["iterable"])?;
+            let more = iterate::items(&budget, &items)?;
             for item in more {
                 vm.track_cycle(value, &item)?;
                 list.change(&budget, |items| items.push(item))?;
@@ -88,9 +86,8 @@ pub(super) fn list(
             Ok(Value::None)
         }
         "insert" => {
-            let [index, item] = args.bind("insert", ["index", "object"], 2)?;
-            let index = integer(&index.unwrap_or(Value::None))?;
-            let item = item.unwrap_or(Value::None);
+            let [index, item] = args.required("insert", ["index", "object"])?;
+            let index = integer(&index)?;
             vm.track_cycle(value, &item)?;
             // All later items move.
             budget.step_bytes(list.len() * size_of::<Value>())?;
@@ -103,7 +100,7 @@ pub(super) fn list(
             Ok(Value::None)
         }
         "pop" => {
-            let [index] = args.bind("pop", ["index"], 0)?;
+            let [index] = args.optional("pop", ["index"])?;
             let index = index.map_or(Ok(-1), |index| integer(&index))?;
             let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
             let at = if index < 0 { index.saturating_add(length) } else { index };
@@ -131,8 +128,8 @@ pub(super) fn dict(
     let budget = &vm.budget;
     match name.as_str() {
         "get" => {
-            let [key, default] = args.bind("get", ["key", "default"], 1)?;
-            let found = dict.get(budget, &key.unwrap_or(Value::None))?;
+            let ([key], [default]) = args.bind("get", ["key"], ["default"])?;
+            let found = dict.get(budget, &key)?;
             Ok(found.cloned().or(default).unwrap_or(Value::None))
         }
         "copy" => {
@@ -171,9 +168,9 @@ pub(crate) fn pairs(budget: &Rc<Budget>, dict: &Dict) -> Result<Vec<Value>> {
 
 /// `dict.fromkeys(keys, value)`
 pub(super) fn from_keys(budget: &Rc<Budget>, args: Args) -> Result<Value> {
-    let [keys, value] = args.bind("fromkeys", ["iterable", "value"], 1)?;
+    let ([keys], [value]) = args.bind("fromkeys", ["iterable"], ["value"])?;
     let value = value.unwrap_or(Value::None);
-    let keys = iterate::items(budget, &keys.unwrap_or(Value::None))?;
+    let keys = iterate::items(budget, &keys)?;
     budget.can_allocate(keys.len().saturating_mul(4 * size_of::<(Value, Value)>()))?;
     Value::dict(budget, keys.into_iter().map(|key| (key, value.clone())).collect())
 }

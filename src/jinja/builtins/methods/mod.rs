@@ -157,8 +157,7 @@ pub(crate) fn call(vm: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args
         Value::Dict(dict) => containers::dict(vm, dict, name, args),
         Value::Range(_) => {
             let items = iterate::items(&budget, of)?;
-            let [wanted] = args.bind(name, ["value"], 1)?;
-            let wanted = wanted.unwrap_or(Value::None);
+            let [wanted] = args.required(name, ["value"])?;
             containers::find(&budget, &items, name, &wanted, 0, items.len())
         }
         Value::Int(..) | Value::Big(_) | Value::Bool(_) => call_integer(&budget, of, name, args),

@@ -17,7 +17,7 @@ pub(super) fn has_affix(
     name: &str,
     args: Args,
 ) -> Result<Value> {
-    let [affix, start, end] = args.bind(name, ["prefix", "start", "end"], 1)?;
+    let ([affix], [start, end]) = args.bind(name, ["prefix"], ["start", "end"])?;
     let part = window(text, start, end)?.map(|window| text.slice(window));
     let matches = |affix: &Value| -> Result<bool> {
         vm.budget.step(1)?;
@@ -25,7 +25,7 @@ pub(super) fn has_affix(
         let Some(part) = &part else { return Ok(false) };
         Ok(if name == "startswith" { part.starts_with(affix) } else { part.ends_with(affix) })
     };
-    let found = match affix.unwrap_or(Value::None) {
+    let found = match affix {
         Value::Tuple(affixes) => {
             let mut found = false;
             for affix in affixes.items().iter() {
@@ -52,8 +52,7 @@ pub(super) fn remove_affix(
     name: &str,
     args: Args,
 ) -> Result<Value> {
-    let [affix] = args.bind(name, ["affix"], 1)?;
-    let affix = affix.unwrap_or(Value::None);
+    let [affix] = args.required(name, ["affix"])?;
     let affix = string(&affix, "argument")?.as_str();
     let rest =
         if name == "removeprefix" { text.strip_prefix(affix) } else { text.strip_suffix(affix) };
@@ -91,8 +90,7 @@ pub(super) fn locate(
     name: &str,
     args: Args,
 ) -> Result<Value> {
-    let [part, start, end] = args.bind(name, ["sub", "start", "end"], 1)?;
-    let part = part.unwrap_or(Value::None);
+    let ([part], [start, end]) = args.bind(name, ["sub"], ["start", "end"])?;
     let part = string(&part, "argument")?;
     let Some(range) = window(text, start, end)? else {
         return match name {

@@ -17,7 +17,7 @@ pub(super) fn split(
     name: &str,
     args: Args,
 ) -> Result<Value> {
-    let [separator, limit] = args.bind(name, ["sep", "maxsplit"], 0)?;
+    let [separator, limit] = args.optional(name, ["sep", "maxsplit"])?;
     let limit = limit.map_or(Ok(-1), |limit| integer(&limit))?;
     let limit = usize::try_from(limit).ok();
     let separator = match separator.filter(|separator| !separator.is_none()) {
@@ -98,8 +98,7 @@ pub(super) fn partition(
     name: &str,
     args: Args,
 ) -> Result<Value> {
-    let [separator] = args.bind(name, ["sep"], 1)?;
-    let separator = separator.unwrap_or(Value::None);
+    let [separator] = args.required(name, ["sep"])?;
     let separator = string(&separator, "separator")?;
     if separator.is_empty() {
         return type_error("empty separator");
@@ -144,7 +143,7 @@ pub(super) fn splitlines(
     args: Args,
 ) -> Result<Value> {
     let budget = &vm.budget;
-    let [keep_ends] = args.bind("splitlines", ["keepends"], 0)?;
+    let [keep_ends] = args.optional("splitlines", ["keepends"])?;
     let keep_ends = keep_ends.map_or(Ok(0), |keep| integer(&keep))? != 0;
     let count = line_parts(text, keep_ends).count();
     budget.step(count as u64)?;

@@ -18,66 +18,53 @@ use crate::jinja::vm::interpreter::Interpreter;
 /// A method: called with the string, the name of the method and the arguments.
 type StringMethod = fn(&mut Interpreter<'_>, &Text, &str, Args) -> Result<Value>;
 
-/// The methods of every string.
-static METHODS: [(&str, StringMethod); 44] = [
-    ("capitalize", change_case),
-    ("casefold", change_case),
-    ("center", justify),
-    ("count", search::locate),
-    ("endswith", search::has_affix),
-    ("expandtabs", expandtabs),
-    ("find", search::locate),
-    ("format", format_method),
-    ("format_map", format_map),
-    ("index", search::locate),
-    ("isalnum", is_class),
-    ("isalpha", is_class),
-    ("isascii", is_class),
-    ("isdecimal", is_class),
-    ("isdigit", is_class),
-    ("isidentifier", is_class),
-    ("islower", is_class),
-    ("isnumeric", is_class),
-    ("isprintable", is_class),
-    ("isspace", is_class),
-    ("istitle", is_class),
-    ("isupper", is_class),
-    ("join", join),
-    ("ljust", justify),
-    ("lower", change_case),
-    ("lstrip", strip),
-    ("partition", split::partition),
-    ("removeprefix", search::remove_affix),
-    ("removesuffix", search::remove_affix),
-    ("replace", replace_method),
-    ("rfind", search::locate),
-    ("rindex", search::locate),
-    ("rjust", justify),
-    ("rpartition", split::partition),
-    ("rsplit", split::split),
-    ("rstrip", strip),
-    ("split", split::split),
-    ("splitlines", split::splitlines),
-    ("startswith", search::has_affix),
-    ("strip", strip),
-    ("swapcase", change_case),
-    ("title", change_case),
-    ("upper", change_case),
-    ("zfill", zfill),
+/// The methods of every string, by the function that implements them.
+static METHODS: [(&[&str], StringMethod); 16] = [
+    (&["capitalize", "casefold", "lower", "swapcase", "title", "upper"], change_case),
+    (&["center", "ljust", "rjust"], justify),
+    (&["count", "find", "index", "rfind", "rindex"], search::locate),
+    (&["endswith", "startswith"], search::has_affix),
+    (&["expandtabs"], expandtabs),
+    (&["format"], format_method),
+    (&["format_map"], format_map),
+    (
+        &[
+            "isalnum",
+            "isalpha",
+            "isascii",
+            "isdecimal",
+            "isdigit",
+            "isidentifier",
+            "islower",
+            "isnumeric",
+            "isprintable",
+            "isspace",
+            "istitle",
+            "isupper",
+        ],
+        is_class,
+    ),
+    (&["join"], join),
+    (&["lstrip", "rstrip", "strip"], strip),
+    (&["partition", "rpartition"], split::partition),
+    (&["removeprefix", "removesuffix"], search::remove_affix),
+    (&["replace"], replace_method),
+    (&["rsplit", "split"], split::split),
+    (&["splitlines"], split::splitlines),
+    (&["zfill"], zfill),
 ];
 
 /// The additional methods of `Markup`.
-static MARKUP_METHODS: [(&str, StringMethod); 3] = [
-    ("escape", |vm, _, _, args| {
-        let [value] = args.bind("escape", ["s"], 1)?;
-        let value = value.unwrap_or(Value::None);
+static MARKUP_METHODS: [(&[&str], StringMethod); 3] = [
+    (&["escape"], |vm, _, _, args| {
+        let [value] = args.required("escape", ["s"])?;
         Ok(Value::Text(markup::escape(&vm.budget, &value)?))
     }),
-    ("striptags", |vm, text, _, args| {
+    (&["striptags"], |vm, text, _, args| {
         args.expect_none("striptags")?;
         Ok(Value::Text(strip_tags(&vm.budget, text)?))
     }),
-    ("unescape", |vm, text, _, args| {
+    (&["unescape"], |vm, text, _, args| {
         args.expect_none("unescape")?;
         Ok(Value::Text(unescape(&vm.budget, text)?))
     }),
@@ -85,8 +72,8 @@ static MARKUP_METHODS: [(&str, StringMethod); 3] = [
 
 /// The method of this name.
 fn find(text: &Text, name: &str) -> Option<StringMethod> {
-    let by_name = |methods: &[(&str, StringMethod)]| {
-        methods.iter().find(|(known, _)| *known == name).map(|(_, method)| *method)
+    let by_name = |methods: &[(&[&str], StringMethod)]| {
+        methods.iter().find(|(names, _)| names.contains(&name)).map(|(_, method)| *method)
     };
     by_name(&METHODS).or_else(|| if text.is_safe() { by_name(&MARKUP_METHODS) } else { None })
 }
@@ -128,15 +115,15 @@ fn format_method(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> 
 }
 
 fn format_map(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
-    let [mapping] = args.bind("format_map", ["mapping"], 1)?;
-    let Some(Value::Dict(dict)) = mapping else {
+    let [mapping] = args.required("format_map", ["mapping"])?;
+    let Value::Dict(dict) = mapping else {
         return type_error("format_map() takes a mapping");
     };
     format::format(vm, text, Vec::new(), Value::Dict(dict))
 }
 
 fn strip(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
-    let [chars] = args.bind(name, ["chars"], 0)?;
+    let [chars] = args.optional(name, ["chars"])?;
     strip_chars(&vm.budget, text, name, chars)
 }
 
@@ -176,8 +163,7 @@ pub(crate) fn trim(budget: &Rc<Budget>, text: &Text, chars: Option<Value>) -> Re
 
 fn replace_method(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let budget = &vm.budget;
-    let [old, new, count] = args.bind("replace", ["old", "new", "count"], 2)?;
-    let (old, new) = (old.unwrap_or(Value::None), new.unwrap_or(Value::None));
+    let ([old, new], [count]) = args.bind("replace", ["old", "new"], ["count"])?;
     let old = string(&old, "replace() argument 1")?;
     let new = markup::argument(budget, text, string(&new, "replace() argument 2")?)?;
     let count = count.map_or(Ok(-1), |count| integer(&count))?;
@@ -223,8 +209,8 @@ pub(crate) fn replace(
 
 fn join(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let budget = &vm.budget;
-    let [items] = args.bind("join", ["iterable"], 1)?;
-    let items = match &items.unwrap_or(Value::None) {
+    let [items] = args.required("join", ["iterable"])?;
+    let items = match &items {
         Value::None | Value::Int(..) | Value::Bool(_) | Value::Float(..) => {
             return type_error("can only join an iterable");
         }
@@ -250,8 +236,8 @@ fn join(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Va
 }
 
 fn justify(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
-    let [width, fill] = args.bind(name, ["width", "fillchar"], 1)?;
-    let width = integer(&width.unwrap_or(Value::None))?;
+    let ([width], [fill]) = args.bind(name, ["width"], ["fillchar"])?;
+    let width = integer(&width)?;
     let fill = match &fill {
         None => (' ', None),
         Some(fill) => {
@@ -295,8 +281,8 @@ pub(crate) fn pad(
 }
 
 fn zfill(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
-    let [width] = args.bind("zfill", ["width"], 1)?;
-    let width = usize::try_from(integer(&width.unwrap_or(Value::None))?).unwrap_or(0);
+    let [width] = args.required("zfill", ["width"])?;
+    let width = usize::try_from(integer(&width)?).unwrap_or(0);
     let padding = width.saturating_sub(text.char_count());
     let sign = usize::from(text.starts_with(['+', '-']));
     let mut out = TextBuilder::new(&vm.budget);
@@ -309,7 +295,7 @@ fn zfill(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<V
 
 fn expandtabs(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let budget = &vm.budget;
-    let [size] = args.bind("expandtabs", ["tabsize"], 0)?;
+    let [size] = args.optional("expandtabs", ["tabsize"])?;
     let size = size.map_or(Ok(8), |size| integer(&size))?;
     let size = usize::try_from(size).unwrap_or(0);
     let mut out = TextBuilder::new(budget);

@@ -11,117 +11,57 @@ use serde_json::{Map, Value, json};
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The stable codes in `error.code`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Code {
-    /// The caller's input is not valid.
-    InvalidRequest,
-    /// The handle was destroyed, never created, or closed by an earlier fault.
-    EngineClosed,
-    /// llama.cpp or a server failed to generate.
-    InferenceFailed,
-    /// A fault inside llb, such as a caught panic.
-    InternalBridgeError,
-    /// The function was called from a callback of the same chat.
-    Busy,
-    /// The call was ended by `llb_model_fetch_cancel`, by `llb_embed_cancel`, by the time-out of an
-    /// embedding call, or by an exception that a callback threw. A chat request that is cancelled
-    /// or times out has a reply instead.
-    Cancelled,
-    /// The model file does not exist.
-    ModelNotFound,
-    /// The model file cannot be used.
-    ModelInvalid,
-    /// The tool-capability check refused the model: its chat template does not support tools.
-    ModelNotToolCapable,
-    /// There is not enough memory.
-    OutOfMemory,
-    /// The chat template failed, or refused the messages.
-    TemplateError,
-    /// The chat template exceeded its limits.
-    TemplateLimit,
-    /// The prompt does not fit the context.
-    ContextOverflow,
-    /// A schema, grammar or tool choice cannot be enforced.
-    SchemaUnsupported,
-    /// The hub does not have the model, revision or file.
-    HubNotFound,
-    /// The model requires the token of a user who has accepted its licence on its page.
-    HubGated,
-    /// The hub requires a token, or rejects the one it received.
-    HubUnauthorized,
-    /// The token is valid but may not read the model.
-    HubForbidden,
-    /// The hub is unreachable, or its response is not valid.
-    HubNetwork,
-    /// The download does not match the hub's size or hash.
-    HubVerify,
-    /// Several files match the request.
-    HubAmbiguous,
-    /// Only the cache may be used, and it does not contain the model.
-    Offline,
-}
-
-impl Code {
-    #[cfg(feature = "engine")]
-    const ALL: [Code; 22] = [
-        Code::InvalidRequest,
-        Code::EngineClosed,
-        Code::InferenceFailed,
-        Code::InternalBridgeError,
-        Code::Busy,
-        Code::Cancelled,
-        Code::ModelNotFound,
-        Code::ModelInvalid,
-        Code::ModelNotToolCapable,
-        Code::OutOfMemory,
-        Code::TemplateError,
-        Code::TemplateLimit,
-        Code::ContextOverflow,
-        Code::SchemaUnsupported,
-        Code::HubNotFound,
-        Code::HubGated,
-        Code::HubUnauthorized,
-        Code::HubForbidden,
-        Code::HubNetwork,
-        Code::HubVerify,
-        Code::HubAmbiguous,
-        Code::Offline,
-    ];
-
-    /// The code with this spelling; None if it does not exist.
-    #[cfg(feature = "engine")]
-    pub(crate) fn parse(text: &str) -> Option<Code> {
-        Code::ALL.into_iter().find(|code| code.as_str() == text)
-    }
-
-    /// The stable spelling, for example `INVALID_REQUEST`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Code::InvalidRequest => "INVALID_REQUEST",
-            Code::EngineClosed => "ENGINE_CLOSED",
-            Code::InferenceFailed => "INFERENCE_FAILED",
-            Code::InternalBridgeError => "INTERNAL_BRIDGE_ERROR",
-            Code::Busy => "BUSY",
-            Code::Cancelled => "CANCELLED",
-            Code::ModelNotFound => "MODEL_NOT_FOUND",
-            Code::ModelInvalid => "MODEL_INVALID",
-            Code::ModelNotToolCapable => "MODEL_NOT_TOOL_CAPABLE",
-            Code::OutOfMemory => "OUT_OF_MEMORY",
-            Code::TemplateError => "TEMPLATE_ERROR",
-            Code::TemplateLimit => "TEMPLATE_LIMIT",
-            Code::ContextOverflow => "CONTEXT_OVERFLOW",
-            Code::SchemaUnsupported => "SCHEMA_UNSUPPORTED",
-            Code::HubNotFound => "HUB_NOT_FOUND",
-            Code::HubGated => "HUB_GATED",
-            Code::HubUnauthorized => "HUB_UNAUTHORIZED",
-            Code::HubForbidden => "HUB_FORBIDDEN",
-            Code::HubNetwork => "HUB_NETWORK",
-            Code::HubVerify => "HUB_VERIFY",
-            Code::HubAmbiguous => "HUB_AMBIGUOUS",
-            Code::Offline => "OFFLINE",
-        }
+named_enum! {
+    /// The stable codes in `error.code`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Code {
+        /// The caller's input is not valid.
+        InvalidRequest = "INVALID_REQUEST",
+        /// The handle was destroyed, never created, or closed by an earlier fault.
+        EngineClosed = "ENGINE_CLOSED",
+        /// llama.cpp or a server failed to generate.
+        InferenceFailed = "INFERENCE_FAILED",
+        /// A fault inside llb, such as a caught panic.
+        InternalBridgeError = "INTERNAL_BRIDGE_ERROR",
+        /// The function was called from a callback of the same chat.
+        Busy = "BUSY",
+        /// The call was ended by `llb_model_fetch_cancel`, by `llb_embed_cancel`, by the time-out
+        /// of an embedding call, or by an exception that a callback threw. A chat request that is
+        /// cancelled or times out has a reply instead.
+        Cancelled = "CANCELLED",
+        /// The model file does not exist.
+        ModelNotFound = "MODEL_NOT_FOUND",
+        /// The model file cannot be used.
+        ModelInvalid = "MODEL_INVALID",
+        /// The tool-capability check refused the model: its chat template does not support tools.
+        ModelNotToolCapable = "MODEL_NOT_TOOL_CAPABLE",
+        /// There is not enough memory.
+        OutOfMemory = "OUT_OF_MEMORY",
+        /// The chat template failed, or refused the messages.
+        TemplateError = "TEMPLATE_ERROR",
+        /// The chat template exceeded its limits.
+        TemplateLimit = "TEMPLATE_LIMIT",
+        /// The prompt does not fit the context.
+        ContextOverflow = "CONTEXT_OVERFLOW",
+        /// A schema, grammar or tool choice cannot be enforced.
+        SchemaUnsupported = "SCHEMA_UNSUPPORTED",
+        /// The hub does not have the model, revision or file.
+        HubNotFound = "HUB_NOT_FOUND",
+        /// The model requires the token of a user who has accepted its licence on its page.
+        HubGated = "HUB_GATED",
+        /// The hub requires a token, or rejects the one it received.
+        HubUnauthorized = "HUB_UNAUTHORIZED",
+        /// The token is valid but may not read the model.
+        HubForbidden = "HUB_FORBIDDEN",
+        /// The hub is unreachable, or its response is not valid.
+        HubNetwork = "HUB_NETWORK",
+        /// The download does not match the hub's size or hash.
+        HubVerify = "HUB_VERIFY",
+        /// Several files match the request.
+        HubAmbiguous = "HUB_AMBIGUOUS",
+        /// Only the cache may be used, and it does not contain the model.
+        Offline = "OFFLINE",
     }
 }
 

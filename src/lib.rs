@@ -25,6 +25,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`error`], [`diagnostic`], `panic` | one error type, one type for coded remarks, panics as errors |
+//! | `named` | enums whose variants have names in JSON |
 //! | `process` | the exit and the forks of the process |
 //! | `sync` | locks, channels and threads, which a model checker replaces |
 //! | `regular_file` | opens the files that callers name |
@@ -59,6 +60,9 @@
 //! faults and the word list, and `docs/abi.md` the JSON. `docs/templates.md`, `docs/outputs.md`,
 //! `docs/compose.md`, `docs/engine.md`, `docs/remote.md` and `docs/hub.md` each describe one
 //! subject.
+
+#[macro_use]
+mod named;
 
 pub mod api;
 #[cfg(feature = "engine")]

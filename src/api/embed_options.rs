@@ -21,40 +21,27 @@ const SHARED: &[&str] = &[
     "keep_alive",
 ];
 
-/// How the vectors of a text's tokens become one vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Pooling {
-    /// No pooling: every token has a vector.
-    None,
-    /// The mean of all token vectors.
-    Mean,
-    /// The vector of the first token.
-    Cls,
-    /// The vector of the last token.
-    Last,
-    /// A score instead of a vector, for ranking.
-    Rank,
+named_enum! {
+    /// How the vectors of a text's tokens become one vector.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Pooling {
+        /// No pooling: every token has a vector.
+        None = "none",
+        /// The mean of all token vectors.
+        Mean = "mean",
+        /// The vector of the first token.
+        Cls = "cls",
+        /// The vector of the last token.
+        Last = "last",
+        /// A score instead of a vector, for ranking.
+        Rank = "rank",
+    }
 }
 
 impl Pooling {
-    /// All poolings, in the order of llama.cpp's numbers.
-    const ALL: [Pooling; 5] =
-        [Pooling::None, Pooling::Mean, Pooling::Cls, Pooling::Last, Pooling::Rank];
-
     /// The pooling that a model file gives as this number (`LLAMA_POOLING_TYPE_*`).
     pub fn of_file(number: u64) -> Option<Pooling> {
         Pooling::ALL.get(usize::try_from(number).ok()?).copied()
-    }
-
-    /// The spelling in options and replies.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Pooling::None => "none",
-            Pooling::Mean => "mean",
-            Pooling::Cls => "cls",
-            Pooling::Last => "last",
-            Pooling::Rank => "rank",
-        }
     }
 }
 
@@ -73,7 +60,7 @@ impl EmbedOptions {
     /// Reads the options. An unknown name is an error, so that a misspelled option is not ignored.
     pub fn read(options: &Value) -> Result<EmbedOptions> {
         let mut fields = Fields::new("", options)?;
-        let pooling = fields.one_of("pooling", &Pooling::ALL.map(|it| (it.as_str(), it)))?;
+        let pooling = fields.one_of("pooling", Pooling::NAMES)?;
         let mut shared = options.as_object().cloned().unwrap_or_default();
         shared.shift_remove("pooling");
         if let Some(key) = shared.keys().find(|key| !SHARED.contains(&key.as_str())) {

@@ -7,13 +7,15 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// How vectors are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VectorEncoding {
-    /// Vectors are arrays of numbers.
-    Float,
-    /// Vectors are base64 text of little-endian 32-bit floats.
-    Base64,
+named_enum! {
+    /// How vectors are written.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum VectorEncoding {
+        /// Vectors are arrays of numbers.
+        Float = "float",
+        /// Vectors are base64 text of little-endian 32-bit floats.
+        Base64 = "base64",
+    }
 }
 
 /// A checked request with its defaults filled in.
@@ -44,7 +46,6 @@ impl EmbedRequest {
         let json = super::parse(request, "request_json")?;
         let mut fields = Fields::new("", &json)?;
         let input = read_texts(&mut fields, "input", true)?;
-        let encodings = [("float", VectorEncoding::Float), ("base64", VectorEncoding::Base64)];
         let dimensions = fields.integer("dimensions", 1..=i64::from(i32::MAX))?;
         Ok(EmbedRequest {
             input,
@@ -53,7 +54,7 @@ impl EmbedRequest {
             normalize: fields.boolean("normalize")?,
             dimensions: dimensions.map(|number| number as usize),
             encoding: fields
-                .one_of("encoding_format", &encodings)?
+                .one_of("encoding_format", VectorEncoding::NAMES)?
                 .unwrap_or(VectorEncoding::Float),
             timeout: fields
                 .integer("timeout_ms", 1..=i64::from(i32::MAX))?

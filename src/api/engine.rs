@@ -26,24 +26,28 @@ const ALLOWED: &[&str] = &[
 /// The maximum number of servers of one chat.
 const MAX_SERVERS: usize = 64;
 
-/// The API dialect of a completions server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerKind {
-    /// llama.cpp's server.
-    Llama,
-    /// vLLM.
-    Vllm,
-    /// OpenAI's own fields only.
-    OpenAi,
+named_enum! {
+    /// The API dialect of a completions server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ServerKind {
+        /// llama.cpp's server.
+        Llama = "llama",
+        /// vLLM.
+        Vllm = "vllm",
+        /// OpenAI's own fields only.
+        OpenAi = "openai",
+    }
 }
 
-/// The constraints that a server can enforce on a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Constraints {
-    /// Lark grammars, with llguidance.
-    Llguidance,
-    /// Nothing: replies are only checked afterwards.
-    None,
+named_enum! {
+    /// The constraints that a server can enforce on a reply.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Constraints {
+        /// Lark grammars, with llguidance.
+        Llguidance = "llguidance",
+        /// Nothing: replies are only checked afterwards.
+        None = "none",
+    }
 }
 
 /// The address of a server, from a checked `base_url`.
@@ -101,19 +105,15 @@ impl RemoteOptions {
             ));
         }
         let milliseconds = |ms: i64| Duration::from_millis(ms as u64);
-        let kinds = [
-            ("llama", ServerKind::Llama),
-            ("vllm", ServerKind::Vllm),
-            ("openai", ServerKind::OpenAi),
-        ];
-        let constraints = [("llguidance", Constraints::Llguidance), ("none", Constraints::None)];
         let hour = 3_600_000;
         let read = RemoteOptions {
             servers: read_servers(engine)?,
             model: engine.string("model")?.map(str::to_owned),
             api_key_env: engine.string("api_key_env")?.map(str::to_owned),
-            kind: engine.one_of("server", &kinds)?,
-            constraints: engine.one_of("constraints", &constraints)?.unwrap_or(Constraints::None),
+            kind: engine.one_of("server", ServerKind::NAMES)?,
+            constraints: engine
+                .one_of("constraints", Constraints::NAMES)?
+                .unwrap_or(Constraints::None),
             connect_timeout: engine
                 .integer("connect_timeout_ms", 1..=hour)?
                 .map_or(Duration::from_secs(10), milliseconds),

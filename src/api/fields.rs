@@ -69,6 +69,8 @@ pub(crate) struct Fields<'a> {
     read_keys: Option<Vec<&'static str>>,
     /// The unread members of inner objects, by path.
     inner_ignored: Vec<String>,
+    /// Whether errors have the details `{"reason", "path"}`.
+    has_details: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -84,13 +86,17 @@ impl<'a> Fields<'a> {
         Fields::of(path.into(), value, None)
     }
 
+    /// Like [`Fields::new`]. Errors have the details `{"reason": "bad_value", "path"}`.
+    pub(crate) fn with_details(path: &str, value: &'a Value) -> Result<Self> {
+        let fields = Fields::new(path, value).map_err(|error| with_details(error, path.into()))?;
+        Ok(Fields { has_details: true, ..fields })
+    }
+
     fn of(path: JsonPath, value: &'a Value, read_keys: Option<Vec<&'static str>>) -> Result<Self> {
-        match value {
-            Value::Object(object) => {
-                Ok(Fields { path, object, read_keys, inner_ignored: Vec::new() })
-            }
-            other => Err(Error::invalid(path, expected("an object", other))),
-        }
+        let Value::Object(object) = value else {
+            return Err(Error::invalid(path, expected("an object", value)));
+        };
+        Ok(Fields { path, object, read_keys, inner_ignored: Vec::new(), has_details: false })
     }
 
     /// The JSON path of a member.
@@ -100,7 +106,9 @@ impl<'a> Fields<'a> {
 
     /// An `INVALID_REQUEST` error for a member.
     pub(crate) fn invalid(&self, key: &str, problem: impl Display) -> Error {
-        Error::invalid(self.path(key), problem)
+        let path = self.path(key);
+        let error = Error::invalid(&path, problem);
+        if self.has_details { with_details(error, path) } else { error }
     }
 
     /// Reads a member as JSON; `null` counts as absent.
@@ -113,6 +121,21 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn string(&mut self, key: &'static str) -> Result<Option<&'a str>> {
         self.typed(key, "a string", Value::as_str)
+    }
+
+    /// Reads a required member.
+    pub(crate) fn required(&mut self, key: &'static str) -> Result<&'a Value> {
+        self.get(key).ok_or_else(|| self.invalid(key, "missing"))
+    }
+
+    pub(crate) fn required_string(&mut self, key: &'static str) -> Result<&'a str> {
+        self.string(key)?.ok_or_else(|| self.invalid(key, "missing"))
+    }
+
+    /// Starts reading a required member, which is an object.
+    pub(crate) fn inner(&mut self, key: &'static str) -> Result<Fields<'a>> {
+        let value = self.required(key)?;
+        Fields::new(self.path(key), value)
     }
 
     pub(crate) fn boolean(&mut self, key: &'static str) -> Result<Option<bool>> {
@@ -189,9 +212,9 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether every member that was read is in this list.
-    pub(crate) fn read_only(&self, names: &[&str]) -> bool {
-        self.read_keys.iter().flatten().all(|key| names.contains(key))
+    /// Whether every member that was read is known.
+    pub(crate) fn read_only(&self, is_known: fn(&str) -> bool) -> bool {
+        self.read_keys.iter().flatten().all(|key| is_known(key))
     }
 
     /// Whether a member was read.
@@ -242,6 +265,10 @@ impl<'a> Fields<'a> {
             other => Ok(other),
         }
     }
+}
+
+fn with_details(error: Error, path: String) -> Error {
+    error.with("reason", "bad_value").with("path", path)
 }
 
 /// The value of a number without a fraction. `7.0` and `7e0` count as well.

@@ -37,10 +37,7 @@ impl Lora {
                 Value::String(path) => Ok(Lora { path: path.clone(), scale: 1.0 }),
                 Value::Object(_) => {
                     let mut inner = Fields::new(at, item)?;
-                    let path = inner
-                        .string("path")?
-                        .ok_or_else(|| inner.invalid("path", "missing"))?
-                        .to_owned();
+                    let path = inner.required_string("path")?.to_owned();
                     let scale = inner.number("scale", SCALES)?.unwrap_or(1.0) as f32;
                     inner.refuse_ignored("unknown option")?;
                     Ok(Lora { path, scale })

@@ -33,7 +33,7 @@ pub(super) fn check_each_message(messages: &[Value], first: usize) -> Result<()>
 
 fn check_message(path: JsonPath, message: &Value) -> Result<()> {
     let mut fields = Fields::open(path, message)?;
-    let role = fields.string("role")?.ok_or_else(|| fields.invalid("role", "missing"))?;
+    let role = fields.required_string("role")?;
     if !ROLES.contains(&role) {
         return Err(fields.invalid(
             "role",
@@ -75,9 +75,9 @@ fn check_message(path: JsonPath, message: &Value) -> Result<()> {
 
 fn check_part(path: &str, part: &Value) -> Result<()> {
     let mut fields = Fields::new(path, part)?;
-    let kind = fields.string("type")?.ok_or_else(|| fields.invalid("type", "missing"))?;
-    if kind == "text" && fields.string("text")?.is_none() {
-        return Err(fields.invalid("text", "missing"));
+    let kind = fields.required_string("type")?;
+    if kind == "text" {
+        fields.required_string("text")?;
     }
     Ok(())
 }
@@ -86,9 +86,8 @@ fn check_call(path: &str, call: &Value) -> Result<()> {
     let mut fields = Fields::new(path, call)?;
     fields.string("id")?;
     fields.one_of("type", &[("function", ())])?;
-    let function = fields.get("function").ok_or_else(|| fields.invalid("function", "missing"))?;
-    let mut function = Fields::new(fields.path("function"), function)?;
-    function.string("name")?.ok_or_else(|| function.invalid("name", "missing"))?;
+    let mut function = fields.inner("function")?;
+    function.required_string("name")?;
     match function.get("arguments") {
         None | Some(Value::String(_) | Value::Object(_)) => Ok(()),
         Some(other) => Err(Error::invalid(

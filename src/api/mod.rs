@@ -62,8 +62,6 @@ pub(crate) use fields::{Fields, member};
 pub(crate) use message::{ROLES, check_messages};
 #[cfg(feature = "engine")]
 pub(crate) use model_path::{MODEL_PATH, model_path};
-#[cfg(feature = "engine")]
-pub(crate) use options::isolations;
 pub(crate) use prompt_ending::read_ending;
 pub(crate) use tool::{check_tools, read_tool_choice};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::defaults::RequestDefaults;
 use super::door::Door;
@@ -14,110 +14,92 @@ use super::polyfills::Polyfills;
 use super::speculative::Speculative;
 use crate::error::Result;
 
-/// Which models the tool-capability check accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolPolicy {
-    /// Models whose chat template renders tools and tool calls.
-    Native,
-    /// Also models for which polyfills can write tools and calls as text in the prompt, and parse
-    /// calls from the reply.
-    Polyfill,
-    /// All models. Tools work only if the template supports them.
-    Any,
-}
-
-/// The lowest severity of log messages that go to the event callback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// All messages.
-    Debug,
-    /// Info messages and above.
-    Info,
-    /// Warnings and errors.
-    Warn,
-    /// Errors only.
-    Error,
-    /// No messages.
-    Off,
-}
-
-impl LogLevel {
-    /// The spelling in options and in `log:<level>:` events.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LogLevel::Debug => "debug",
-            LogLevel::Info => "info",
-            LogLevel::Warn => "warn",
-            LogLevel::Error => "error",
-            LogLevel::Off => "off",
-        }
+named_enum! {
+    /// Which models the tool-capability check accepts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ToolPolicy {
+        /// Models whose chat template renders tools and tool calls.
+        Native = "native",
+        /// Also models for which polyfills can write tools and calls as text in the prompt, and
+        /// parse calls from the reply.
+        Polyfill = "polyfill",
+        /// All models. Tools work only if the template supports them.
+        Any = "any",
     }
 }
 
-/// What to do with a conversation that does not fit the context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContextOverflow {
-    /// Refuse the request.
-    Error,
-    /// Leave out turns, starting with the oldest.
-    TruncateOldest,
-    /// Like `TruncateOldest`, but keep the turn of the first user message.
-    TruncateMiddle,
-    /// Leave out the oldest turns if the prompt alone does not fit. When a reply reaches the end of
-    /// the context, drop half of the tokens and continue.
-    Shift,
-}
-
-impl ContextOverflow {
-    /// The spelling in options and replies.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ContextOverflow::Error => "error",
-            ContextOverflow::TruncateOldest => "truncate_oldest",
-            ContextOverflow::TruncateMiddle => "truncate_middle",
-            ContextOverflow::Shift => "shift",
-        }
+named_enum! {
+    /// The lowest severity of log messages that go to the event callback.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum LogLevel {
+        /// All messages.
+        Debug = "debug",
+        /// Info messages and above.
+        Info = "info",
+        /// Warnings and errors.
+        Warn = "warn",
+        /// Errors only.
+        Error = "error",
+        /// No messages.
+        Off = "off",
     }
 }
 
-/// Where the model runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Isolation {
-    /// The model runs in this process.
-    #[default]
-    None,
-    /// The model runs in a helper process. If that process ends, this one continues.
-    Process,
+named_enum! {
+    /// What to do with a conversation that does not fit the context.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ContextOverflow {
+        /// Refuse the request.
+        Error = "error",
+        /// Leave out turns, starting with the oldest.
+        TruncateOldest = "truncate_oldest",
+        /// Like `TruncateOldest`, but keep the turn of the first user message.
+        TruncateMiddle = "truncate_middle",
+        /// Leave out the oldest turns if the prompt alone does not fit. When a reply reaches the
+        /// end of the context, drop half of the tokens and continue.
+        Shift = "shift",
+    }
 }
 
-/// The values of `isolation`.
-pub(crate) fn isolations() -> [(&'static str, Isolation); 2] {
-    [("none", Isolation::None), ("process", Isolation::Process)]
+named_enum! {
+    /// Where the model runs.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum Isolation {
+        /// The model runs in this process.
+        #[default]
+        None = "none",
+        /// The model runs in a helper process. If that process ends, this one continues.
+        Process = "process",
+    }
 }
 
-/// The option `flash_attn`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FlashAttention {
-    /// llama.cpp decides.
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
+named_enum! {
+    /// The option `flash_attn`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum FlashAttention {
+        /// llama.cpp decides.
+        Auto = "auto",
+        /// Always.
+        On = "on",
+        /// Never.
+        Off = "off",
+    }
 }
 
-/// Element type of the KV cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names are ggml's")]
-pub enum CacheType {
-    F32,
-    F16,
-    Bf16,
-    Q8_0,
-    Q5_1,
-    Q5_0,
-    Q4_1,
-    Q4_0,
+named_enum! {
+    /// Element type of the KV cache.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[allow(missing_docs, reason = "the names are ggml's")]
+    pub enum CacheType {
+        F32 = "f32",
+        F16 = "f16",
+        Bf16 = "bf16",
+        Q8_0 = "q8_0",
+        Q5_1 = "q5_1",
+        Q5_0 = "q5_0",
+        Q4_1 = "q4_1",
+        Q4_0 = "q4_0",
+    }
 }
 
 impl CacheType {
@@ -208,47 +190,15 @@ impl CreateOptions {
     /// The options of `llb_chat_create`. They equal those of `llb_chat_create_with({"model":
     /// path})`, except for the door.
     pub fn for_model(path: Option<&str>) -> CreateOptions {
-        CreateOptions {
-            door: Door::Classic,
-            model: path.map(str::to_owned),
-            engine: None,
-            isolation: Isolation::None,
-            n_ctx: None,
-            fits_ctx: false,
-            n_parallel: 4,
-            n_batch: None,
-            n_threads: None,
-            backend: None,
-            n_gpu_layers: None,
-            flash_attn: FlashAttention::Auto,
-            cache_type_k: CacheType::F16,
-            cache_type_v: CacheType::F16,
-            use_mmap: true,
-            use_mlock: false,
-            keep_alive: None,
-            lora: Vec::new(),
-            speculative: Speculative::Off,
-            state_file: None,
-            cache_dir: None,
-            cache_bytes: CACHE_BYTES,
-            chat_template: None,
-            components: None,
-            tool_policy: ToolPolicy::Native,
-            defaults: RequestDefaults::default(),
-            polyfills: Polyfills::default(),
-            template_limits: TemplateLimits::default(),
-            context_overflow: ContextOverflow::Error,
-            log: LogLevel::Off,
-        }
+        let options = CreateOptions::read(&json!({ "model": path }));
+        CreateOptions { door: Door::Classic, ..options.expect("the defaults are valid") }
     }
 
     /// Reads the options. An unknown name is an error, so that a misspelled option is not ignored.
     pub fn read(options: &Value) -> Result<CreateOptions> {
         let fields = &mut Fields::new("", options)?;
-        let base = CreateOptions::for_model(fields.string("model")?);
+        let model = fields.string("model")?.map(str::to_owned);
         let engine = RemoteOptions::read(fields, options)?;
-        let overflows = OVERFLOWS.map(|overflow| (overflow.as_str(), overflow));
-        let levels = LOG_LEVELS.map(|level| (level.as_str(), level));
         let fits_ctx = fields.get("n_ctx").is_some_and(|n_ctx| n_ctx == "fit");
         let n_ctx = match fits_ctx {
             true => None,
@@ -256,21 +206,27 @@ impl CreateOptions {
         };
         let read = CreateOptions {
             door: Door::Options,
-            isolation: fields.one_of("isolation", &isolations())?.unwrap_or(base.isolation),
+            isolation: fields.one_of("isolation", Isolation::NAMES)?.unwrap_or_default(),
             fits_ctx,
             n_ctx,
-            n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
+            n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(4, |n| n as u32),
             n_batch: fields.integer_or_auto("n_batch", 64..=16_384)?.map(|n| n as u32),
             n_threads: fields.integer_or_auto("n_threads", 1..=512)?.map(|n| n as u32),
             backend: fields.string("backend")?.filter(|name| *name != "auto").map(str::to_owned),
             n_gpu_layers: fields
                 .integer_or_auto("n_gpu_layers", 0..=i64::from(i32::MAX))?
                 .map(|n| n as u32),
-            flash_attn: fields.one_of("flash_attn", &FLASH_ATTENTION)?.unwrap_or(base.flash_attn),
-            cache_type_k: fields.one_of("cache_type_k", &CACHE_TYPES)?.unwrap_or(base.cache_type_k),
-            cache_type_v: fields.one_of("cache_type_v", &CACHE_TYPES)?.unwrap_or(base.cache_type_v),
-            use_mmap: fields.boolean("use_mmap")?.unwrap_or(base.use_mmap),
-            use_mlock: fields.boolean("use_mlock")?.unwrap_or(base.use_mlock),
+            flash_attn: fields
+                .one_of("flash_attn", FlashAttention::NAMES)?
+                .unwrap_or(FlashAttention::Auto),
+            cache_type_k: fields
+                .one_of("cache_type_k", CacheType::NAMES)?
+                .unwrap_or(CacheType::F16),
+            cache_type_v: fields
+                .one_of("cache_type_v", CacheType::NAMES)?
+                .unwrap_or(CacheType::F16),
+            use_mmap: fields.boolean("use_mmap")?.unwrap_or(true),
+            use_mlock: fields.boolean("use_mlock")?.unwrap_or(false),
             keep_alive: read_keep_alive(fields)?,
             lora: Lora::read_all(fields)?,
             speculative: Speculative::read(fields)?,
@@ -278,18 +234,20 @@ impl CreateOptions {
             cache_dir: fields.string("cache_dir")?.map(str::to_owned),
             cache_bytes: fields
                 .integer("cache_bytes", 1..=i64::MAX)?
-                .map_or(base.cache_bytes, |bytes| bytes as u64),
+                .map_or(CACHE_BYTES, |bytes| bytes as u64),
             chat_template: fields.string("chat_template")?.map(str::to_owned),
             components: fields.get("components").cloned(),
-            tool_policy: fields.one_of("tool_policy", &TOOL_POLICIES)?.unwrap_or(base.tool_policy),
+            tool_policy: fields
+                .one_of("tool_policy", ToolPolicy::NAMES)?
+                .unwrap_or(ToolPolicy::Native),
             defaults: RequestDefaults::read(fields)?,
-            polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
+            polyfills: Polyfills::read(fields)?.unwrap_or_default(),
             template_limits: TemplateLimits::read(fields)?,
             context_overflow: fields
-                .one_of("context_overflow", &overflows)?
-                .unwrap_or(base.context_overflow),
-            log: fields.one_of("log", &levels)?.unwrap_or(base.log),
-            model: base.model,
+                .one_of("context_overflow", ContextOverflow::NAMES)?
+                .unwrap_or(ContextOverflow::Error),
+            log: fields.one_of("log", LogLevel::NAMES)?.unwrap_or(LogLevel::Off),
+            model,
             engine,
         };
         fields.refuse_ignored("unknown option")?;
@@ -341,28 +299,6 @@ impl CreateOptions {
 
 /// The default of `cache_bytes`: a few long prompts of a model with 8 billion parameters.
 const CACHE_BYTES: u64 = 4 << 30;
-const OVERFLOWS: [ContextOverflow; 4] = [
-    ContextOverflow::Error,
-    ContextOverflow::TruncateOldest,
-    ContextOverflow::TruncateMiddle,
-    ContextOverflow::Shift,
-];
-const LOG_LEVELS: [LogLevel; 5] =
-    [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
-const CACHE_TYPES: [(&str, CacheType); 8] = [
-    ("f32", CacheType::F32),
-    ("f16", CacheType::F16),
-    ("bf16", CacheType::Bf16),
-    ("q8_0", CacheType::Q8_0),
-    ("q5_1", CacheType::Q5_1),
-    ("q5_0", CacheType::Q5_0),
-    ("q4_1", CacheType::Q4_1),
-    ("q4_0", CacheType::Q4_0),
-];
-const FLASH_ATTENTION: [(&str, FlashAttention); 3] =
-    [("auto", FlashAttention::Auto), ("on", FlashAttention::On), ("off", FlashAttention::Off)];
-const TOOL_POLICIES: [(&str, ToolPolicy); 3] =
-    [("native", ToolPolicy::Native), ("polyfill", ToolPolicy::Polyfill), ("any", ToolPolicy::Any)];
 
 /// Reads a number of seconds. As in Ollama, a negative number means forever.
 fn read_keep_alive(fields: &mut Fields) -> Result<Option<Duration>> {

@@ -1,42 +1,48 @@
 //! The member `polyfills`: which polyfills may change the messages of a request, and how.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-/// What to do with a later system message if the template drops or refuses it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SystemPosition {
-    /// Append it to the first system message.
-    Hoist,
-    /// Prepend it to the next user message.
-    User,
-    /// Leave it unchanged.
-    Keep,
+named_enum! {
+    /// What to do with a later system message if the template drops or refuses it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SystemPosition {
+        /// Append it to the first system message.
+        Hoist = "hoist",
+        /// Prepend it to the next user message.
+        User = "user",
+        /// Leave it unchanged.
+        Keep = "keep",
+    }
 }
 
-/// What to do with the arguments of a call that are not a JSON object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InvalidArguments {
-    /// Send the object `{"_raw": text}`.
-    Wrap,
-    /// Send the text unchanged.
-    String,
-    /// Refuse the request.
-    Error,
+named_enum! {
+    /// What to do with the arguments of a call that are not a JSON object.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum InvalidArguments {
+        /// Send the object `{"_raw": text}`.
+        Wrap = "wrap",
+        /// Send the text unchanged.
+        String = "string",
+        /// Refuse the request.
+        Error = "error",
+    }
 }
 
-/// What to do with the content of an assistant message if the template refuses it together with
-/// reasoning and calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReasoningConflict {
-    /// Append it to the reasoning.
-    Merge,
-    /// Leave the content out.
-    Drop,
-    /// Keep the content. The template then refuses the message.
-    Keep,
+named_enum! {
+    /// What to do with the content of an assistant message if the template refuses it together with
+    /// reasoning and calls.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ReasoningConflict {
+        /// Append it to the reasoning.
+        Merge = "merge",
+        /// Leave the content out.
+        Drop = "drop",
+        /// Keep the content. The template then refuses the message.
+        Keep = "keep",
+    }
 }
 
 /// The polyfills of a request. All are on by default, except `reasoning_inline`.
@@ -90,31 +96,10 @@ pub struct Polyfills {
 }
 
 impl Default for Polyfills {
-    fn default() -> Self {
-        Polyfills {
-            apply_polyfills: true,
-            system_role: true,
-            tools: true,
-            tool_call_examples: true,
-            tool_calls: true,
-            tool_responses: true,
-            object_arguments: true,
-            typed_content: true,
-            reasoning: true,
-            null_content: true,
-            empty_tool_calls: true,
-            developer_role: true,
-            same_role_merge: true,
-            tool_call_ids: true,
-            use_bos_token: true,
-            use_eos_token: true,
-            define_strftime_now: true,
-            system_position: SystemPosition::Hoist,
-            invalid_arguments: InvalidArguments::Wrap,
-            reasoning_conflict: ReasoningConflict::Merge,
-            reasoning_inline: false,
-            caps_override: None,
-        }
+    fn default() -> Polyfills {
+        let nothing = json!({});
+        let fields = Fields::new("polyfills", &nothing);
+        fields.and_then(Polyfills::of).expect("every switch has a default")
     }
 }
 
@@ -123,63 +108,50 @@ impl Polyfills {
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<Polyfills>> {
         let path = fields.path("polyfills");
         let Some(value) = fields.get("polyfills") else { return Ok(None) };
-        let mut given = Fields::new(path, value)?;
-        let mut read = Polyfills::default();
-        for (name, switch) in [
-            ("apply_polyfills", &mut read.apply_polyfills),
-            ("polyfill_system_role", &mut read.system_role),
-            ("polyfill_tools", &mut read.tools),
-            ("polyfill_tool_call_examples", &mut read.tool_call_examples),
-            ("polyfill_tool_calls", &mut read.tool_calls),
-            ("polyfill_tool_responses", &mut read.tool_responses),
-            ("polyfill_object_arguments", &mut read.object_arguments),
-            ("polyfill_typed_content", &mut read.typed_content),
-            ("polyfill_reasoning", &mut read.reasoning),
-            ("polyfill_null_content", &mut read.null_content),
-            ("polyfill_empty_tool_calls", &mut read.empty_tool_calls),
-            ("polyfill_developer_role", &mut read.developer_role),
-            ("polyfill_same_role_merge", &mut read.same_role_merge),
-            ("polyfill_tool_call_ids", &mut read.tool_call_ids),
-            ("use_bos_token", &mut read.use_bos_token),
-            ("use_eos_token", &mut read.use_eos_token),
-            ("define_strftime_now", &mut read.define_strftime_now),
-            ("reasoning_inline", &mut read.reasoning_inline),
-        ] {
-            if let Some(flag) = given.boolean(name)? {
-                *switch = flag;
-            }
-        }
-        let positions = [
-            ("hoist", SystemPosition::Hoist),
-            ("user", SystemPosition::User),
-            ("keep", SystemPosition::Keep),
-        ];
-        let invalid = [
-            ("wrap", InvalidArguments::Wrap),
-            ("string", InvalidArguments::String),
-            ("error", InvalidArguments::Error),
-        ];
-        let conflicts = [
-            ("merge", ReasoningConflict::Merge),
-            ("drop", ReasoningConflict::Drop),
-            ("keep", ReasoningConflict::Keep),
-        ];
-        read.system_position =
-            given.one_of("system_position", &positions)?.unwrap_or(read.system_position);
-        read.invalid_arguments =
-            given.one_of("invalid_arguments", &invalid)?.unwrap_or(read.invalid_arguments);
-        read.reasoning_conflict =
-            given.one_of("reasoning_conflict", &conflicts)?.unwrap_or(read.reasoning_conflict);
-        read.caps_override = given.object("caps_override")?.cloned();
+        Fields::new(path, value).and_then(Polyfills::of).map(Some)
+    }
+
+    fn of(mut given: Fields) -> Result<Polyfills> {
+        let given = &mut given;
+        let is_on = |given: &mut Fields, key| Ok::<_, Error>(given.boolean(key)?.unwrap_or(true));
+        let read = Polyfills {
+            apply_polyfills: is_on(given, "apply_polyfills")?,
+            system_role: is_on(given, "polyfill_system_role")?,
+            tools: is_on(given, "polyfill_tools")?,
+            tool_call_examples: is_on(given, "polyfill_tool_call_examples")?,
+            tool_calls: is_on(given, "polyfill_tool_calls")?,
+            tool_responses: is_on(given, "polyfill_tool_responses")?,
+            object_arguments: is_on(given, "polyfill_object_arguments")?,
+            typed_content: is_on(given, "polyfill_typed_content")?,
+            reasoning: is_on(given, "polyfill_reasoning")?,
+            null_content: is_on(given, "polyfill_null_content")?,
+            empty_tool_calls: is_on(given, "polyfill_empty_tool_calls")?,
+            developer_role: is_on(given, "polyfill_developer_role")?,
+            same_role_merge: is_on(given, "polyfill_same_role_merge")?,
+            tool_call_ids: is_on(given, "polyfill_tool_call_ids")?,
+            use_bos_token: is_on(given, "use_bos_token")?,
+            use_eos_token: is_on(given, "use_eos_token")?,
+            define_strftime_now: is_on(given, "define_strftime_now")?,
+            reasoning_inline: given.boolean("reasoning_inline")?.unwrap_or(false),
+            system_position: given
+                .one_of("system_position", SystemPosition::NAMES)?
+                .unwrap_or(SystemPosition::Hoist),
+            invalid_arguments: given
+                .one_of("invalid_arguments", InvalidArguments::NAMES)?
+                .unwrap_or(InvalidArguments::Wrap),
+            reasoning_conflict: given
+                .one_of("reasoning_conflict", ReasoningConflict::NAMES)?
+                .unwrap_or(ReasoningConflict::Merge),
+            caps_override: given.object("caps_override")?.cloned(),
+        };
         given.refuse_ignored("unknown polyfill")?;
-        Ok(Some(read))
+        Ok(read)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn read(polyfills: &Value) -> Result<Option<Polyfills>> {
         Polyfills::read(

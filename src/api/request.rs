@@ -22,75 +22,55 @@ use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
 use super::{check_messages, check_tools, parse};
 use crate::error::Result;
 
-/// The members that are read. All others are listed in `ignored_keys` and their values are skipped.
-const MEMBERS: [&str; 58] = [
-    "adaptive_decay",
-    "adaptive_target",
+/// The members that are read, besides the sampling parameters.
+const MEMBERS: [&str; 31] = [
     "add_generation_prompt",
     "cache_prompt",
     "chat_template_kwargs",
     "continue_final_message",
-    "dry_allowed_length",
-    "dry_base",
-    "dry_multiplier",
-    "dry_penalty_last_n",
-    "dry_sequence_breakers",
-    "dynatemp_exponent",
-    "dynatemp_range",
     "enable_thinking",
-    "frequency_penalty",
     "grammar",
-    "logit_bias",
     "logprobs",
     "lora",
     "max_completion_tokens",
     "max_tokens",
     "messages",
-    "min_p",
-    "mirostat",
-    "mirostat_eta",
-    "mirostat_tau",
     "n_keep",
     "now",
     "parallel_tool_calls",
     "parse_special_in_messages",
     "polyfills",
-    "presence_penalty",
     "preserve_reasoning",
     "reasoning_budget",
     "reasoning_budget_message",
     "reasoning_budget_tokens",
     "reasoning_effort",
-    "repeat_last_n",
-    "repeat_penalty",
     "response_format",
-    "samplers",
-    "seed",
     "skills",
     "stop",
     "stream_format",
     "stream_options",
-    "temperature",
     "thinking_budget_tokens",
     "timeout_ms",
     "tool_choice",
     "tools",
-    "top_k",
     "top_logprobs",
-    "top_n_sigma",
-    "top_p",
-    "typical_p",
-    "xtc_probability",
-    "xtc_threshold",
 ];
 
-/// The format of what a streamed request passes to its callback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamFormat {
-    /// Text: pieces of the visible content.
-    Text,
-    /// `chat.completion.chunk` objects as JSON.
-    Chunks,
+/// Whether a member is read. All others are listed in `ignored_keys` and their values are skipped.
+fn is_member(name: &str) -> bool {
+    MEMBERS.contains(&name) || Sampling::has_parameter(name)
+}
+
+named_enum! {
+    /// The format of what a streamed request passes to its callback.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum StreamFormat {
+        /// Text: pieces of the visible content.
+        Text = "text",
+        /// `chat.completion.chunk` objects as JSON.
+        Chunks = "chunks",
+    }
 }
 
 /// A checked request with its defaults filled in.
@@ -166,7 +146,7 @@ impl ChatRequest {
         door: Door,
         defaults: &RequestDefaults,
     ) -> Result<ChatRequest> {
-        match last.split(text, &MEMBERS) {
+        match last.split(text, is_member) {
             Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
                 check_each_message(&messages.items, messages.reused)?;
                 check_each_tool(&tools.items)?;
@@ -274,10 +254,7 @@ impl ChatRequest {
                 .unwrap_or(false),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
             stream_format: fields
-                .one_of(
-                    "stream_format",
-                    &[("text", StreamFormat::Text), ("chunks", StreamFormat::Chunks)],
-                )?
+                .one_of("stream_format", StreamFormat::NAMES)?
                 .unwrap_or(StreamFormat::Text),
             include_usage,
             timeout: fields
@@ -294,7 +271,7 @@ impl ChatRequest {
             grammar,
             texts: Default::default(),
         };
-        debug_assert!(fields.read_only(&MEMBERS), "a member is not in MEMBERS");
+        debug_assert!(fields.read_only(is_member), "a member is not in MEMBERS");
         Ok(read)
     }
 }
@@ -452,7 +429,7 @@ mod tests {
     /// A member that is not in `MEMBERS` would be skipped.
     #[test]
     fn all_members_that_are_read_are_in_the_list() {
-        let names = MEMBERS.iter().filter(|name| **name != "messages");
+        let names = MEMBERS.iter().chain(Sampling::NAMES).filter(|name| **name != "messages");
         for name in names {
             // No member accepts this value, except a list.
             let text = json!({"messages": [{"role": "user", "content": "hi"}], *name: {"x": [1]}});

@@ -9,29 +9,20 @@ use super::door::Door;
 use super::logprobs::{SampledToken, logprobs_json};
 use crate::diagnostic::Diagnostic;
 
-/// Why a reply ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum FinishReason {
-    /// The model ended its turn, or a stop string matched.
-    #[default]
-    Stop,
-    /// `max_tokens` was reached, or the context is full.
-    Length,
-    /// The model called tools.
-    ToolCalls,
-    /// The reply was cancelled by `llb_chat_cancel`, by destroying the chat, or by its time-out.
-    Cancelled,
-}
-
-impl FinishReason {
-    /// OpenAI's spelling, or `cancelled`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FinishReason::Stop => "stop",
-            FinishReason::Length => "length",
-            FinishReason::ToolCalls => "tool_calls",
-            FinishReason::Cancelled => "cancelled",
-        }
+named_enum! {
+    /// Why a reply ended.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum FinishReason {
+        /// The model ended its turn, or a stop string matched.
+        #[default]
+        Stop = "stop",
+        /// `max_tokens` was reached, or the context is full.
+        Length = "length",
+        /// The model called tools.
+        ToolCalls = "tool_calls",
+        /// The reply was cancelled by `llb_chat_cancel`, by destroying the chat, or by its
+        /// time-out.
+        Cancelled = "cancelled",
     }
 }
 
@@ -203,7 +194,7 @@ pub struct ChatResponse {
 impl Serialize for ChatResponse {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Shape<'a> {
+        struct ReplyShape<'a> {
             r#type: &'static str,
             text: &'a str,
             reasoning_content: Option<&'a str>,
@@ -224,7 +215,7 @@ impl Serialize for ChatResponse {
         }
         let has_calls = !self.tool_calls.is_empty();
         let (usage, usage_details) = self.usage.members(self.door);
-        let shape = Shape {
+        let shape = ReplyShape {
             r#type: if has_calls { "tool_call" } else { "assistant_text" },
             text: &self.text,
             reasoning_content: self.reasoning.as_deref(),

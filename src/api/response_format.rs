@@ -23,16 +23,12 @@ pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<Respons
         0 => Ok(None),
         1 => Ok(Some(ResponseFormat::JsonObject)),
         _ => {
-            let value = format
-                .get("json_schema")
-                .ok_or_else(|| format.invalid("json_schema", "missing"))?;
-            let mut json_schema = Fields::new(format.path("json_schema"), value)?;
-            match json_schema.get("schema") {
-                Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
+            let mut json_schema = format.inner("json_schema")?;
+            match json_schema.required("schema")? {
+                schema @ (Value::Object(_) | Value::Bool(_)) => {
                     Ok(Some(ResponseFormat::JsonSchema(schema.clone())))
                 }
-                Some(other) => Err(json_schema.invalid("schema", expected("a JSON Schema", other))),
-                None => Err(json_schema.invalid("schema", "missing")),
+                other => Err(json_schema.invalid("schema", expected("a JSON Schema", other))),
             }
         }
     }

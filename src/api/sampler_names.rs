@@ -3,29 +3,31 @@
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// A sampler that `samplers` can name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SamplerName {
-    /// Repetition, frequency and presence penalties.
-    Penalties,
-    /// The penalty for repetitions of sequences.
-    Dry,
-    /// Truncation by standard deviations of the logits.
-    TopNSigma,
-    /// Truncation to a number of tokens.
-    TopK,
-    /// Locally typical sampling.
-    TypicalP,
-    /// Nucleus sampling.
-    TopP,
-    /// Truncation relative to the likeliest token.
-    MinP,
-    /// Exclusion of top choices.
-    Xtc,
-    /// Temperature, which may depend on the entropy.
-    Temperature,
-    /// Adaptive-p: prefers tokens near a target probability.
-    AdaptiveP,
+named_enum! {
+    /// A sampler that `samplers` can name.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SamplerName {
+        /// Repetition, frequency and presence penalties.
+        Penalties = "penalties",
+        /// The penalty for repetitions of sequences.
+        Dry = "dry",
+        /// Truncation by standard deviations of the logits.
+        TopNSigma = "top_n_sigma",
+        /// Truncation to a number of tokens.
+        TopK = "top_k",
+        /// Locally typical sampling.
+        TypicalP = "typ_p",
+        /// Nucleus sampling.
+        TopP = "top_p",
+        /// Truncation relative to the likeliest token.
+        MinP = "min_p",
+        /// Exclusion of top choices.
+        Xtc = "xtc",
+        /// Temperature, which may depend on the entropy.
+        Temperature = "temperature",
+        /// Adaptive-p: prefers tokens near a target probability.
+        AdaptiveP = "adaptive_p",
+    }
 }
 
 impl SamplerName {
@@ -42,35 +44,22 @@ impl SamplerName {
         SamplerName::Temperature,
     ];
 
-    /// The name of each sampler, and the aliases that llama-server accepts. Variants with hyphens,
-    /// or without underscores, are accepted but not listed.
-    const NAMES: [(SamplerName, &str, &[&str]); 10] = [
-        (SamplerName::Penalties, "penalties", &[]),
-        (SamplerName::Dry, "dry", &[]),
-        (SamplerName::TopNSigma, "top_n_sigma", &[]),
-        (SamplerName::TopK, "top_k", &[]),
-        (SamplerName::TypicalP, "typ_p", &["typical_p", "typ"]),
-        (SamplerName::TopP, "top_p", &["nucleus"]),
-        (SamplerName::MinP, "min_p", &[]),
-        (SamplerName::Xtc, "xtc", &[]),
-        (SamplerName::Temperature, "temperature", &["temp"]),
-        (SamplerName::AdaptiveP, "adaptive_p", &[]),
+    /// The aliases that llama-server accepts.
+    const ALIASES: [(&str, SamplerName); 4] = [
+        ("typical_p", SamplerName::TypicalP),
+        ("typ", SamplerName::TypicalP),
+        ("nucleus", SamplerName::TopP),
+        ("temp", SamplerName::Temperature),
     ];
 
-    /// The name of the sampler.
-    pub fn as_str(self) -> &'static str {
-        let entry = SamplerName::NAMES.iter().find(|(name, ..)| *name == self);
-        entry.map_or("", |(_, name, _)| name)
-    }
-
+    /// The sampler with this name or alias. Spellings with hyphens, or without underscores, are
+    /// accepted too.
     fn of(text: &str) -> Option<SamplerName> {
         let spelled = |name: &str| {
             text == name || text == name.replace('_', "-") || text == name.replace('_', "")
         };
-        let mut names = SamplerName::NAMES.iter();
-        names
-            .find(|(_, name, others)| spelled(name) || others.iter().any(|other| spelled(other)))
-            .map(|(name, ..)| *name)
+        let mut names = SamplerName::NAMES.iter().chain(&SamplerName::ALIASES);
+        names.find(|(name, _)| spelled(name)).map(|(_, sampler)| *sampler)
     }
 }
 
@@ -87,7 +76,7 @@ pub(super) fn read_samplers(fields: &mut Fields) -> Result<Option<Vec<SamplerNam
         let text =
             item.as_str().ok_or_else(|| fields.invalid(&path, expected("a string", item)))?;
         SamplerName::of(text).ok_or_else(|| {
-            let names: Vec<_> = SamplerName::NAMES.iter().map(|(_, name, _)| *name).collect();
+            let names = SamplerName::ALL.map(SamplerName::as_str);
             fields.invalid(&path, expected(&format!("one of {}", names.join(", ")), item))
         })
     });

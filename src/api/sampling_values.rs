@@ -1,7 +1,84 @@
-//! Sampling parameters whose values are not plain numbers.
+//! The values of sampling parameters: codecs that read them from requests and write them as JSON.
 
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use super::door::Door;
 use super::fields::{Fields, expected};
+use super::sampling::shortest;
 use crate::error::Result;
+
+/// Reads and writes the value of a parameter.
+pub(super) trait ParameterCodec<T> {
+    /// Reads the value; None if it is absent.
+    fn read(&self, fields: &mut Fields, name: &'static str, door: Door) -> Result<Option<T>>;
+
+    fn to_json(&self, value: &T) -> Value;
+}
+
+/// A number in this range.
+pub(super) struct Number(pub(super) RangeInclusive<f64>);
+
+impl ParameterCodec<f32> for Number {
+    fn read(&self, fields: &mut Fields, name: &'static str, _: Door) -> Result<Option<f32>> {
+        Ok(fields.number(name, self.0.clone())?.map(|number| number as f32))
+    }
+
+    fn to_json(&self, value: &f32) -> Value {
+        shortest(*value)
+    }
+}
+
+/// The temperature. In chats of the classic door, a negative one means 0.
+pub(super) struct Temperature;
+
+impl ParameterCodec<f32> for Temperature {
+    fn read(&self, fields: &mut Fields, name: &'static str, door: Door) -> Result<Option<f32>> {
+        let coldest = if door == Door::Classic { f64::MIN } else { 0.0 };
+        let temperature = Number(coldest..=100.0).read(fields, name, door)?;
+        Ok(temperature.map(|temperature| temperature.max(0.0)))
+    }
+
+    fn to_json(&self, value: &f32) -> Value {
+        shortest(*value)
+    }
+}
+
+/// A whole number in this range.
+pub(super) struct Whole(pub(super) RangeInclusive<i64>);
+
+impl ParameterCodec<i32> for Whole {
+    fn read(&self, fields: &mut Fields, name: &'static str, _: Door) -> Result<Option<i32>> {
+        Ok(fields.integer(name, self.0.clone())?.map(|number| number as i32))
+    }
+
+    fn to_json(&self, value: &i32) -> Value {
+        (*value).into()
+    }
+}
+
+/// A value that these functions read and write.
+pub(super) struct Custom<T>(
+    pub(super) fn(&mut Fields) -> Result<Option<T>>,
+    pub(super) fn(&T) -> Value,
+);
+
+impl<T> ParameterCodec<T> for Custom<T> {
+    fn read(&self, fields: &mut Fields, _: &'static str, _: Door) -> Result<Option<T>> {
+        self.0(fields)
+    }
+
+    fn to_json(&self, value: &T) -> Value {
+        self.1(value)
+    }
+}
+
+/// Reads `top_k`. Like 0, -1 keeps all tokens.
+pub(super) fn read_top_k(fields: &mut Fields) -> Result<Option<i32>> {
+    let top_k = fields.integer("top_k", -1..=i64::from(i32::MAX))?;
+    Ok(top_k.map(|top_k| top_k.max(0) as i32))
+}
 
 /// Reads `dry_sequence_breakers`: an array of strings. An empty string has no effect.
 pub(super) fn read_breakers(fields: &mut Fields) -> Result<Option<Vec<String>>> {
@@ -79,4 +156,9 @@ pub(super) fn read_logit_bias(fields: &mut Fields) -> Result<Option<Vec<(i32, f3
         })
         .collect::<Result<_>>();
     read.map(Some)
+}
+
+pub(super) fn logit_bias_json(biases: &[(i32, f32)]) -> Value {
+    let members = biases.iter().map(|(token, bias)| (token.to_string(), shortest(*bias)));
+    members.collect::<Map<_, _>>().into()
 }

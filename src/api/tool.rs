@@ -61,8 +61,7 @@ pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
 fn check_tool(path: JsonPath, tool: &Value) -> Result<&str> {
     let mut fields = Fields::new(path, tool)?;
     fields.one_of("type", &[("function", ())])?;
-    let function = fields.get("function").ok_or_else(|| fields.invalid("function", "missing"))?;
-    let mut function = Fields::new(fields.path("function"), function)?;
+    let mut function = fields.inner("function")?;
     function.string("description")?;
     function.object("parameters")?;
     match function.string("name")? {
@@ -90,11 +89,8 @@ pub(crate) fn read_tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<T
         Some(value @ Value::Object(_)) => {
             let mut choice = Fields::new(fields.path("tool_choice"), value)?;
             choice.one_of("type", &[("function", ())])?;
-            let function =
-                choice.get("function").ok_or_else(|| choice.invalid("function", "missing"))?;
-            let mut function = Fields::new(choice.path("function"), function)?;
-            let name =
-                function.string("name")?.ok_or_else(|| function.invalid("name", "missing"))?;
+            let mut function = choice.inner("function")?;
+            let name = function.required_string("name")?;
             if !tools.iter().any(|tool| function_name(tool) == name) {
                 return Err(function.invalid("name", format!("unknown tool {name:?}")));
             }

@@ -436,7 +436,7 @@ fn tell_restrictions(helper: &Helper, log: LogLevel, events: &EventSink) {
 /// reports its error.
 fn deadline(request: &str) -> Option<Instant> {
     #[derive(Deserialize)]
-    struct Limits {
+    struct TimeLimit {
         timeout_ms: Option<u64>,
     }
     let timeout = crate::json::from_str::<Limits>(request).ok()?.timeout_ms?;

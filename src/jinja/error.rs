@@ -2,34 +2,21 @@
 
 use std::fmt;
 
-/// The kind of an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ErrorKind {
-    /// The source is not a valid template.
-    Syntax,
-    /// The template called `raise_exception`.
-    Raised,
-    /// An undefined value was used.
-    Undefined,
-    /// The operation does not support the type or value.
-    Type,
-    /// An unknown filter or test, an access that the sandbox rejects, or a missing feature.
-    Unsupported,
-    /// A limit was reached.
-    Limit,
-}
-
-impl ErrorKind {
-    /// The kind as error details spell it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            ErrorKind::Syntax => "syntax",
-            ErrorKind::Raised => "raised",
-            ErrorKind::Undefined => "undefined",
-            ErrorKind::Type => "type",
-            ErrorKind::Unsupported => "unsupported",
-            ErrorKind::Limit => "limit",
-        }
+named_enum! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum ErrorKind {
+        /// The source is not a valid template.
+        Syntax = "syntax",
+        /// The template called `raise_exception`.
+        Raised = "raised",
+        /// An undefined value was used.
+        Undefined = "undefined",
+        /// The operation does not support the type or value.
+        Type = "type",
+        /// An unknown filter or test, an access that the sandbox rejects, or a missing feature.
+        Unsupported = "unsupported",
+        /// A limit was reached.
+        Limit = "limit",
     }
 }
 

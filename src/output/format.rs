@@ -19,17 +19,19 @@ use std::borrow::Cow;
 /// Text of a format, from the table of families or from a template.
 pub type FormatText = Cow<'static, str>;
 
-/// The origin of a format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FormatSource {
-    /// The table of families.
-    Family,
-    /// Inferred from renders of the template.
-    Inferred,
-    /// The prompt of the tool-call polyfill.
-    Polyfill,
-    /// Instructions of the template, or the vocabulary. No render shows it.
-    Evident,
+named_enum! {
+    /// The origin of a format.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum FormatSource {
+        /// The table of families.
+        Family = "family",
+        /// Inferred from renders of the template.
+        Inferred = "inferred",
+        /// The prompt of the tool-call polyfill.
+        Polyfill = "polyfill",
+        /// Instructions of the template, or the vocabulary. No render shows it.
+        Evident = "evident",
+    }
 }
 
 /// How a model writes a reply.
@@ -237,7 +239,6 @@ impl CallSyntax {
     }
 }
 
-/// The tags in a text.
 pub(super) fn tags(text: &str) -> Vec<&str> {
     let mut tags = Vec::new();
     let mut rest = text;
@@ -262,7 +263,7 @@ pub enum CallPart {
     Name,
     /// The call's id.
     Id(IdForm),
-    /// The arguments.
+    /// The arguments, in this encoding.
     Arguments(Encoding),
 }
 

@@ -51,12 +51,7 @@ impl ModelProfile {
             format.channels.as_ref().is_some_and(|channels| !channels.reasoning.is_empty());
         json!({
             "family": format.family,
-            "source": match format.source {
-                FormatSource::Family => "family",
-                FormatSource::Inferred => "inferred",
-                FormatSource::Polyfill => "polyfill",
-                FormatSource::Evident => "evident",
-            },
+            "source": format.source,
             "tool_calls": match format.source {
                 FormatSource::Evident => "evident",
                 _ if format.verified => "verified",
@@ -113,8 +108,7 @@ fn evidence(llama_cpp: &LlamaCppCapsReport, template: &TraitsReport) -> Map<Stri
         .iter()
         .map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json()))
         .collect();
-    for ((flag, set), (_, evidence)) in llama_cpp.caps.flags().into_iter().zip(&llama_cpp.evidence)
-    {
+    for (flag, set, evidence) in llama_cpp.flags() {
         match template.evidence.iter().find(|(name, _)| *name == flag) {
             Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
                 let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };

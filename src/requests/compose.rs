@@ -54,9 +54,7 @@ pub fn compose(request: &str) -> Result<Value> {
 /// The reply to `derive_from`.
 fn derived(fields: &mut Fields, derive_from: &Value) -> Result<Value> {
     let mut source_fields = Fields::new("derive_from", derive_from)?;
-    let source = source_fields
-        .string("chat_template")?
-        .ok_or_else(|| source_fields.invalid("chat_template", "missing"))?;
+    let source = source_fields.required_string("chat_template")?;
     let mut token =
         |key| -> Result<String> { Ok(source_fields.string(key)?.unwrap_or_default().to_owned()) };
     let (bos_token, eos_token) = (token("bos_token")?, token("eos_token")?);

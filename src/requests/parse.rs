@@ -29,7 +29,7 @@ pub(super) fn parse_by(
     let mut fields = Fields::new("", &request)?;
     let sources = RequestedTemplate::read(&mut fields)?.sources;
     let profile = ModelProfile::of(&sources)?;
-    let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
+    let output = fields.required_string("output")?;
     let tools = api::check_tools(&mut fields)?;
     let tool_choice = api::read_tool_choice(&mut fields, tools)?;
     let split_reasoning = fields

@@ -11,7 +11,6 @@ use crate::gguf::ModelHeader;
 use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::Sources;
 
-/// The template of a request.
 pub(super) struct RequestedTemplate {
     pub(super) sources: Sources,
     /// The components, for a template from `components`.
@@ -76,9 +75,8 @@ fn read_named(fields: &Fields, named: &[Value]) -> Result<Sources> {
     let mut sources = Sources::default();
     for (index, entry) in named.iter().enumerate() {
         let mut entry = Fields::new(fields.path(&format!("chat_template[{index}]")), entry)?;
-        let name = entry.string("name")?.ok_or_else(|| entry.invalid("name", "missing"))?;
-        let template =
-            entry.string("template")?.ok_or_else(|| entry.invalid("template", "missing"))?;
+        let name = entry.required_string("name")?;
+        let template = entry.required_string("template")?;
         match name {
             "default" => sources.default = Some(template.to_owned()),
             "tool_use" => sources.tool_use = Some(template.to_owned()),

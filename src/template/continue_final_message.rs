@@ -45,7 +45,6 @@ impl Prompt {
 /// A conversation with a tag in its last message.
 pub(crate) struct TaggedConversation {
     pub(crate) messages: Vec<Value>,
-    /// The text to continue.
     text: String,
 }
 

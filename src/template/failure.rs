@@ -2,16 +2,19 @@
 
 use std::any::Any;
 
+use serde::Serialize;
+
 use crate::error::{Code, Error};
 
 /// A failed parse or render.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// `syntax`, `raised`, `undefined`, `type`, `unsupported`, `limit` or `engine`.
     pub kind: &'static str,
     /// For `raised` the template's own message, verbatim.
     pub message: String,
     /// Line of the template, from 1, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
 }
 

@@ -40,7 +40,7 @@ pub use probe::llama_cpp_caps::{LlamaCppCaps, LlamaCppCapsReport};
 pub(crate) use probe::prober::probe_time;
 pub use probe::traits::{
     AcceptedArguments, Details, Effort, NoContent, ReasoningCell, ReasoningFormat, RoleSupport,
-    Switch, TemplateCaps, Traits, TraitsReport, WithCalls,
+    Switch, TemplateCaps, Traits, TraitsReport, TurnPosition, WithCalls,
 };
 pub use render::{Prompt, RenderInput, Variables};
 pub use sources::Sources;

@@ -90,7 +90,6 @@ impl PathList {
         number
     }
 
-    /// The finished list.
     pub(crate) fn finish(self) -> Paths {
         Paths { all: self.all.into(), ends: self.ends }
     }

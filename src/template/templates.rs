@@ -110,7 +110,6 @@ impl Templates {
         }
     }
 
-    /// The template that an input is rendered with.
     pub(super) fn for_tools(&self, input: &RenderInput<'_>) -> &CompiledTemplate {
         self.chosen(input.tools.is_some_and(|tools| !tools.is_empty()))
     }

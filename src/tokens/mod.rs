@@ -11,7 +11,7 @@ mod tokenize;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::api::{Fields, Isolation, isolations};
+use crate::api::{Fields, Isolation};
 use crate::error::{Error, Result};
 use count::CountReply;
 use detokenize::TextReply;
@@ -70,7 +70,7 @@ pub fn run(call: TokenCall, request: Value) -> Result<TokenReply> {
 /// # Errors
 /// `INVALID_REQUEST` with the JSON path.
 pub(crate) fn isolation(request: &Value) -> Result<Isolation> {
-    let isolation = Fields::new("", request)?.one_of(ISOLATION, &isolations())?;
+    let isolation = Fields::new("", request)?.one_of(ISOLATION, Isolation::NAMES)?;
     Ok(isolation.unwrap_or_default())
 }
 

@@ -17,7 +17,6 @@ pub(super) enum Expansion {
     Pictures { frames: u32, each: u64 },
 }
 
-/// The texts of an expansion.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExpansionTexts<'a> {
     /// The repeated text.

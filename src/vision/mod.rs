@@ -34,7 +34,7 @@ use crate::template::Prompt;
 use expansion::{Expansion, ExpansionTexts};
 use limited_text::LimitedText;
 use placeholders::MediaKind;
-use refusal::{missing, refused, wrong};
+use refusal::{missing, refused};
 use size::{Clip, Size};
 
 /// The texts before and after a time step, unless the rule or the template defines others.
@@ -78,7 +78,7 @@ impl Vision {
     pub(crate) fn read(fields: &mut Fields, defaults: &VisionDefaults) -> Result<Option<Vision>> {
         let path = fields.path("vision");
         let Some(value) = fields.get("vision") else { return Ok(None) };
-        let mut own = Fields::new(&*path, value).map_err(|error| wrong(error, &path))?;
+        let mut own = Fields::with_details(&path, value)?;
         let rule = match own.get("rule") {
             Some(rule) => {
                 let (rule, unknown) = VisionRule::read(&own.path("rule"), rule)?;
@@ -98,8 +98,7 @@ impl Vision {
                 "must differ from `image_token`",
             ));
         }
-        let mut entries = |key| own.array(key).map_err(|error| wrong(error, &own.path(key)));
-        let (images, videos) = (entries("images")?, entries("videos")?);
+        let (images, videos) = (own.array("images")?, own.array("videos")?);
         for (key, entries, token) in
             [("image_token", images, &image_token), ("video_token", videos, &video_token)]
         {
@@ -113,8 +112,7 @@ impl Vision {
              count: &dyn Fn(&mut Fields, &str) -> Result<Expansion>| {
                 let read = |(index, entry)| {
                     let path = own.path(&format!("{key}[{index}]"));
-                    let mut entry =
-                        Fields::new(&*path, entry).map_err(|error| wrong(error, &path))?;
+                    let mut entry = Fields::with_details(&path, entry)?;
                     let expansion = count(&mut entry, &path)?;
                     fields.ignore(entry.ignored());
                     Ok(expansion)
@@ -283,7 +281,7 @@ fn read_token(
     key: &'static str,
     default: &Option<String>,
 ) -> Result<Option<String>> {
-    match fields.string(key).map_err(|error| wrong(error, &fields.path(key)))? {
+    match fields.string(key)? {
         Some("") => Err(refused("bad_value", &fields.path(key), "expected a non-empty string")),
         Some(token) => Ok(Some(token.to_owned())),
         None => Ok(default.clone().filter(|token| !token.is_empty())),

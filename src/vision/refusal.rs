@@ -15,8 +15,3 @@ pub(crate) fn refused(reason: &str, path: &str, problem: impl Display) -> Error 
 pub(super) fn missing(fields: &Fields, key: &str) -> Error {
     refused("missing_field", &fields.path(key), "missing")
 }
-
-/// Adds the details to an error from reading a member.
-pub(super) fn wrong(error: Error, path: &str) -> Error {
-    error.with("reason", "bad_value").with("path", path)
-}

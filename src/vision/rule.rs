@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::anyres::AnyRes;
 use super::expansion::Expansion;
 use super::preset;
-use super::refusal::{missing, refused, wrong};
+use super::refusal::{missing, refused};
 use super::resize::{BadAspect, Grid, Pixels};
 use super::rows::Rows;
 use super::size::{Clip, Size};
@@ -23,9 +23,9 @@ use crate::error::Result;
 const PIXELS: RangeInclusive<i64> = 1..=1_000_000_000_000;
 /// The allowed sides of patches, tiles and canvases, in pixels.
 const SIDE: RangeInclusive<i64> = 1..=100_000;
-/// The most canvases.
+/// The maximum number of canvases.
 const CANVASES: usize = 256;
-/// The most tiles.
+/// The maximum number of tiles.
 const TILES: i64 = 64;
 
 /// A family with its parameters.
@@ -102,10 +102,8 @@ impl VisionRule {
         match value {
             Value::String(name) => preset::find(path, name).map(|rule| (rule, Vec::new())),
             _ => {
-                let mut fields = Fields::new(path, value).map_err(|error| wrong(error, path))?;
-                let family = fields
-                    .one_of("family", &FAMILIES)
-                    .map_err(|error| wrong(error, &fields.path("family")))?;
+                let mut fields = Fields::with_details(path, value)?;
+                let family = fields.one_of("family", &FAMILIES)?;
                 let rule = family.ok_or_else(|| missing(&fields, "family"))?(&mut fields)?;
                 Ok((rule, fields.ignored()))
             }
@@ -188,10 +186,7 @@ fn qwen(fields: &mut Fields) -> Result<VisionRule> {
     };
     let pixels = bounds(fields, ["min", "min_pixels"], ["max", "max_pixels"], None)?;
     let steps = [("frames", false), ("volume", true)];
-    let steps = fields
-        .one_of("video", &steps)
-        .map_err(|error| wrong(error, &fields.path("video")))?
-        .unwrap_or(false);
+    let steps = fields.one_of("video", &steps)?.unwrap_or(false);
     // The default values of the classes in transformers 5.23.
     let default = if steps { (131_072, 786_432) } else { (100_352, 602_112) };
     let of_video = bounds(
@@ -230,7 +225,7 @@ fn llava_next(fields: &mut Fields) -> Result<VisionRule> {
 fn canvases(fields: &mut Fields, size: i64) -> Result<Vec<(u32, u32)>> {
     const FIRST: [(u32, u32); 5] = [(336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)];
     let path = fields.path("grid");
-    let given = fields.array("grid").map_err(|error| wrong(error, &path))?;
+    let given = fields.array("grid")?;
     let pairs: Option<Vec<(u32, u32)>> = match given {
         None => Some(FIRST.to_vec()),
         Some(given) => given.iter().map(height_and_width).collect(),
@@ -309,9 +304,7 @@ fn wrapper(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
 fn extra_tokens(fields: &mut Fields) -> Result<u64> {
     let extra = or_default(fields, &["extra"], 0..=1_000_000, 1)?;
     let strategies = [("default", 0), ("full", 1)];
-    let kept = fields
-        .one_of("strategy", &strategies)
-        .map_err(|error| wrong(error, &fields.path("strategy")))?;
+    let kept = fields.one_of("strategy", &strategies)?;
     Ok(non_negative(extra + kept.unwrap_or(0)))
 }
 
@@ -363,9 +356,7 @@ fn read_number(
     range: RangeInclusive<i64>,
 ) -> Result<Option<i64>> {
     for &name in names {
-        if let Some(number) =
-            fields.integer(name, range.clone()).map_err(|error| wrong(error, &fields.path(name)))?
-        {
+        if let Some(number) = fields.integer(name, range.clone())? {
             return Ok(Some(number));
         }
     }
@@ -373,7 +364,7 @@ fn read_number(
 }
 
 fn text(fields: &mut Fields, key: &'static str) -> Result<Option<String>> {
-    let text = fields.string(key).map_err(|error| wrong(error, &fields.path(key)))?;
+    let text = fields.string(key)?;
     Ok(text.map(str::to_owned))
 }
 

@@ -1,12 +1,12 @@
 //! The sizes of images and videos in a request. Only their shape is checked; nothing is decoded.
 
-use super::refusal::{missing, wrong};
+use super::refusal::missing;
 use crate::api::Fields;
 use crate::error::Result;
 
 /// The longest side in pixels. The product of two such sides is exact in f64.
 const SIDE: i64 = 10_000_000;
-/// The most frames of one video: eleven days at one frame per second.
+/// The maximum number of frames of one video: eleven days at one frame per second.
 const FRAMES: i64 = 1_000_000;
 /// The allowed frames per second. The lowest is one frame in about 17 minutes.
 const FPS: (f64, f64) = (0.001, 1000.0);
@@ -31,8 +31,7 @@ impl Size {
     /// false).
     pub(super) fn read(fields: &mut Fields, required: bool) -> Result<Size> {
         let mut side = |key| {
-            let side =
-                fields.integer(key, 1..=SIDE).map_err(|error| wrong(error, &fields.path(key)))?;
+            let side = fields.integer(key, 1..=SIDE)?;
             match side {
                 None if required => Err(missing(fields, key)),
                 // A size that is not used may have any value.
@@ -52,16 +51,12 @@ impl Clip {
     /// `{"frames","h","w","fps"}`. `timed` means that the times of frames are written, which
     /// requires `fps`.
     pub(super) fn read(fields: &mut Fields, size_required: bool, timed: bool) -> Result<Clip> {
-        let frames = fields
-            .integer("frames", 1..=FRAMES)
-            .map_err(|error| wrong(error, &fields.path("frames")))?;
+        let frames = fields.integer("frames", 1..=FRAMES)?;
         let frames = frames
             .and_then(|frames| u32::try_from(frames).ok())
             .ok_or_else(|| missing(fields, "frames"))?;
         let size = Size::read(fields, size_required)?;
-        let fps = fields
-            .number("fps", FPS.0..=FPS.1)
-            .map_err(|error| wrong(error, &fields.path("fps")))?;
+        let fps = fields.number("fps", FPS.0..=FPS.1)?;
         if timed && fps.is_none() {
             return Err(missing(fields, "fps"));
         }

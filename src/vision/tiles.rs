@@ -8,7 +8,7 @@ use super::size::Size;
 pub(crate) struct Tiles {
     /// The side of a tile in pixels.
     pub(crate) tile: u32,
-    /// The most tiles, without the thumbnail.
+    /// The maximum number of tiles, without the thumbnail.
     pub(crate) most: u32,
     /// Tokens per tile.
     pub(crate) per: u32,

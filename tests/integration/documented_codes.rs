@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use llb::error::Code;
+
 use crate::layers::sources;
 
 type Codes = BTreeSet<String>;
@@ -112,19 +114,12 @@ fn check(paths: &[&str], documented: impl IntoIterator<Item = String>) {
 
 #[test]
 fn error_codes() {
-    let code = code_of(&["src/error.rs"]);
-    let codes: Codes = code
-        .split("=> \"")
-        .skip(1)
-        .filter_map(|rest| rest.split('"').next())
-        .map(str::to_owned)
-        .collect();
+    let codes: Codes = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
     let documented = column("docs/abi.md", "| code | meaning |");
     let documented: Codes = documented
         .into_iter()
         .filter(|name| name.bytes().all(|byte| byte == b'_' || byte.is_ascii_uppercase()))
         .collect();
-    assert!(codes.len() > 20, "{codes:?}");
     assert_eq!(codes, documented);
 }
 

@@ -9,6 +9,10 @@
 //! `LLB_MODEL_SECONDS` is the time for each model (10). `LLB_MODEL_SEED` is the first seed (1).
 #![allow(dead_code, reason = "the files have more functions than the models use")]
 
+#[macro_use]
+#[path = "../../src/named.rs"]
+mod named;
+
 #[path = "../../src/error.rs"]
 mod error;
 mod handles;

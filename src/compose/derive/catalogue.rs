@@ -69,7 +69,6 @@ pub(super) fn xml_order(
     )
 }
 
-/// Whether the text contains the name of a tool.
 pub(super) fn contains_name(text: &str, tools: &[Value]) -> bool {
     let name =
         |tool: &Value| tool["function"]["name"].as_str().is_some_and(|name| text.contains(name));

@@ -78,7 +78,6 @@ impl SpecDraft {
         variants
     }
 
-    /// The spec.
     pub(super) fn spec(&self) -> Value {
         let mut spec = SpecMembers::default();
         self.write_system(&mut spec);

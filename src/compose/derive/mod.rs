@@ -68,7 +68,7 @@ impl Derivation {
         let parts: Map<String, Value> = self
             .parts
             .iter()
-            .map(|result| (result.part.name().to_owned(), result.to_json()))
+            .map(|result| (result.part.as_str().to_owned(), result.to_json()))
             .collect();
         json!({ "spec": self.spec, "parts": parts, "residual": self.residual })
     }

@@ -5,66 +5,36 @@ use serde_json::{Map, Value, json};
 use super::check_cases::CheckCase;
 use crate::probing::ProbeRenderer;
 
-/// A part of a conversation that building blocks describe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DerivedPart {
-    /// User turns, answers, the generation prompt, and the text before them.
-    Chat,
-    /// System messages.
-    System,
-    /// Declared tools.
-    Tools,
-    /// Calls of an answer.
-    Calls,
-    /// Calls with their results.
-    Results,
-}
-
-impl DerivedPart {
-    /// All parts. Each depends on the parts before it.
-    pub const ALL: [DerivedPart; 5] = [
-        DerivedPart::Chat,
-        DerivedPart::System,
-        DerivedPart::Tools,
-        DerivedPart::Calls,
-        DerivedPart::Results,
-    ];
-
-    /// The name of the part in `parts`.
-    pub fn name(self) -> &'static str {
-        match self {
-            DerivedPart::Chat => "chat",
-            DerivedPart::System => "system",
-            DerivedPart::Tools => "tools",
-            DerivedPart::Calls => "calls",
-            DerivedPart::Results => "results",
-        }
+named_enum! {
+    /// A part of a conversation that building blocks describe.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum DerivedPart {
+        /// User turns, answers, the generation prompt, and the text before them.
+        Chat = "chat",
+        /// System messages.
+        System = "system",
+        /// Declared tools.
+        Tools = "tools",
+        /// Calls of an answer.
+        Calls = "calls",
+        /// Calls with their results.
+        Results = "results",
     }
 }
 
-/// How much of a part is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PartStatus {
-    /// Every conversation of the part that the template renders comes out the same.
-    Exact,
-    /// Some conversations come out the same.
-    Partial,
-    /// No conversation comes out the same.
-    Opaque,
-    /// The template ignores or rejects this input. Conversations that fail do so for another
-    /// reason.
-    Ignores,
-}
-
-impl PartStatus {
-    /// The name of the status in `parts`.
-    pub fn name(self) -> &'static str {
-        match self {
-            PartStatus::Exact => "exact",
-            PartStatus::Partial => "partial",
-            PartStatus::Opaque => "opaque",
-            PartStatus::Ignores => "ignores",
-        }
+named_enum! {
+    /// How much of a part is known.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum PartStatus {
+        /// Every conversation of the part that the template renders comes out the same.
+        Exact = "exact",
+        /// Some conversations come out the same.
+        Partial = "partial",
+        /// No conversation comes out the same.
+        Opaque = "opaque",
+        /// The template ignores or rejects this input. Conversations that fail do so for another
+        /// reason.
+        Ignores = "ignores",
     }
 }
 
@@ -88,7 +58,7 @@ impl PartResult {
     /// The JSON `{"status", "failing"?, "refused"?, "reason"?}`.
     pub(super) fn to_json(&self) -> Value {
         let mut members = Map::new();
-        members.insert("status".to_owned(), self.status.name().into());
+        members.insert("status".to_owned(), self.status.as_str().into());
         for (name, ids) in [("failing", &self.failing), ("refused", &self.refused)] {
             if !ids.is_empty() {
                 members.insert(name.to_owned(), json!(ids));
@@ -165,8 +135,8 @@ pub(super) fn compare(
     result
 }
 
-/// The quality of a draft; greater is better. The number of parts without failures comes first, then
-/// how few conversations fail.
+/// The quality of a draft; greater is better. The number of parts without failures comes first,
+/// then how few conversations fail.
 pub(super) fn score(results: &[PartResult]) -> (usize, usize) {
     let whole = results.iter().filter(|result| result.failing.is_empty()).count();
     let failing: usize = results.iter().map(|result| result.failing.len()).sum();

@@ -274,8 +274,8 @@ fn find_inside<'a>(
     })
 }
 
-/// Splits the text before the first user turn into the constant prefix and the turn without a system
-/// message.
+/// Splits the text before the first user turn into the constant prefix and the turn without a
+/// system message.
 fn set_turns(
     system: &mut SystemForm,
     opening: &str,

@@ -3,27 +3,22 @@
 use super::members::{OneOf, PlainText, members};
 use super::processor::{Processor, ProcessorTarget};
 
-/// How the value of one argument is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ArgumentValues {
-    /// Strings are verbatim, and other values are JSON.
-    Text,
-    /// Every value is JSON.
-    Json,
-    /// Strings are verbatim, lists and objects are JSON, and constants are `True`, `False` and
-    /// `None`.
-    Python,
-    /// Strings are in `argument_quote` at every depth, keys are unquoted and in alphabetical order,
-    /// and there are no spaces.
-    Bare,
+named_enum! {
+    /// How the value of one argument is written.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum ArgumentValues {
+        /// Strings are verbatim, and other values are JSON.
+        Text = "text",
+        /// Every value is JSON.
+        Json = "json",
+        /// Strings are verbatim, lists and objects are JSON, and constants are `True`, `False` and
+        /// `None`.
+        Python = "python",
+        /// Strings are in `argument_quote` at every depth, keys are unquoted and in alphabetical
+        /// order, and there are no spaces.
+        Bare = "bare",
+    }
 }
-
-const VALUES: [(&str, ArgumentValues); 4] = [
-    ("text", ArgumentValues::Text),
-    ("json", ArgumentValues::Json),
-    ("python", ArgumentValues::Python),
-    ("bare", ArgumentValues::Bare),
-];
 
 members! {
     /// The members of `tool_policy` for calls and results.
@@ -35,7 +30,7 @@ members! {
         "call_separator" => separator: String = PlainText(""),
         /// The text between arguments.
         "argument_joiner" => argument_joiner: String = PlainText(""),
-        "argument_values" => argument_values: ArgumentValues = OneOf(&VALUES),
+        "argument_values" => argument_values: ArgumentValues = OneOf(ArgumentValues::NAMES),
         /// The quote around strings in bare values.
         "argument_quote" => argument_quote: String = PlainText(""),
         /// The spelling of `null` in bare values.

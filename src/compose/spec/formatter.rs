@@ -7,7 +7,6 @@ use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// A formatter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Formatter {
     /// JSON, as written by Python's `json.dumps`.

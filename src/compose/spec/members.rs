@@ -73,7 +73,6 @@ impl Codec<String> for PlainText {
     }
 }
 
-/// An optional string.
 pub(super) struct OptionalText;
 
 impl Codec<Option<String>> for OptionalText {
@@ -207,7 +206,7 @@ impl<T: Members> Codec<T> for Nested {
     fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<T> {
         match reader.nested(key, T::read)? {
             Some(members) => Ok(members),
-            None => T::read(&mut SpecReader::new(reader.path(key), &json!({}))?),
+            None => T::read(&mut SpecReader::new(&reader.path(key), &json!({}))?),
         }
     }
 

@@ -27,22 +27,18 @@ use read::{CheckedVisionRule, Observations, SingleToolCall, StopWords};
 use slots::{Occurs, SlotPattern, Slots};
 use turns::TurnPolicy;
 
-/// How to treat a message with an unknown role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UnknownRoles {
-    /// The render fails.
-    Error,
-    /// The message is dropped.
-    Drop,
-    /// The message is written as a user's turn.
-    AsUser,
+named_enum! {
+    /// How to treat a message with an unknown role.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum UnknownRoles {
+        /// The render fails.
+        Error = "error",
+        /// The message is dropped.
+        Drop = "drop",
+        /// The message is written as a user's turn.
+        AsUser = "as_user",
+    }
 }
-
-const UNKNOWN_ROLES: [(&str, UnknownRoles); 3] = [
-    ("error", UnknownRoles::Error),
-    ("drop", UnknownRoles::Drop),
-    ("as_user", UnknownRoles::AsUser),
-];
 
 const SYSTEM: Slots = Slots::Of(&[
     ("system_message", Occurs::Freely),
@@ -131,7 +127,7 @@ members! {
         "image_token" => image_token: Option<String> = OptionalText,
         "video_token" => video_token: Option<String> = OptionalText,
         "vision_rule" => vision_rule: Option<Value> = CheckedVisionRule,
-        "unknown_roles" => unknown_roles: UnknownRoles = OneOf(&UNKNOWN_ROLES),
+        "unknown_roles" => unknown_roles: UnknownRoles = OneOf(UnknownRoles::NAMES),
         "" => turns: TurnPolicy = Flattened,
         "chat_template" => chat_template: Option<String> = OptionalText,
     }
@@ -190,14 +186,12 @@ impl ComponentSpec {
         in_system || self.user_with_tools().is_some_and(|user| user.has("tools"))
     }
 
-    /// Whether the spec mentions skills.
     pub(super) fn mentions_skills(&self) -> bool {
         let slot = self.system_template.has("skills") || self.default_system().has("skills");
         let row = self.single_skill_template.source() != SKILL_ROW;
         slot || row || self.skills_template.is_some() || self.skill_policy.joiner != SKILL_JOINER
     }
 
-    /// The generation prompt.
     pub(crate) fn generation_prompt(&self) -> String {
         let usual = || self.assistant_template.text_before("content");
         self.generation_prompt.clone().unwrap_or_else(usual)

@@ -12,22 +12,18 @@ use super::slots::{SlotPattern, Slots};
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// Where the declared tools or the system text are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placement {
-    /// Inside the system turn.
-    System,
-    /// Inside the first user's turn.
-    FirstUser,
-    /// Inside the last user's turn.
-    LastUser,
+named_enum! {
+    /// Where the declared tools or the system text are written.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Placement {
+        /// Inside the system turn.
+        System = "SYSTEM",
+        /// Inside the first user's turn.
+        FirstUser = "FIRST_USER",
+        /// Inside the last user's turn.
+        LastUser = "LAST_USER",
+    }
 }
-
-const PLACEMENTS: [(&str, Placement); 3] = [
-    ("SYSTEM", Placement::System),
-    ("FIRST_USER", Placement::FirstUser),
-    ("LAST_USER", Placement::LastUser),
-];
 
 impl Placement {
     /// The member of the template variable `users` that selects the user's message.
@@ -95,7 +91,7 @@ members! {
     /// The member `tool_policy`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct ToolTurnPolicy {
-        "placement" => placement: Placement = OneOf(&PLACEMENTS),
+        "placement" => placement: Placement = OneOf(Placement::NAMES),
         /// Whether an empty list of tools is written like a list with tools.
         "empty_list" => empty_list_as_tools: bool =
             OneOf(&[("as_none", false), ("as_tools", true)]),

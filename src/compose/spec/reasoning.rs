@@ -7,34 +7,29 @@ use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// Which answers show their reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeepReasoning {
-    /// All answers.
-    All,
-    /// Answers after the last question.
-    LastTurn,
+named_enum! {
+    /// Which answers show their reasoning.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum KeepReasoning {
+        /// All answers.
+        All = "all",
+        /// Answers after the last question.
+        LastTurn = "last_turn",
+    }
 }
 
-const KEEP_REASONING: [(&str, KeepReasoning); 2] =
-    [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
-
-/// Which answers without reasoning are written with an empty reasoning block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EmptyReasoning {
-    /// No answer.
-    None,
-    /// The last message.
-    Last,
-    /// Answers after the last question.
-    LastTurn,
+named_enum! {
+    /// Which answers without reasoning are written with an empty reasoning block.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum EmptyReasoning {
+        /// No answer.
+        None = "none",
+        /// The last message.
+        Last = "last",
+        /// Answers after the last question.
+        LastTurn = "last_turn",
+    }
 }
-
-const EMPTY_REASONING: [(&str, EmptyReasoning); 3] = [
-    ("none", EmptyReasoning::None),
-    ("last", EmptyReasoning::Last),
-    ("last_turn", EmptyReasoning::LastTurn),
-];
 
 /// An opening and a closing tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +66,8 @@ members! {
     /// The members of `assistant_policy` for reasoning.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct ReasoningPolicy {
-        "keep_reasoning" => keep: KeepReasoning = OneOf(&KEEP_REASONING),
-        "empty_reasoning" => empty: EmptyReasoning = OneOf(&EMPTY_REASONING),
+        "keep_reasoning" => keep: KeepReasoning = OneOf(KeepReasoning::NAMES),
+        "empty_reasoning" => empty: EmptyReasoning = OneOf(EmptyReasoning::NAMES),
         /// The tags around reasoning inside the text of an answer.
         "inline_reasoning" => inline: Option<TagPair> = Tags,
         /// The tags around a user's message that does not count as a question.

@@ -28,9 +28,7 @@ pub(crate) enum Slots {
 pub(crate) enum Occurs {
     /// Any number of times.
     Freely,
-    /// At most once.
     AtMostOnce,
-    /// Once.
     Once,
     /// At least once.
     Somewhere,

@@ -7,22 +7,18 @@
 use super::members::{Flag, Literal, OneOf, SomeOf, members};
 use super::slots::{Occurs, SlotPattern, Slots};
 
-/// How to treat content that is a list of parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContentParts {
-    /// Unsupported parts are refused.
-    Error,
-    /// Unsupported parts are dropped.
-    DropUnknown,
-    /// Content other than a string is dropped.
-    Drop,
+named_enum! {
+    /// How to treat content that is a list of parts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum ContentParts {
+        /// Unsupported parts are refused.
+        Error = "error",
+        /// Unsupported parts are dropped.
+        DropUnknown = "drop_unknown",
+        /// Content other than a string is dropped.
+        Drop = "drop",
+    }
 }
-
-const CONTENT_PARTS: [(&str, ContentParts); 3] = [
-    ("error", ContentParts::Error),
-    ("drop_unknown", ContentParts::DropUnknown),
-    ("drop", ContentParts::Drop),
-];
 
 /// The role before the first message.
 pub(crate) const START: &str = "start";
@@ -49,7 +45,7 @@ members! {
         "ending" => ending: String = Literal,
         /// The prefix of templates that the first turn of a conversation omits.
         "first_turn_without" => first_turn_without: String = Literal,
-        "content_parts" => content_parts: ContentParts = OneOf(&CONTENT_PARTS),
+        "content_parts" => content_parts: ContentParts = OneOf(ContentParts::NAMES),
         /// The roles of a last message that are not followed by a generation prompt.
         "no_prompt_after" => no_prompt_after: Vec<&'static str> = SomeOf(&ROLES),
         /// The roles of the preceding message after which an answer begins with the text before its

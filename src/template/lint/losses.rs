@@ -6,7 +6,7 @@ use super::{ANSWER, Review, SYSTEM, Severity};
 use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, parts};
 use crate::template::probe::reasoning_turns;
-use crate::template::probe::traits::{RoleSupport, WithCalls};
+use crate::template::probe::traits::{RoleSupport, TurnPosition, WithCalls};
 
 pub(super) fn review(review: &mut Review<'_>) {
     messages(review);
@@ -32,7 +32,9 @@ pub(super) fn review(review: &mut Review<'_>) {
 fn drops_old_reasoning(review: &Review<'_>) -> bool {
     let details = &review.traits.details;
     let caps = &review.traits.caps;
-    if details.reasoning_visible.iter().any(|cell| ["hist", "tc_closed"].contains(&cell.position)) {
+    let is_earlier =
+        |at: TurnPosition| matches!(at, TurnPosition::History | TurnPosition::ClosedChain);
+    if details.reasoning_visible.iter().any(|cell| is_earlier(cell.position)) {
         return false;
     }
     let Some(field) = reasoning_turns::field(caps.reasoning_format) else { return false };

@@ -15,7 +15,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::probe::baseline::{Baseline, RenderResult, tool};
@@ -25,35 +26,26 @@ use super::probe::traits::{NoContent, Traits};
 use super::templates::{CHATML, TOOL_USE};
 use crate::jinja::Inspection;
 
-/// The most lints of one template.
+/// The maximum number of lints of one template.
 const MOST: usize = 50;
-/// The most characters of template text that a message quotes.
+/// The maximum number of characters of template text that a message quotes.
 const SHOWN: usize = 200;
 
-/// How bad a lint is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Something never works, or content is lost silently.
-    Error,
-    /// Common conversations fail or change.
-    Warning,
-    /// Informative only.
-    Info,
-}
-
-impl Severity {
-    /// `error`, `warning` or `info`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Info => "info",
-        }
+named_enum! {
+    /// How bad a lint is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Severity {
+        /// Something never works, or content is lost silently.
+        Error = "error",
+        /// Common conversations fail or change.
+        Warning = "warning",
+        /// Informative only.
+        Info = "info",
     }
 }
 
 /// A remark on a chat template that its author should read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lint {
     /// Stable, for programs.
     pub code: &'static str,
@@ -64,21 +56,14 @@ pub struct Lint {
     /// `default`, `tool_use`, or `chatml` (the built-in one).
     pub template: &'static str,
     /// The line in the template, counted from 1, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
 }
 
 impl Lint {
     /// `{"code","severity","message","template","line"?}`.
     pub fn to_json(&self) -> Value {
-        let mut object = Map::new();
-        object.insert("code".to_owned(), self.code.into());
-        object.insert("severity".to_owned(), self.severity.as_str().into());
-        object.insert("message".to_owned(), self.message.as_str().into());
-        object.insert("template".to_owned(), self.template.into());
-        if let Some(line) = self.line {
-            object.insert("line".to_owned(), line.into());
-        }
-        Value::Object(object)
+        json!(self)
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Review, Severity};
 use crate::jinja::Inspection;
 
-/// The most strings of the source to try.
+/// The maximum number of strings of the source to try.
 const MOST: usize = 24;
 const BEFORE: &str = "text_before";
 const AFTER: &str = "text_after";

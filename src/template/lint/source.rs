@@ -32,7 +32,7 @@ const USUAL: [&str; 10] = [
     "functions",
     "custom_tools",
 ];
-/// The most variables to name.
+/// The maximum number of variables to name.
 const MOST: usize = 16;
 
 pub(super) fn review(review: &mut Review<'_>) {

@@ -5,58 +5,24 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::template::probe::traits::{ReasoningFormat, TemplateCaps};
 
-const FORMATS: [ReasoningFormat; 9] = [
-    ReasoningFormat::ReasoningContentField,
-    ReasoningFormat::ThoughtField,
-    ReasoningFormat::ThinkingField,
-    ReasoningFormat::ToolPlanField,
-    ReasoningFormat::ThinkingContentBlock,
-    ReasoningFormat::ThoughtsContentBlock,
-    ReasoningFormat::ReasoningField,
-    ReasoningFormat::BlocksMapping,
-    ReasoningFormat::None,
-];
-
 /// Replaces flags by their published names.
-pub(super) fn apply(
-    mut caps: TemplateCaps,
-    overrides: &Map<String, Value>,
-) -> Result<TemplateCaps> {
+pub(super) fn apply(caps: TemplateCaps, overrides: &Map<String, Value>) -> Result<TemplateCaps> {
+    let mut flags = caps.to_json();
     for (name, value) in overrides {
-        let path = || format!("polyfills.caps_override.{name}");
+        let invalid = |problem: String| {
+            Err(Error::invalid(format!("polyfills.caps_override.{name}"), problem))
+        };
+        let Some(flag) = flags.get_mut(name) else { return invalid("unknown flag".to_owned()) };
         if name == "reasoning_format" {
-            let format = FORMATS.into_iter().find(|format| value == format.as_str());
-            caps.reasoning_format =
-                format.ok_or_else(|| Error::invalid(path(), format!("unknown format {value}")))?;
-            continue;
+            if value.as_str().and_then(ReasoningFormat::parse).is_none() {
+                return invalid(format!("unknown format {value}"));
+            }
+        } else if !value.is_boolean() {
+            return invalid(format!("expected true or false, got {value}"));
         }
-        let flag = flag(&mut caps, name).ok_or_else(|| Error::invalid(path(), "unknown flag"))?;
-        *flag = value.as_bool().ok_or_else(|| {
-            Error::invalid(path(), format!("expected true or false, got {value}"))
-        })?;
+        flag.clone_from(value);
     }
-    Ok(caps)
-}
-
-fn flag<'a>(caps: &'a mut TemplateCaps, name: &str) -> Option<&'a mut bool> {
-    Some(match name {
-        "supports_system_role" => &mut caps.supports_system_role,
-        "supports_tools" => &mut caps.supports_tools,
-        "supports_tool_calls" => &mut caps.supports_tool_calls,
-        "supports_tool_responses" => &mut caps.supports_tool_responses,
-        "supports_tool_call_id" => &mut caps.supports_tool_call_id,
-        "supports_parallel_tool_calls" => &mut caps.supports_parallel_tool_calls,
-        "requires_object_arguments" => &mut caps.requires_object_arguments,
-        "requires_non_null_content" => &mut caps.requires_non_null_content,
-        "requires_typed_content_blocks" => &mut caps.requires_typed_content_blocks,
-        "supports_reasoning" => &mut caps.supports_reasoning,
-        "reasoning_requires_tools" => &mut caps.reasoning_requires_tools,
-        "supports_clear_thinking" => &mut caps.supports_clear_thinking,
-        "supports_reasoning_without_content" => &mut caps.supports_reasoning_without_content,
-        "supports_reasoning_with_content" => &mut caps.supports_reasoning_with_content,
-        "respects_enable_reasoning" => &mut caps.respects_enable_reasoning,
-        _ => return None,
-    })
+    Ok(serde_json::from_value(flags).expect("every flag has a value of its type"))
 }
 
 #[cfg(test)]
@@ -84,7 +50,7 @@ mod tests {
         let caps =
             apply(traits().caps, flipped.as_object().expect("an object")).expect("known names");
         assert_eq!(caps.to_json(), flipped);
-        for format in FORMATS {
+        for format in ReasoningFormat::ALL {
             let given = json!({"reasoning_format": format.as_str()});
             let caps = apply(traits().caps, given.as_object().expect("an object"))
                 .expect("a known format");

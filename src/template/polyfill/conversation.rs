@@ -63,7 +63,6 @@ impl PolyfillConversation {
     }
 }
 
-/// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::template) struct PolyfillMessage {
     /// Its index in the request; None if a step added it.

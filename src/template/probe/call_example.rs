@@ -1,5 +1,5 @@
-//! An example of a tool call as a template writes it, for the system text of `polyfill_tools`. Found
-//! by comparing renders with and without the call.
+//! An example of a tool call as a template writes it, for the system text of `polyfill_tools`.
+//! Found by comparing renders with and without the call.
 
 use serde_json::{Value, json};
 

@@ -5,6 +5,7 @@
 //! conversation with recording objects, and without preparing the messages. A failed probe affects
 //! only its own flag.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::evidence::{Evidence, EvidenceStatus};
@@ -17,7 +18,7 @@ const TYPED: &str = "TYPED_MARKER";
 const REASONING: &str = "<REASONING_CONTENT_PLACEHOLDER>";
 
 /// The nine flags under llama.cpp's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "nine independent flags of a published format")]
 pub struct LlamaCppCaps {
     /// Whether the declared tools are in the prompt.
@@ -41,26 +42,9 @@ pub struct LlamaCppCaps {
 }
 
 impl LlamaCppCaps {
-    /// The flags under their names, in a fixed order.
-    pub fn flags(&self) -> [(&'static str, bool); 9] {
-        [
-            ("supports_tools", self.supports_tools),
-            ("supports_tool_calls", self.supports_tool_calls),
-            ("supports_system_role", self.supports_system_role),
-            ("supports_parallel_tool_calls", self.supports_parallel_tool_calls),
-            ("supports_preserve_reasoning", self.supports_preserve_reasoning),
-            ("supports_reasoning_effort", self.supports_reasoning_effort),
-            ("supports_string_content", self.supports_string_content),
-            ("supports_typed_content", self.supports_typed_content),
-            ("supports_object_arguments", self.supports_object_arguments),
-        ]
-    }
-
     /// One JSON object of nine booleans.
     pub fn to_json(&self) -> Value {
-        Value::Object(
-            self.flags().into_iter().map(|(name, flag)| (name.to_owned(), flag.into())).collect(),
-        )
+        json!(self)
     }
 
     /// The result of the tool-capability check: tools are in the prompt and calls are read.
@@ -69,13 +53,21 @@ impl LlamaCppCaps {
     }
 }
 
-/// The flags, and the evidence of each in the order of [`LlamaCppCaps::flags`].
+/// The flags, and the evidence of each under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LlamaCppCapsReport {
     /// The flags.
     pub caps: LlamaCppCaps,
     /// The evidence.
     pub evidence: Vec<(&'static str, Evidence)>,
+}
+
+impl LlamaCppCapsReport {
+    /// Each flag with its name and evidence.
+    pub fn flags(&self) -> impl Iterator<Item = (&'static str, bool, &Evidence)> {
+        let flags = self.caps.to_json();
+        self.evidence.iter().map(move |(name, evidence)| (*name, flags[*name] == true, evidence))
+    }
 }
 
 /// The probes of the nine flags.
@@ -91,39 +83,27 @@ pub(crate) fn report(prober: Prober) -> LlamaCppCapsReport {
         json!([]),
         Vec::new(),
     ));
-    let (supports_string_content, string) = prober.string_content();
-    let (supports_typed_content, typed) = prober.typed_content();
-    let (supports_system_role, system) = prober.system_role();
-    let tools = prober.tools();
-    let (supports_preserve_reasoning, preserve) = prober.preserve_reasoning();
-    let (supports_reasoning_effort, effort) = prober.reasoning_effort();
+    let (string, typed) = (prober.string_content(), prober.typed_content());
+    let (system, tools) = (prober.system_role(), prober.tools());
+    let (preserve, effort) = (prober.preserve_reasoning(), prober.reasoning_effort());
+    let flags: [(&'static str, CapsFlag); 9] = [
+        ("supports_tools", tools.tools),
+        ("supports_tool_calls", tools.calls),
+        ("supports_system_role", system),
+        ("supports_parallel_tool_calls", tools.parallel),
+        ("supports_preserve_reasoning", preserve),
+        ("supports_reasoning_effort", effort),
+        ("supports_string_content", string),
+        ("supports_typed_content", typed),
+        ("supports_object_arguments", tools.object),
+    ];
+    let caps = flags.iter().map(|(name, (flag, _))| ((*name).to_owned(), Value::from(*flag)));
     LlamaCppCapsReport {
-        caps: LlamaCppCaps {
-            supports_tools: tools.tools.0,
-            supports_tool_calls: tools.calls.0,
-            supports_system_role,
-            supports_parallel_tool_calls: tools.parallel.0,
-            supports_preserve_reasoning,
-            supports_reasoning_effort,
-            supports_string_content,
-            supports_typed_content,
-            supports_object_arguments: tools.object.0,
-        },
-        evidence: vec![
-            ("supports_tools", tools.tools.1),
-            ("supports_tool_calls", tools.calls.1),
-            ("supports_system_role", system),
-            ("supports_parallel_tool_calls", tools.parallel.1),
-            ("supports_preserve_reasoning", preserve),
-            ("supports_reasoning_effort", effort),
-            ("supports_string_content", string),
-            ("supports_typed_content", typed),
-            ("supports_object_arguments", tools.object.1),
-        ],
+        caps: serde_json::from_value(caps.collect()).expect("the names are those of the flags"),
+        evidence: flags.map(|(name, (_, evidence))| (name, evidence)).into(),
     }
 }
 
-/// A flag and its evidence.
 type CapsFlag = (bool, Evidence);
 
 /// The flags that are probed by conversations with calls.
@@ -410,9 +390,9 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, yes: &[&str]) {
-        let flags = probe(source).caps.flags();
-        let found: Vec<&str> =
-            flags.iter().filter(|(_, flag)| *flag).map(|(name, _)| *name).collect();
+        let report = probe(source);
+        let flags = report.flags().filter(|(_, flag, _)| *flag);
+        let found: Vec<&str> = flags.map(|(name, ..)| name).collect();
         assert_eq!(found, yes);
     }
 

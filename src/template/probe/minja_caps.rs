@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::prober::Prober;
-use super::traits::ReasoningFormat;
+use super::traits::{ReasoningFormat, TemplateCaps};
 use crate::probing::Probe;
 
 const USER: &str = "<User Needle>";
@@ -18,36 +18,21 @@ const CONTENT: &str = "<CONTENT_TEST>";
 
 /// minja's sixteen flags, under our names.
 pub(crate) fn minja_caps(prober: &Prober) -> Map<String, Value> {
-    MinjaProbes { prober, user: Value::Null, no_content: Value::Null, object: false }.caps()
+    let caps = TemplateCaps::default();
+    let [user, no_content, arguments] = [Value::Null, Value::Null, Value::Null];
+    MinjaProbes { prober, caps, user, no_content, arguments }.run()
 }
 
 struct MinjaProbes<'a> {
     prober: &'a Prober,
+    /// The flags that are known so far.
+    caps: TemplateCaps,
     /// The user message, in the form that the first step found.
     user: Value,
     /// The content of messages with calls.
     no_content: Value,
-    /// Whether arguments are an object.
-    object: bool,
-}
-
-/// The flags of tool calls, and the arguments in the form that appears in the prompt.
-struct CallFlags {
-    calls: bool,
-    parallel: bool,
-    responses: bool,
-    ids: bool,
+    /// The arguments of calls, in the form that appears in the prompt.
     arguments: Value,
-}
-
-/// The flags of reasoning.
-struct ReasoningFlags {
-    format: ReasoningFormat,
-    requires_tools: bool,
-    clear_thinking: bool,
-    without_content: bool,
-    with_content: bool,
-    respects_enable: bool,
 }
 
 impl MinjaProbes<'_> {
@@ -65,7 +50,7 @@ impl MinjaProbes<'_> {
         self.prober.render(probe).unwrap_or_default()
     }
 
-    fn caps(mut self) -> Map<String, Value> {
+    fn run(mut self) -> Map<String, Value> {
         let string = json!({ "role": "user", "content": USER });
         let typed = json!({ "role": "user", "content": [{ "type": "text", "text": USER }] });
         let requires_typed = !self.render(vec![string.clone()]).contains(USER)
@@ -76,38 +61,23 @@ impl MinjaProbes<'_> {
             SYSTEM.into()
         };
         self.user = if requires_typed { typed } else { string };
-        let system = self
+        self.caps.requires_typed_content_blocks = requires_typed;
+        self.caps.supports_system_role = self
             .render(vec![json!({ "role": "system", "content": content }), self.user.clone()])
             .contains(SYSTEM);
-        let tools = self
+        self.caps.supports_tools = self
             .render_with(vec![self.user.clone()], Some(one_tool()), Vec::new())
             .contains("some_tool");
-        let calls = self.call_flags();
-        let reasoning = self.reasoning_flags(&calls);
-        let flags: [(&str, Value); 16] = [
-            ("supports_system_role", system.into()),
-            ("supports_tools", tools.into()),
-            ("supports_tool_calls", calls.calls.into()),
-            ("supports_tool_responses", calls.responses.into()),
-            ("supports_tool_call_id", calls.ids.into()),
-            ("supports_parallel_tool_calls", calls.parallel.into()),
-            ("requires_object_arguments", self.object.into()),
-            // minja's engine prints None joined with a string. Ours fails, like Python.
-            ("requires_non_null_content", Value::Null),
-            ("requires_typed_content_blocks", requires_typed.into()),
-            ("supports_reasoning", (reasoning.format != ReasoningFormat::None).into()),
-            ("reasoning_format", reasoning.format.as_str().into()),
-            ("reasoning_requires_tools", reasoning.requires_tools.into()),
-            ("supports_clear_thinking", reasoning.clear_thinking.into()),
-            ("supports_reasoning_without_content", reasoning.without_content.into()),
-            ("supports_reasoning_with_content", reasoning.with_content.into()),
-            ("respects_enable_reasoning", reasoning.respects_enable.into()),
-        ];
-        flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        self.probe_calls();
+        self.probe_reasoning();
+        let Value::Object(mut caps) = self.caps.to_json() else { return Map::new() };
+        // minja's engine prints None joined with a string. Ours fails, like Python.
+        caps["requires_non_null_content"] = Value::Null;
+        caps
     }
 
-    /// Also sets the form of calls for later steps.
-    fn call_flags(&mut self) -> CallFlags {
+    /// Sets the flags of calls, and the form of calls for later steps.
+    fn probe_calls(&mut self) {
         let turns = |content: Value| {
             let turn = json!({ "role": "assistant", "content": content });
             vec![self.user.clone(), turn.clone(), self.user.clone(), turn]
@@ -132,27 +102,24 @@ impl MinjaProbes<'_> {
             .any(|needle| prompt.contains(needle))
         };
         let (as_text, as_object) = (shows(&text), shows(&needle));
-        self.object = !as_text && as_object;
-        let arguments = if self.object { needle } else { text };
-        let calls = as_text || as_object;
-        if !calls {
-            return CallFlags { calls, parallel: false, responses: false, ids: false, arguments };
+        self.caps.supports_tool_calls = as_text || as_object;
+        self.caps.requires_object_arguments = !as_text && as_object;
+        self.arguments = if self.caps.requires_object_arguments { needle } else { text };
+        if !self.caps.supports_tool_calls {
+            return;
         }
-        let (first, second) = (call("test_tool1", &arguments), call("test_tool2", &arguments));
+        let [first, second] = ["test_tool1", "test_tool2"].map(|name| call(name, &self.arguments));
         let both = self.render(vec![self.user.clone(), self.calls(&[first.clone(), second])]);
         let result = json!({ "role": "tool", "name": "test_tool1", "content": "Some response!", "tool_call_id": "call_911_" });
         let answered = self.render(vec![self.user.clone(), self.calls(&[first]), result]);
-        CallFlags {
-            calls,
-            parallel: both.contains("test_tool1") && both.contains("test_tool2"),
-            responses: answered.contains("Some response!"),
-            ids: answered.contains("call_911_"),
-            arguments,
-        }
+        self.caps.supports_parallel_tool_calls =
+            both.contains("test_tool1") && both.contains("test_tool2");
+        self.caps.supports_tool_responses = answered.contains("Some response!");
+        self.caps.supports_tool_call_id = answered.contains("call_911_");
     }
 
-    fn reasoning_flags(&self, calls: &CallFlags) -> ReasoningFlags {
-        let (format, requires_tools) = self.format(calls.calls, &calls.arguments);
+    fn probe_reasoning(&mut self) {
+        let (format, requires_tools) = self.format();
         let is_field = format == ReasoningFormat::ReasoningContentField;
         let measured = !matches!(format, ReasoningFormat::None | ReasoningFormat::ToolPlanField);
         let alone =
@@ -163,14 +130,18 @@ impl MinjaProbes<'_> {
             None,
             vec![("enable_thinking", false.into())],
         );
-        ReasoningFlags {
-            format,
-            requires_tools,
-            clear_thinking: is_field && self.keeps_both(),
-            without_content: alone,
-            with_content: measured && both.contains(TEST) && both.contains(CONTENT),
-            respects_enable: is_field && !off.contains(TEST) && off.contains(CONTENT),
-        }
+        self.caps = TemplateCaps {
+            supports_reasoning: format != ReasoningFormat::None,
+            reasoning_format: format,
+            reasoning_requires_tools: requires_tools,
+            supports_clear_thinking: is_field && self.keeps_both(),
+            supports_reasoning_without_content: alone,
+            supports_reasoning_with_content: measured
+                && both.contains(TEST)
+                && both.contains(CONTENT),
+            respects_enable_reasoning: is_field && !off.contains(TEST) && off.contains(CONTENT),
+            ..self.caps
+        };
     }
 
     fn calls(&self, calls: &[Value]) -> Value {
@@ -179,13 +150,15 @@ impl MinjaProbes<'_> {
 
     /// The first format whose needle appears in the prompt, and whether it appears only in messages
     /// with calls.
-    fn format(&self, calls: bool, arguments: &Value) -> (ReasoningFormat, bool) {
+    fn format(&self) -> (ReasoningFormat, bool) {
+        let calls = self.caps.supports_tool_calls;
         let shows = |turn: Value| self.render(vec![self.user.clone(), turn]);
         let with = |mut turn: Value, field: &str| {
             turn[field] = REASONING.into();
             turn
         };
-        let with_call = |field: &str| with(self.calls(&[call("test_tool1", arguments)]), field);
+        let with_call =
+            |field: &str| with(self.calls(&[call("test_tool1", &self.arguments)]), field);
         let response = || json!({ "role": "assistant", "content": "response" });
         if shows(with(json!({ "role": "assistant" }), "reasoning_content")).contains(REASONING) {
             return (ReasoningFormat::ReasoningContentField, false);

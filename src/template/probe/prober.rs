@@ -22,7 +22,7 @@ use crate::template::import;
 use crate::template::import::ImportMode;
 use crate::template::limits::Limits;
 
-/// The most missing variables to bind so that a template renders.
+/// The maximum number of missing variables to bind so that a template renders.
 const MAX_ASSUMED: usize = 8;
 /// Names that the environment defines. A lookup of one in the context is not a missing variable.
 pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
@@ -65,7 +65,6 @@ impl RecordedRender {
 /// How many probes of one template exceeded a limit, over all probers.
 pub(crate) type Exceeded = Arc<AtomicU32>;
 
-/// The time of a probe.
 pub(crate) fn probe_time(later: i64) -> LocalTime {
     LocalTime::from_unix_local(PROBE_TIME + later, 0)
 }

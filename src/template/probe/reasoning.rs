@@ -6,9 +6,9 @@
 
 use super::baseline::{Pair, ProbeOutcome, RenderResult, count};
 use super::reasoning_turns::{
-    ANSWER, Position, REASONING, ReasoningTurns, RenderSummary, SwitchSetting, field, kwargs,
+    ANSWER, REASONING, ReasoningTurns, RenderSummary, SwitchSetting, field, kwargs,
 };
-use super::traits::{ReasoningCell, ReasoningFormat, WithCalls};
+use super::traits::{ReasoningCell, ReasoningFormat, TurnPosition, WithCalls};
 
 /// The formats in the order of detection, with words that any source that reads them contains.
 const FORMATS: [(ReasoningFormat, &[&str]); 8] = [
@@ -92,7 +92,7 @@ fn candidates(turns: ReasoningTurns<'_>) -> (Vec<ReasoningFormat>, RenderSummary
     let (mut named, rest): (Vec<_>, Vec<_>) =
         FORMATS.into_iter().partition(|(_, words)| words.iter().all(|word| prober.mentions(word)));
     let fields: Vec<_> = rest.into_iter().filter(|(format, _)| field(*format).is_some()).collect();
-    for position in [Position::Last, Position::OpenChain] {
+    for position in [TurnPosition::Last, TurnPosition::OpenChain] {
         if fields.is_empty() || position.has_calls() && !turns.calls.are_shown() {
             continue;
         }
@@ -133,11 +133,8 @@ fn found(
 ) -> ReasoningTraits {
     let (mut visible, _) = turns.cells(needs, &[false, true]);
     let first = visible[0];
-    let position = Position::ALL
-        .into_iter()
-        .find(|position| position.name() == first.position)
-        .unwrap_or(Position::Last);
-    let tools_only = visible.iter().all(|cell| cell.position.starts_with("tc_"));
+    let position = first.position;
+    let tools_only = visible.iter().all(|cell| cell.position.has_calls());
     for flag in flags.iter().filter(|flag| **flag != needs) {
         visible.extend(turns.cells(*flag, &[false, true]).0);
     }
@@ -199,8 +196,8 @@ fn with_calls(turns: ReasoningTurns<'_>, flag: SwitchSetting) -> WithCalls {
         return WithCalls::Neither;
     }
     let messages =
-        turns.conversation(Position::OpenChain, turns.call(Some(REASONING), Some(ANSWER)));
-    match turns.render(Position::OpenChain, messages, true, kwargs(flag)) {
+        turns.conversation(TurnPosition::OpenChain, turns.call(Some(REASONING), Some(ANSWER)));
+    match turns.render(TurnPosition::OpenChain, messages, true, kwargs(flag)) {
         Err(_) => WithCalls::Raises,
         Ok(text) => match (text.contains(REASONING), text.contains(ANSWER)) {
             (true, true) => WithCalls::Both,
@@ -222,7 +219,7 @@ fn inline(turns: ReasoningTurns<'_>) -> bool {
         let turn = turns.base.message("assistant", &text);
         turns.render(position, turns.conversation(position, turn), false, Vec::new())
     };
-    let (last, history) = (render(Position::Last), render(Position::History));
+    let (last, history) = (render(TurnPosition::Last), render(TurnPosition::History));
     last.is_ok_and(|last| last.contains(REASONING) && last.contains(ANSWER))
         && history.is_ok_and(|history| !history.contains(REASONING) && count(&history, ANSWER) > 0)
 }
@@ -248,7 +245,11 @@ mod tests {
         let plain = found.visible.iter().filter(|cell| cell.flag.is_none());
         let plain: Vec<String> = plain
             .map(|cell| {
-                format!("{}{}", cell.position, if cell.add_generation_prompt { "+" } else { "" })
+                format!(
+                    "{}{}",
+                    cell.position.as_str(),
+                    if cell.add_generation_prompt { "+" } else { "" }
+                )
             })
             .collect();
         assert_eq!((found.format, plain.join(" ")), (format, cells.to_owned()));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::baseline::{Baseline, RenderResult};
 use super::calls::CallTraits;
-use super::traits::{NoContent, ReasoningCell, ReasoningFormat};
+use super::traits::{NoContent, ReasoningCell, ReasoningFormat, TurnPosition};
 use super::{content, exchange_form};
 use crate::probing::Probe;
 use crate::template::failure::Failure;
@@ -27,37 +27,6 @@ pub(crate) struct ReasoningTurns<'a> {
     pub(crate) calls: &'a CallTraits,
     no_content: NoContent,
     pub(crate) format: ReasoningFormat,
-}
-
-/// A row of the visibility matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// The turn is the last message.
-    Last,
-    /// A user message follows.
-    History,
-    /// The turn calls a tool, and its result is the last message.
-    OpenChain,
-    /// An answer and a user message follow the result.
-    ClosedChain,
-}
-
-impl Position {
-    pub(crate) const ALL: [Position; 4] =
-        [Position::Last, Position::History, Position::OpenChain, Position::ClosedChain];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Position::Last => "last",
-            Position::History => "hist",
-            Position::OpenChain => "tc_open",
-            Position::ClosedChain => "tc_closed",
-        }
-    }
-
-    pub(crate) fn has_calls(self) -> bool {
-        matches!(self, Position::OpenChain | Position::ClosedChain)
-    }
 }
 
 impl<'a> ReasoningTurns<'a> {
@@ -127,17 +96,19 @@ impl<'a> ReasoningTurns<'a> {
     }
 
     /// A conversation with this turn at a position.
-    pub(crate) fn conversation(&self, position: Position, turn: Value) -> Vec<Value> {
+    pub(crate) fn conversation(&self, position: TurnPosition, turn: Value) -> Vec<Value> {
         let user = || self.base.user();
         match position {
-            Position::Last => vec![user(), turn],
-            Position::History => vec![user(), turn, user()],
-            Position::OpenChain => [Some(user()), Some(turn), self.calls.form.result(self.base)]
-                .into_iter()
-                .flatten()
-                .collect(),
-            Position::ClosedChain => {
-                let mut messages = self.conversation(Position::OpenChain, turn);
+            TurnPosition::Last => vec![user(), turn],
+            TurnPosition::History => vec![user(), turn, user()],
+            TurnPosition::OpenChain => {
+                [Some(user()), Some(turn), self.calls.form.result(self.base)]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
+            TurnPosition::ClosedChain => {
+                let mut messages = self.conversation(TurnPosition::OpenChain, turn);
                 messages.extend([self.turn(None, Some("closing answer")), user()]);
                 messages
             }
@@ -145,7 +116,7 @@ impl<'a> ReasoningTurns<'a> {
     }
 
     /// A conversation with reasoning at a position.
-    pub(crate) fn at(&self, position: Position) -> Vec<Value> {
+    pub(crate) fn at(&self, position: TurnPosition) -> Vec<Value> {
         let turn = if position.has_calls() {
             self.call(Some(REASONING), None)
         } else {
@@ -157,7 +128,7 @@ impl<'a> ReasoningTurns<'a> {
     /// Renders a conversation. Declares tools if it has calls.
     pub(crate) fn render(
         &self,
-        position: Position,
+        position: TurnPosition,
         messages: Vec<Value>,
         add_generation_prompt: bool,
         kwargs: Vec<(&'static str, Value)>,
@@ -174,10 +145,10 @@ impl<'a> ReasoningTurns<'a> {
         self.calls.are_shown()
     }
 
-    fn positions(&self) -> impl Iterator<Item = Position> {
+    fn positions(&self) -> impl Iterator<Item = TurnPosition> {
         let calls = self.calls.are_shown();
         let only_with_calls = self.format == ReasoningFormat::ToolPlanField;
-        Position::ALL
+        TurnPosition::ALL
             .into_iter()
             .filter(move |position| if position.has_calls() { calls } else { !only_with_calls })
     }
@@ -195,11 +166,7 @@ impl<'a> ReasoningTurns<'a> {
                 let text =
                     self.render(position, self.at(position), add_generation_prompt, kwargs(flag));
                 if text.as_ref().is_ok_and(|text| text.contains(REASONING)) {
-                    cells.push(ReasoningCell {
-                        position: position.name(),
-                        add_generation_prompt,
-                        flag,
-                    });
+                    cells.push(ReasoningCell { position, add_generation_prompt, flag });
                 }
                 summary.add(text);
             }
@@ -209,11 +176,7 @@ impl<'a> ReasoningTurns<'a> {
 
     /// Whether the cell shows reasoning because of the format. Some templates show any text.
     pub(crate) fn is_real(&self, cell: &ReasoningCell) -> bool {
-        let Some(position) =
-            Position::ALL.into_iter().find(|position| position.name() == cell.position)
-        else {
-            return false;
-        };
+        let position = cell.position;
         let render = |turn: Value| {
             self.render(
                 position,
@@ -272,7 +235,6 @@ pub(crate) struct RenderSummary {
 }
 
 impl RenderSummary {
-    /// Adds a render.
     pub(crate) fn add(&mut self, text: RenderResult) {
         match text {
             Ok(_) => self.rendered = true,

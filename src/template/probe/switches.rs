@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult};
 use super::reasoning::ReasoningTraits;
-use super::reasoning_turns::{Position, ReasoningTurns};
-use super::traits::Switch;
+use super::reasoning_turns::ReasoningTurns;
+use super::traits::{Switch, TurnPosition};
 use crate::probing::Probe;
 
 /// The known variables with their values for on and off. If a variable has several rows, the first
@@ -88,7 +88,7 @@ impl SwitchRenders {
         on: &Value,
         off: &Value,
     ) -> SwitchRenders {
-        let render = |position: Option<Position>, agp: bool| {
+        let render = |position: Option<TurnPosition>, agp: bool| {
             [Some(off), Some(on), None].map(|value| {
                 let kwargs: Vec<_> =
                     value.map(|value| (variable, value.clone())).into_iter().collect();
@@ -103,11 +103,11 @@ impl SwitchRenders {
         };
         let mut renders = vec![
             (PROMPT, render(None, true)),
-            (HISTORY, render(Some(Position::History), true)),
-            (LAST, render(Some(Position::Last), false)),
+            (HISTORY, render(Some(TurnPosition::History), true)),
+            (LAST, render(Some(TurnPosition::Last), false)),
         ];
         if turns.has_calls() {
-            renders.push((TOOL_CHAIN, render(Some(Position::OpenChain), true)));
+            renders.push((TOOL_CHAIN, render(Some(TurnPosition::OpenChain), true)));
         }
         SwitchRenders(renders)
     }
@@ -184,7 +184,7 @@ pub(crate) fn clear_thinking(
     let render = |clear: bool| {
         let needed = reasoning.needs.map(|(name, value)| (name, Value::from(value)));
         let kwargs = needed.into_iter().chain([("clear_thinking", clear.into())]).collect();
-        turns.render(Position::History, messages(), false, kwargs)
+        turns.render(TurnPosition::History, messages(), false, kwargs)
     };
     pair.compare(&render(false), &render(true), |kept, cleared| {
         kept.contains("first_reasoning") && !cleared.contains("first_reasoning")

@@ -4,7 +4,7 @@
 //! Every flag comes from a pair of renders that differ in one thing. An engine error makes a flag
 //! unknown, which counts as false. A probe affects no other flag.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::baseline::{Baseline, ProbeOutcome};
 use super::calls::{self, CallTraits};
@@ -76,9 +76,10 @@ impl Probed {
         }
     }
 
-    fn evidence(&self, base: &Baseline<'_>) -> Vec<(&'static str, Evidence)> {
+    /// The outcome of each flag. The one of `reasoning_format` has only the evidence.
+    fn outcomes(&self) -> [(&'static str, &ProbeOutcome); 16] {
         let Probed { roles, content, calls, reasoning, .. } = self;
-        let outcomes: [(&'static str, &ProbeOutcome); 16] = [
+        [
             ("supports_system_role", &roles.system),
             ("supports_tools", &calls.tools),
             ("supports_tool_calls", &calls.shown),
@@ -95,30 +96,18 @@ impl Probed {
             ("supports_reasoning_without_content", &reasoning.without_content),
             ("supports_reasoning_with_content", &reasoning.with_content),
             ("respects_enable_reasoning", &self.respects_enable),
-        ];
-        outcomes.map(|(flag, outcome)| (flag, base.evidence(outcome.clone()))).into()
+        ]
+    }
+
+    fn evidence(&self, base: &Baseline<'_>) -> Vec<(&'static str, Evidence)> {
+        self.outcomes().map(|(flag, outcome)| (flag, base.evidence(outcome.clone()))).into()
     }
 
     fn caps(&self) -> TemplateCaps {
-        let Probed { roles, content, calls, reasoning, .. } = self;
-        TemplateCaps {
-            supports_system_role: roles.system.is_yes(),
-            supports_tools: calls.tools.is_yes(),
-            supports_tool_calls: calls.shown.is_yes(),
-            supports_tool_responses: calls.results.is_yes(),
-            supports_tool_call_id: calls.ids.is_yes(),
-            supports_parallel_tool_calls: calls.parallel.is_yes(),
-            requires_object_arguments: calls.object_only.is_yes(),
-            requires_non_null_content: content.requires_non_null.is_yes(),
-            requires_typed_content_blocks: content.requires_parts.is_yes(),
-            supports_reasoning: reasoning.supported.is_yes(),
-            reasoning_format: reasoning.format,
-            reasoning_requires_tools: reasoning.requires_tools.is_yes(),
-            supports_clear_thinking: self.clear_thinking.is_yes(),
-            supports_reasoning_without_content: reasoning.without_content.is_yes(),
-            supports_reasoning_with_content: reasoning.with_content.is_yes(),
-            respects_enable_reasoning: self.respects_enable.is_yes(),
-        }
+        let flag = |(flag, outcome): (&str, &ProbeOutcome)| (flag.to_owned(), outcome.is_yes());
+        let mut flags: Value = self.outcomes().into_iter().map(flag).collect();
+        flags["reasoning_format"] = json!(self.reasoning.format);
+        serde_json::from_value(flags).expect("there is an outcome for every flag")
     }
 
     fn into_details(self) -> Details {

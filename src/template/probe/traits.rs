@@ -2,53 +2,40 @@
 //! `template_caps`, and the details that booleans cannot express. Found by probes, read by
 //! polyfills.
 
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::evidence::Evidence;
 
-/// Where a template reads an earlier turn's reasoning from. The variants are in the order of
-/// detection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ReasoningFormat {
-    /// The member `reasoning_content`.
-    ReasoningContentField,
-    /// The member `thought`.
-    ThoughtField,
-    /// The member `thinking`.
-    ThinkingField,
-    /// The member `tool_plan`, in messages with tool calls.
-    ToolPlanField,
-    /// A content part `{type: thinking, thinking}`.
-    ThinkingContentBlock,
-    /// A content part `{type: thoughts, text}`.
-    ThoughtsContentBlock,
-    /// The member `reasoning`.
-    ReasoningField,
-    /// Content `{blocks: [{type: thoughts, text}, {type: response, text}]}`.
-    BlocksMapping,
-    /// The template does not show reasoning of earlier turns.
-    None,
-}
-
-impl ReasoningFormat {
-    /// The published name, as in minja.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ReasoningFormat::ReasoningContentField => "REASONING_CONTENT_FIELD",
-            ReasoningFormat::ThoughtField => "THOUGHT_FIELD",
-            ReasoningFormat::ThinkingField => "THINKING_FIELD",
-            ReasoningFormat::ToolPlanField => "TOOL_PLAN_FIELD",
-            ReasoningFormat::ThinkingContentBlock => "THINKING_CONTENT_BLOCK",
-            ReasoningFormat::ThoughtsContentBlock => "THOUGHTS_CONTENT_BLOCK",
-            ReasoningFormat::ReasoningField => "REASONING_FIELD",
-            ReasoningFormat::BlocksMapping => "BLOCKS_MAPPING",
-            ReasoningFormat::None => "NONE",
-        }
+named_enum! {
+    /// Where a template reads an earlier turn's reasoning from. The variants are in the order of
+    /// detection.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ReasoningFormat {
+        /// The member `reasoning_content`.
+        ReasoningContentField = "REASONING_CONTENT_FIELD",
+        /// The member `thought`.
+        ThoughtField = "THOUGHT_FIELD",
+        /// The member `thinking`.
+        ThinkingField = "THINKING_FIELD",
+        /// The member `tool_plan`, in messages with tool calls.
+        ToolPlanField = "TOOL_PLAN_FIELD",
+        /// A content part `{type: thinking, thinking}`.
+        ThinkingContentBlock = "THINKING_CONTENT_BLOCK",
+        /// A content part `{type: thoughts, text}`.
+        ThoughtsContentBlock = "THOUGHTS_CONTENT_BLOCK",
+        /// The member `reasoning`.
+        ReasoningField = "REASONING_FIELD",
+        /// Content `{blocks: [{type: thoughts, text}, {type: response, text}]}`.
+        BlocksMapping = "BLOCKS_MAPPING",
+        /// The template does not show reasoning of earlier turns.
+        #[default]
+        None = "NONE",
     }
 }
 
 /// The sixteen flags under minja's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a published format")]
 pub struct TemplateCaps {
     /// System messages are in the prompt.
@@ -71,8 +58,6 @@ pub struct TemplateCaps {
     pub requires_typed_content_blocks: bool,
     /// `reasoning_format` is not NONE.
     pub supports_reasoning: bool,
-    /// Where reasoning is read from.
-    pub reasoning_format: ReasoningFormat,
     /// Reasoning shows only in messages with tool calls.
     pub reasoning_requires_tools: bool,
     /// `clear_thinking` false keeps older reasoning, true drops it.
@@ -83,87 +68,77 @@ pub struct TemplateCaps {
     pub supports_reasoning_with_content: bool,
     /// `enable_thinking` changes the prompt.
     pub respects_enable_reasoning: bool,
+    /// Where reasoning is read from.
+    pub reasoning_format: ReasoningFormat,
 }
 
 impl TemplateCaps {
     /// One JSON object of sixteen members.
     pub fn to_json(&self) -> Value {
-        let flags = [
-            ("supports_system_role", self.supports_system_role),
-            ("supports_tools", self.supports_tools),
-            ("supports_tool_calls", self.supports_tool_calls),
-            ("supports_tool_responses", self.supports_tool_responses),
-            ("supports_tool_call_id", self.supports_tool_call_id),
-            ("supports_parallel_tool_calls", self.supports_parallel_tool_calls),
-            ("requires_object_arguments", self.requires_object_arguments),
-            ("requires_non_null_content", self.requires_non_null_content),
-            ("requires_typed_content_blocks", self.requires_typed_content_blocks),
-            ("supports_reasoning", self.supports_reasoning),
-            ("reasoning_requires_tools", self.reasoning_requires_tools),
-            ("supports_clear_thinking", self.supports_clear_thinking),
-            ("supports_reasoning_without_content", self.supports_reasoning_without_content),
-            ("supports_reasoning_with_content", self.supports_reasoning_with_content),
-            ("respects_enable_reasoning", self.respects_enable_reasoning),
-        ];
-        let mut object: Map<String, Value> =
-            flags.into_iter().map(|(name, flag)| (name.to_owned(), flag.into())).collect();
-        object.insert("reasoning_format".to_owned(), self.reasoning_format.as_str().into());
-        Value::Object(object)
+        json!(self)
     }
 }
 
-/// How an assistant message without content is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoContent {
-    /// No member `content`.
-    Absent,
-    /// `null`.
-    Null,
-    /// `""`.
-    Empty,
-    /// `" "`: the template refuses all other forms.
-    Space,
+named_enum! {
+    /// How an assistant message without content is written.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum NoContent {
+        /// No member `content`.
+        Absent = "absent",
+        /// `null`.
+        Null = "null",
+        /// `""`.
+        Empty = "\"\"",
+        /// `" "`: the template refuses all other forms.
+        Space = "\" \"",
+    }
 }
 
-/// The form in which a template takes the arguments of calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcceptedArguments {
-    /// Only an object.
-    Object,
-    /// Only JSON text.
-    Text,
-    /// Either, with the same prompt.
-    Either,
-    /// Either. The prompts differ, and the object's prompt is the natural one.
-    PrefersObject,
-    /// Calls are not shown, or the form is unknown.
-    Unknown,
+named_enum! {
+    /// The form in which a template takes the arguments of calls.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AcceptedArguments {
+        /// Only an object.
+        Object = "object",
+        /// Only JSON text.
+        Text = "string",
+        /// Either, with the same prompt.
+        Either = "either_same",
+        /// Either. The prompts differ, and the object's prompt is the natural one.
+        PrefersObject = "prefers_object",
+        /// Calls are not shown, or the form is unknown.
+        Unknown = "unknown",
+    }
 }
 
-/// How a template treats a message of an unusual role or position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RoleSupport {
-    /// Its text is in the prompt.
-    Shown,
-    /// The prompt renders without its text.
-    Lost,
-    /// The render fails.
-    Refused,
+named_enum! {
+    /// How a template treats a message of an unusual role or position.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RoleSupport {
+        /// Its text is in the prompt.
+        Shown = "shown",
+        /// The prompt renders without its text.
+        Lost = "lost",
+        /// The render fails.
+        Refused = "refused",
+    }
 }
 
-/// Which of reasoning and content a message with calls shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WithCalls {
-    /// Both.
-    Both,
-    /// Reasoning only; the content is dropped.
-    ReasoningOnly,
-    /// Content only; the reasoning is dropped.
-    ContentOnly,
-    /// Neither.
-    Neither,
-    /// The render fails.
-    Raises,
+named_enum! {
+    /// Which of reasoning and content a message with calls shows.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum WithCalls {
+        /// Both.
+        Both = "both",
+        /// Reasoning only; the content is dropped.
+        ReasoningOnly = "reasoning_only",
+        /// Content only; the reasoning is dropped.
+        ContentOnly = "content_only",
+        /// Neither.
+        Neither = "neither",
+        /// The render fails.
+        Raises = "raises",
+    }
 }
 
 /// A variable that switches reasoning on and off.
@@ -183,7 +158,7 @@ pub struct Switch {
 }
 
 /// The variable that sets the reasoning effort.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effort {
     /// `reasoning_effort` or `reasoning_strength`.
     pub variable: &'static str,
@@ -235,8 +210,7 @@ pub struct Details {
     pub reasoning_with_calls: WithCalls,
     /// The switch that is required to show reasoning.
     pub reasoning_needs: Option<(&'static str, bool)>,
-    /// The cells that show reasoning: position (`last`, `hist`, `tc_open`, `tc_closed`), generation
-    /// prompt, flag.
+    /// The cells that show reasoning.
     pub reasoning_visible: Vec<ReasoningCell>,
     /// The reasoning switches.
     pub switches: Vec<Switch>,
@@ -244,11 +218,32 @@ pub struct Details {
     pub effort: Option<Effort>,
 }
 
+named_enum! {
+    /// Where a turn with reasoning stands in a conversation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TurnPosition {
+        /// The turn is the last message.
+        Last = "last",
+        /// A user message follows.
+        History = "hist",
+        /// The turn calls a tool, and its result is the last message.
+        OpenChain = "tc_open",
+        /// An answer and a user message follow the result.
+        ClosedChain = "tc_closed",
+    }
+}
+
+impl TurnPosition {
+    pub(crate) fn has_calls(self) -> bool {
+        matches!(self, TurnPosition::OpenChain | TurnPosition::ClosedChain)
+    }
+}
+
 /// One render in which reasoning shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReasoningCell {
-    /// `last`, `hist`, `tc_open` or `tc_closed`.
-    pub position: &'static str,
+    /// Where the turn stands.
+    pub position: TurnPosition,
     /// Whether the render has a generation prompt.
     pub add_generation_prompt: bool,
     /// The switch that was set, if any.

@@ -3,56 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::traits::{AcceptedArguments, Details, NoContent, RoleSupport, Traits, WithCalls};
-
-impl NoContent {
-    /// `absent`, `null`, `""` or `" "`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NoContent::Absent => "absent",
-            NoContent::Null => "null",
-            NoContent::Empty => "\"\"",
-            NoContent::Space => "\" \"",
-        }
-    }
-}
-
-impl AcceptedArguments {
-    /// `object`, `string`, `either_same`, `prefers_object` or `unknown`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AcceptedArguments::Object => "object",
-            AcceptedArguments::Text => "string",
-            AcceptedArguments::Either => "either_same",
-            AcceptedArguments::PrefersObject => "prefers_object",
-            AcceptedArguments::Unknown => "unknown",
-        }
-    }
-}
-
-impl RoleSupport {
-    /// `shown`, `lost` or `refused`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RoleSupport::Shown => "shown",
-            RoleSupport::Lost => "lost",
-            RoleSupport::Refused => "refused",
-        }
-    }
-}
-
-impl WithCalls {
-    /// `both`, `reasoning_only`, `content_only`, `neither` or `raises`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WithCalls::Both => "both",
-            WithCalls::ReasoningOnly => "reasoning_only",
-            WithCalls::ContentOnly => "content_only",
-            WithCalls::Neither => "neither",
-            WithCalls::Raises => "raises",
-        }
-    }
-}
+use super::traits::{Details, Traits};
 
 impl Traits {
     /// `{"content", "messages", "tools", "reasoning"}`.
@@ -104,12 +55,6 @@ impl Traits {
                 })
             })
             .collect();
-        let effort = details.effort.as_ref().map(|effort| {
-            json!({
-                "variable": effort.variable, "accepted": effort.accepted,
-                "refused": effort.refused, "default": effort.default,
-            })
-        });
         json!({
             "inline": details.inline_reasoning,
             "visible": visible,
@@ -118,7 +63,7 @@ impl Traits {
                 .then(|| details.reasoning_with_calls.as_str()),
             "switch": switches.first(),
             "switches": switches,
-            "effort": effort,
+            "effort": details.effort,
         })
     }
 

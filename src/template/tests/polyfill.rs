@@ -71,7 +71,7 @@ fn is_visible(context: &str, details: &Details) -> bool {
     let seen = |position: &&str| {
         let mut cells = details.reasoning_visible.iter();
         cells.any(|cell| {
-            cell.position == *position && cell.add_generation_prompt && cell.flag.is_none()
+            cell.position.as_str() == *position && cell.add_generation_prompt && cell.flag.is_none()
         })
     };
     due.iter().all(seen)

@@ -202,7 +202,7 @@ fn caps_match_llama_cpp() {
         let name = expected["template"].as_str().unwrap();
         let report = templates[name].llama_cpp_caps();
         count += 1;
-        for ((flag, ours), (_, evidence)) in report.caps.flags().into_iter().zip(&report.evidence) {
+        for (flag, ours, evidence) in report.flags() {
             if expected["caps"][flag] != ours {
                 let problem =
                     evidence.error.as_ref().map_or("", |failure| failure.message.as_str());
@@ -219,7 +219,7 @@ fn caps_match_llama_cpp() {
             }
         }
     }
-    for (flag, _) in templates.values().next().unwrap().llama_cpp_caps().caps.flags() {
+    for (flag, ..) in templates.values().next().unwrap().llama_cpp_caps().flags() {
         let differ = differ.get(flag).map_or(&[][..], Vec::as_slice);
         say(&format!("conformance: {flag}: {} of {count} as llama.cpp", count - differ.len()));
         for name in differ {

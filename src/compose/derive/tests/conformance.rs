@@ -160,7 +160,7 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     let line = |context: check_cases::CheckCase| {
         let text = again.prompt(&context.conversation).unwrap_or_else(|| "REFUSED".to_owned());
         let wanted = original.prompt(&context.conversation).unwrap_or_default();
-        format!("  {} {}: {}", context.part.name(), context.id, difference(&wanted, &text))
+        format!("  {} {}: {}", context.part.as_str(), context.id, difference(&wanted, &text))
     };
     contexts.map(line).collect()
 }
@@ -214,7 +214,7 @@ fn rates_over_public_templates() {
             let status = match result.status {
                 _ if !reached => "not reached",
                 PartStatus::Ignores if !whole => "ignores, other text",
-                status => status.name(),
+                status => status.as_str(),
             };
             *counts.entry((result.part, status)).or_default() += 1;
             if derived.spec.is_some() && result.failing.iter().all(|id| EDGES.contains(id)) {
@@ -222,7 +222,7 @@ fn rates_over_public_templates() {
             }
             if !result.failing.is_empty() {
                 *reasons
-                    .entry(format!("{} {}", result.part.name(), result.failing.join(" ")))
+                    .entry(format!("{} {}", result.part.as_str(), result.failing.join(" ")))
                     .or_default() += 1;
             }
         }
@@ -266,9 +266,9 @@ fn rates_over_public_templates() {
         ]
         .map(|status| format!("{} {status}", count(status)))
         .into();
-        say(&format!("derivation: {}: {}", part.name(), line.join(", ")));
+        say(&format!("derivation: {}: {}", part.as_str(), line.join(", ")));
         if count("exact") < exact || count("ignores") < ignores {
-            fallen.push(format!("{} fell behind {exact} and {ignores}", part.name()));
+            fallen.push(format!("{} fell behind {exact} and {ignores}", part.as_str()));
         }
     }
     assert!(fallen.is_empty(), "{fallen:?}");

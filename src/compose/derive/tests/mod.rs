@@ -104,7 +104,7 @@ fn forms_of_calls_come_back() {
             let status = derivation.status(part);
             let ignored = part == DerivedPart::Results && name == "as Python calls functions";
             let expected = if ignored { PartStatus::Ignores } else { PartStatus::Exact };
-            assert_eq!(status, expected, "{name} {}: {}", part.name(), derivation.to_json());
+            assert_eq!(status, expected, "{name} {}: {}", part.as_str(), derivation.to_json());
         }
     }
 }

@@ -95,7 +95,6 @@ pub(crate) fn error(payload: &(dyn Any + Send)) -> Error {
     Error::new(Code::InternalBridgeError, format!("a fault inside llb: {}", message(payload)))
 }
 
-/// The message of a panic.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()

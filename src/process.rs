@@ -25,7 +25,6 @@ pub(crate) fn begin_exit(deadline: Instant) {
     let _ = EXIT_DEADLINE.set(deadline);
 }
 
-/// Whether the process is exiting.
 pub(crate) fn is_exiting() -> bool {
     exit_deadline().is_some()
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{FAILED, Failure, Result};
 
-/// The most bytes of a text to read.
+/// The maximum number of bytes of a text to read.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The text of a file; `-` is stdin.

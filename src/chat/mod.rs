@@ -1,8 +1,8 @@
 //! A chat: one model and one chat template. Requests run in order of arrival.
 //!
 //! ```text
-//! ChatRequest -> prompt -> tokens, grammar -> engine job or server -> text -> reply parser -> ChatResponse
-//!                (render)  (native, remote)   (source)                (reply)
+//! ChatRequest -> prompt -> tokens, grammar -> job or server -> text -> parser -> ChatResponse
+//!                (render)  (native, remote)   (source)                 (reply)
 //! ```
 
 mod count;

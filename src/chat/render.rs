@@ -43,7 +43,6 @@ impl Chat {
     }
 }
 
-/// Renders the prompts of a chat.
 pub(super) struct PromptRenderer<'a> {
     pub(super) profile: &'a ModelProfile,
     /// The components of the chat template, if it was composed.

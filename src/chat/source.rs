@@ -37,7 +37,6 @@ pub(super) trait ReplySource: Send + Sync {
         Ok(None)
     }
 
-    /// Starts a reply.
     fn start(&self, request: GenerationRequest) -> Result<StartedReply>;
 
     /// Previews what a request would do, without generating a token.
@@ -158,7 +157,6 @@ impl Truncation {
     }
 }
 
-/// A reply that a source has started.
 pub(super) struct StartedReply {
     pub(super) updates: Box<dyn ReplyUpdates>,
     /// Whether a grammar constrains the reply.

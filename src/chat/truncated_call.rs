@@ -7,8 +7,8 @@ use crate::output::ParsedReply;
 const CODE: &str = "truncated_call";
 
 /// Removes the truncated call from the message. `early` is true if the reply ended before the model
-/// ended its turn, or if it was constrained by a grammar, which does not allow an end inside a call.
-/// Otherwise a call that lacks only its closing tag counts as complete.
+/// ended its turn, or if it was constrained by a grammar, which does not allow an end inside a
+/// call. Otherwise a call that lacks only its closing tag counts as complete.
 pub(super) fn take(parsed: &mut ParsedReply, early: bool) -> Option<Diagnostic> {
     let is_known = parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == CODE);
     let call = parsed.unfinished.take_if(|_| early || is_known).and_then(|index| {

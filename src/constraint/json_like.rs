@@ -22,7 +22,6 @@ pub(super) trait JsonLikeSyntax {
     fn constants(&self) -> [&str; 3];
     /// The text of a listed key; None if the syntax cannot express it.
     fn key(&self, name: &str) -> Option<String>;
-    /// The symbols for any key.
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
     /// The text of exactly this string; None if the syntax cannot express it.
     fn constant(&self, text: &str) -> Option<String>;

@@ -7,7 +7,6 @@ use super::lark::{Lark, Symbol, merged};
 pub(super) struct Member {
     /// The alternatives for writing the member, including its name. Empty if no value is possible.
     pub(super) ways: Vec<Vec<Symbol>>,
-    /// Whether the member is required.
     pub(super) required: bool,
 }
 

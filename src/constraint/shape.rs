@@ -16,10 +16,8 @@ const MAX_COUNTED: u64 = 2000;
 /// The maximum number of alternatives that are compared to remove duplicates.
 const MAX_COMPARED: usize = 1000;
 
-/// One shape of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ValueShape {
-    /// Any value.
     Any,
     /// Exactly this value.
     Constant(Value),
@@ -29,18 +27,14 @@ pub(super) enum ValueShape {
     Boolean,
     /// A number that obeys this schema.
     Number(Value),
-    /// A string.
     String(StringShape),
-    /// An array.
     Array(ArrayShape),
-    /// An object.
     Object(ObjectShape),
     /// A value of the definition with this index.
     Reference(usize),
 }
 
 impl ValueShape {
-    /// The schema of the shape.
     pub(super) fn schema(&self) -> Value {
         match self {
             ValueShape::Any => json!({}),

@@ -65,18 +65,18 @@ impl Serialize for RankResponse {
             text: &'a str,
         }
         #[derive(Serialize)]
-        struct Item<'a> {
+        struct RankedItem<'a> {
             index: usize,
             relevance_score: f32,
             #[serde(skip_serializing_if = "Option::is_none")]
             document: Option<Document<'a>>,
         }
         #[derive(Serialize)]
-        struct Shape<'a> {
+        struct RankingShape<'a> {
             r#type: &'static str,
             object: &'static str,
             model: &'a str,
-            results: Vec<Item<'a>>,
+            results: Vec<RankedItem<'a>>,
             usage: EmbedUsage,
             truncated: &'a [TruncatedText],
             timings: EmbedTimings,
@@ -84,12 +84,12 @@ impl Serialize for RankResponse {
             ignored_keys: &'a [String],
         }
         let document = |index: usize| Some(Document { text: self.documents.as_ref()?.get(index)? });
-        let item = |result: &RankResult| Item {
+        let item = |result: &RankResult| RankedItem {
             index: result.index,
             relevance_score: result.score,
             document: document(result.index),
         };
-        let shape = Shape {
+        let shape = RankingShape {
             r#type: "ranking",
             object: "list",
             model: &self.model,

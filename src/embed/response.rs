@@ -74,13 +74,13 @@ impl EmbedResponse {
     /// Appends the reply object of the ABI.
     pub fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
         #[derive(Serialize)]
-        struct Head<'a> {
+        struct EmbedHead<'a> {
             r#type: &'static str,
             object: &'static str,
             model: &'a str,
         }
         #[derive(Serialize)]
-        struct Tail<'a> {
+        struct EmbedTail<'a> {
             usage: EmbedUsage,
             pooling: &'static str,
             dimensions: usize,
@@ -89,8 +89,8 @@ impl EmbedResponse {
             #[serde(skip_serializing_if = "<[String]>::is_empty")]
             ignored_keys: &'a [String],
         }
-        let head = Head { r#type: "embeddings", object: "list", model: &self.model };
-        let tail = Tail {
+        let head = EmbedHead { r#type: "embeddings", object: "list", model: &self.model };
+        let tail = EmbedTail {
             usage: EmbedUsage::of(self.n_tokens),
             pooling: self.pooling.as_str(),
             dimensions: self.dimensions,
@@ -123,7 +123,7 @@ impl EmbeddingItems {
     /// Adds the item of the next text.
     pub(super) fn push(&mut self, embedding: &Embedding) -> serde_json::Result<()> {
         #[derive(Serialize)]
-        struct Item<'a> {
+        struct EmbeddingItem<'a> {
             object: &'static str,
             index: usize,
             embedding: &'a Embedding,
@@ -131,7 +131,7 @@ impl EmbeddingItems {
         if self.count > 0 {
             self.json.push(b',');
         }
-        let item = Item { object: "embedding", index: self.count, embedding };
+        let item = EmbeddingItem { object: "embedding", index: self.count, embedding };
         self.count += 1;
         serde_json::to_writer(&mut self.json, &item)
     }

@@ -7,8 +7,8 @@ use crate::error::{Code, Error, Result};
 
 use super::response::Embedding;
 
-/// The result of one text. `computed` has one vector of `width` numbers, or one such vector for each
-/// token.
+/// The result of one text. `computed` has one vector of `width` numbers, or one such vector for
+/// each token.
 pub(super) fn finish(
     index: usize,
     computed: &[f32],

@@ -48,7 +48,6 @@ pub(super) struct HubClient<'a> {
     trust: &'a TrustStore,
 }
 
-/// A request.
 #[derive(Default)]
 pub(super) struct GetRequest<'a> {
     pub(super) url: &'a str,

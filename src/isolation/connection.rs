@@ -43,9 +43,9 @@ impl Kind {
 
 /// The size of a frame's header in bytes.
 const HEAD: usize = 5;
-/// The most bytes that one read receives.
+/// The maximum number of bytes that one read receives.
 const BLOCK: usize = 64 << 10;
-/// The most bytes in one frame.
+/// The maximum number of bytes in one frame.
 const MOST_BYTES: usize = 1 << 30;
 
 /// One side of a socket.

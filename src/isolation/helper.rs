@@ -47,7 +47,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a waiting call checks its cancel flag.
 const TICK: Duration = Duration::from_millis(100);
-/// The most idle connections that are kept for later calls.
+/// The maximum number of idle connections that are kept for later calls.
 const MOST_IDLE: usize = 8;
 
 /// A helper process. Dropping it ends the process.
@@ -84,7 +84,8 @@ pub(super) enum HelperError {
 pub(super) struct HelperCallLimits<'a> {
     pub(super) cancel: Option<&'a AtomicBool>,
     pub(super) deadline: Option<Instant>,
-    /// The most processor seconds that the helper may use between two events of the call.
+    /// The maximum number of processor seconds that the helper may use between two events of the
+    /// call.
     pub(super) most_work: Option<f64>,
     /// Ends the reasoning of the reply when the caller asks for it.
     pub(super) end_reasoning: Option<&'a ReasoningEnd>,

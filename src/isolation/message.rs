@@ -11,8 +11,8 @@ use crate::tokens::TokenCall;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Call {
-    /// The first call of a helper: the files that it may read, and the option `backend`. Answered by
-    /// a [`Hello`].
+    /// The first call of a helper: the files that it may read, and the option `backend`. Answered
+    /// by a [`Hello`].
     Start { files: Vec<String>, backend: Option<String> },
     /// Opens a chat with the options in the text. Answered by the chat's number.
     Create { state: Option<LentStateCall> },

@@ -12,7 +12,7 @@ use super::keywords::{entries, list, strings};
 use super::pointer::{child, local_pointer};
 use super::types::TypeSet;
 
-/// The most schemas that one lookup visits.
+/// The maximum number of schemas that one lookup visits.
 const BRANCHES: usize = 64;
 /// The deepest nesting of `$ref`, `anyOf`, `oneOf` and `allOf`.
 const DEPTH: usize = 16;
@@ -31,7 +31,6 @@ impl SchemaPointers {
 /// What the schemas of an object say about one of its members.
 #[derive(Debug, Clone)]
 pub(crate) struct SchemaMember {
-    /// The schemas of its value.
     pub(crate) pointers: SchemaPointers,
     /// Whether a schema lists the allowed names and this one is not among them.
     pub(crate) unknown: bool,
@@ -51,7 +50,6 @@ impl ArgumentsSchema {
         SchemaPointers(if self.0.is_some() { vec![String::new()] } else { Vec::new() })
     }
 
-    /// The schemas of a member.
     pub(crate) fn member(&self, at: &SchemaPointers, name: &str) -> SchemaMember {
         let (mut found, mut further) = (Vec::new(), Vec::new());
         let (mut listed, mut open) = (false, false);

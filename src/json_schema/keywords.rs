@@ -1,6 +1,7 @@
 //! The arguments of keywords, as lists and maps.
 //!
-//! Each function takes the result of a lookup. An absent argument, or one of another type, is empty.
+//! Each function takes the result of a lookup. An absent argument, or one of another type, is
+//! empty.
 
 use serde_json::{Map, Value};
 

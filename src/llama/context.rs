@@ -488,8 +488,8 @@ impl Drop for LlamaContext {
             }
             return;
         }
-        // SAFETY: created by llama_init_from_model, freed once; threads, adapters and model are freed
-        // after it.
+        // SAFETY: created by llama_init_from_model, freed once; threads, adapters and model are
+        // freed after it.
         shim::free(|| unsafe { shim::calls::llama_free(self.context.as_ptr()) });
     }
 }

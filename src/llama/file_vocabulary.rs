@@ -127,11 +127,11 @@ struct KeptEntry {
 }
 
 /// The cached vocabularies, and the process in which the thread that frees unused ones is running.
-struct Kept(Shared<(Vec<KeptEntry>, Option<usize>)>);
+struct KeptVocabularies(Shared<(Vec<KeptEntry>, Option<usize>)>);
 
-static KEPT: Kept = Kept(Shared::new((Vec::new(), None)));
+static KEPT: KeptVocabularies = KeptVocabularies(Shared::new((Vec::new(), None)));
 
-impl Kept {
+impl KeptVocabularies {
     /// The slot of a file. If the cache is full, the least recently used vocabulary is dropped.
     fn slot(&self, file: &FileIdentity) -> VocabularySlot {
         let (now, forks) = (Instant::now(), process::forks());

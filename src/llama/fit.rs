@@ -33,8 +33,8 @@ impl Device {
 
 /// The largest batch on the CPU. Longer batches are no faster there.
 const PROCESSOR_BATCH: u32 = 512;
-/// The largest batch on devices. On an H100, prefill of a 7B model with 2048 tokens per decode is 1.18
-/// times as fast as with 512 (10,900 and 9,250 tokens/s).
+/// The largest batch on devices. On an H100, prefill of a 7B model with 2048 tokens per decode is
+/// 1.18 times as fast as with 512 (10,900 and 9,250 tokens/s).
 const DEVICE_BATCH: u32 = 2048;
 /// The fraction of a device's memory, as a divisor, that the compute buffers of the large batch may
 /// take.

@@ -13,7 +13,8 @@ use crate::api::LogLevel;
 use crate::error::Error;
 use crate::process::Lazy;
 
-/// The most log lines that are kept until a caller fetches them. The oldest are dropped.
+/// The maximum number of log lines that are kept until a caller fetches them. The oldest are
+/// dropped.
 const MOST_LINES: usize = 256;
 
 /// Log lines of one engine.
@@ -91,7 +92,7 @@ pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
     let _ = QUEUE.try_with(|slot| *slot.borrow_mut() = Some(queue));
 }
 
-/// The most bytes of a reason. A file can make llama.cpp print long names.
+/// The maximum number of bytes of a reason. A file can make llama.cpp print long names.
 const MOST_REASON: usize = 600;
 
 /// Joins log lines into a reason, without function names and without the folders of source files.

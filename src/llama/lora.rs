@@ -98,8 +98,8 @@ impl AppliedAdapters {
     }
 }
 
-/// Checks from its header that a file is an adapter for a model with the header `model`. Returns the
-/// size of its tensors in bytes.
+/// Checks from its header that a file is an adapter for a model with the header `model`. Returns
+/// the size of its tensors in bytes.
 pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<u64> {
     let header = ModelHeader::read_file(Path::new(path))?;
     let refuse =

@@ -2,8 +2,8 @@
 //!
 //! In: a file whose header was checked, and options. Out: bytes by device, as llama.cpp computes
 //! them: it creates the model and the context without buffers (`no_alloc`). Only the states of
-//! recurrent layers and the logits of one token are allocated, briefly. A draft model and its context
-//! are created in the same way. Adapters count with the size of their tensors.
+//! recurrent layers and the logits of one token are allocated, briefly. A draft model and its
+//! context are created in the same way. Adapters count with the size of their tensors.
 
 use std::ptr::NonNull;
 

@@ -80,7 +80,8 @@ impl Model {
         };
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
-        // SAFETY: the closure and the list of devices outlive the call, and only the call uses them.
+        // SAFETY: the closure and the list of devices outlive the call, and only the call uses
+        // them.
         let raw = unsafe { load_from_file(&path, params) }?;
         let is_lost = mappings.are_lost();
         if is_mapped {
@@ -298,7 +299,8 @@ pub(crate) fn start_backend() {
     static STARTED: Lazy<()> = Lazy::new(|| {
         log::install();
         kernels::announce_built_in();
-        // SAFETY: once per process, before any other call. A failure shows in the calls that follow.
+        // SAFETY: once per process, before any other call. A failure shows in the calls that
+        // follow.
         let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
     });
     *STARTED;

@@ -25,8 +25,8 @@ use crate::error::{Error, Result};
 use crate::panic;
 use crate::process;
 
-/// The most bytes that may wait to be written. If the disk is slow, prefixes are dropped instead of
-/// using more memory.
+/// The maximum number of bytes that may wait to be written. If the disk is slow, prefixes are
+/// dropped instead of using more memory.
 const MOST_WAITING: u64 = 1 << 30;
 /// A generous bound for what a file contains besides llama.cpp's data and the tokens.
 const HEAD_BYTES: u64 = 4096;

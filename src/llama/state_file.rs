@@ -1,7 +1,8 @@
 //! State files: a chat's part of the KV cache, saved for another process.
 //!
 //! ```text
-//! "LLBSTATE" | u32 version | u32 length of the description | description, JSON | tokens, i32 each | data | SHA-256 of all
+//! "LLBSTATE" | u32 version | u32 length of the description | description, JSON
+//!            | tokens, i32 each | data | SHA-256 of all
 //! ```
 //!
 //! Numbers are little-endian. The description names the model, options and llama.cpp version of the
@@ -28,7 +29,7 @@ const MOST_DESCRIPTION: usize = 16 * 1024;
 const CHECKSUM: usize = 32;
 /// The size of the blocks in which the data is read and hashed.
 const BLOCK: usize = 1 << 20;
-/// The most characters of a file's description that a message quotes.
+/// The maximum number of characters of a file's description that a message quotes.
 const MOST_QUOTED: usize = 100;
 
 /// Writes a state file, replacing an existing one.

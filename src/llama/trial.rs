@@ -28,7 +28,7 @@ use crate::process::Shared;
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// No kernel processes more rows of a matrix in one step.
 const MOST_ROWS_AT_ONCE: i64 = 64;
-/// The most loads to remember as passed.
+/// The maximum number of loads to remember as passed.
 const MOST_VERDICTS: usize = 64;
 
 /// Decodes one batch of each shape. The sequences are empty before and after it.

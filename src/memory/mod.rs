@@ -31,8 +31,8 @@ const OPTIONS: [&str; 12] = [
 /// The options that an entry of `contexts` may set.
 const CONTEXT_OPTIONS: [&str; 6] =
     ["cache_type_k", "cache_type_v", "flash_attn", "n_batch", "n_ctx", "n_parallel"];
-/// The most entries in `contexts`. Each takes milliseconds, or tens of milliseconds with `n_ctx`
-/// "fit".
+/// The maximum number of entries in `contexts`. Each takes milliseconds, or tens of milliseconds
+/// with `n_ctx` "fit".
 const MOST_CONTEXTS: usize = 64;
 
 /// Runs a request.

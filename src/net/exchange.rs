@@ -20,7 +20,7 @@ use super::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 use crate::error::Result;
 use crate::process;
 
-/// The most bytes in a response's head.
+/// The maximum number of bytes in a response's head.
 const MOST_HEAD_BYTES: usize = 64 << 10;
 
 /// The agent settings that all clients share.
@@ -39,8 +39,8 @@ pub(crate) fn agent_config(trust: &TrustStore) -> ConfigBuilder<AgentScope> {
 pub(crate) struct Buffering {
     /// The size of a buffer.
     pub(crate) buffer_bytes: usize,
-    /// The most filled buffers that wait for the reader. The connection is not read further until
-    /// one is taken.
+    /// The maximum number of filled buffers that wait for the reader. The connection is not read
+    /// further until one is taken.
     pub(crate) most_waiting: usize,
 }
 

@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::process::Lazy;
 use crate::regular_file;
 
-/// The most bytes of a certificate file. The systems' lists are smaller than one mebibyte.
+/// The maximum number of bytes of a certificate file. The systems' lists are smaller than one
+/// mebibyte.
 const MOST_FILE_BYTES: u64 = 64 << 20;
 
 /// In order: two of OpenSSL's variables, one of Python's requests, one of curl. Each names a file

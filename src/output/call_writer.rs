@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::format::{CallPart, CallSyntax, Encoding, IdForm, KindForm, Tagged};
 
-/// A call to write.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WrittenCall {
     /// The function's name.
@@ -49,7 +48,6 @@ impl ValueStyle {
 /// The text of a section. Bytes outside the ranges in `values` belong to the format.
 #[derive(Debug, Default)]
 pub(crate) struct CallText {
-    /// The text.
     pub(crate) text: String,
     /// The bytes of names, ids and arguments, in order.
     pub(crate) values: Vec<ValueRange>,
@@ -58,22 +56,18 @@ pub(crate) struct CallText {
 /// Bytes of one member of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ValueRange {
-    /// The bytes.
     pub(crate) bytes: Range<usize>,
     /// The index of the call.
     pub(crate) call: usize,
-    /// The member of the call.
     pub(crate) member: CallMember,
 }
 
-/// A member of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallMember {
     /// The function's name.
     Name,
     /// The call's id.
     Id,
-    /// The arguments.
     Arguments,
 }
 

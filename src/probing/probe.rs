@@ -92,7 +92,6 @@ impl Probe {
     }
 }
 
-/// An assistant message.
 pub(crate) fn assistant_message(text: &str) -> Value {
     json!({ "role": "assistant", "content": text })
 }

@@ -8,7 +8,7 @@ use super::ModelProfile;
 use crate::process::{self, Shared};
 use crate::template::Sources;
 
-/// The most profiles to keep. Each takes a few hundred kilobytes.
+/// The maximum number of profiles to keep. Each takes a few hundred kilobytes.
 const CAPACITY: usize = 32;
 
 pub(super) type SourceHash = [u8; 32];

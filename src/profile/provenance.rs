@@ -22,7 +22,7 @@ const TEXTS: [(&str, &str); 9] = [
 /// The keys of a base model or data set, below `general.base_model.0.`.
 const SOURCE_TEXTS: [&str; 8] =
     ["name", "author", "version", "organization", "description", "url", "doi", "repo_url"];
-/// The most base models or data sets to list. Merged models name up to ten.
+/// The maximum number of base models or data sets to list. Merged models name up to ten.
 const MAX_SOURCES: usize = 16;
 const MAX_TEXT_BYTES: usize = 1_024;
 

@@ -27,7 +27,7 @@ const NAMES: [(&str, &str); 12] = [
     ("mirostat_eta", "mirostat_eta"),
     ("sequence", "samplers"),
 ];
-/// The most findings about keys that llama.cpp does not know.
+/// The maximum number of findings about keys that llama.cpp does not know.
 const MAX_UNKNOWN: usize = 8;
 const MAX_SEQUENCE_BYTES: usize = 512;
 

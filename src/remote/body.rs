@@ -7,7 +7,7 @@ use crate::api::{LoraSwitch, Sampling, ServerKind, shortest};
 /// A request that is independent of the server.
 #[derive(Debug, Clone)]
 pub struct CompletionRequest {
-    /// The most tokens to generate.
+    /// The maximum number of tokens to generate.
     pub max_tokens: usize,
     /// How tokens are sampled.
     pub sampling: Sampling,

@@ -16,9 +16,9 @@ use crate::net::redactor::Redactor;
 const MOST_TOKEN_BYTES: usize = 1024;
 /// How long to wait for the token counts, which follow the last text.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most characters of a content type that a message quotes.
+/// The maximum number of characters of a content type that a message quotes.
 const MOST_KIND: usize = 64;
-/// The most bytes of an error response to read.
+/// The maximum number of bytes of an error response to read.
 const MOST_ERROR_BYTES: usize = 64 * 1024;
 
 /// A stream whose first event has arrived.

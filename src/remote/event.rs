@@ -6,7 +6,7 @@ use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::json;
 use crate::net::one_line;
 
-/// The most characters of an unknown `finish_reason` that a message quotes.
+/// The maximum number of characters of an unknown `finish_reason` that a message quotes.
 const MOST_REASON: usize = 64;
 
 /// Why a reply ended, according to the server.
@@ -44,7 +44,6 @@ pub struct CompletionEvent {
     pub times: Option<(f64, f64)>,
 }
 
-/// The data of an event.
 #[derive(Debug, PartialEq)]
 pub(super) enum EventData {
     Event(CompletionEvent),

@@ -12,7 +12,7 @@ use crate::net::one_line;
 
 /// How long a busy server is not used if it does not name a time.
 const BUSY_REST: Duration = Duration::from_secs(1);
-/// The most characters of a server's text that a message quotes.
+/// The maximum number of characters of a server's text that a message quotes.
 const MOST_QUOTED: usize = 400;
 pub(super) const COMPRESSED: &str = "sent a compressed response, which was not requested";
 const NO_REASON: &str = "no reason given";

@@ -38,13 +38,13 @@ use fault::RemoteFault;
 use http::{HttpClient, read_key};
 use pool::ServerLease;
 
-/// The most bytes of a list of models.
+/// The maximum number of bytes of a list of models.
 const MOST_MODELS_BYTES: usize = 4 << 20;
 /// How long to wait for busy servers if the request has no time limit.
 const MOST_WAIT: Duration = Duration::from_secs(60);
-/// The most attempts with a server that names a time to wait.
+/// The maximum number of attempts with a server that names a time to wait.
 const MOST_ROUNDS: usize = 8;
-/// The most notes to keep until they are fetched.
+/// The maximum number of notes to keep until they are fetched.
 const MOST_NOTES: usize = 64;
 
 /// What is known about the servers.
@@ -58,7 +58,6 @@ pub struct ServerInfo {
     pub n_ctx: Option<usize>,
     /// The tokens that llama.cpp's server prepends to a text.
     bos: Vec<i64>,
-    /// The text of BOS.
     bos_text: Option<String>,
 }
 

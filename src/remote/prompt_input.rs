@@ -17,7 +17,7 @@ use super::{Remote, ServerInfo};
 use crate::api::ServerKind;
 use crate::error::Error;
 
-/// The most bytes of a response with the tokens of a prompt.
+/// The maximum number of bytes of a response with the tokens of a prompt.
 const MOST_BYTES: usize = 64 << 20;
 
 impl Remote {

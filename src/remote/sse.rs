@@ -4,7 +4,7 @@
 //! lines are joined by LF, and comments and other fields are ignored. An event that is incomplete
 //! at the end of the stream is dropped.
 
-/// The most bytes of one event. No server sends more, even with log probabilities.
+/// The maximum number of bytes of one event. No server sends more, even with log probabilities.
 const MOST_BYTES: usize = 1 << 20;
 
 /// An event is longer than `MOST_BYTES`.

@@ -6,10 +6,9 @@ use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
 use serde_json::Number;
 
-/// The most digits, and the largest exponent of ten.
+/// The maximum number of digits, and the largest exponent of ten.
 const MAX: usize = 400;
 
-/// A decimal number.
 #[derive(Debug, Clone)]
 pub(super) struct Decimal {
     digits: BigInt,

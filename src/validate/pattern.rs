@@ -5,7 +5,7 @@ use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
 use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind};
 
-/// The most bytes of an expression, and of its automaton.
+/// The maximum number of bytes of an expression, and of its automaton.
 const MAX_PATTERN: usize = 4096;
 const MAX_AUTOMATON: usize = 1 << 20;
 const MAX_NESTING: u32 = 100;
@@ -36,7 +36,7 @@ impl SchemaPattern {
         Some(SchemaPattern { automaton, cache })
     }
 
-    /// The most states that a search visits per character.
+    /// The maximum number of states that a search visits per character.
     pub(super) fn states(&self) -> usize {
         self.automaton.get_nfa().states().len()
     }

@@ -1,5 +1,5 @@
-//! Which architectures `context_overflow` "shift" refuses, and why. (tests/integration has the replies
-//! of those that it takes.)
+//! Which architectures `context_overflow` "shift" refuses, and why. (tests/integration has the
+//! replies of those that it takes.)
 
 use serde_json::json;
 

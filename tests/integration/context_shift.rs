@@ -235,7 +235,8 @@ impl Reference {
         (b'a'..=b'z').max_by(by_logit).unwrap()
     }
 
-    /// Removes `count` positions of a sequence of `length` after the first `kept`, and moves the rest.
+    /// Removes `count` positions of a sequence of `length` after the first `kept`, and moves the
+    /// rest.
     fn shift(&self, sequence: i32, kept: i32, count: i32, length: i32) {
         // SAFETY: the context is alive.
         let memory = unsafe { sys::llama_get_memory(self.context) };
@@ -395,8 +396,8 @@ fn what_was_moved_is_not_reused() {
     }
 }
 
-/// Without kept tokens the beginning of a prompt is gone, and what is left of it has moved: the same
-/// prompt is computed anew, also if a window never reached the beginning.
+/// Without kept tokens the beginning of a prompt is gone, and what is left of it has moved: the
+/// same prompt is computed anew, also if a window never reached the beginning.
 #[test]
 fn without_kept_tokens_nothing_is_reused() {
     let folder = tempfile::tempdir().unwrap();

@@ -134,7 +134,8 @@ fn adapters_and_draft_models_count() {
     assert!(own > 0 && own < 2 * size, "{own} of twice {size}");
     assert_eq!(bytes(&reply, "weights"), bytes(&without, "weights") + own, "{reply}");
     let mut with = alone.clone();
-    // The model itself drafts: everything is there twice. The log has no room for the lines of both.
+    // The model itself drafts: everything is there twice. The log has no room for the lines of
+    // both.
     check(&alone);
     with["draft_model"] = text.as_str().into();
     let reply = memory(&with);

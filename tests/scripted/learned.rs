@@ -1,5 +1,5 @@
-//! A tiny model with learned positions (GPT-2): a table with one row for each position, and no way to
-//! compute others. Its greedy reply is `aaa…` without an end.
+//! A tiny model with learned positions (GPT-2): a table with one row for each position, and no way
+//! to compute others. Its greedy reply is `aaa…` without an end.
 
 use llb::gguf::GgufWriter;
 

@@ -1,5 +1,5 @@
-//! A tiny decoder with random weights that scores pairs of texts, as Qwen3-Reranker does: a template
-//! for the pair, and for its last token the probability of the first of two answers.
+//! A tiny decoder with random weights that scores pairs of texts, as Qwen3-Reranker does: a
+//! template for the pair, and for its last token the probability of the first of two answers.
 
 use llb::gguf::GgufWriter;
 

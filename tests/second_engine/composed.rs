@@ -1,7 +1,7 @@
 //! Composed templates in minijinja, compared with llb's own renders.
 //!
-//! A composed template renders the same in every engine, with and without `trim_blocks`: no difference
-//! is allowed.
+//! A composed template renders the same in every engine, with and without `trim_blocks`: no
+//! difference is allowed.
 
 use llb::compose::{self, Composed};
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};

@@ -2,8 +2,8 @@
 //!
 //! A rule has `rule` (its name), `what` (minijinja does), `why` (what Jinja2 does) and `groups` of
 //! renders. A group selects renders by `how` they differ, `templates`, `contexts` and a part of the
-//! `error`, and counts them exactly: a difference that goes away fails the test, as does one that is
-//! not listed.
+//! `error`, and counts them exactly: a difference that goes away fails the test, as does one that
+//! is not listed.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! minijinja, configured for chat templates as its own users configure it.
 //!
-//! In: Jinja source and JSON. Out: text. Uses public hooks only, and rewrites no source: a difference
-//! from Jinja2 is minijinja's own. benches/template.rs times the same configuration.
+//! In: Jinja source and JSON. Out: text. Uses public hooks only, and rewrites no source: a
+//! difference from Jinja2 is minijinja's own. benches/template.rs times the same configuration.
 
 use std::fmt;
 

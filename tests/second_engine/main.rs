@@ -1,8 +1,8 @@
-//! Chat templates in a second engine. minijinja renders what llb and transformers render, except for
-//! the differences that differences.json lists with their reasons.
+//! Chat templates in a second engine. minijinja renders what llb and transformers render, except
+//! for the differences that differences.json lists with their reasons.
 //!
-//! In: the shared conformance set, and the built-in composed templates. Needs no feature and no engine.
-//! `LLB_CONFORMANCE_SHOW=1` prints every render that differs.
+//! In: the shared conformance set, and the built-in composed templates. Needs no feature and no
+//! engine. `LLB_CONFORMANCE_SHOW=1` prints every render that differs.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stderr, reason = "a test says what it compared and what it skipped")]
 
@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-/// The shared conformance data. Without it, a line says what was skipped; with `LLB_REQUIRE_ALL` its
-/// absence is a failure.
+/// The shared conformance data. Without it, a line says what was skipped; with `LLB_REQUIRE_ALL`
+/// its absence is a failure.
 fn conformance(what: &str) -> Option<PathBuf> {
     let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),

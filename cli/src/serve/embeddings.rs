@@ -1,7 +1,7 @@
 //! `/v1/embeddings`: OpenAI's embeddings, and `/v1/rerank`.
 //!
-//! Source: <https://platform.openai.com/docs/api-reference/embeddings>, and the types of the package
-//! `openai` 3.54.
+//! Source: <https://platform.openai.com/docs/api-reference/embeddings>, and the types of the
+//! package `openai` 3.54.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

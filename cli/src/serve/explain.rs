@@ -1,5 +1,5 @@
-//! `/v1/explain`: the prompt that a request of `/v1/chat/completions` would have, with the origin of
-//! its parts.
+//! `/v1/explain`: the prompt that a request of `/v1/chat/completions` would have, with the origin
+//! of its parts.
 
 use std::sync::Arc;
 

@@ -79,7 +79,8 @@ pub(crate) struct Arguments {
     /// Maximum number of models in memory; others are loaded when a request needs them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     max_loaded: u32,
-    /// Maximum megabytes of all loaded models; a single model may exceed it [default: 3/4 of the memory]
+    /// Maximum megabytes of all loaded models; a single model may exceed it [default: 3/4 of the
+    /// memory]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
     max_memory: Option<u64>,
     /// Idle seconds after which a model is unloaded; 0 keeps it loaded
@@ -97,8 +98,8 @@ pub(crate) struct Arguments {
     /// Maximum seconds that a request may wait for the model, and then run
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86400))]
     timeout: u64,
-    /// Maximum seconds for receiving the headers of a request, and then its body; also the time after
-    /// which a client that stops reading is disconnected
+    /// Maximum seconds for receiving the headers of a request, and then its body; also the time
+    /// after which a client that stops reading is disconnected
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     read_timeout: u64,
     /// Maximum size of the body of a request

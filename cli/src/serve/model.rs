@@ -169,7 +169,7 @@ impl ServedModel {
         self.limits.max_tokens.unwrap_or((share / 2).max(1))
     }
 
-    /// The most milliseconds that a request may run.
+    /// The maximum number of milliseconds that a request may run.
     pub(crate) fn timeout_ms(&self) -> u64 {
         u64::try_from(self.limits.timeout.as_millis()).unwrap_or(u64::MAX)
     }

@@ -25,9 +25,9 @@ const FREE_SHARE: u64 = 20;
 /// The limits for models in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolLimits {
-    /// The most models in memory at the same time.
+    /// The maximum number of models in memory at the same time.
     pub(crate) max_loaded: usize,
-    /// The most bytes of all models in memory. A single model may take more.
+    /// The maximum number of bytes of all models in memory. A single model may take more.
     pub(crate) max_bytes: u64,
     /// How long a model may be unused before it is unloaded.
     pub(crate) idle: Option<Duration>,

@@ -163,7 +163,6 @@ impl NativeSource {
         of_state.into_iter().chain(&self.long_context)
     }
 
-    /// The adapters of a request.
     fn adapters(&self, request: &ChatRequest) -> Result<AdapterScales> {
         match &request.lora {
             Some(switch) => switch.scales(self.adapters.0.len()),

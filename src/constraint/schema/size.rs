@@ -99,7 +99,6 @@ pub(super) fn excess(document: &Value) -> Option<(String, String)> {
     None
 }
 
-/// The pointer of a step.
 fn pointer(steps: &[Step], index: usize) -> String {
     let mut keys: Vec<String> = Vec::new();
     let mut at = index;

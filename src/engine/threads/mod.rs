@@ -40,7 +40,7 @@ pub enum ThreadPolicy {
     Pinned,
     /// The controller, by the cost of earlier decodes.
     Adaptive,
-    /// Nobody adapts it: a device computes, and the threads do little.
+    /// It is not adapted: a device computes, and the threads do little.
     Device,
 }
 

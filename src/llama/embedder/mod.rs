@@ -19,11 +19,13 @@ use crate::error::{Code, Error, Result};
 
 pub(crate) use load::load;
 
-/// The most tokens of several texts in one decode. A larger decode is no faster per token.
+/// The maximum number of tokens of several texts in one decode. A larger decode is no faster per
+/// token.
 const MOST_PACKED: usize = 512;
 /// The fewest. Smaller decodes are slower per token.
 const LEAST_PACKED: usize = 64;
-/// The most bytes of output for them. llama.cpp reserves logits for every token, even for encoders.
+/// The maximum number of bytes of output for them. llama.cpp reserves logits for every token, even
+/// for encoders.
 const MOST_OUTPUT_BYTES: usize = 256 << 20;
 
 /// A loaded embedding model. It computes on the thread that loaded it.
@@ -34,7 +36,7 @@ pub(crate) struct Embedder {
     pooling: Pooling,
     /// The length of a vector.
     width: usize,
-    /// The most tokens of several texts in one decode, and of one part of a long text.
+    /// The maximum number of tokens of several texts in one decode, and of one part of a long text.
     n_packed: usize,
     /// Whether all tokens of a text must be in one decode.
     takes_whole_texts: bool,
@@ -69,7 +71,7 @@ impl Embedder {
         &self.vocab
     }
 
-    /// The most tokens of a text.
+    /// The maximum number of tokens of a text.
     pub(crate) fn n_ctx(&self) -> usize {
         self.context.n_ctx()
     }
@@ -89,8 +91,8 @@ impl Embedder {
         self.context.is_broken()
     }
 
-    /// Computes the vectors of as many of the first texts as fit into one pack, at least one. `None`
-    /// if `abort` returned true. Each text must have 1 to `n_ctx` tokens.
+    /// Computes the vectors of as many of the first texts as fit into one pack, at least one.
+    /// `None` if `abort` returned true. Each text must have 1 to `n_ctx` tokens.
     pub(crate) fn compute_next(
         &mut self,
         texts: &[Vec<TokenId>],

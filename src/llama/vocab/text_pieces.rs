@@ -14,7 +14,7 @@ use std::ops::Range;
 pub(super) const PIECE: usize = 8 * 1024;
 /// The most bytes of a part without a possible cut. It takes about a second.
 const LONGEST_UNIT: usize = 1 << 20;
-/// The most bytes of a run that a recursive pre-tokenizer matches as a whole.
+/// The maximum number of bytes of a run that a recursive pre-tokenizer matches as a whole.
 const LONGEST_RUN: usize = 128 * 1024;
 /// Stack needed for each byte of a run. libstdc++'s regular expressions take up to 400 bytes in a
 /// release build.

@@ -39,7 +39,6 @@ pub(crate) struct RoundTripRow {
     pub(crate) reason: String,
 }
 
-/// All rows of a round trip.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RoundTripReport {
     /// The rows, in the order tried.

@@ -14,7 +14,6 @@ pub use control_spellings::ControlSpellings;
 pub use turn_markup::TurnMarkup;
 pub(super) use turn_reader::TurnReader;
 
-/// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReplyPart {
     /// Text, which may contain markup of the format.

@@ -17,7 +17,6 @@ pub(super) struct AfterCall {
     pub(super) has_closing_tag: bool,
     /// Whether the next call needs an opening tag, because a closing tag was read.
     pub(super) over: bool,
-    /// The pattern of the call.
     pub(super) pattern: Option<usize>,
 }
 

@@ -157,7 +157,7 @@ pub(crate) struct CallObject {
 impl Default for CallObject {
     fn default() -> CallObject {
         CallObject {
-            scanner: Scanner::new(),
+            scanner: Scanner::default(),
             level: 1,
             field: Field::Other,
             foreign_key: false,

@@ -17,7 +17,6 @@ pub(super) enum PatternItem {
     Name,
     /// The call's id.
     Id(IdForm),
-    /// The arguments.
     Arguments(Encoding),
     /// A JSON object that contains name and arguments.
     Object(Arc<CallKeys>),
@@ -272,7 +271,6 @@ pub(super) fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
     &PATTERNS
 }
 
-/// The items of one call.
 fn call_items(calls: &CallSyntax) -> Vec<PatternItem> {
     let keys = CallKeys::of(&calls.call).map(Arc::new);
     let mut items: Vec<PatternItem> = Vec::new();

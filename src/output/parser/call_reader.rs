@@ -9,7 +9,7 @@ use super::{FENCE, is_whitespace};
 use crate::output::format::{Encoding, FormatText, IdForm};
 use crate::output::read::{self, ArgumentsReader, JsonKind, ReadStep};
 
-/// The most lists that may surround a call.
+/// The maximum number of lists that may surround a call.
 const MAX_LISTS: usize = 2;
 
 /// The result of one character.

@@ -15,7 +15,7 @@ use super::{Destination, FailedOpening, ParserState, ReplyParser, is_whitespace}
 const MAX_TAG: usize = 128;
 
 /// Text that may be a call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Candidate {
     /// All text since the opening tag, with the whitespace before it.
     pub(super) held: String,
@@ -37,16 +37,7 @@ pub(super) struct Candidate {
 
 impl Candidate {
     pub(super) fn new(held: String, readers: Vec<CallReader>) -> Candidate {
-        Candidate {
-            held,
-            readers,
-            after_tag: String::new(),
-            tags: 1,
-            untagged: false,
-            after_open_call: false,
-            fenced: false,
-            gap: 0,
-        }
+        Candidate { held, readers, tags: 1, ..Candidate::default() }
     }
 
     /// A possible call in a fence, including its opening tag.

@@ -37,7 +37,7 @@ pub(super) struct Envelope {
 impl Envelope {
     pub(super) fn new(own: bool) -> Envelope {
         let (held, content, calls) = (String::new(), String::new(), Vec::new());
-        Envelope { held, own, scanner: Scanner::new(), key: None, call: 0, calls, content }
+        Envelope { held, own, scanner: Scanner::default(), key: None, call: 0, calls, content }
     }
 
     /// Whether the object certainly contains calls.

@@ -19,7 +19,7 @@ const LANGUAGES: [&str; 4] = ["json", "xml", "tool_call", PYTHON];
 const PYTHON: &str = "tool_code";
 
 /// A fence at the start of a line, and the text after it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fence {
     pub(super) held: String,
     language: String,
@@ -43,18 +43,7 @@ pub(super) struct Fence {
 
 impl Fence {
     pub(super) fn new(held: String) -> Fence {
-        Fence {
-            held,
-            language: String::new(),
-            named: false,
-            list: false,
-            calls: Vec::new(),
-            open: false,
-            parentheses: 0,
-            tag: String::new(),
-            envelope: None,
-            tail: String::new(),
-        }
+        Fence { held, ..Fence::default() }
     }
 
     /// Whether no call is open.

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::{Destination, FENCE, JsonValidator, ReplyParser};
 
-/// The most positions in prose that are checked for a value.
+/// The maximum number of positions in prose that are checked for a value.
 const MOST_STARTS: usize = 256;
 const LANGUAGE: &str = "json";
 
@@ -24,7 +24,6 @@ enum Stage {
         in_string: bool,
         escaped: bool,
     },
-    /// After the value.
     After,
     /// The reply is not a JSON value, for example because it has calls.
     Plain,

@@ -29,7 +29,6 @@ pub(super) enum Marker {
 }
 
 impl Marker {
-    /// One marker of each kind.
     const KINDS: [Marker; 11] = [
         Marker::CallOpen(0),
         Marker::ForeignOpen(0),

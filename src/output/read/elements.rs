@@ -87,8 +87,8 @@ pub(super) struct ElementsReader {
 }
 
 impl ElementsReader {
-    /// `prefix` precedes every tag. `item` is the element of an array. `followers` are the tags that
-    /// may follow the arguments.
+    /// `prefix` precedes every tag. `item` is the element of an array. `followers` are the tags
+    /// that may follow the arguments.
     pub(super) fn new(
         prefix: &str,
         item: &str,

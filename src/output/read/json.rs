@@ -40,7 +40,7 @@ pub(super) struct JsonReader {
 
 impl JsonReader {
     pub(super) fn new() -> JsonReader {
-        JsonReader { scanner: Scanner::new(), kind: None, word: String::new(), notes: Vec::new() }
+        JsonReader { scanner: Scanner::default(), kind: None, word: String::new(), notes: Vec::new() }
     }
 
     /// Emits the content of a string that holds the arguments.

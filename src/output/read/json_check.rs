@@ -4,7 +4,7 @@ use super::json_scanner::{Faults, Scanner};
 
 /// The faults of a text that should be one JSON object.
 pub(crate) fn check_object(text: &str) -> Faults {
-    let mut scanner = Scanner::new();
+    let mut scanner = Scanner::default();
     let mut out = String::new();
     for c in text.chars() {
         if scanner.ends_word(c) {
@@ -23,7 +23,7 @@ pub(crate) fn check_object(text: &str) -> Faults {
 /// remain.
 pub(crate) fn repair(text: &str) -> Option<String> {
     let mut repaired = String::with_capacity(text.len());
-    let mut scanner = Scanner::new();
+    let mut scanner = Scanner::default();
     let mut ignored = String::new();
     let mut comma: Option<usize> = None;
     for c in text.chars() {

@@ -2,9 +2,10 @@
 //! value.
 //!
 //! Out: at most one event per character, and the text. The text is the model's own, except that
-//! Python's notation is rewritten token by token (`'a'` -> `"a"`, `True` -> `true`), and comments are
-//! left out. Faults are recorded and never fatal. Brackets and strings are balanced, so the end of a broken value is
-//! found. There is no recursion. At most [`NESTING_CAP`] levels are stored, deeper ones are counted.
+//! Python's notation is rewritten token by token (`'a'` -> `"a"`, `True` -> `true`), and comments
+//! are left out. Faults are recorded and never fatal. Brackets and strings are balanced, so the end
+//! of a broken value is found. There is no recursion. At most [`NESTING_CAP`] levels are stored,
+//! deeper ones are counted.
 
 /// The number of levels of nesting that are checked.
 pub(crate) const NESTING_CAP: usize = 128;
@@ -34,8 +35,9 @@ pub(crate) enum Container {
     Array,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Expect {
+    #[default]
     Value,
     ValueOrEnd,
     Key,
@@ -83,7 +85,7 @@ struct Quoted {
     key: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scanner {
     stack: Vec<Container>,
     deeper: usize,
@@ -104,23 +106,6 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    pub(crate) fn new() -> Scanner {
-        Scanner {
-            stack: Vec::new(),
-            deeper: 0,
-            expect: Expect::Value,
-            quoted: None,
-            escape: 0,
-            unit: 0,
-            high: None,
-            held: String::new(),
-            word: None,
-            comment: None,
-            text: String::new(),
-            faults: Faults::default(),
-        }
-    }
-
     /// The number of open containers.
     pub(crate) fn depth(&self) -> usize {
         self.stack.len() + self.deeper

@@ -4,14 +4,16 @@
 use super::json_scanner::{ScanEvent, Scanner};
 use crate::json_schema::TypeSet;
 
-/// A text, read as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JsonText {
     /// A value, without surrounding whitespace and with Python's notation rewritten.
-    Value { text: String, json_type: TypeSet, python: bool },
+    Value {
+        text: String,
+        json_type: TypeSet,
+        python: bool,
+    },
     /// A value that is nested too deeply.
     TooDeep,
-    /// The text is not a JSON value.
     Invalid,
 }
 
@@ -19,7 +21,7 @@ pub(super) enum JsonText {
 /// too. At most `max_depth` levels may be nested.
 pub(super) fn parse_json(text: &str, max_depth: usize) -> JsonText {
     let text = text.trim();
-    let mut scanner = Scanner::new();
+    let mut scanner = Scanner::default();
     let mut written = String::with_capacity(text.len());
     let mut begun = false;
     for c in text.chars() {

@@ -21,7 +21,7 @@ use crate::json_schema::{PointerPath, list, resolve};
 const FUEL: usize = 1_000_000;
 /// The deepest nesting of schemas, including references.
 const MAX_DEPTH: usize = 1000;
-/// The most problems to report for one value.
+/// The maximum number of problems to report for one value.
 const MAX_PROBLEMS: usize = 16;
 /// The cost in steps of a regular expression that cannot be used.
 const USELESS_PATTERN: usize = 10_000;
@@ -69,7 +69,6 @@ struct Location<'p> {
 /// A keyword, and the position at which it is checked.
 #[derive(Clone, Copy)]
 struct Keyword<'k, 'd> {
-    /// The schema with the keyword.
     schema: &'d Map<String, Value>,
     name: &'k str,
     argument: &'d Value,

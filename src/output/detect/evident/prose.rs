@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Tagged};
 
-/// The most characters of a placeholder.
+/// The maximum number of characters of a placeholder.
 const MAX_SLOT: usize = 800;
-/// The most characters between a call and the end of its section: `, ... (more calls)`.
+/// The maximum number of characters between a call and the end of its section: `, ... (more
+/// calls)`.
 const MAX_REST: usize = 200;
 
 /// A text with the ignored characters removed.

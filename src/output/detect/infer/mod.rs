@@ -2,8 +2,8 @@
 //! thing.
 //!
 //! The result writes, byte for byte, what the template writes for calls that it was not inferred
-//! from. Otherwise the error says why no format was found. This module knows no model, no family and no
-//! marker.
+//! from. Otherwise the error says why no format was found. This module knows no model, no family
+//! and no marker.
 
 mod arguments;
 mod controls;

@@ -221,8 +221,8 @@ struct SplitCalls {
 }
 
 /// Splits the texts around calls. `before` ends with `open`, which ends at the first needle of the
-/// first call. `after` starts at the last needle of the last call. Whitespace next to a call belongs
-/// to the separator.
+/// first call. `after` starts at the last needle of the last call. Whitespace next to a call
+/// belongs to the separator.
 fn split_calls(before: &str, open: &str, after: &str, between: &str) -> SplitCalls {
     let shared = (before.len() - common_suffix(before, between)).max(before.len() - open.len());
     let lead = trim_start(&before[snap_right(before, shared)..]);

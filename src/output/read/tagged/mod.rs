@@ -216,7 +216,6 @@ impl TaggedReader {
         }
     }
 
-    /// Ends the value.
     fn end(&mut self, out: &mut String) {
         self.held.clear();
         self.state = TaggedState::Between;

@@ -30,7 +30,7 @@ pub(crate) const PYTHON_LITERALS: JsonNote =
 
 /// Reads arguments that are JSON. The output is the model's own text, with Python's notation
 /// rewritten.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct JsonReader {
     scanner: Scanner,
     kind: Option<JsonKind>,
@@ -39,10 +39,6 @@ pub(super) struct JsonReader {
 }
 
 impl JsonReader {
-    pub(super) fn new() -> JsonReader {
-        JsonReader { scanner: Scanner::default(), kind: None, word: String::new(), notes: Vec::new() }
-    }
-
     /// Emits the content of a string that holds the arguments.
     fn unwrap_string(&mut self, out: &mut String) {
         let text = self.scanner.text();

@@ -38,7 +38,7 @@ pub(super) fn arguments_reader(
     schema: Option<&Value>,
 ) -> Box<dyn ArgumentsReader> {
     match encoding {
-        Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new()),
+        Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::default()),
         Encoding::Tagged(tagged) => {
             Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema))
         }

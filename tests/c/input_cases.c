@@ -1,4 +1,5 @@
-/* Invalid input: NULL, invalid UTF-8, invalid JSON, and JSON of the wrong shape.
+/* Invalid input: NULL, invalid UTF-8, invalid JSON, and JSON of the wrong shape. The cases are in
+ * one file so that they can be compared.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -1,4 +1,5 @@
-//! Tests `context_overflow` "shift": replies that are longer than the context.
+//! Tests `context_overflow` "shift": replies that are longer than the context. The tests are in one
+//! file because they share the computation of the expected shifts.
 
 use std::ffi::CString;
 use std::path::Path;

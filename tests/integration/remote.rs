@@ -1,4 +1,5 @@
-//! Tests `engine: {"type": "openai_completions"}`, with well-behaved and with faulty servers.
+//! Tests `engine: {"type": "openai_completions"}`, with well-behaved and with faulty servers. The
+//! tests are in one file because they share the checks of replies and errors.
 
 use std::io::Write;
 use std::net::TcpListener;

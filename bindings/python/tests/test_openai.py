@@ -1,4 +1,7 @@
-"""`llb.OpenAI`: the shape of its objects, compared with the openai package."""
+"""`llb.OpenAI`: the shape of its objects, compared with the openai package.
+
+The tests are in one file because they share the comparison and the server.
+"""
 
 import importlib.util
 import json

@@ -1,5 +1,5 @@
 //! Tests each kind of tokenizer with small vocabularies: control tokens in plain text, cuts, and
-//! long runs of one character.
+//! long runs of one character. The kinds are in one file because they share the checks.
 
 use std::process::Command;
 

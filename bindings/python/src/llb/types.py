@@ -1,7 +1,8 @@
 """The shapes of requests, replies and chunks, for type checkers and for annotations.
 
 All are plain dicts at run time. A shape states the members that are always there; members that only
-some replies have are in its subclass with `total=False`.
+some replies have are in its subclass with `total=False`. They are in one module because they refer
+to each other.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ pub enum Speculative {
 
 impl Speculative {
     /// The maximum number of tokens in a draft; 0 without speculative decoding.
+    #[cfg(feature = "engine")]
     pub(crate) fn n_max(&self) -> u32 {
         match self {
             Speculative::Off => 0,

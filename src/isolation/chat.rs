@@ -439,6 +439,6 @@ fn deadline(request: &str) -> Option<Instant> {
     struct TimeLimit {
         timeout_ms: Option<u64>,
     }
-    let timeout = crate::json::from_str::<Limits>(request).ok()?.timeout_ms?;
+    let timeout = crate::json::from_str::<TimeLimit>(request).ok()?.timeout_ms?;
     Instant::now().checked_add(Duration::from_millis(timeout))
 }

@@ -54,6 +54,14 @@ class TokensTest {
         assertEquals("MODEL_NOT_FOUND", e.code());
     }
 
+    /** The devices without their free memory, which changes between two calls. */
+    private static List<Memory.Device> needs(Memory memory) {
+        return memory.devices().stream()
+                .map(d -> new Memory.Device(
+                        d.name(), d.weights(), d.cache(), d.compute(), d.total(), null))
+                .toList();
+    }
+
     @Test
     void memoryOfSeveralContexts() {
         ChatOptions options = ChatOptions.builder(TestFiles.scripted("text.gguf"))
@@ -70,7 +78,7 @@ class TokensTest {
                 ContextOptions.builder().largestContext().build()));
         Memory base = memory.contexts().get(0).orThrow();
         assertEquals(List.of(512, 2), List.of(base.contextLength(), base.parallel()));
-        assertEquals(memory.devices(), base.devices());
+        assertEquals(needs(memory), needs(base));
         Memory second = memory.contexts().get(1).orThrow();
         assertEquals(List.of(1024, 1), List.of(second.contextLength(), second.parallel()));
         assertEquals(memory.weights(), second.weights());

@@ -34,15 +34,6 @@ pub enum Speculative {
 }
 
 impl Speculative {
-    /// The maximum number of tokens in a draft; 0 without speculative decoding.
-    #[cfg(feature = "engine")]
-    pub(crate) fn n_max(&self) -> u32 {
-        match self {
-            Speculative::Off => 0,
-            Speculative::Ngram { n_max, .. } | Speculative::Draft { n_max, .. } => *n_max,
-        }
-    }
-
     /// Reads both options. A `draft_model` alone turns drafting on.
     pub(crate) fn read(fields: &mut Fields) -> Result<Speculative> {
         let draft_model = fields.string("draft_model")?.map(str::to_owned);

@@ -15,7 +15,6 @@ use super::context_shift;
 use super::decoding::{AbortCheck, Decoding, on_operation, should_abort};
 use super::lora::{Adapter, AppliedAdapters};
 use super::model::Model;
-use super::rollback::Rollbacks;
 use super::sequence_state::{self, SequencePart};
 use super::threads::Threads;
 use super::trial::{self, Repeats};
@@ -30,7 +29,7 @@ pub(crate) struct LlamaContext {
     context: NonNull<sys::llama_context>,
     batch: Batch,
     /// llama.cpp holds a pointer to this box.
-    pub(super) decoding: Box<Decoding>,
+    decoding: Box<Decoding>,
     limits: ThreadLimits,
     adapts_threads: bool,
     /// The threads that the next decode uses.
@@ -44,7 +43,6 @@ pub(crate) struct LlamaContext {
     /// Whether only the calling thread has computed with the context so far.
     is_alone: bool,
     shift_refusal: Option<&'static str>,
-    pub(super) rollbacks: Rollbacks,
     // Fields are dropped in this order, after the context is freed.
     adapters: AppliedAdapters,
     model: Arc<Model>,
@@ -95,8 +93,6 @@ impl LlamaContext {
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
-        // SAFETY: the context is alive. The result is 0 for an architecture without rollback.
-        let n_rollback = unsafe { sys::llama_n_rs_seq(context.as_ptr()) } as usize;
         let mut made = LlamaContext {
             limits: ThreadLimits { most: 1, processors: 1, policy: ThreadPolicy::Pinned },
             adapts_threads: options.adapts_threads,
@@ -111,7 +107,6 @@ impl LlamaContext {
             broken: false,
             is_alone: true,
             shift_refusal: None,
-            rollbacks: Rollbacks::new(n_rollback, options.n_parallel as usize),
             adapters: AppliedAdapters::default(),
             model,
         };
@@ -154,20 +149,20 @@ impl LlamaContext {
     }
 
     /// Called after a failed call. The context is not used again, and its threads end.
-    pub(super) fn abandon(&mut self) {
+    fn abandon(&mut self) {
         self.broken = true;
         self.decoding.threads.end();
     }
 
     /// The memory of all sequences; `None` if the context has no memory or is broken.
-    pub(super) fn memory(&self) -> Option<sys::llama_memory_t> {
+    fn memory(&self) -> Option<sys::llama_memory_t> {
         // SAFETY: the context is alive.
         let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
         (!memory.is_null() && !self.broken).then_some(memory)
     }
 
     /// The last position of a sequence; `None` if it is empty.
-    pub(super) fn last_position(&self, sequence: usize) -> Option<usize> {
+    fn last_position(&self, sequence: usize) -> Option<usize> {
         let memory = self.memory()?;
         // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
         let last = shim::guard(|| unsafe {
@@ -322,10 +317,7 @@ impl Backend for LlamaContext {
         static DECODED: Lazy<()> = Lazy::new(exit::register);
         *DECODED;
         match status {
-            0 => {
-                self.rollbacks.decoded(batch);
-                Ok(Decoded::Done)
-            }
+            0 => Ok(Decoded::Done),
             2 => Ok(Decoded::Aborted),
             1 => Err(Error::new(Code::ContextOverflow, "the KV cache is full")),
             other => Err(Error::new(
@@ -338,15 +330,6 @@ impl Backend for LlamaContext {
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
         let Some(memory) = self.memory() else { return true };
         if length > 0 && length < self.shortest_window(memory, sequence) {
-            return false;
-        }
-        if length == 0 {
-            self.rollbacks.reset(sequence);
-        } else if self.model.has_state()
-            && let Some(held) = self.last_position(sequence).map(|last| last + 1)
-            && length < held
-            && !self.rollbacks.take_back(sequence, held - length)
-        {
             return false;
         }
         // SAFETY: the memory belongs to the context; an absent sequence or position is reported,
@@ -365,7 +348,6 @@ impl Backend for LlamaContext {
     /// and does not undo that when the batch is aborted (`llama_memory_recurrent::find_slot`).
     /// Unused states then hold stale values, and a state that was to be moved is lost.
     fn clear(&mut self) {
-        self.rollbacks.clear();
         let Some(memory) = self.memory() else { return };
         // SAFETY: the memory belongs to the context.
         let cleared = shim::guard(|| unsafe { shim::calls::llama_memory_clear(memory, true) });
@@ -376,10 +358,6 @@ impl Backend for LlamaContext {
 
     fn is_divisible(&self) -> bool {
         !self.model.has_state()
-    }
-
-    fn rollback(&self) -> usize {
-        if self.is_divisible() { usize::MAX } else { self.rollbacks.most() }
     }
 
     fn shortest(&self, sequence: usize, length: usize) -> usize {
@@ -398,12 +376,7 @@ impl Backend for LlamaContext {
             self.truncate(to, 0);
             return false;
         }
-        if !is_part && !self.settle(from) {
-            return false;
-        }
         let (start, end) = (range.start as sys::llama_pos, range.end as sys::llama_pos);
-        // Taking back one of two sequences that share a state would change the other one.
-        [from, to].into_iter().for_each(|sequence| self.rollbacks.reset(sequence));
         let (from, sequence) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
         // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max. With a
         // unified cache this assigns the cells to both sequences.
@@ -430,7 +403,6 @@ impl Backend for LlamaContext {
     /// Layers with attention keep their cells, because the cells before `length` are unchanged.
     fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
         let Some(memory) = self.memory() else { return false };
-        self.rollbacks.reset(sequence);
         let restored = sequence_state::write(self.context, sequence, SequencePart::State, state);
         let (id, length) = (sequence as sys::llama_seq_id, length as sys::llama_pos);
         let removed = restored.and_then(|restored| {
@@ -450,7 +422,35 @@ impl Backend for LlamaContext {
     }
 
     fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize> {
-        self.shift_positions(sequence, kept, count)
+        let memory = self.memory()?;
+        if self.shift_refusal().is_some() {
+            return None;
+        }
+        let last = self.last_position(sequence)?;
+        let (from, to) = (kept as sys::llama_pos, (kept + count) as sys::llama_pos);
+        let (sequence, end) = (sequence as sys::llama_seq_id, last as sys::llama_pos + 1);
+        // SAFETY: the memory belongs to the context; positions without a cell are skipped.
+        let removed =
+            shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, sequence, from, to) });
+        let moved = removed.and_then(|removed| {
+            // SAFETY: as above; the memory can be shifted.
+            let add = || unsafe {
+                shim::calls::llama_memory_seq_add(memory, sequence, to, end, from - to)
+            };
+            if removed { shim::guard(add).map(|()| true) } else { Ok(false) }
+        });
+        match moved {
+            Ok(true) => {
+                self.decoding.moves_keys = true;
+                // A window may reach back beyond the kept part, where cells may be gone.
+                Some(if self.model.window() > 0 { 0 } else { kept })
+            }
+            Ok(false) => None,
+            Err(_) => {
+                self.abandon();
+                None
+            }
+        }
     }
 
     fn save(&self, sequence: usize) -> Result<Vec<u8>> {
@@ -458,7 +458,6 @@ impl Backend for LlamaContext {
     }
 
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
-        self.rollbacks.reset(sequence);
         let read = sequence_state::write(self.context, sequence, SequencePart::Whole, data);
         if read.is_err() {
             self.abandon();

@@ -10,9 +10,6 @@ pub(crate) struct ContextOptions {
     pub(crate) n_ctx: u32,
     pub(crate) n_batch: u32,
     pub(crate) n_parallel: u32,
-    /// The most tokens that a sequence with states may be taken back after a decode. For each of
-    /// them, llama.cpp keeps one more state. 0 without speculative decoding.
-    pub(crate) n_rollback: u32,
     pub(crate) n_threads: u32,
     /// Whether the number of threads may be lowered while other programs are busy.
     pub(crate) adapts_threads: bool,
@@ -24,12 +21,6 @@ pub(crate) struct ContextOptions {
 }
 
 impl ContextOptions {
-    /// The options of a draft model's context. It decodes token by token, so only the last one could
-    /// be taken back.
-    pub(super) fn of_draft(&self) -> ContextOptions {
-        ContextOptions { n_rollback: 0, ..self.clone() }
-    }
-
     /// llama.cpp's parameters, without threads and callbacks.
     pub(super) fn params(&self) -> sys::llama_context_params {
         // SAFETY: takes nothing, returns a plain struct.
@@ -38,7 +29,6 @@ impl ContextOptions {
         params.n_batch = self.n_batch;
         params.n_ubatch = self.n_batch;
         params.n_seq_max = self.n_parallel;
-        params.n_rs_seq = self.n_rollback;
         params.n_threads = 1;
         params.n_threads_batch = 1;
         params.flash_attn_type = match self.flash_attn {

@@ -1,5 +1,5 @@
-//! Shifts a context, and tells whether that is possible: whether llama.cpp can move the keys of a
-//! sequence to other positions and leave all other keys unchanged.
+//! Whether a context can be shifted: whether llama.cpp can move the keys of a sequence to other
+//! positions and leave all other keys unchanged.
 //!
 //! llama.cpp rotates the keys of all cells; cells that stay are rotated by zero (llama.cpp b11429,
 //! `llama_kv_cache::build_graph_shift`). Its own check, `llama_memory_can_shift`, is not
@@ -14,12 +14,8 @@
 //! - The keys of an indexer are stored in another basis, and the shift does not convert them before
 //!   the rotation.
 
-use llama_cpp_sys_2 as sys;
-
-use super::context::LlamaContext;
 use super::context_options::ContextOptions;
 use super::model::Model;
-use super::shim;
 use crate::api::CacheType;
 
 /// How far rounding may move a factor from 1.
@@ -74,46 +70,6 @@ impl RopeScaling {
         let is_yarn = self.is_yarn || self.extrapolation.is_some_and(|factor| factor > 0.0);
         let is_scaled = self.factor.is_some_and(|factor| factor != 0.0) && differs(self.factor);
         differs(self.attention) || is_yarn && is_scaled
-    }
-}
-
-impl LlamaContext {
-    /// Does what [`crate::engine::Backend::shift`] says.
-    pub(super) fn shift_positions(
-        &mut self,
-        sequence: usize,
-        kept: usize,
-        count: usize,
-    ) -> Option<usize> {
-        let memory = self.memory()?;
-        if self.shift_refusal().is_some() {
-            return None;
-        }
-        let last = self.last_position(sequence)?;
-        let (from, to) = (kept as sys::llama_pos, (kept + count) as sys::llama_pos);
-        let (sequence, end) = (sequence as sys::llama_seq_id, last as sys::llama_pos + 1);
-        // SAFETY: the memory belongs to the context; positions without a cell are skipped.
-        let removed =
-            shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, sequence, from, to) });
-        let moved = removed.and_then(|removed| {
-            // SAFETY: as above; the memory can be shifted.
-            let add = || unsafe {
-                shim::calls::llama_memory_seq_add(memory, sequence, to, end, from - to)
-            };
-            if removed { shim::guard(add).map(|()| true) } else { Ok(false) }
-        });
-        match moved {
-            Ok(true) => {
-                self.decoding.moves_keys = true;
-                // A window may reach back beyond the kept part, where cells may be gone.
-                Some(if self.model().window() > 0 { 0 } else { kept })
-            }
-            Ok(false) => None,
-            Err(_) => {
-                self.abandon();
-                None
-            }
-        }
     }
 }
 

@@ -87,10 +87,8 @@ impl MemoryNeeds {
     }
 
     fn of_layers(layers: &Layers, context: &ContextOptions) -> MemoryNeeds {
-        let [n_ctx, n_batch, n_parallel, n_rollback] =
-            [context.n_ctx, context.n_batch, context.n_parallel, context.n_rollback].map(u64::from);
-        // Not every architecture keeps states for a rollback. The file does not say which do.
-        let n_states = n_parallel.saturating_mul(1 + n_rollback);
+        let [n_ctx, n_batch, n_parallel] =
+            [context.n_ctx, context.n_batch, context.n_parallel].map(u64::from);
         // llama.cpp rounds the context up.
         let n_ctx = n_ctx.next_multiple_of(256);
         let [embedding, inner, logits] = layers.widths;
@@ -98,7 +96,7 @@ impl MemoryNeeds {
             let kept = layer
                 .per_token
                 .saturating_mul(n_ctx)
-                .saturating_add(layer.per_sequence.saturating_mul(n_states));
+                .saturating_add(layer.per_sequence.saturating_mul(n_parallel));
             layer.weights.saturating_add(kept)
         };
         // The attention mask as f32 and as f16. Without flash attention, also the scores of all
@@ -189,7 +187,6 @@ mod tests {
             n_ctx,
             n_batch: 512,
             n_parallel: 4,
-            n_rollback: 0,
             n_threads: 1,
             adapts_threads: false,
             flash_attn: FlashAttention::Auto,

@@ -228,7 +228,7 @@ impl Sizes {
         let draft = match &options.speculative {
             Speculative::Draft { model: path, .. } => {
                 let header = draft::header(path)?;
-                check_states(&header, &context.of_draft()).map_err(draft::invalid)?;
+                check_states(&header, context).map_err(draft::invalid)?;
                 Some(ModelOptions { path: path.clone(), ..model.clone() })
             }
             _ => None,
@@ -316,7 +316,7 @@ impl Sizes {
         }
         let Some(draft) = &models.draft else { return Ok((taken, None)) };
         let before = sum(&taken);
-        self.add(&mut taken, draft, &context.of_draft()).map_err(draft::invalid)?;
+        self.add(&mut taken, draft, context).map_err(draft::invalid)?;
         let after = sum(&taken);
         let draft = PartMemory {
             weights: after.weights - before.weights,
@@ -388,9 +388,7 @@ fn check_states(header: &ModelHeader, context: &ContextOptions) -> Result<()> {
     let Some(layers) = header.layers(2.0, 2.0) else { return Ok(()) };
     let states = layers.blocks.iter().map(|block| block.per_sequence);
     let states = states.fold(0, u64::saturating_add);
-    let needed = states
-        .saturating_mul(u64::from(context.n_parallel))
-        .saturating_mul(1 + u64::from(context.n_rollback));
+    let needed = states.saturating_mul(u64::from(context.n_parallel));
     match memory::available() {
         Some(available) if needed > available => Err(Error::new(
             Code::OutOfMemory,

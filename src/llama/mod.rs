@@ -32,7 +32,6 @@ mod model;
 mod model_cache;
 mod prefix_folder;
 mod prefix_store;
-mod rollback;
 mod sequence_state;
 mod shim;
 mod stack;

@@ -194,7 +194,7 @@ pub(super) fn open(
     check_memory(options, use_mmap, &context, &headers)?;
     let needs = LoadNeeds {
         model: MemoryNeeds::of(header, &context),
-        draft: draft_header.as_ref().and_then(|it| MemoryNeeds::of(it, &context.of_draft())),
+        draft: draft_header.as_ref().and_then(|it| MemoryNeeds::of(it, &context)),
         most_state_bytes: most_state_bytes(header, &context),
     };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
@@ -355,10 +355,7 @@ fn speculation(
         }
         Speculative::Draft { model, n_max } => {
             let options = ModelOptions { path: model.clone(), ..key.model.clone() };
-            (
-                Box::new(draft::load(&options, &key.context.of_draft(), needs, vocab, log, tried)?),
-                *n_max,
-            )
+            (Box::new(draft::load(&options, &key.context, needs, vocab, log, tried)?), *n_max)
         }
     };
     Ok(Some(Speculation::new(drafter, n_max as usize)))
@@ -385,7 +382,6 @@ pub(super) fn context_options(
         n_ctx,
         n_batch: options.n_batch.unwrap_or_default(),
         n_parallel: options.n_parallel,
-        n_rollback: options.speculative.n_max(),
         // llama.cpp's threads spin while they wait for each other, so with more threads than cores
         // they make almost no progress.
         n_threads: options.n_threads.unwrap_or(physical).min(usable),

@@ -46,7 +46,6 @@ fn context_of(model: Model) -> LlamaContext {
         n_ctx: 1024,
         n_batch: 512,
         n_parallel: 2,
-        n_rollback: 0,
         n_threads: 1,
         adapts_threads: false,
         flash_attn: FlashAttention::Auto,

@@ -18,8 +18,7 @@ use crate::abi::{Chat, real_model, scripted_model};
 use crate::scripted::random::{Memory, random};
 use crate::scripted::text_model;
 
-const ALL: [Memory; 5] =
-    [Memory::Dense, Memory::Window, Memory::State, Memory::Both, Memory::Delta];
+const ALL: [Memory; 4] = [Memory::Dense, Memory::Window, Memory::State, Memory::Both];
 /// The number of tokens at the end of a prompt that are not written: the opening of the reply.
 const OPENING: u64 = 16;
 

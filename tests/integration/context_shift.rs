@@ -459,8 +459,8 @@ fn refused(model: &str, members: Value, says: &str) {
 #[test]
 fn what_cannot_be_shifted_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for memory in [Memory::State, Memory::Both, Memory::Delta] {
-        let model = write(folder.path(), "state.gguf", &random(memory));
+    for (memory, name) in [(Memory::State, "state.gguf"), (Memory::Both, "both.gguf")] {
+        let model = write(folder.path(), name, &random(memory));
         refused(
             &model,
             json!({}),

@@ -103,7 +103,7 @@ fn unsafe_code_is_where_c_is() {
 }
 
 /// Functions of llama.cpp that only return a stored value or set an option. They cannot throw.
-const WITHOUT_GUARD: [&str; 39] = [
+const WITHOUT_GUARD: [&str; 38] = [
     // Tests call these after the library has called them.
     "ggml_backend_cpu_reg",
     "ggml_backend_reg_count",
@@ -130,7 +130,6 @@ const WITHOUT_GUARD: [&str; 39] = [
     "llama_model_n_swa",
     "llama_n_batch",
     "llama_n_ctx",
-    "llama_n_rs_seq",
     "llama_sampler_chain_default_params",
     "llama_set_n_threads",
     "llama_version",

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use crate::abi::{Chat, Recorder};
 use crate::scripted::random::{Memory, random};
 
-const ALL: [Memory; 5] =
-    [Memory::Dense, Memory::Window, Memory::State, Memory::Both, Memory::Delta];
+const ALL: [Memory; 4] = [Memory::Dense, Memory::Window, Memory::State, Memory::Both];
 
 fn model(memory: Memory) -> String {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -123,7 +122,7 @@ fn how_much_of_each_memory_is_reused() {
         // The same request again: the reply is removed, and the opening too if the memory can only
         // be cut at a checkpoint.
         let again = ask(&chat, &messages);
-        let whole = matches!(memory, Memory::State | Memory::Both | Memory::Delta);
+        let whole = matches!(memory, Memory::State | Memory::Both);
         assert_eq!(cached(&again), prompt(&third) - if whole { 16 } else { 1 }, "{memory:?}");
         assert_eq!(again["text"], third["text"], "{memory:?}");
     }
@@ -276,7 +275,7 @@ fn a_kept_prefix_changes_no_reply() {
             });
             // A cancel during a decode empties every sequence of a model with one state.
             let least = match memory {
-                Memory::State | Memory::Both | Memory::Delta => 1,
+                Memory::State | Memory::Both => 1,
                 _ => 1001,
             };
             assert!(cached >= least, "{memory:?} {options}: {cached}");
@@ -313,50 +312,5 @@ fn a_state_file_is_usable_for_every_memory() {
             (Some(cached(&reply)), memory == Memory::Dense),
             "{memory:?}"
         );
-    }
-}
-
-/// Drafts of another model are mostly wrong, and those of the same model mostly right. llama.cpp takes
-/// the states of some models back when drafts are rejected. Other models get no drafts.
-#[test]
-fn a_state_that_is_taken_back_is_the_one_before_the_draft() {
-    for (memory, is_drafted_for) in
-        [(Memory::Delta, true), (Memory::Both, false), (Memory::State, false)]
-    {
-        let lone = open(memory, &json!({ "n_ctx": 1288, "n_parallel": 1 }));
-        for drafter in [Memory::Dense, memory] {
-            let options = json!({ "n_ctx": 1288, "n_parallel": 3, "draft_model": model(drafter),
-                "speculative": { "n_max": 6 } });
-            let chats = [(); 3].map(|()| open(memory, &options));
-            let talk = |chat: &Chat, name: &str| {
-                let mut messages = vec![rules()];
-                let mut drafts = (0, 0);
-                for turn in 0..4 {
-                    messages.push(message("user", &format!("{turn} {name}")));
-                    let mut asked = request(&messages, true);
-                    asked["max_tokens"] = 30.into();
-                    let reply = chat.infer(&asked);
-                    asked["cache_prompt"] = false.into();
-                    let expected = lone.infer(&asked)["text"].clone();
-                    assert_eq!(reply["text"], expected, "{memory:?}, drafts by {drafter:?}");
-                    let count = |name: &str| reply["timings"][name].as_u64();
-                    assert_eq!(count("draft_n").is_some(), is_drafted_for, "{reply}");
-                    drafts.0 += count("draft_n").unwrap_or(0);
-                    drafts.1 += count("draft_n_accepted").unwrap_or(0);
-                    // The next prompt departs inside this reply.
-                    let kept = &expected.as_str().unwrap()[..30 - 7 * (turn % 3)];
-                    messages.push(message("assistant", kept));
-                }
-                drafts
-            };
-            let (drafted, accepted) = talk(&chats[0], "alone");
-            let is_right = if drafter == memory { accepted > 0 } else { accepted < drafted };
-            assert!(!is_drafted_for || is_right, "{accepted} of {drafted}");
-            std::thread::scope(|scope| {
-                for (chat, name) in chats.iter().zip(["one", "two", "three"]) {
-                    scope.spawn(move || talk(chat, name));
-                }
-            });
-        }
     }
 }

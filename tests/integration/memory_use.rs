@@ -93,7 +93,6 @@ fn sizes_are_those_of_llama_cpp() {
         write("window.gguf", random(Memory::Window)),
         write("state.gguf", random(Memory::State)),
         write("both.gguf", random(Memory::Both)),
-        write("delta.gguf", random(Memory::Delta)),
         scripted_model("text.gguf"),
     ];
     for path in &files {

@@ -19,8 +19,6 @@ pub enum Memory {
     State,
     /// Every other layer has a state.
     Both,
-    /// Like `Both`, but llama.cpp can take the states back by a few tokens.
-    Delta,
 }
 
 /// Tokens that a layer of `Memory::Window` attends to, including its own.
@@ -38,9 +36,6 @@ const N_CONV: u64 = 4;
 const N_INNER: u64 = 2 * N_EMBD;
 const N_STATE: u64 = 8;
 const N_RANK: u64 = 4;
-// Sizes of a layer of `Memory::Delta`: the key of a head, the number of heads.
-const N_KEY: u64 = 16;
-const N_DELTA: u64 = N_INNER / N_KEY;
 
 /// Pseudo-random numbers, the same in every run.
 pub(super) struct Numbers(u64);
@@ -99,14 +94,10 @@ fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> 
         Memory::Window => "gemma3",
         Memory::State => "mamba",
         Memory::Both => "jamba",
-        Memory::Delta => "qwen35",
     };
     let n_layer: usize = if memory == Memory::Window { 3 } else { 2 };
-    let is_hybrid = matches!(memory, Memory::Both | Memory::Delta);
-    let has_state = |layer: usize| memory == Memory::State || is_hybrid && layer == 0;
-    let heads = |layer: usize| {
-        if has_state(layer) && memory != Memory::Delta { 0 } else { N_HEAD as u32 }
-    };
+    let has_state = |layer: usize| memory == Memory::State || memory == Memory::Both && layer == 0;
+    let heads = |layer: usize| if has_state(layer) { 0 } else { N_HEAD as u32 };
     let key = |key: &str| format!("{name}.{key}");
     let mut writer = GgufWriter::new()
         .metadata("general.architecture", name)
@@ -132,16 +123,7 @@ fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> 
             .metadata(key("attention.key_length"), (N_EMBD / N_HEAD) as u32)
             .metadata(key("attention.value_length"), (N_EMBD / N_HEAD) as u32);
     }
-    if memory == Memory::Delta {
-        writer = writer
-            .metadata(key("full_attention_interval"), 2_u32)
-            .metadata(key("rope.dimension_sections"), vec![8_i32, 4, 4, 0])
-            .metadata(key("ssm.conv_kernel"), N_CONV as u32)
-            .metadata(key("ssm.inner_size"), N_INNER as u32)
-            .metadata(key("ssm.state_size"), N_KEY as u32)
-            .metadata(key("ssm.time_step_rank"), N_DELTA as u32)
-            .metadata(key("ssm.group_count"), 1_u32);
-    } else if has_state(0) {
+    if has_state(0) {
         writer = writer
             .metadata(key("ssm.conv_kernel"), N_CONV as u32)
             .metadata(key("ssm.inner_size"), N_INNER as u32)
@@ -170,49 +152,7 @@ fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> 
             numbers.list(from * to, gain * (3.0 / from as f32).sqrt())
         };
         writer = writer.tensor(block("attn_norm.weight"), &[N_EMBD], &ones(N_EMBD));
-        if memory == Memory::Delta {
-            writer = writer.tensor(block("post_attention_norm.weight"), &[N_EMBD], &ones(N_EMBD));
-        }
-        if memory == Memory::Delta && has_state(layer) {
-            let wide = N_INNER + 2 * N_KEY;
-            writer = writer
-                .tensor(block("attn_qkv.weight"), &[N_EMBD, wide], &matrix(N_EMBD, wide, 1.0))
-                .tensor(
-                    block("attn_gate.weight"),
-                    &[N_EMBD, N_INNER],
-                    &matrix(N_EMBD, N_INNER, 1.0),
-                )
-                .tensor(block("ssm_conv1d.weight"), &[N_CONV, wide], &matrix(N_CONV, wide, 1.0))
-                .tensor(block("ssm_dt.bias"), &[N_DELTA], &vec![0.0; N_DELTA as usize])
-                // Slow decay, as below.
-                .tensor(block("ssm_a"), &[N_DELTA], &vec![-0.01; N_DELTA as usize])
-                .tensor(block("ssm_beta.weight"), &[N_EMBD, N_DELTA], &matrix(N_EMBD, N_DELTA, 1.0))
-                .tensor(
-                    block("ssm_alpha.weight"),
-                    &[N_EMBD, N_DELTA],
-                    &matrix(N_EMBD, N_DELTA, 1.0),
-                )
-                .tensor(block("ssm_norm.weight"), &[N_KEY], &ones(N_KEY))
-                .tensor(block("ssm_out.weight"), &[N_INNER, N_EMBD], &matrix(N_INNER, N_EMBD, 2.0));
-        } else if memory == Memory::Delta {
-            let head = N_EMBD / N_HEAD;
-            writer = writer
-                // A query and a gate for each head.
-                .tensor(
-                    block("attn_q.weight"),
-                    &[N_EMBD, 2 * N_EMBD],
-                    &matrix(N_EMBD, 2 * N_EMBD, 2.0),
-                )
-                .tensor(block("attn_k.weight"), &[N_EMBD, N_EMBD], &matrix(N_EMBD, N_EMBD, 2.0))
-                .tensor(block("attn_v.weight"), &[N_EMBD, N_EMBD], &matrix(N_EMBD, N_EMBD, 2.0))
-                .tensor(
-                    block("attn_output.weight"),
-                    &[N_EMBD, N_EMBD],
-                    &matrix(N_EMBD, N_EMBD, 2.0),
-                )
-                .tensor(block("attn_q_norm.weight"), &[head], &vec![4.0; head as usize])
-                .tensor(block("attn_k_norm.weight"), &[head], &ones(head));
-        } else if has_state(layer) {
+        if has_state(layer) {
             let rows = N_RANK + 2 * N_STATE;
             // Slow decay: half of it is left after a hundred tokens.
             let decay: Vec<f32> =
@@ -263,10 +203,8 @@ fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> 
                 .tensor(block("post_attention_norm.weight"), &[N_EMBD], &ones(N_EMBD))
                 .tensor(block("post_ffw_norm.weight"), &[N_EMBD], &ones(N_EMBD));
         }
-        if memory != Memory::Delta {
-            writer = writer.tensor(block("ffn_norm.weight"), &[N_EMBD], &ones(N_EMBD));
-        }
         writer = writer
+            .tensor(block("ffn_norm.weight"), &[N_EMBD], &ones(N_EMBD))
             .tensor(block("ffn_gate.weight"), &[N_EMBD, N_FF], &matrix(N_EMBD, N_FF, 1.0))
             .tensor(block("ffn_up.weight"), &[N_EMBD, N_FF], &matrix(N_EMBD, N_FF, 1.0))
             .tensor(block("ffn_down.weight"), &[N_FF, N_EMBD], &matrix(N_FF, N_EMBD, 1.0));

@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import urllib.request
+from pathlib import Path
 
 FIRST, MODEL = sys.argv[1:]
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -64,6 +65,6 @@ for thread in threads:
 for thread in threads:
     thread.join()
 # Where each library is mapped: both have their own llama.cpp.
-maps = open("/proc/self/maps").read()
+maps = Path("/proc/self/maps").read_text()
 texts["mapped"] = sorted(name for name in ("libllb", "xllamacpp") if name in maps)
 print(json.dumps(texts), flush=True)

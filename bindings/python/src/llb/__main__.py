@@ -197,7 +197,7 @@ def _render(options: argparse.Namespace) -> None:
     except llb.LlbError as error:
         if error.code != "TEMPLATE_ERROR":
             raise
-        line = (error.details or {}).get("line")
+        line = error.details.get("line") if error.details else None
         place = options.model if line is None else f"{options.model}:{line}"
         raise llb.LlbError(error.code, f"{place}: {error.message}", error.details) from error
     sys.stdout.write(prompt)

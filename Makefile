@@ -336,13 +336,15 @@ samplers: ready ## compare the samplers with llama.cpp's in SAMPLER_CASES random
 
 # The reference needs numpy, gguf and tokenizers; the model (83 MB) is kept between runs.
 EMBEDDINGS_VENV := $(TARGET)/embeddings/venv
-embeddings: lib ## compare vectors of texts with those of sentence-transformers' model in NumPy
+embeddings: lib test-models ## compare vectors with NumPy, and tokens with Hugging Face tokenizers
 	@[ -x "$(EMBEDDINGS_VENV)/bin/python" ] || \
 		$(STEP) "environment of the reference" python3 -m venv "$(EMBEDDINGS_VENV)"
 	@$(STEP) "packages of the reference" "$(EMBEDDINGS_VENV)/bin/python" -m pip install -q \
 		--disable-pip-version-check numpy gguf tokenizers
 	@$(STEP) "vectors" "$(EMBEDDINGS_VENV)/bin/python" scripts/embeddings.py check \
 		"$(RELEASE)/libllb.so" "$(TARGET)/embeddings"
+	@$(STEP) "tokens" "$(EMBEDDINGS_VENV)/bin/python" scripts/tokens.py "$(RELEASE)/libllb.so" \
+		"$(TARGET)/embeddings" "$(LLB_MODELS)"/*coder-0.5b*.gguf "$(LLB_MODELS)"/smollm2*.gguf
 
 harden: ready ## all hardening proofs in HARDEN_SECONDS after the builds, with a table at the end
 	@scripts/architectures.py --check

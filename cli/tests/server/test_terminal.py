@@ -185,8 +185,9 @@ def llb(*arguments: str, status: int = 0) -> str:
 def info_of(model: str) -> dict:
     """What `llb info` says, without the free memory, which changes between two calls."""
     info = json.loads(llb("info", model, "--json"))
-    for device in info["memory"]["devices"]:
-        del device["free"]
+    for memory in (info["memory"], *info["memory"]["contexts"]):
+        for device in memory["devices"]:
+            del device["free"]
     return info
 
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -106,7 +107,13 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(read_timeout)
         .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(io, service);
+        .serve_connection(
+            io,
+            service_fn(|request| {
+                start.parsed();
+                service.call(request)
+            }),
+        );
     let mut connection = pin!(connection);
     let mut is_stopping = false;
     let result = loop {
@@ -118,15 +125,24 @@ async fn connection(
             }
         }
     };
-    // hyper closes such a connection without a response.
-    if result.is_err_and(|error| error.is_timeout()) {
-        let error = ApiError::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "the headers of the request come too slowly",
-        );
-        // The socket's buffer has room for a few bytes, unless the client does not read.
+    // The socket's buffer has room for a few bytes, unless the client does not read.
+    if let Some(error) = result.err().and_then(|error| unanswered(&error, &start)) {
         let _ = copy.write(&raw_response(&error, &start));
     }
+}
+
+/// The response to a request that makes hyper close the connection without a response.
+fn unanswered(error: &hyper::Error, start: &RequestStart) -> Option<ApiError> {
+    let (status, message) = if error.is_timeout() {
+        (StatusCode::REQUEST_TIMEOUT, "the headers of the request come too slowly")
+    } else if error.is_parse_version_h2() {
+        (StatusCode::BAD_REQUEST, "the request is HTTP/2; set the client to HTTP/1.1")
+    } else if error.is_incomplete_message() && !start.is_parsed() {
+        (StatusCode::BAD_REQUEST, "the headers of the request are cut off")
+    } else {
+        return None;
+    };
+    Some(ApiError::new(status, message))
 }
 
 /// Returns the stream and a second handle of its socket.

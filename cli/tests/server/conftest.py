@@ -126,7 +126,7 @@ class Server:
 
 def is_error(route: str, reply: Any) -> bool:
     """Whether a reply is an error in the shape of its protocol."""
-    if route.startswith("/v1/messages"):
+    if re.match("/v1/messages(/|[?]|$)", route):
         inner = set(reply["error"]) == {"type", "message"}
         return inner and set(reply) == {"type", "error"} and reply["type"] == "error"
     return set(reply) == {"error"} and set(reply["error"]) == {"message", "type", "param", "code"}

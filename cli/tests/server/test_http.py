@@ -80,6 +80,36 @@ def test_wrong_requests_of_every_route(server: Server) -> None:
             assert b"\r\nallow: POST\r\n" in answer
 
 
+def test_wrong_request_lines(server: Server) -> None:
+    """Requests that never reach a handler."""
+    end = b"\r\nhost: localhost\r\n\r\n"
+    for route in POSTS:
+        path = route.encode()
+        for line in [
+            b"POST " + path,
+            b"POST  " + path + b" HTTP/1.1",
+            b"POST\t" + path + b"\tHTTP/1.1",
+            b"POST " + path + b" HTTP/9.9",
+            b"POST " + path + b" HTTP/1.1 x",
+            b"POST " + path + b"/\0 HTTP/1.1",
+            b"POST " + path + b"/\xff HTTP/1.1",
+            b"POST " + path + b" HTTP/1.1\r\nno header",
+            b"\r\nPOST http://localhost" + path + b" HTTP/1.1\r\n: x",
+            b"P(ST " + path + b" HTTP/1.1",
+            b"M" * 200 + b" " + path + b" HTTP/9.9",
+            path + b" HTTP/1.1",
+        ]:
+            check(server.raw(line + end), 400, route)
+        # The client sends no more, but reads.
+        with socket.create_connection(server.address, timeout=30) as connection:
+            connection.sendall(head(route)[:-10])
+            connection.shutdown(socket.SHUT_WR)
+            check(b"".join(iter(lambda: connection.recv(65536), b"")), 400, route)
+        # The URL of a request through a proxy.
+        answer = server.raw(head("http://localhost" + route, content_length=2) + b"[]")
+        check(answer, 400, route)
+
+
 def test_wrong_paths(server: Server) -> None:
     for status, path in [
         (400, "/v1/models/%ff"),
@@ -87,6 +117,10 @@ def test_wrong_paths(server: Server) -> None:
         (400, "/v1/responses/%ff"),
         (404, "/v1/responses/none"),
         (404, "/v1/messages/none"),
+        (404, "/v1/messages/"),
+        (404, "/v1/messages/%ff"),
+        (404, "/v1/messages/count_tokens/x?y=z"),
+        (404, "/v1/messagess"),
         (404, "/v1/" + "a" * 30_000),
         (404, "//"),
         (404, "*"),
@@ -121,10 +155,29 @@ def test_bad_http(server: Server) -> None:
     check(server.raw(b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n"), 431)
 
 
+def test_http_2(server: Server) -> None:
+    """A client that expects HTTP/2 without negotiation gets an answer that it can show."""
+    settings = b"\0\0\0\4\0\0\0\0\0"
+    answer = server.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+    check(answer, 400)
+    assert b"HTTP/1.1" in answer.partition(b"\r\n\r\n")[2]
+
+
+def test_a_wrong_key_of_every_route() -> None:
+    server = Server(str(MODELS / "text.gguf"), env={"LLB_API_KEY": "k"})
+    for route in [*POSTS, "/v1/messages/none", "/none"]:
+        for headers in [{}, {"authorization": "Bearer x"}, {"x_api_key": "x"}]:
+            answer = server.raw(head(route, content_length=2, **headers) + b"{}")
+            check(answer, 401, route)
+    assert server.stop() == 0
+
+
 def test_other_sites_are_refused(server: Server) -> None:
     for headers in [{"Origin": "https://example.org"}, {"Host": "example.org"}]:
-        status, reply, _ = server.post(COMPLETIONS, GOOD, headers)
-        assert (status, reply["error"]["type"]) == (403, "permission_error")
+        for route in POSTS:
+            status, reply, _ = server.post(route, GOOD, headers)
+            assert (status, reply["error"]["type"]) == (403, "permission_error")
+            assert is_error(route, reply), (route, reply)
     assert server.post(COMPLETIONS, GOOD, {"Origin": server.url})[0] == 200
 
 
@@ -236,9 +289,11 @@ def test_a_full_queue_is_429(narrow: Server) -> None:
     narrow.wait_for("llb_requests_running", 1)
     waiting = open_request(narrow, endless())
     narrow.wait_for("llb_requests_waiting", 1)
-    status, reply, headers = narrow.post(COMPLETIONS, endless())
-    assert (status, reply["error"]["type"]) == (429, "rate_limit_error")
-    assert int({name.lower(): value for name, value in headers.items()}["retry-after"]) >= 1
+    for route in [COMPLETIONS, "/v1/messages"]:
+        status, reply, headers = narrow.post(route, {**GOOD, "model": "long", "max_tokens": 9})
+        assert (status, reply["error"]["type"]) == (429, "rate_limit_error")
+        assert is_error(route, reply), reply
+        assert int({name.lower(): value for name, value in headers.items()}["retry-after"]) >= 1
     # A request whose client leaves while it waits never runs.
     waiting.close()
     narrow.wait_for("llb_requests_waiting", 0)

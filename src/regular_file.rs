@@ -42,7 +42,7 @@ fn open_as(path: &Path, no_link: bool, known: Metadata) -> Result<(File, Metadat
 }
 
 /// The metadata of a regular file, without opening it.
-#[cfg(any(feature = "hub", feature = "remote"))]
+#[cfg(any(feature = "engine", feature = "hub", feature = "remote"))]
 pub(crate) fn metadata(path: &Path) -> Result<Metadata> {
     let metadata = std::fs::metadata(path)?;
     check_type(metadata.file_type())?;

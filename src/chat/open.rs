@@ -123,7 +123,7 @@ fn load(
 
 fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
     ModelHeader::read_file(std::path::Path::new(path)).map_err(|error| match error.code() {
-        Code::ModelNotFound => CreateFailure::new("model_not_found", error),
+        Code::ModelNotFound => CreateFailure::new("model_not_found", error.about("model")),
         _ => CreateFailure::new("load_model", error),
     })
 }

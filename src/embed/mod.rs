@@ -50,7 +50,10 @@ impl EmbeddingModel {
     /// Reads and checks the header, then loads the weights.
     pub fn open(options: &EmbedOptions) -> Result<EmbeddingModel> {
         let path = Path::new(&options.model);
-        let header = ModelHeader::read_file(path)?;
+        let header = ModelHeader::read_file(path).map_err(|error| match error.code() {
+            Code::ModelNotFound => error.about("model"),
+            _ => error,
+        })?;
         header.check_before_load(path)?;
         let pooling = pooling(options, &header).map_err(|error| match error.code() {
             Code::ModelInvalid => error.about(&options.model),

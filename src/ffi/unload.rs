@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{guard, string};
-use crate::api::{self, Fields};
+use crate::api::{self, Fields, MODEL_PATH};
 use crate::error::{Code, Error, Result};
-use crate::llama;
 use crate::process;
+use crate::{gguf, llama, regular_file};
 
 /// Unloads a model from memory: `{"type":"model_unloaded","chats"}` (docs/abi.md). Its chats and
 /// embedding handles stay open, and their next request loads it again.
@@ -41,9 +41,8 @@ fn unload(request: &str) -> Result<Value> {
     let path = api::model_path(fields)?;
     let chats = llama::unload(path)? + isolated(path)?;
     if chats == 0 {
-        std::fs::metadata(Path::new(path)).map_err(|error| {
-            Error::new(Code::ModelNotFound, format!("{path}: {error}")).caused_by(error)
-        })?;
+        let path = Path::new(path);
+        regular_file::metadata(path).map_err(|error| no_model(gguf::unusable(path, error)))?;
     }
     let mut reply = json!({ "type": "model_unloaded", "chats": chats });
     let ignored_keys = fields.ignored();
@@ -51,6 +50,11 @@ fn unload(request: &str) -> Result<Value> {
         reply["ignored_keys"] = json!(ignored_keys);
     }
     Ok(reply)
+}
+
+fn no_model(error: Error) -> Error {
+    let message = format!("{MODEL_PATH}: {}; pass the path of a model's file", error.message());
+    error.with_message(message)
 }
 
 #[cfg(llb_isolation)]

@@ -28,6 +28,8 @@ pub(crate) use split::PartName;
 pub(crate) use split::part_paths;
 
 pub use header::ModelHeader;
+#[cfg(feature = "engine")]
+pub(crate) use header::unusable;
 pub use layers::{Layer, Layers};
 pub use value::{GgufValue, ValueType};
 pub use writer::GgufWriter;

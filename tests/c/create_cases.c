@@ -114,7 +114,7 @@ void create_failures(void)
     create_fails("{\"model\":null}", "null_path", "INVALID_REQUEST", "NULL");
     create_fails("[]", "invalid_options", "INVALID_REQUEST", "an object");
     create_fails("{\"model\":\"x\",\"surprise\":1}", "invalid_options", "INVALID_REQUEST", "surprise");
-    create_fails("{\"model\":\"\"}", "model_not_found", "MODEL_NOT_FOUND", "");
+    create_fails("{\"model\":\"\"}", "model_not_found", "MODEL_NOT_FOUND", "model: the path is empty");
     create_fails("{\"model\":\"/nowhere/model.gguf\"}", "model_not_found", "MODEL_NOT_FOUND", "/nowhere/model.gguf");
 
     model_fails("truncated.gguf", "", "load_model", "MODEL_INVALID", "cut short");

@@ -508,6 +508,7 @@ void wrong_token_requests(void)
     reply_is_error(llb_tokenize("{\"model_path\":\"/nowhere.gguf\",\"text\":\"x\"}"), "MODEL_NOT_FOUND", "/nowhere.gguf");
     reply_is_error(llb_memory("{\"model_path\":\"/nowhere.gguf\"}"), "MODEL_NOT_FOUND", "/nowhere.gguf");
     reply_is_error(llb_model_unload("{\"model_path\":\"/nowhere.gguf\"}"), "MODEL_NOT_FOUND", "/nowhere.gguf");
+    reply_is_error(llb_model_unload("{\"model_path\":\"/\"}"), "MODEL_NOT_FOUND", "model_path: /: is a directory");
     reply_is_error(llb_memory("{\"model_path\":\"/etc/passwd\"}"), "MODEL_INVALID", "/etc/passwd");
     reply_is_error(llb_tokenize("{\"model_path\":\"/etc/passwd\",\"text\":\"x\"}"), "MODEL_INVALID", "/etc/passwd");
 }

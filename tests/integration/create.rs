@@ -86,8 +86,12 @@ fn every_failure_has_its_event() {
         "MODEL_NOT_FOUND",
         "/no/such/model.gguf",
     );
-    check(json!({ "model": "" }), "model_not_found", "MODEL_NOT_FOUND", "");
-    check(json!({ "model": "/" }), "model_not_found", "MODEL_NOT_FOUND", "");
+    for (model, problem) in [
+        ("", "model: the path is empty; pass the path of a GGUF file"),
+        ("/", "model: /: is a directory, not a regular file"),
+    ] {
+        check(json!({ "model": model }), "model_not_found", "MODEL_NOT_FOUND", problem);
+    }
     check(
         json!({ "model": scripted_model("truncated.gguf") }),
         "load_model",

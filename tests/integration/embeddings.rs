@@ -248,6 +248,7 @@ fn bad_options_are_errors() {
     let options = |options: Value| Embedder::create(&options).err().expect("refused");
     check_error(&options(json!({})), "INVALID_REQUEST", "model: missing");
     check_error(&options(json!({ "model": "/nowhere.gguf" })), "MODEL_NOT_FOUND", "nowhere");
+    check_error(&options(json!({ "model": "" })), "MODEL_NOT_FOUND", "model: the path is empty");
     let file = |name: &str, options| Embedder::try_open(name, options).err().expect("refused");
     let unknown = file("embedding.gguf", json!({ "n_seq": 1 }));
     check_error(&unknown, "INVALID_REQUEST", "n_seq: unknown option");

@@ -364,8 +364,14 @@ fn no_model_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let model = copy_of(&folder, "text.gguf");
     unloads(&model, 0);
-    let missing = unload("/nowhere/model.gguf");
-    assert_eq!(missing["error"]["code"], "MODEL_NOT_FOUND", "{missing}");
+    let folder = folder.path().to_str().unwrap();
+    for (path, problem) in
+        [("/nowhere/model.gguf", "no such file"), (folder, "is a directory, not a regular file")]
+    {
+        let message = format!("model_path: {path}: {problem}; pass the path of a model's file");
+        let error = json!({ "code": "MODEL_NOT_FOUND", "message": message });
+        assert_eq!(unload(path), json!({ "type": "error", "error": error }));
+    }
     let request = json!({ "model_path": model, "strange": 1 });
     assert_eq!(template(ffi::llb_model_unload, &request)["ignored_keys"], json!(["strange"]));
 }

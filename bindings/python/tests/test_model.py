@@ -146,8 +146,10 @@ def test_a_model_is_unloaded_and_loaded_again(models):
         assert llb.unload(path) >= 1
         assert llb.unload(Path(path)) == 0
         assert chat.create(messages, temperature=0)["text"] == text
-    with pytest.raises(llb.LlbError, match="^MODEL_NOT_FOUND: none.gguf"):
-        llb.unload("none.gguf")
+    for absent, problem in [("none.gguf", "no such file"), ("/", "is a directory")]:
+        message = f"^MODEL_NOT_FOUND: model_path: {absent}: {problem}"
+        with pytest.raises(llb.LlbError, match=message):
+            llb.unload(absent)
 
 
 def test_memory_of_an_open_model(models):

@@ -405,14 +405,21 @@ impl ModelHeader {
 fn open(path: &Path) -> Result<(File, u64)> {
     match regular_file::open(path) {
         Ok((file, metadata)) => Ok((file, metadata.len())),
-        Err(error) => {
-            let problem = match error.kind() {
-                ErrorKind::NotFound => "no such file".to_owned(),
-                ErrorKind::PermissionDenied => "permission denied".to_owned(),
-                _ => error.to_string(),
-            };
-            let message = format!("{}: {problem}", path.display());
-            Err(Error::new(Code::ModelNotFound, message).caused_by(error))
-        }
+        Err(error) => Err(unusable(path, error)),
     }
+}
+
+/// The error for a path at which no regular file can be opened.
+pub(crate) fn unusable(path: &Path, error: std::io::Error) -> Error {
+    let problem = match error.kind() {
+        _ if path.as_os_str().is_empty() => {
+            let message = "the path is empty; pass the path of a GGUF file";
+            return Error::new(Code::ModelNotFound, message);
+        }
+        ErrorKind::NotFound => "no such file".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    };
+    let message = format!("{}: {problem}", path.display());
+    Error::new(Code::ModelNotFound, message).caused_by(error)
 }

@@ -423,6 +423,7 @@ fn paths_that_are_no_model() {
     check(&dir.path().join("absent.gguf"), "no such file");
     check(dir.path(), "is a directory");
     check(Path::new("a\0b"), "a\0b");
+    check(Path::new(""), "the path is empty; pass the path of a GGUF file");
     #[cfg(unix)]
     check(Path::new("/dev/null"), "is a device, not a regular file");
 }

@@ -118,6 +118,15 @@ public record FetchRequest(
             return set("dry_run", dry);
         }
 
+        /**
+         * An existing folder for a copy of the header, only for a {@link #dryRun}. If the model is
+         * not in the cache, {@code header_path} of {@link FetchedModel#raw()} is the path of the
+         * copy, which {@link Llb#memory(ChatOptions)} accepts. Default: none.
+         */
+        public Builder headerDir(Path folder) {
+            return set("header_dir", folder.toString());
+        }
+
         /** Sets the progress listener. */
         public Builder onProgress(ProgressListener listener) {
             onProgress = listener;

@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -63,6 +64,21 @@ class HubTest {
 
     private static void checkFails(String code, FetchRequest request) {
         assertEquals(code, assertThrows(LlbException.class, () -> Llb.fetch(request)).code());
+    }
+
+    @Test
+    void aCopyOfTheHeaderIsOnlyForADryRun(@TempDir Path headers) throws IOException {
+        LlbException refused = assertThrows(
+                LlbException.class, () -> Llb.fetch(request("o/n").headerDir(headers).build()));
+        assertEquals("INVALID_REQUEST", refused.code());
+        assertTrue(refused.getMessage().contains("header_dir: "), refused.getMessage());
+        FetchedModel planned = Llb.fetch(request("o/n").dryRun(true).headerDir(headers).build());
+        // A model in the cache needs no copy.
+        assertTrue(Files.exists(planned.path()), planned.toString());
+        assertNull(planned.raw().get("ignored_keys"));
+        try (Stream<Path> copies = Files.list(headers)) {
+            assertEquals(0, copies.count());
+        }
     }
 
     @Test

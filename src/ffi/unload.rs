@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use super::{guard, string};
 use crate::api::{self, Fields, MODEL_PATH};
 use crate::error::{Code, Error, Result};
+use crate::gguf;
+use crate::llama;
 use crate::process;
-use crate::{gguf, llama, regular_file};
+use crate::regular_file;
 
 /// Unloads a model from memory: `{"type":"model_unloaded","chats"}` (docs/abi.md). Its chats and
 /// embedding handles stay open, and their next request loads it again.

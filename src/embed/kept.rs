@@ -14,7 +14,7 @@ use super::thread::EmbedThread;
 use crate::api::{EmbedOptions, Pooling};
 use crate::error::Result;
 use crate::gguf::ModelHeader;
-use crate::llama::{self, FileIdentity, Kept, ModelFiles, Release};
+use crate::llama::{self, Kept, ModelFiles, Release};
 use crate::process;
 
 /// A model in memory.
@@ -31,7 +31,7 @@ pub(super) struct LoadedEmbedder {
 pub(super) struct KeptEmbedder {
     options: EmbedOptions,
     pooling: Pooling,
-    files: ModelFiles,
+    files: Arc<ModelFiles>,
     /// The process: in a child, a thread of the parent may have held the lock.
     forks: usize,
     hold: Mutex<Hold>,
@@ -69,7 +69,7 @@ impl Drop for EmbedderUse {
         hold.idle_since = Instant::now();
         let is_idle = hold.uses == 0;
         drop(hold);
-        match self.kept.keep_alive() {
+        match self.kept.options.load.keep_alive {
             Some(time) if is_idle && time.is_zero() => drop(self.kept.release(Some(time))),
             Some(_) if is_idle => llama::wake_keeper(),
             _ => {}
@@ -94,14 +94,14 @@ impl KeptEmbedder {
     ) -> Result<Arc<KeptEmbedder>> {
         let path = llama::absolute(&options.model);
         let load = llama::with_absolute_paths(&options.load);
-        let files = ModelFiles::identify(&path, llama::file_paths(&load, &path))?;
+        let files = Arc::new(ModelFiles::identify(&path, llama::file_paths(&load, &path))?);
         let options = EmbedOptions { load, model: path, ..options.clone() };
         let model = Arc::new(load_model(&options, pooling, header)?);
         let hold = Hold { model: Some(model), uses: 0, idle_since: Instant::now() };
         let forks = process::forks();
         let kept =
             Arc::new(KeptEmbedder { options, pooling, files, forks, hold: Mutex::new(hold) });
-        llama::watch(&kept);
+        llama::watch(&kept, &kept.files, kept.options.load.keep_alive);
         Ok(kept)
     }
 
@@ -139,14 +139,6 @@ impl KeptEmbedder {
 }
 
 impl Kept for KeptEmbedder {
-    fn keep_alive(&self) -> Option<Duration> {
-        self.options.load.keep_alive
-    }
-
-    fn is_of(&self, path: &str, identity: Option<&FileIdentity>) -> bool {
-        self.files.is_of(path, identity)
-    }
-
     fn is_busy(&self) -> bool {
         self.try_lock().is_none_or(|hold| hold.uses > 0)
     }

@@ -13,7 +13,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::exit;
-use super::file_identity::{FileIdentity, ModelFiles, identify};
+use super::file_identity::{ModelFiles, identify};
 use super::log::LogQueue;
 use super::memory;
 use super::model_cache::{self, LoadedModel};
@@ -38,7 +38,7 @@ pub struct KeptModel {
     options: CreateOptions,
     path: String,
     /// All files of the load, with their identities at that time.
-    files: ModelFiles,
+    files: Arc<ModelFiles>,
     /// The process that owns this. In a forked child the lock may be held by a thread of the
     /// parent, which does not exist there.
     forks: usize,
@@ -87,12 +87,6 @@ impl Drop for KeptModel {
 
 /// A model that is unloaded when nothing uses it.
 pub(crate) trait Kept: Send + Sync {
-    /// How long it stays in memory after a use. `None` is for ever.
-    fn keep_alive(&self) -> Option<Duration>;
-
-    /// Whether it is the model at this path, where a file with this identity is now.
-    fn is_of(&self, path: &str, identity: Option<&FileIdentity>) -> bool;
-
     /// Whether something is using or loading it.
     fn is_busy(&self) -> bool;
 
@@ -130,7 +124,7 @@ impl KeptModel {
         let kept = Arc::new(KeptModel {
             options: CreateOptions { n_ctx: u32::try_from(model.n_ctx).ok(), ..options },
             path,
-            files: identified?,
+            files: Arc::new(identified?),
             forks: process::forks(),
             hold: Mutex::new(Hold {
                 last: Arc::downgrade(&model),
@@ -141,7 +135,7 @@ impl KeptModel {
             state: OnceLock::new(),
             notes: LogQueue::default(),
         });
-        watch(&kept);
+        watch(&kept, &kept.files, kept.options.keep_alive);
         Ok(kept)
     }
 
@@ -223,14 +217,6 @@ impl KeptModel {
 }
 
 impl Kept for KeptModel {
-    fn keep_alive(&self) -> Option<Duration> {
-        self.options.keep_alive
-    }
-
-    fn is_of(&self, path: &str, identity: Option<&FileIdentity>) -> bool {
-        self.files.is_of(path, identity)
-    }
-
     fn is_busy(&self) -> bool {
         self.try_lock().is_none_or(|hold| hold.uses > 0)
     }
@@ -279,12 +265,18 @@ impl Kept for KeptModel {
     }
 }
 
-/// Registers a model of this process for `keep_alive` and [`unload`].
-pub(crate) fn watch<T: Kept + 'static>(kept: &Arc<T>) {
-    let weak: Weak<T> = Arc::downgrade(kept);
+/// Registers a model of this process for [`unload`], and for `keep_alive`: how long it stays in
+/// memory after a use. `None` is for ever.
+pub(crate) fn watch<T: Kept + 'static>(
+    kept: &Arc<T>,
+    files: &Arc<ModelFiles>,
+    keep_alive: Option<Duration>,
+) {
+    let model: Weak<T> = Arc::downgrade(kept);
+    let files = Arc::clone(files);
     let mut keeper = KEEPER.lock();
-    keeper.models.retain(|(_, model)| model.strong_count() > 0);
-    keeper.models.push((process::forks(), weak));
+    keeper.models.retain(|watched| watched.model.strong_count() > 0);
+    keeper.models.push(Watched { forks: process::forks(), files, keep_alive, model });
 }
 
 /// The options with absolute paths, so that a later load does not depend on the working directory.
@@ -326,17 +318,17 @@ pub(crate) fn file_paths(options: &CreateOptions, path: &str) -> Vec<PathBuf> {
 pub fn unload(path: &str) -> Result<usize> {
     let path = absolute(path);
     let identity = identify(Path::new(&path)).ok();
-    let models = own_models();
-    let models = || models.iter().filter(|model| model.is_of(&path, identity.as_ref()));
+    let is_of = |watched: &Watched| watched.files.is_of(&path, identity.as_ref());
+    let models: Vec<_> = own_models(is_of).iter().filter_map(Watched::upgrade).collect();
     let busy = || {
         let problem = "a request runs on this model; cancel it, or call again when it has ended";
         Error::new(Code::Busy, problem).about(&path)
     };
-    if models().any(|model| model.is_busy()) {
+    if models.iter().any(|model| model.is_busy()) {
         return Err(busy());
     }
     let mut unloaded = 0;
-    for model in models() {
+    for model in models {
         match model.release(None) {
             Release::Done => unloaded += 1,
             Release::Absent | Release::Until(_) => {}
@@ -347,10 +339,26 @@ pub fn unload(path: &str) -> Result<usize> {
     Ok(unloaded)
 }
 
+/// A model, and what decides whether it is released. Only a model that may be released now is
+/// referenced: a reference would keep it in memory after its chat was destroyed.
+#[derive(Clone)]
+struct Watched {
+    /// The process that owns it.
+    forks: usize,
+    files: Arc<ModelFiles>,
+    keep_alive: Option<Duration>,
+    model: Weak<dyn Kept>,
+}
+
+impl Watched {
+    fn upgrade(&self) -> Option<Arc<dyn Kept>> {
+        self.model.upgrade()
+    }
+}
+
 /// The models of all chats, and the thread that watches the ones with `keep_alive`.
 struct Keeper {
-    /// The models, each with the process that owns it.
-    models: Vec<(usize, Weak<dyn Kept>)>,
+    models: Vec<Watched>,
     /// The thread, and the process it runs in.
     thread: Option<(usize, Thread)>,
     /// Whether a model has become idle since the thread last checked.
@@ -360,11 +368,12 @@ struct Keeper {
 static KEEPER: Shared<Keeper> =
     Shared::new(Keeper { models: Vec::new(), thread: None, woken: false });
 
-fn own_models() -> Vec<Arc<dyn Kept>> {
+/// The models of this process that `is_wanted` accepts.
+fn own_models(is_wanted: impl Fn(&Watched) -> bool) -> Vec<Watched> {
     let forks = process::forks();
     let keeper = KEEPER.lock();
-    let own = keeper.models.iter().filter(|(of, _)| *of == forks);
-    own.filter_map(|(_, model)| model.upgrade()).collect()
+    let own = keeper.models.iter().filter(|watched| watched.forks == forks);
+    own.filter(|watched| is_wanted(watched)).cloned().collect()
 }
 
 /// Makes the thread check again, if it is running.
@@ -404,9 +413,10 @@ pub(crate) fn wake_keeper() {
 fn release_idle() -> Option<Instant> {
     loop {
         KEEPER.lock().woken = false;
-        let ends = own_models().into_iter().filter_map(|model| {
-            let idle = model.keep_alive()?;
-            match model.release(Some(idle)) {
+        let ends = own_models(|watched| watched.keep_alive.is_some());
+        let ends = ends.iter().filter_map(|watched| {
+            let idle = watched.keep_alive?;
+            match watched.upgrade()?.release(Some(idle)) {
                 Release::Until(end) => Some(end),
                 Release::Failed(_) => Instant::now().checked_add(idle),
                 _ => None,

@@ -47,7 +47,7 @@ mod vocab;
 pub(crate) use embedder::{Embedder, load as load_embedder};
 pub use exit::{BeforeExit, call_before_exit};
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
-pub(crate) use file_identity::{FileIdentity, ModelFiles};
+pub(crate) use file_identity::ModelFiles;
 pub use file_vocabulary::FileVocabulary;
 pub(crate) use kept_model::{
     Kept, Release, absolute, file_paths, look_again, wake_keeper, watch, with_absolute_paths,

@@ -360,6 +360,34 @@ fn a_cancel_ends_the_load() {
 }
 
 #[test]
+fn a_destroyed_model_leaves_memory_during_unloads_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let [text, embedding, other] =
+        ["text.gguf", "embedding.gguf", "tool_call.gguf"].map(|name| copy_of(&folder, name));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                unloads(&other, 0);
+            }
+        });
+        let checks = || {
+            for _ in 0..200 {
+                drop(Embedder::create(&json!({ "model": embedding, "n_threads": 1 })));
+                assert!(!is_mapped(&embedding));
+            }
+            for _ in 0..50 {
+                drop(open(&text, json!({ "isolation": "none" })));
+                assert!(!is_mapped(&text));
+            }
+        };
+        let checked = std::panic::catch_unwind(checks);
+        is_over.store(true, Ordering::Relaxed);
+        checked.unwrap();
+    });
+}
+
+#[test]
 fn no_model_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let model = copy_of(&folder, "text.gguf");

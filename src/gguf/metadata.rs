@@ -100,10 +100,10 @@ impl Metadata {
         key: &str,
         budget: &mut ReadBudget,
     ) -> Result<Option<GgufValue>> {
-        match value_type(cursor, key)? {
+        match ValueType::read(cursor, key)? {
             ValueType::Array => self.array(cursor, key, budget),
             ValueType::String => string(cursor, key, budget),
-            scalar_type => scalar(cursor, scalar_type, key).map(Some),
+            scalar => GgufValue::read_scalar(cursor, scalar, key).map(Some),
         }
     }
 
@@ -114,7 +114,7 @@ impl Metadata {
         budget: &mut ReadBudget,
     ) -> Result<Option<GgufValue>> {
         let at = cursor.offset();
-        let element = value_type(cursor, key)?;
+        let element = ValueType::read(cursor, key)?;
         let count = cursor.u64(key)?;
         // A string takes at least the size of its length field.
         let total = count
@@ -154,8 +154,8 @@ impl Metadata {
             }
             _ if element.is_integer() && count <= MAX_KEPT_ARRAY => {
                 budget.keep(count * size_of::<GgufValue>() as u64, at)?;
-                let items =
-                    (0..count).map(|_| scalar(cursor, element, key)).collect::<Result<_>>()?;
+                let item = |_| GgufValue::read_scalar(cursor, element, key);
+                let items = (0..count).map(item).collect::<Result<_>>()?;
                 Ok(Some(GgufValue::Array(element, items)))
             }
             _ => cursor.skip(total, key).map(|()| None),
@@ -314,14 +314,6 @@ impl ReadBudget {
     }
 }
 
-fn value_type<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str) -> Result<ValueType> {
-    let at = cursor.offset();
-    let number = cursor.u32(key)?;
-    ValueType::from_number(number).ok_or_else(|| {
-        invalid(at, format_args!("metadata key {key:?} has the unknown type {number}"))
-    })
-}
-
 fn string<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     key: &str,
@@ -334,32 +326,6 @@ fn string<R: Read + Seek>(
     }
     budget.keep(length, at)?;
     Ok(Some(GgufValue::String(cursor.text(length, &format!("the value of {key:?}"))?)))
-}
-
-fn scalar<R: Read + Seek>(
-    cursor: &mut Cursor<R>,
-    scalar_type: ValueType,
-    key: &str,
-) -> Result<GgufValue> {
-    Ok(match scalar_type {
-        ValueType::U8 => GgufValue::U8(cursor.u8(key)?),
-        ValueType::I8 => GgufValue::I8(cursor.u8(key)?.cast_signed()),
-        ValueType::U16 => GgufValue::U16(cursor.u16(key)?),
-        ValueType::I16 => GgufValue::I16(cursor.u16(key)?.cast_signed()),
-        ValueType::U32 => GgufValue::U32(cursor.u32(key)?),
-        ValueType::I32 => GgufValue::I32(cursor.u32(key)?.cast_signed()),
-        ValueType::F32 => GgufValue::F32(f32::from_bits(cursor.u32(key)?)),
-        ValueType::Bool => GgufValue::Bool(cursor.u8(key)? != 0),
-        ValueType::U64 => GgufValue::U64(cursor.u64(key)?),
-        ValueType::I64 => GgufValue::I64(cursor.u64(key)?.cast_signed()),
-        ValueType::F64 => GgufValue::F64(f64::from_bits(cursor.u64(key)?)),
-        ValueType::String | ValueType::Array => {
-            return Err(invalid(
-                cursor.offset(),
-                format_args!("metadata key {key:?} is not a scalar"),
-            ));
-        }
-    })
 }
 
 /// Reads the first elements of a string array. Skips those that are too long or not UTF-8.

@@ -1,5 +1,10 @@
 //! The values of a GGUF file's metadata and their types.
 
+use std::io::{Read, Seek};
+
+use super::reader::{Cursor, invalid};
+use crate::error::Result;
+
 /// The types of a metadata value, with their numbers in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the format's own")]
@@ -36,7 +41,16 @@ impl ValueType {
         ValueType::F64,
     ];
 
-    pub(super) fn from_number(number: u32) -> Option<ValueType> {
+    /// Reads the type of the value of `key`.
+    pub(super) fn read<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str) -> Result<ValueType> {
+        let at = cursor.offset();
+        let number = cursor.u32(key)?;
+        Self::from_number(number).ok_or_else(|| {
+            invalid(at, format_args!("metadata key {key:?} has the unknown type {number}"))
+        })
+    }
+
+    fn from_number(number: u32) -> Option<ValueType> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
@@ -84,6 +98,33 @@ pub enum GgufValue {
 }
 
 impl GgufValue {
+    /// Reads the value of `key`, or an element of it, if it is of a scalar type.
+    pub(super) fn read_scalar<R: Read + Seek>(
+        cursor: &mut Cursor<R>,
+        scalar_type: ValueType,
+        key: &str,
+    ) -> Result<GgufValue> {
+        Ok(match scalar_type {
+            ValueType::U8 => GgufValue::U8(cursor.u8(key)?),
+            ValueType::I8 => GgufValue::I8(cursor.u8(key)?.cast_signed()),
+            ValueType::U16 => GgufValue::U16(cursor.u16(key)?),
+            ValueType::I16 => GgufValue::I16(cursor.u16(key)?.cast_signed()),
+            ValueType::U32 => GgufValue::U32(cursor.u32(key)?),
+            ValueType::I32 => GgufValue::I32(cursor.u32(key)?.cast_signed()),
+            ValueType::F32 => GgufValue::F32(f32::from_bits(cursor.u32(key)?)),
+            ValueType::Bool => GgufValue::Bool(cursor.u8(key)? != 0),
+            ValueType::U64 => GgufValue::U64(cursor.u64(key)?),
+            ValueType::I64 => GgufValue::I64(cursor.u64(key)?.cast_signed()),
+            ValueType::F64 => GgufValue::F64(f64::from_bits(cursor.u64(key)?)),
+            ValueType::String | ValueType::Array => {
+                return Err(invalid(
+                    cursor.offset(),
+                    format_args!("metadata key {key:?} is not a scalar"),
+                ));
+            }
+        })
+    }
+
     /// The type with which this value is written to a file.
     pub fn value_type(&self) -> ValueType {
         match self {

@@ -344,7 +344,9 @@ embeddings: lib test-models ## compare vectors with NumPy, and tokens with Huggi
 	@$(STEP) "vectors" "$(EMBEDDINGS_VENV)/bin/python" scripts/embeddings.py check \
 		"$(RELEASE)/libllb.so" "$(TARGET)/embeddings"
 	@$(STEP) "tokens" "$(EMBEDDINGS_VENV)/bin/python" scripts/tokens.py "$(RELEASE)/libllb.so" \
-		"$(TARGET)/embeddings" "$(LLB_MODELS)"/*coder-0.5b*.gguf "$(LLB_MODELS)"/smollm2*.gguf
+		"$(TARGET)/embeddings" \
+		"$(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf" \
+		"$(LLB_MODELS)/smollm2-135m-instruct-q4_1.gguf"
 
 harden: ready ## all hardening proofs in HARDEN_SECONDS after the builds, with a table at the end
 	@scripts/architectures.py --check

@@ -58,7 +58,6 @@ fn main() {
                 0 => timed(|| llb.vectors(&texts).0),
                 which => timed(|| peer.vectors(&texts, which == 2)),
             };
-            peer.rest();
             took[which].push(time.as_secs_f64());
         }
     }
@@ -194,6 +193,7 @@ impl Peer {
             count += 1;
         }
         self.decode(count, &mut vectors);
+        self.rest();
         vectors
     }
 

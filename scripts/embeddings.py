@@ -292,6 +292,8 @@ class Library:
         self.c.llb_embed_destroy.argtypes = [ctypes.c_void_p]
         self.c.llb_embed.restype = ctypes.c_void_p
         self.c.llb_embed.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        self.c.llb_tokenize.restype = ctypes.c_void_p
+        self.c.llb_tokenize.argtypes = [ctypes.c_char_p]
         self.c.llb_last_error.restype = ctypes.c_void_p
         self.c.llb_string_free.argtypes = [ctypes.c_void_p]
 
@@ -310,6 +312,13 @@ class Library:
         if reply["type"] == "error":
             sys.exit(f"llb_embed: {reply}")
         return reply
+
+    def ids(self, model, text, **options):
+        request = {"model_path": str(model), "text": text, "details": False, **options}
+        reply = self.take(self.c.llb_tokenize(json.dumps(request).encode()))
+        if reply["type"] == "error":
+            sys.exit(f"llb_tokenize: {reply}")
+        return reply["ids"]
 
 
 def check(library, folder):

@@ -3,24 +3,24 @@
 
     scripts/tokens.py LIBRARY FOLDER FILE.gguf...
 
-FOLDER has all-MiniLM-L6-v2 with its tokenizer.json (scripts/embeddings.py downloads it). Each FILE has
-a byte-level BPE vocabulary. Its tokens and merges are read from the GGUF file, and its pre-tokenizer is
-built as the model's own tokenizer.json has it, chosen by `tokenizer.ggml.pre`. The texts are those of
-scripts/embeddings.py, all documentation of this repository, and random texts of several scripts. The
-WordPiece vocabulary is compared without Hangul, which llama.cpp does not decompose (docs/upstream.md).
+FOLDER has all-MiniLM-L6-v2 with its tokenizer.json (`scripts/embeddings.py check` downloads and
+writes it). Each FILE has a byte-level BPE vocabulary. Its tokens and merges are read from the GGUF
+file. Its pre-tokenizer is that of the model's own tokenizer.json, by `tokenizer.ggml.pre`.
+
+The texts are those of scripts/embeddings.py, the documentation of this repository, and random texts
+of several scripts. The WordPiece vocabulary is compared without Hangul: llama.cpp keeps only the
+first letter of each syllable (docs/upstream.md).
 
 Needs the packages gguf and tokenizers; `make embeddings` installs them. Exit status: 0, or 1 if the
 ids of a text differ.
 """
 
-import ctypes
-import json
 import random
 import sys
 from pathlib import Path
 
 import gguf
-from embeddings import TEXTS
+from embeddings import TEXTS, Library
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,25 +89,6 @@ def of_file(path):
     return tokenizer
 
 
-class Library:
-    """llb_tokenize."""
-
-    def __init__(self, path):
-        self.c = ctypes.CDLL(str(path))
-        self.c.llb_tokenize.restype = ctypes.c_void_p
-        self.c.llb_tokenize.argtypes = [ctypes.c_char_p]
-        self.c.llb_string_free.argtypes = [ctypes.c_void_p]
-
-    def ids(self, model, text, **options):
-        request = {"model_path": str(model), "text": text, "details": False, **options}
-        pointer = self.c.llb_tokenize(json.dumps(request).encode())
-        reply = json.loads(ctypes.cast(pointer, ctypes.c_char_p).value)
-        self.c.llb_string_free(pointer)
-        if reply["type"] == "error":
-            sys.exit(f"llb_tokenize: {reply}")
-        return reply["ids"]
-
-
 def compare(name, tokenizer, ids, compared):
     """Prints and counts the texts whose ids differ."""
     n_tokens = differ = 0
@@ -135,7 +116,7 @@ def main():
     bert = folder / "all-MiniLM-L6-v2-f32.gguf"
     # Hugging Face's tokenizers always read the text of a control token as that token.
     of_bert = lambda text: library.ids(bert, text, add_special=True, parse_special=True)
-    without_hangul = [text for text in compared if not any("\uac00" <= it <= "\ud7a3" for it in text)]
+    without_hangul = [text for text in compared if not any("가" <= it <= "힣" for it in text)]
     differ = compare(bert.stem, wordpiece, of_bert, without_hangul)
     for path in map(Path, sys.argv[3:]):
         of_model = lambda text: library.ids(path, text)

@@ -61,7 +61,7 @@ impl RequestStart {
     }
 }
 
-/// The path in a request line that may be incomplete or wrong; empty if there is none.
+/// The path in the request line, which may be incomplete or malformed. Empty without a path.
 fn path(request: &str) -> &str {
     let line = request.split(['\r', '\n']).next().unwrap_or_default();
     let target = line.split([' ', '\t']).find(|word| word.starts_with('/') || word.contains("://"));
@@ -96,6 +96,7 @@ mod tests {
         start.read(b"POST /v1/messages/count_tokens\xff");
         assert_eq!(start.protocol(), Protocol::Anthropic);
     }
+
     #[track_caller]
     fn check(request: &[u8], protocol: Protocol) {
         let start = RequestStart::default();

@@ -411,11 +411,11 @@ fn open(path: &Path) -> Result<(File, u64)> {
 
 /// The error for a path at which no regular file can be opened.
 pub(crate) fn unusable(path: &Path, error: std::io::Error) -> Error {
+    if path.as_os_str().is_empty() {
+        let message = "the path is empty; pass the path of a GGUF file";
+        return Error::new(Code::ModelNotFound, message);
+    }
     let problem = match error.kind() {
-        _ if path.as_os_str().is_empty() => {
-            let message = "the path is empty; pass the path of a GGUF file";
-            return Error::new(Code::ModelNotFound, message);
-        }
         ErrorKind::NotFound => "no such file".to_owned(),
         ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),

@@ -16,6 +16,14 @@ fn write(folder: &TempDir, name: &str, model: &Model) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// A copy of a scripted model. Chats of other tests, which open models with the same options, share
+/// no context with it, so the number of cached tokens is known.
+fn copy_of(name: &str, folder: &TempDir) -> String {
+    let path = folder.path().join(name);
+    std::fs::copy(scripted_model(name), &path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 /// Generates `A1 B2 C3 D4 B2 C3 D4 …` without end. Prompt lookup drafts correctly from the second
 /// cycle on.
 fn cycle() -> Model {
@@ -86,7 +94,9 @@ fn requests() -> Vec<Value> {
 fn a_reply_is_the_same_for_every_speculation() {
     let folder = tempfile::tempdir().unwrap();
     let cycle_path = write(&folder, "cycle.gguf", &cycle());
-    let text = scripted_model("text.gguf");
+    let [text, long, reasoning, tool_call] =
+        ["text.gguf", "long.gguf", "reasoning.gguf", "tool_call.gguf"]
+            .map(|name| copy_of(name, &folder));
     let wrong_text = write(&folder, "wrong_text.gguf", &backwards(text_model()));
     let wrong_cycle = write(&folder, "wrong_cycle.gguf", &backwards(cycle()));
     let lookup = json!({ "speculative": { "type": "ngram", "n_max": 8, "ngram": 2 } });
@@ -98,9 +108,9 @@ fn a_reply_is_the_same_for_every_speculation() {
         (&cycle_path, drafted_by(&wrong_cycle), false),
         (&text, drafted_by(&text), true),
         (&text, drafted_by(&wrong_text), false),
-        (&scripted_model("long.gguf"), drafted_by(&scripted_model("long.gguf")), true),
-        (&scripted_model("reasoning.gguf"), drafted_by(&scripted_model("reasoning.gguf")), true),
-        (&scripted_model("tool_call.gguf"), lookup, true),
+        (&long, drafted_by(&long), true),
+        (&reasoning, drafted_by(&reasoning), true),
+        (&tool_call, lookup, true),
     ];
     for (model, speculation, right) in cases {
         let (plain, guessing) = (open(model, json!({})), open(model, speculation.clone()));

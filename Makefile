@@ -327,7 +327,7 @@ test-java-project: lib ## new Maven projects by the README, from an empty local 
 	@$(STEP) "new Maven projects" $(TEST_ENV) JAVA_HOME="$$($(JAVA_BINDING)/find-jdk.sh)" \
 		scripts/java-project.sh "$(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 
-fuzz: ## fuzz what needs no engine, FUZZ_SECONDS for each target (nightly Rust)
+fuzz: ## fuzz all targets, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
 samplers: ready ## compare the samplers with llama.cpp's in SAMPLER_CASES random cases (minutes)

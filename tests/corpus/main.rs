@@ -1,7 +1,7 @@
 //! Opens model files with faults. None of them may end the process.
 //!
 //! Every architecture that llama.cpp supports has a tiny model (`architectures`). A mutant is one
-//! of these models with one fault (`mutants`). Each file goes through info, create with two
+//! of these models with one fault, two or three (`mutants`). Each file goes through info, create with two
 //! threads, two turns and destroy, in a child process (`child`). If the model generates no text,
 //! two requests for vectors take the place of the turns.
 //!
@@ -24,6 +24,7 @@ mod context_shift;
 mod crafted;
 mod model_file;
 mod mutants;
+mod numbers;
 #[path = "../scripted/mod.rs"]
 mod scripted;
 mod vocabularies;
@@ -36,22 +37,13 @@ use std::time::{Duration, Instant};
 use child::{Outcome, Runner};
 use model_file::ModelFile;
 use mutants::{KINDS, Kind};
+use numbers::Numbers;
 
 /// A mutant may take twice the memory of its sibling, plus this many KiB.
 const SLACK: u64 = 32 * 1024;
 /// A mutant may additionally take this multiple of its file size, because a list of a million texts
 /// is larger as a table.
 const COPIES: u64 = 16;
-
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-}
 
 /// An architecture, and the kind and the number of its fault.
 type Choice = (usize, Option<(Kind, usize)>);
@@ -148,6 +140,10 @@ fn no_model_file_ends_the_process() {
         let model = &models[index];
         let (name, file) = match fault {
             None => ("good".to_owned(), model.clone()),
+            Some((Kind::Several, number)) => {
+                let (faults, file) = mutants::several(model, number);
+                (format!("several faults, {number}: {}", faults.join("; ")), file)
+            }
             Some((kind, number)) => (
                 mutants::names(model, kind).swap_remove(number),
                 mutants::make(model, kind, number),

@@ -1,4 +1,4 @@
-//! Makes models with one fault each from a valid model.
+//! Makes models with one fault each, or with several, from a valid model.
 
 use std::sync::LazyLock;
 
@@ -6,6 +6,7 @@ use llb::gguf::{GgufValue, ValueType};
 
 use crate::crafted;
 use crate::model_file::{ModelFile, TYPES};
+use crate::numbers::Numbers;
 use crate::vocabularies::{self, Vocabulary};
 
 /// The part of a model that a mutant changes. Each kind has the same share of the sample.
@@ -17,10 +18,22 @@ pub enum Kind {
     Missing,
     Vocabulary,
     Crafted,
+    /// Two or three faults of the other kinds.
+    Several,
 }
 
-pub const KINDS: [Kind; 6] =
-    [Kind::Key, Kind::Type, Kind::Shape, Kind::Missing, Kind::Vocabulary, Kind::Crafted];
+pub const KINDS: [Kind; 7] = [
+    Kind::Key,
+    Kind::Type,
+    Kind::Shape,
+    Kind::Missing,
+    Kind::Vocabulary,
+    Kind::Crafted,
+    Kind::Several,
+];
+
+/// The number of combinations of several faults for each architecture.
+const COMBINATIONS: usize = 1000;
 
 /// Hyperparameters that models of every architecture may have (`LLM_KV_NAMES`).
 const OPTIONAL_KEYS: &[&str] = &[
@@ -80,6 +93,9 @@ const OPTIONAL_KEYS: &[&str] = &[
 
 /// The names of all mutants of a model. The names are unique.
 pub fn names(good: &ModelFile, kind: Kind) -> Vec<String> {
+    if kind == Kind::Several {
+        return (0..COMBINATIONS).map(|number| format!("several faults, {number}")).collect();
+    }
     let mut names = Vec::new();
     each(good, kind, &mut |name, _| names.push(name));
     names
@@ -87,6 +103,9 @@ pub fn names(good: &ModelFile, kind: Kind) -> Vec<String> {
 
 /// Makes the mutant with this number.
 pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> ModelFile {
+    if kind == Kind::Several {
+        return several(good, wanted).1;
+    }
     let (mut number, mut made) = (0, None);
     each(good, kind, &mut |_, change| {
         if number == wanted {
@@ -97,6 +116,28 @@ pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> ModelFile {
         number += 1;
     });
     made.expect("the number is below the number of names")
+}
+
+/// A model with several faults, and the name of each. A later fault may undo an earlier one.
+pub fn several(good: &ModelFile, wanted: usize) -> (Vec<String>, ModelFile) {
+    // Architectures with the same faults get other combinations.
+    let seed = good.architecture.bytes().fold(wanted as u64, |hash, byte| {
+        hash.wrapping_mul(0x0100_0000_01B3).wrapping_add(u64::from(byte))
+    });
+    let mut numbers = Numbers(seed);
+    let (mut faults, mut model) = (Vec::new(), good.clone());
+    for _ in 0..2 + numbers.below(2) {
+        // Every kind but the last, which is this one.
+        let kind = KINDS[numbers.below(KINDS.len() - 1)];
+        let mut names = names(&model, kind);
+        if names.is_empty() {
+            continue;
+        }
+        let number = numbers.below(names.len());
+        model = make(&model, kind, number);
+        faults.push(names.swap_remove(number));
+    }
+    (faults, model)
 }
 
 pub type Visit<'a> = dyn FnMut(String, &dyn Fn(&mut ModelFile)) + 'a;
@@ -126,6 +167,7 @@ fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
         Kind::Shape => shapes(good, visit),
         Kind::Missing => missing(good, visit),
         Kind::Crafted => crafted::each(good, visit),
+        Kind::Several => unreachable!("`names` and `make` handle it"),
         Kind::Vocabulary => {
             static FAULTS: LazyLock<Vec<(String, Vocabulary)>> =
                 LazyLock::new(|| Vocabulary::all().iter().flat_map(vocabularies::faults).collect());

@@ -233,6 +233,18 @@ fn other_values(value: &GgufValue) -> Vec<(&'static str, GgufValue)> {
     others
 }
 
+/// Normalization rules of SentencePiece that replace the letter `i` by a text of this length.
+fn replaced_letter(length: usize) -> Vec<u8> {
+    const LETTER: u32 = b'i' as u32;
+    // An entry has the letter, the mark of a leaf, and a base. From the root's base, 0, the letter
+    // leads to entry LETTER. From there its base, 1, leads to the entry with the text's offset, 0.
+    let mut table = vec![0_u32; 128];
+    table[LETTER as usize] = LETTER | 1 << 8 | 1 << 10;
+    let table: Vec<u8> = table.into_iter().flat_map(u32::to_le_bytes).collect();
+    let size = (table.len() as u32).to_le_bytes();
+    [size.as_slice(), &table, &vec![b'x'; length], &[0]].concat()
+}
+
 /// Keys that a vocabulary may have in addition.
 fn extra_keys() -> Vec<(&'static str, GgufValue)> {
     let mut extra: Vec<(&'static str, GgufValue)> = Vec::new();
@@ -275,6 +287,9 @@ fn extra_keys() -> Vec<(&'static str, GgufValue)> {
         for byte in [0_u8, 1, 0xFF] {
             extra.push(("tokenizer.ggml.precompiled_charsmap", vec![byte; length].into()));
         }
+    }
+    for length in [16, 128, 129, 65_536, 1 << 20] {
+        extra.push(("tokenizer.ggml.precompiled_charsmap", replaced_letter(length).into()));
     }
     for ids in [vec![], vec![0_u32], vec![N_TOKENS as u32], vec![u32::MAX]] {
         extra.push(("tokenizer.ggml.suppress_tokens", ids.into()));

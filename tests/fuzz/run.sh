@@ -1,6 +1,5 @@
 #!/bin/sh
-# Fuzzes everything that needs no engine: tests/fuzz/run.sh [TARGET...], default: all
-# targets.
+# Fuzzes llb: tests/fuzz/run.sh [TARGET...], default: all targets.
 #
 # FUZZ_SECONDS is the time for each target (600), FUZZ_ARGS goes to libFuzzer. With FUZZ_BUILD set, the
 # targets are only built. Corpus, findings and the build are in target/fuzz. A finding does not stop
@@ -27,25 +26,33 @@ else
 fi
 
 [ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info \
-    output parse_request schemas arguments compose chat_request model_file server_stream hub_answers
+    output parse_request schemas arguments compose chat_request model_file server_stream hub_answers \
+    created_model state_file lark_grammar
 found=
 for target in "$@"; do
+    case $target in
+        # These run llama.cpp, which is compiled once more for them.
+        created_model | state_file | lark_grammar) features=--features=engine ;;
+        *) features= ;;
+    esac
     if [ -n "${FUZZ_BUILD:-}" ]; then
-        cargo +nightly fuzz build -s none --fuzz-dir "$root/tests/fuzz" "$target"
+        # shellcheck disable=SC2086 # features may be empty
+        cargo +nightly fuzz build -s none $features --fuzz-dir "$root/tests/fuzz" "$target"
         continue
     fi
     case $target in
         # These read bytes as a grammar, messages or schemas, where short inputs suffice.
         template_grammar | template_messages | output | parse_request | schemas | arguments | compose | \
-            chat_request | model_file | server_stream | hub_answers) length=4096 dict= ;;
+            chat_request | model_file | server_stream | hub_answers | created_model | state_file | \
+            lark_grammar) length=4096 dict= ;;
         *) length=32768 dict=-dict=$root/tests/fuzz/jinja.dict ;;
     esac
     mkdir -p "$fuzz/corpus/$target" "$fuzz/artifacts/$target"
     echo "    $target: $seconds s"
     touch "$fuzz/$target.start"
-    # No sanitizer: the code is safe Rust, and runs faster without one.
-    # shellcheck disable=SC2086 # dict may be empty, FUZZ_ARGS several arguments
-    cargo +nightly fuzz run -s none --fuzz-dir "$root/tests/fuzz" "$target" "$fuzz/corpus/$target" -- \
+    # No sanitizer: most of the code is safe Rust, and runs faster without one.
+    # shellcheck disable=SC2086 # features and dict may be empty, FUZZ_ARGS several arguments
+    cargo +nightly fuzz run -s none $features --fuzz-dir "$root/tests/fuzz" "$target" "$fuzz/corpus/$target" -- \
         -max_total_time="$seconds" -max_len="$length" -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 \
         -artifact_prefix="$fuzz/artifacts/$target/" $dict ${FUZZ_ARGS:-} >"$fuzz/$target.log" 2>&1 || found="$found $target"
     # A finding is a file of its kind.

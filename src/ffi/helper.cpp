@@ -285,6 +285,8 @@ uintptr_t llb_helper_interpreter() {
     const pid_t own = getpid();
     const pid_t worker = fork();
     if (worker < 0) {
+        const int32_t failed = -errno;
+        (void) send(CONTROL, &failed, sizeof failed, MSG_NOSIGNAL);
         _exit(125);
     }
     if (worker > 0) {

@@ -272,8 +272,10 @@ impl Session {
             HelperOptions::new(options, json).map_err(invalid)?;
         let path = state_file.as_ref().and_then(|path| path.to_str());
         path.map_or(Ok(()), chat::check_state_file).map_err(invalid)?;
-        let helper = Helper::shared(&key, version, start)
-            .map_err(|error| CreateFailure::new("init_context", error))?;
+        let helper = Helper::shared(&key, version, start).map_err(|error| match error.code() {
+            Code::OutOfMemory => CreateFailure::new("oom", error),
+            _ => CreateFailure::new("init_context", error),
+        })?;
         tell_restrictions(&helper, options.log, events);
         let bytes: u64 = key.files.iter().map(|file| file.size).sum();
         let most_work = MOST_WORK + MOST_WORK_PER_GIGABYTE * bytes as f64 / 1e9;

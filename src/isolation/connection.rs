@@ -31,13 +31,22 @@ pub(super) enum Kind {
     Reply = 5,
     /// To the host: the error. The last frame of a call.
     Failure = 6,
+    /// To the host: the error of a call that the helper cannot run. The last frame of a connection.
+    Refusal = 7,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        [Kind::Call, Kind::Text, Kind::Event, Kind::Piece, Kind::Reply, Kind::Failure]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        let known = [
+            Kind::Call,
+            Kind::Text,
+            Kind::Event,
+            Kind::Piece,
+            Kind::Reply,
+            Kind::Failure,
+            Kind::Refusal,
+        ];
+        known.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -140,7 +140,12 @@ impl Helper {
     fn start(key: &HelperKey, version: &str, start: StartHelper) -> Result<Helper> {
         let failed = |error: io::Error| {
             let message = format!("cannot start the helper process of the model: {error}");
-            Error::new(Code::InferenceFailed, message).caused_by(error)
+            let code = match error.kind() {
+                // The first is EAGAIN: the user has too many processes and threads.
+                ErrorKind::WouldBlock | ErrorKind::OutOfMemory => Code::OutOfMemory,
+                _ => Code::InferenceFailed,
+            };
+            Error::new(code, message).caused_by(error)
         };
         let (control, monitor_control) = pair(SocketType::STREAM).map_err(failed)?;
         let (door, worker_door) = pair(SocketType::SEQPACKET).map_err(failed)?;
@@ -166,6 +171,9 @@ impl Helper {
         let deadline = Instant::now() + START_TIMEOUT;
         let mut patience = || still(deadline);
         helper.worker = helper.read_number(&mut patience).ok_or_else(|| helper.ended())?;
+        if helper.worker < 0 {
+            return Err(failed(io::Error::from_raw_os_error(-helper.worker)));
+        }
         let files = key.files.iter().map(|file| file.path.clone()).collect();
         let call = json_bytes(&Call::Start { files, backend: key.backend.clone() });
         let NumberedConnection { number, mut connection } =
@@ -238,8 +246,12 @@ impl Helper {
                     running.is_done = true;
                     return Ok(text);
                 }
-                Kind::Failure => {
+                Kind::Failure | Kind::Refusal => {
                     running.is_done = true;
+                    if kind == Kind::Refusal {
+                        // The helper closes it.
+                        running.connection = None;
+                    }
                     let (error, event) =
                         read_error(text.as_bytes()).ok_or_else(|| self.invalid())?;
                     return Err(HelperError::Answered(error, event));
@@ -314,7 +326,8 @@ impl Helper {
         self.forks == process::forks() && lock(&self.end).is_none()
     }
 
-    /// Reads a number from the monitor: first the worker's process id, then its exit status.
+    /// Reads a number from the monitor: first the worker's process id, or a negative errno if it
+    /// could not be started, then its exit status.
     fn read_number(&self, patience: Patience) -> Option<i32> {
         let (mut bytes, mut descriptors) = ([0; 4], Vec::new());
         let mut read = 0;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use serde::Serialize;
 use serde_json::json;
@@ -42,11 +42,7 @@ pub(crate) fn serve(door: &OwnedFd, version: &str) {
                 if std::mem::take(&mut is_first) && !server.start(&mut connection) {
                     return;
                 }
-                let server = Arc::clone(&server);
-                // If no thread can be started, the connection closes and the host notices.
-                let _ = panic::spawn_quiet_with_stack("llb-helper-call", STACK, move || {
-                    server.run(number, connection);
-                });
+                server.accept(number, connection);
             }
             Some(DoorMessage::Cancel { connection, call }) => server.cancel(connection, call),
             Some(DoorMessage::EndReasoning { connection, call }) => {
@@ -143,6 +139,31 @@ impl Server {
         };
         let hello = json!(hello).to_string();
         connection.send(Kind::Reply, hello.as_bytes(), None, &mut forever).is_ok()
+    }
+
+    /// Runs the calls of a connection on a thread of its own.
+    fn accept(self: &Arc<Server>, number: u64, connection: Connection) {
+        let server = Arc::clone(self);
+        let (sender, receiver) = mpsc::channel();
+        let thread = panic::spawn_quiet_with_stack("llb-helper-call", STACK, move || {
+            receiver.recv().into_iter().for_each(|connection| server.run(number, connection));
+        });
+        match thread {
+            // The thread waits for the connection, so it receives it.
+            Ok(_) => drop(sender.send(connection)),
+            Err(error) => self.refuse(number, connection, &error),
+        }
+    }
+
+    /// Answers the first call of a connection with an error, and closes the connection. The host
+    /// opens connections only for calls, so this waits for a short time.
+    fn refuse(&self, number: u64, connection: Connection, error: &Error) {
+        let mut connection = Arc::new(connection);
+        if self.next_call(number, &mut connection).is_some() {
+            let error = error_json(error, Some("oom")).to_string();
+            let _ = connection.send(Kind::Refusal, error.as_bytes(), None, &mut forever);
+        }
+        lock(&self.calls).remove(&number);
     }
 
     /// Runs the calls of a connection until the host closes it.

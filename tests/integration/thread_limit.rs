@@ -1,8 +1,8 @@
 //! Tests a system that refuses to start a thread. The call returns an error, and threads that were
 //! already started end.
 //!
-//! The limit counts all threads of a user and does not apply to root, so a child process of another
-//! user runs the cases. Only root can start it.
+//! The limit counts all threads and processes of a user and does not apply to root, so a child
+//! process of another user runs the cases. Only root can start it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -10,12 +10,25 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::abi::{Chat, ask, scripted_model, weather_tool};
+use crate::isolation::worker;
 
 /// Set in the child. Its value is the path of the model.
 const SETTING: &str = "LLB_TEST_THREAD_LIMIT";
+/// Set in the child: the option `isolation`.
+const ISOLATION: &str = "LLB_TEST_THREAD_LIMIT_ISOLATION";
 
 #[test]
 fn a_refused_thread_is_an_error() {
+    check("none");
+}
+
+#[test]
+fn a_refused_thread_or_process_of_a_helper_is_an_error() {
+    check("process");
+}
+
+#[track_caller]
+fn check(isolation: &str) {
     // SAFETY: takes nothing.
     if unsafe { libc::geteuid() } != 0 {
         assert!(std::env::var_os("LLB_REQUIRE_ALL").is_none(), "only root can test thread limits");
@@ -30,6 +43,7 @@ fn a_refused_thread_is_an_error() {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["thread_limit::a_child_runs_out_of_threads", "--exact", "--nocapture"])
         .env(SETTING, model)
+        .env(ISOLATION, isolation)
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&child.stderr);
@@ -41,28 +55,37 @@ fn n_threads() -> u64 {
     std::fs::read_dir("/proc/self/task").unwrap().count() as u64
 }
 
-/// Limits this user to this number of threads.
-fn limit(n_threads: u64) {
+/// Lets a process start threads and processes while its user has fewer than this number. 0 is the
+/// calling process.
+fn limit(process: i32, n_threads: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let resource = libc::RLIMIT_NPROC;
     // SAFETY: the limit is valid during the call.
-    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) }, 0);
+    let read = unsafe { libc::prlimit(process, resource, std::ptr::null(), &raw mut limit) };
+    assert_eq!(read, 0);
     limit.rlim_cur = n_threads;
     // SAFETY: as above.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
+    let set = unsafe { libc::prlimit(process, resource, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
 }
 
 #[test]
 fn a_child_runs_out_of_threads() {
     let Ok(model) = std::env::var(SETTING) else { return };
+    let isolation = std::env::var(ISOLATION).unwrap();
     // The id of a user without other processes.
     let user = 1_000_000 + std::process::id();
     // SAFETY: takes numbers.
     assert_eq!(unsafe { libc::setuid(user) }, 0);
+    // SAFETY: takes numbers. Helpers without a parent come to this process, which waits for them.
+    // The kernel counts a process until then.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
     let own = n_threads();
+    let options = json!({ "model": model, "n_threads": 64, "isolation": isolation, "log": "info" });
     let mut refused = 0;
     let chat = loop {
-        limit(own + refused);
-        match Chat::open_with(&json!({ "model": model, "n_threads": 64 })) {
+        limit(0, own + refused);
+        match Chat::open_with(&options) {
             Ok(chat) => break chat,
             Err(failure) => {
                 assert_eq!(failure.code(), "OUT_OF_MEMORY", "{failure:?}");
@@ -77,6 +100,7 @@ fn a_child_runs_out_of_threads() {
         refused += 1;
     };
     assert!(refused > 0, "the engine's thread needs room");
+    let process = if isolation == "process" { worker(&chat.events()) } else { 0 };
     // The thread that prepares grammars may have been refused. The request then does that work on
     // the thread that compiles its grammar. If that thread cannot be started either, the request is
     // an error and the chat stays usable.
@@ -87,9 +111,9 @@ fn a_child_runs_out_of_threads() {
             break reply;
         }
         assert_eq!(reply["error"]["code"], "OUT_OF_MEMORY", "{reply}");
-        assert!(refused < 70, "more threads than the processors and the engine need: {reply}");
+        assert!(refused < 75, "more threads than the processors and the engine need: {reply}");
         refused += 1;
-        limit(own + refused);
+        limit(process, own + refused);
     };
     assert_eq!(reply["type"], "tool_call", "{reply}");
     assert_eq!(chat.infer(&request)["type"], "tool_call");

@@ -6,10 +6,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::{Arc, OnceLock};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::abi::{Chat, ask, scripted_model, weather_tool};
+use crate::abi::{Chat, Recorder, ask, scripted_model, weather_tool};
 use crate::isolation::worker;
 
 /// Set in the child. Its value is the path of the model.
@@ -117,4 +118,30 @@ fn a_child_runs_out_of_threads() {
     };
     assert_eq!(reply["type"], "tool_call", "{reply}");
     assert_eq!(chat.infer(&request)["type"], "tool_call");
+    if isolation == "process" {
+        check_second_call(&chat, process, options);
+    }
+}
+
+/// During a call of a chat, its helper cannot start a thread for another call. Only that call fails.
+fn check_second_call(chat: &Chat, process: i32, options: Value) {
+    let second = Arc::new(OnceLock::new());
+    let recorder = Recorder::reacting({
+        let second = Arc::clone(&second);
+        let options = options.clone();
+        move |_| {
+            second.get_or_init(|| {
+                limit(process, 0);
+                Chat::open_with(&options).map(|_| ())
+            });
+        }
+    });
+    let reply = chat.stream(&ask(json!({})), &recorder);
+    assert_eq!(reply["type"], "assistant_text", "{reply}");
+    let refused = second.get().expect("the reply has a piece").as_ref().unwrap_err();
+    assert_eq!(refused.code(), "OUT_OF_MEMORY", "{refused:?}");
+    assert_eq!(refused.message(), "cannot start the thread llb-helper-call");
+    limit(process, 200);
+    let again = Chat::open_with(&options).unwrap();
+    assert_eq!(worker(&again.events()), process);
 }

@@ -8,6 +8,7 @@ pub mod vocabulary;
 
 use std::time::{Duration, Instant};
 
+use arbitrary::Unstructured;
 use llb::error::{Code, Error, Result};
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};
 use serde_json::{Map, Value, json};
@@ -152,4 +153,9 @@ pub fn in_time<T>(run: impl FnOnce() -> T) -> T {
     let result = run();
     assert!(start.elapsed() < LONGEST_CALL, "took {:?}", start.elapsed());
     result
+}
+
+/// True in one of `n` cases. False if no bytes are left: short inputs then get the usual case.
+pub fn rarely(u: &mut Unstructured<'_>, n: u8) -> arbitrary::Result<bool> {
+    Ok(!u.ratio(n - 1, n)?)
 }

@@ -28,7 +28,7 @@ use libfuzzer_sys::fuzz_target;
 use llb::api::{CreateOptions, EmbedOptions};
 use llb::chat::Chat;
 use llb::embed::EmbeddingModel;
-use llb_fuzz::{in_time, sound};
+use llb_fuzz::{in_time, rarely, sound};
 use model_file::ModelFile;
 use mutants::KINDS;
 use serde_json::{Value, json};
@@ -65,13 +65,13 @@ impl<'a> Arbitrary<'a> for Input {
         }
         let mut options = json!({ "n_ctx": u.choose(&[64, 256])?, "n_threads": 2,
             "tool_policy": "any", "flash_attn": u.choose(&["auto", "on", "off"])? });
-        if u.ratio(1, 4)? {
+        if rarely(u, 4)? {
             options["cache_type_k"] = (*u.choose(&["f32", "q8_0", "q4_0"])?).into();
         }
-        if u.ratio(1, 4)? {
+        if rarely(u, 4)? {
             options["context_overflow"] = "shift".into();
         }
-        if u.ratio(1, 8)? {
+        if rarely(u, 8)? {
             options["use_mmap"] = false.into();
         }
         Ok(Input { faults, file, options })

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use llb::api::CreateOptions;
 use llb::chat::Chat;
 use llb::error::Code;
-use llb_fuzz::{in_time, schemas, sound};
+use llb_fuzz::{in_time, rarely, schemas, sound};
 use scripted::random::{Memory, random};
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ struct Input(String);
 
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Input> {
-        if u.ratio(1, 16)? {
+        if rarely(u, 16)? {
             return Ok(Input(u.arbitrary()?));
         }
         let mut lines = Vec::new();
@@ -104,7 +104,7 @@ impl<'a> Arbitrary<'a> for Input {
             lines.push(definition(u)?);
         }
         let mut text = lines.join("\n");
-        if u.ratio(1, 16)? {
+        if rarely(u, 16)? {
             let at = u.choose_index(text.len())?;
             if text.is_char_boundary(at) {
                 text.insert(at, u.arbitrary()?);
@@ -115,17 +115,17 @@ impl<'a> Arbitrary<'a> for Input {
 }
 
 fn definition(u: &mut Unstructured<'_>) -> arbitrary::Result<String> {
-    if u.ratio(1, 3)? {
+    if rarely(u, 3)? {
         let name = u.choose(&TERMINALS)?;
         return Ok(format!("{name}: {}", expression(u, 1)?));
     }
     let name = u.choose(&RULES)?;
-    let parameters = if u.ratio(1, 4)? { "::_" } else { "" };
-    let attributes = match u.ratio(1, 3)? {
+    let parameters = if rarely(u, 4)? { "::_" } else { "" };
+    let attributes = match rarely(u, 3)? {
         true => format!("[{}]", u.choose(&ATTRIBUTES)?),
         false => String::new(),
     };
-    let condition = match u.ratio(1, 6)? {
+    let condition = match rarely(u, 6)? {
         true => format!(" %if {}", u.choose(&CONDITIONS)?),
         false => String::new(),
     };

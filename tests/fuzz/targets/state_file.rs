@@ -16,7 +16,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use llb::api::CreateOptions;
 use llb::chat::Chat;
-use llb_fuzz::{in_time, sound};
+use llb_fuzz::{in_time, rarely, sound};
 use scripted::random::{Memory, random};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -102,18 +102,18 @@ fn changed(u: &mut Unstructured<'_>, valid: &[u8]) -> arbitrary::Result<Vec<u8>>
         }
     }
     for _ in 0..u.int_in_range(0..=6)? {
-        let number: u32 = if u.ratio(1, 2)? { *u.choose(&numbers)? } else { u.arbitrary()? };
+        let number: u32 = if rarely(u, 2)? { *u.choose(&numbers)? } else { u.arbitrary()? };
         // The first bytes of the data have llama.cpp's own lengths.
         let end = match u.int_in_range(0..=3)? {
             0 => data,
             1 => rest.len(),
             _ => rest.len().min(data + 256),
         };
-        let at = if u.ratio(1, 8)? { u.choose_index(end)? } else { u.choose_index(end / 4)? * 4 };
+        let at = if rarely(u, 8)? { u.choose_index(end)? } else { u.choose_index(end / 4)? * 4 };
         let count = rest.len().saturating_sub(at).min(4);
         rest[at..at + count].copy_from_slice(&number.to_le_bytes()[..count]);
     }
-    if u.ratio(1, 8)? {
+    if rarely(u, 8)? {
         let keep = u.choose_index(rest.len())?;
         rest.truncate(keep);
         // A length that agrees with the file again.
@@ -124,7 +124,7 @@ fn changed(u: &mut Unstructured<'_>, valid: &[u8]) -> arbitrary::Result<Vec<u8>>
     let text = written.to_string();
     head.truncate(PREFIX);
     head[12..].copy_from_slice(&(text.len() as u32).to_le_bytes());
-    if u.ratio(1, 16)? {
+    if rarely(u, 16)? {
         let at = u.choose_index(PREFIX)?;
         head[at] = u.arbitrary()?;
     }
@@ -144,7 +144,7 @@ impl<'a> Arbitrary<'a> for Input {
         } else {
             content.extend_from_slice(&valid[valid.len() - CHECKSUM..]);
         }
-        let other = of_folder && u.ratio(1, 8)?;
+        let other = of_folder && rarely(u, 8)?;
         let name = if other { Some(renamed(u, &written.prefix.0)?) } else { None };
         Ok(Input { memory, of_folder, name, content, is_forged })
     }

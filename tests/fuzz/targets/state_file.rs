@@ -86,7 +86,7 @@ fn changed(u: &mut Unstructured<'_>, valid: &[u8]) -> arbitrary::Result<Vec<u8>>
     let mut written: Value = serde_json::from_slice(&head[PREFIX..]).expect("it was written");
     let data = written["n_tokens"].as_u64().expect("a number") as usize * 4;
     let numbers = [0, 1, 2, u32::MAX, i32::MAX as u32, 1 << 16, 64, 255, 256, 512];
-    for _ in 0..u.int_in_range(0..=2)? {
+    for _ in 0..if rarely(u, 3)? { u.int_in_range(1..=2)? } else { 0 } {
         let lengths = ["n_tokens", "n_bytes"];
         let value = json!(u.choose(&[0_u64, 1, 77, u64::MAX, 1 << 32, 1 << 61])?);
         match u.int_in_range(0..=3)? {
@@ -101,15 +101,20 @@ fn changed(u: &mut Unstructured<'_>, valid: &[u8]) -> arbitrary::Result<Vec<u8>>
             _ => {}
         }
     }
+    // A file with changed tokens is refused before its data is read.
+    let area = u.int_in_range(0..=3)?;
     for _ in 0..u.int_in_range(0..=6)? {
         let number: u32 = if rarely(u, 2)? { *u.choose(&numbers)? } else { u.arbitrary()? };
-        // The first bytes of the data have llama.cpp's own lengths.
-        let end = match u.int_in_range(0..=3)? {
-            0 => data,
-            1 => rest.len(),
-            _ => rest.len().min(data + 256),
+        let range = match area {
+            0 => 0..data,
+            1 => data..rest.len(),
+            // llama.cpp's own lengths.
+            _ => data..rest.len().min(data + 256),
         };
-        let at = if rarely(u, 8)? { u.choose_index(end)? } else { u.choose_index(end / 4)? * 4 };
+        let (start, length) = (range.start, range.len());
+        let index =
+            if rarely(u, 8)? { u.choose_index(length)? } else { u.choose_index(length / 4)? * 4 };
+        let at = start + index;
         let count = rest.len().saturating_sub(at).min(4);
         rest[at..at + count].copy_from_slice(&number.to_le_bytes()[..count]);
     }

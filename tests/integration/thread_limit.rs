@@ -123,7 +123,7 @@ fn a_child_runs_out_of_threads() {
     }
 }
 
-/// During a call of a chat, its helper cannot start a thread for another call. Only that call fails.
+/// During a call of a chat, its helper cannot start a thread for another call. Only that one fails.
 fn check_second_call(chat: &Chat, process: i32, options: Value) {
     let second = Arc::new(OnceLock::new());
     let recorder = Recorder::reacting({

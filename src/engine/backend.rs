@@ -86,15 +86,8 @@ pub trait Backend {
 
     /// Whether a part of a sequence can be copied or removed. A model with recurrent layers keeps
     /// one state for the whole sequence, so it is not divisible. Then only whole sequences are
-    /// copied, drafts are at most [`Backend::rollback`] tokens long, and [`Backend::rewind`] removes
-    /// the end of a sequence.
+    /// copied, nothing is drafted, and [`Backend::rewind`] removes the end of a sequence.
     fn is_divisible(&self) -> bool;
-
-    /// How many of the last tokens of a sequence can be removed right after their decode, with
-    /// [`Backend::truncate`]. A divisible backend can remove all of them.
-    fn rollback(&self) -> usize {
-        if self.is_divisible() { usize::MAX } else { 0 }
-    }
 
     /// The state of a sequence that is not divisible, for [`Backend::rewind`]. `None` if it cannot
     /// be saved.

@@ -58,14 +58,14 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Drafts are no longer than what the backend can remove when they are rejected.
+    /// Ignores `speculation` if the backend cannot remove rejected drafts.
     pub(crate) fn new(
         backend: Box<dyn Backend>,
         vocab: Arc<dyn Vocab>,
         speculation: Option<Speculation>,
     ) -> Self {
         let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx());
-        let speculation = speculation.and_then(|drafts| drafts.at_most(backend.rollback()));
+        let speculation = speculation.filter(|_| backend.is_divisible());
         Scheduler {
             threads: ThreadController::new(backend.threads()),
             backend,

@@ -30,9 +30,11 @@ struct BackendLog {
     /// Flags to set, each with the number of the decode during which it is set.
     cancels: Vec<(usize, Arc<AtomicBool>)>,
     refuses_copies: bool,
-    refuses_rollbacks: bool,
-    /// The number of sequences that were taken back by a rollback.
-    taken_back: usize,
+    /// Whether no part of a sequence can be removed, as when a sliding window has dropped the cells
+    /// before it.
+    refuses_removals: bool,
+    /// The number of parts whose removal was refused.
+    refused_removals: usize,
     /// The adapters of each decode.
     sets: Vec<TokenId>,
     /// The threads of each decode that was not aborted.
@@ -51,8 +53,6 @@ struct MemoryBackend {
     whole: bool,
     /// Whether an aborted batch has destroyed every state. Only with `whole`.
     destroyed: bool,
-    /// How many tokens each sequence had in the last batch, until some are taken back.
-    removable: Vec<usize>,
     next_cell: usize,
     policy: ThreadPolicy,
     /// The scale of the only adapter, times [`SET`].
@@ -63,8 +63,6 @@ struct MemoryBackend {
 }
 
 const N_BATCH: usize = 64;
-/// How many tokens a state can be taken back.
-const ROLLBACK: usize = 3;
 /// A number greater than any token.
 const SET: TokenId = 1 << 16;
 /// More threads than the engines of other tests use. They run at the same time and share the
@@ -150,10 +148,6 @@ impl Backend for MemoryBackend {
             row[next_token(sequence.iter().map(|(token, _)| *token)) as usize] = 1.0;
             self.rows.push(if entry.logits { row } else { Vec::new() });
         }
-        for entry in batch {
-            self.removable[entry.sequence] = 0;
-        }
-        batch.iter().for_each(|entry| self.removable[entry.sequence] += 1);
         seen.decoded += batch.len();
         seen.threads.push(self.threads);
         let mut cells: Vec<usize> =
@@ -165,21 +159,14 @@ impl Backend for MemoryBackend {
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
-        let removed = self.sequences[sequence].len().saturating_sub(length);
-        if self.whole && length > 0 && removed > 0 {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let removable = std::mem::take(&mut self.removable[sequence]);
-            if removed > ROLLBACK || removed >= removable || seen.refuses_rollbacks {
-                return false;
-            }
-            seen.taken_back += 1;
+        let is_part = length > 0 && length < self.sequences[sequence].len();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_part && (self.whole || seen.refuses_removals) {
+            seen.refused_removals += 1;
+            return false;
         }
         self.sequences[sequence].truncate(length);
         true
-    }
-
-    fn rollback(&self) -> usize {
-        if self.whole { ROLLBACK } else { usize::MAX }
     }
 
     fn clear(&mut self) {
@@ -245,7 +232,6 @@ impl Backend for MemoryBackend {
             return false;
         }
         seen.copied += range.len();
-        self.removable[from] = 0;
         let part = self.sequences[from][range].to_vec();
         self.sequences[to].extend(part);
         true
@@ -368,7 +354,6 @@ impl World {
             n_ctx,
             whole,
             destroyed: false,
-            removable: vec![0; n_sequences],
             next_cell: 0,
             policy,
             set: 0,
@@ -636,7 +621,7 @@ fn random(state: &mut u64) -> usize {
 
 #[test]
 fn replies_do_not_depend_on_other_jobs() {
-    let (mut rewound, mut shifted, mut taken_back) = (0, 0, 0);
+    let (mut rewound, mut shifted) = (0, 0);
     for seed in 0..60 {
         let mut state = seed;
         let whole = seed % 5 == 4;
@@ -649,7 +634,6 @@ fn replies_do_not_depend_on_other_jobs() {
         };
         let n_ctx = cells + random(&mut state) % 300;
         let mut world = World::with_threads(sequences, n_ctx, whole, guesses, policy);
-        world.seen(|seen| seen.refuses_rollbacks = seed % 20 == 9);
         let mut asked: Vec<SubmittedJob> = Vec::new();
         for _ in 0..30 {
             // One of a few beginnings, or sometimes a continued conversation.
@@ -681,13 +665,23 @@ fn replies_do_not_depend_on_other_jobs() {
         let drafted = outcomes.iter().filter_map(|outcome| outcome.drafted);
         let accepted: usize = drafted.map(|drafted| drafted.accepted).sum();
         shifted += outcomes.iter().map(|outcome| outcome.shifts.times).sum::<usize>();
-        assert_eq!(accepted > 0, seed % 2 == 1);
+        assert_eq!(accepted > 0, seed % 2 == 1 && !whole);
         rewound += world.seen(|seen| seen.rewound);
-        taken_back += world.seen(|seen| seen.taken_back);
     }
     assert!(rewound > 50, "{rewound} sequences were cut by a checkpoint");
     assert!(shifted > 50, "{shifted} full contexts were shifted");
-    assert!(taken_back > 50, "{taken_back} states were taken back");
+}
+
+#[test]
+fn a_job_whose_rejected_draft_cannot_be_removed_computes_its_tokens_again() {
+    let drafts = Speculation::new(Box::new(OracleDrafter { state: 2 }), 8);
+    let mut world = World::with(1, 1024, false, Some(drafts));
+    world.seen(|seen| seen.refuses_removals = true);
+    let asked = world.ask(1, &part(1, 50), 100);
+    world.run();
+    assert_eq!(asked.ended().outcome.completion_tokens, 100);
+    let (refused, decoded) = world.seen(|seen| (seen.refused_removals, seen.decoded));
+    assert!(refused > 0 && decoded > refused * 50, "{refused} refused, {decoded} decoded");
 }
 
 /// A device computes the next token of each job before the text of the last one is examined.

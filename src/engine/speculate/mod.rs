@@ -66,12 +66,6 @@ impl Speculation {
         Speculation { drafter, n_max }
     }
 
-    /// Limits drafts to `most` tokens. `None` if that leaves nothing to draft.
-    pub(crate) fn at_most(self, most: usize) -> Option<Self> {
-        let n_max = self.n_max.min(most);
-        (n_max > 0).then_some(Speculation { n_max, ..self })
-    }
-
     /// The maximum length of a draft.
     pub(crate) fn n_max(&self) -> usize {
         self.n_max

@@ -77,14 +77,14 @@ fn create(
         let busy = "llb_chat_create: called from a callback of llb_chat_create";
         let options = match (nested, process::is_exiting()) {
             (true, _) => Err(Error::new(Code::Busy, busy)),
-            (_, true) => Err(exiting()),
+            (_, true) => Err(guard::exiting()),
             _ => options(),
         };
         let _running = RunningCall::enter(CREATING);
         match OpenChat::create(options, Box::new(move |event| events.call(event))) {
             Ok(chat) => Ok(handle::insert(chat)),
             // Most errors after the start of the exit are caused by it.
-            Err(_) if process::is_exiting() => Err(exiting()),
+            Err(_) if process::is_exiting() => Err(guard::exiting()),
             Err(CreateFailure { error, .. }) => Err(error),
         }
     });
@@ -239,21 +239,16 @@ fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&OpenChat) -> Result<T>) -> 
     if callback::is_running_here(key) {
         return Err(Error::new(Code::Busy, "chat: called from a callback of the same chat"));
     }
-    if process::is_exiting() {
-        return Err(exiting());
-    }
-    let running = RunningCall::enter(key);
-    let reply = guard::catch_panic(|| body(&chat)).inspect_err(|_| {
-        // A callback may have destroyed the chat and then thrown an exception.
-        let _ = guard::catch_panic(|| {
-            chat.finish_destroy();
-            Ok(())
-        });
+    let reply = guard::with_engine(|| {
+        let _running = RunningCall::enter(key);
+        guard::catch_panic(|| body(&chat)).inspect_err(|_| {
+            // A callback may have destroyed the chat and then thrown an exception.
+            let _ = guard::catch_panic(|| {
+                chat.finish_destroy();
+                Ok(())
+            });
+        })
     });
-    drop(running);
-    if process::is_exiting() && reply.is_err() {
-        return Err(exiting());
-    }
     if reply.as_ref().is_err_and(|error| error.code() == Code::InternalBridgeError) {
         // The state of the chat is unknown after a panic.
         if let Some(chat) = handle::remove(handle) {
@@ -261,9 +256,4 @@ fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&OpenChat) -> Result<T>) -> 
         }
     }
     reply
-}
-
-/// The error `ENGINE_CLOSED`, because the exit of the process stops all engines.
-fn exiting() -> Error {
-    Error::new(Code::EngineClosed, "the process is exiting")
 }

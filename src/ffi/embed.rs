@@ -7,8 +7,7 @@ use super::handle::{self, llb_embedder};
 use super::{guard, string};
 use crate::api::{self, EmbedOptions};
 use crate::embed::{EmbedResponse, EmbeddingModel};
-use crate::error::{Code, Error, Result};
-use crate::process;
+use crate::error::{Code, Result};
 
 /// Opens a model that computes vectors or scores of texts, with options, a JSON object
 /// (docs/embeddings.md).
@@ -23,12 +22,11 @@ use crate::process;
 pub unsafe extern "C" fn llb_embed_create(options_json: *const c_char) -> *mut llb_embedder {
     // SAFETY: the caller passes NULL or a NUL-terminated string.
     let options = unsafe { string::borrow(options_json, "options_json") };
-    let created = guard::catch(|| {
-        check_exit()?;
+    let create = || {
         let options = EmbedOptions::read(&api::parse(options?, "options_json")?)?;
-        let opened = EmbeddingModel::open(&options).or_else(exiting_first)?;
-        Ok(handle::insert_embed(opened))
-    });
+        Ok(handle::insert_embed(EmbeddingModel::open(&options)?))
+    };
+    let created = guard::catch(|| guard::with_engine(create));
     created.unwrap_or_else(|error| {
         guard::set_last_error(&error);
         std::ptr::null_mut()
@@ -114,8 +112,7 @@ fn reply<T: ToJson>(
 ) -> *const c_char {
     guard::json(|| {
         let model = handle::get_embed(handle)?;
-        check_exit()?;
-        let reply = guard::catch_panic(|| body(&model)).or_else(exiting_first);
+        let reply = guard::with_engine(|| guard::catch_panic(|| body(&model)));
         if reply.as_ref().is_err_and(|error| error.code() == Code::InternalBridgeError) {
             // The state of the model is unknown after a panic.
             if let Some(model) = handle::remove_embed(handle) {
@@ -124,18 +121,4 @@ fn reply<T: ToJson>(
         }
         reply
     })
-}
-
-/// Fails with `ENGINE_CLOSED` while the process exits, because that stops all engines.
-fn check_exit() -> Result<()> {
-    if process::is_exiting() {
-        return Err(Error::new(Code::EngineClosed, "the process is exiting"));
-    }
-    Ok(())
-}
-
-/// Most errors after the start of the exit are caused by it.
-fn exiting_first<T>(error: Error) -> Result<T> {
-    check_exit()?;
-    Err(error)
 }

@@ -13,6 +13,7 @@ use super::host::ThreadGuard;
 use super::{fork, string};
 use crate::error::{Code, Error, Result};
 use crate::panic;
+use crate::process;
 
 thread_local! {
     static LAST_ERROR: RefCell<Option<Value>> = const { RefCell::new(None) };
@@ -41,6 +42,19 @@ pub(super) fn catch_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         Err(panic::stopped(payload).unwrap_or_else(|payload| panic::error(&*payload)))
     })
+}
+
+/// Runs a body that uses an engine. `ENGINE_CLOSED` while the process exits: the exit stops all
+/// engines and causes most of the errors after it has begun.
+pub(super) fn with_engine<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    if process::is_exiting() {
+        return Err(exiting());
+    }
+    body().map_err(|error| if process::is_exiting() { exiting() } else { error })
+}
+
+pub(super) fn exiting() -> Error {
+    Error::new(Code::EngineClosed, "the process is exiting")
 }
 
 /// A value that can be written as JSON text.

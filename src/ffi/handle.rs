@@ -29,7 +29,6 @@ enum OpenHandle {
 
 static TABLE: HandleTable<OpenHandle> = HandleTable::new();
 
-/// The key of a handle.
 pub(super) fn key(handle: *const llb_chat) -> usize {
     handle.addr()
 }

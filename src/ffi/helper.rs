@@ -76,7 +76,6 @@ pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper
     Ok(StartedHelper { monitor })
 }
 
-/// The program of a helper.
 struct Program {
     path: CString,
     arguments: Vec<CString>,

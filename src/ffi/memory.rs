@@ -3,9 +3,7 @@
 use std::ffi::c_char;
 
 use super::{guard, string};
-use crate::error::{Code, Error};
 use crate::memory;
-use crate::process;
 
 /// Reports how much memory a chat with these options would take, and the largest `n_ctx` that fits:
 /// `{"type":"memory","weights","cache","compute","total","largest_n_ctx","devices"}`
@@ -21,12 +19,6 @@ pub unsafe extern "C" fn llb_memory(request_json: *const c_char) -> *const c_cha
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
         let request = unsafe { string::borrow(request_json, "request_json") }?;
-        let exiting = || Error::new(Code::EngineClosed, "the process is exiting");
-        if process::is_exiting() {
-            return Err(exiting());
-        }
-        let reply = memory::run(request);
-        // Most errors after the start of the exit are caused by it.
-        if process::is_exiting() { reply.map_err(|_| exiting()) } else { reply }
+        guard::with_engine(|| memory::run(request))
     })
 }

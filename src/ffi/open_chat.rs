@@ -12,7 +12,6 @@ use crate::error::Result;
 #[cfg(llb_isolation)]
 use crate::isolation::{IsolatedChat, IsolatedReply};
 
-/// An open chat.
 pub(super) enum OpenChat {
     Here(Box<Chat>),
     #[cfg(llb_isolation)]

@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::guard::ToJson;
 use super::{guard, string};
 use crate::api::{self, Isolation};
-use crate::error::{Code, Error, Result};
-use crate::process;
+use crate::error::Result;
 use crate::tokens::{self, TokenCall, TokenReply};
 
 /// Returns the tokens of a text: `{"type":"tokens","n_tokens","ids","tokens"?}` (docs/tokens.md).
@@ -59,18 +58,18 @@ pub unsafe extern "C" fn llb_count(request_json: *const c_char) -> *const c_char
 }
 
 /// A reply from this process or from a helper process.
-enum TokensReply {
+enum TokenCallReply {
     Here(TokenReply),
     #[cfg(llb_isolation)]
     Isolated(String),
 }
 
-impl ToJson for TokensReply {
+impl ToJson for TokenCallReply {
     fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
         match self {
-            TokensReply::Here(reply) => reply.write_json(json),
+            TokenCallReply::Here(reply) => reply.write_json(json),
             #[cfg(llb_isolation)]
-            TokensReply::Isolated(text) => {
+            TokenCallReply::Isolated(text) => {
                 json.extend_from_slice(text.as_bytes());
                 Ok(())
             }
@@ -78,29 +77,25 @@ impl ToJson for TokensReply {
     }
 }
 
-fn run(call: TokenCall, request: &str) -> Result<TokensReply> {
-    let exiting = || Error::new(Code::EngineClosed, "the process is exiting");
-    if process::is_exiting() {
-        return Err(exiting());
-    }
-    let request = api::parse(request, "request_json")?;
-    let reply = match tokens::isolation(&request)? {
-        Isolation::None => tokens::run(call, request).map(TokensReply::Here),
-        Isolation::Process => isolated(call, request),
-    };
-    // Most errors after the start of the exit are caused by it.
-    if process::is_exiting() { reply.map_err(|_| exiting()) } else { reply }
+fn run(call: TokenCall, request: &str) -> Result<TokenCallReply> {
+    guard::with_engine(|| {
+        let request = api::parse(request, "request_json")?;
+        match tokens::isolation(&request)? {
+            Isolation::None => tokens::run(call, request).map(TokenCallReply::Here),
+            Isolation::Process => isolated(call, request),
+        }
+    })
 }
 
 #[cfg(llb_isolation)]
-fn isolated(call: TokenCall, request: Value) -> Result<TokensReply> {
+fn isolated(call: TokenCall, request: Value) -> Result<TokenCallReply> {
     let version = super::version::text();
     crate::isolation::run_tokens(call, request, version, super::helper::start)
-        .map(TokensReply::Isolated)
+        .map(TokenCallReply::Isolated)
 }
 
 #[cfg(not(llb_isolation))]
-fn isolated(_: TokenCall, _: Value) -> Result<TokensReply> {
+fn isolated(_: TokenCall, _: Value) -> Result<TokenCallReply> {
     let problem = "\"process\" needs Linux with glibc on x86-64 or aarch64";
-    Err(Error::invalid("isolation", problem))
+    Err(crate::error::Error::invalid("isolation", problem))
 }

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use super::{guard, string};
 use crate::api::{self, Fields, MODEL_PATH};
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::gguf;
 use crate::llama;
-use crate::process;
 use crate::regular_file;
 
 /// Unloads a model from memory: `{"type":"model_unloaded","chats"}` (docs/abi.md). Its chats and
@@ -27,13 +26,7 @@ pub unsafe extern "C" fn llb_model_unload(request_json: *const c_char) -> *const
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
         let request = unsafe { string::borrow(request_json, "request_json") }?;
-        let exiting = || Error::new(Code::EngineClosed, "the process is exiting");
-        if process::is_exiting() {
-            return Err(exiting());
-        }
-        let reply = unload(request);
-        // Most errors after the start of the exit are caused by it.
-        if process::is_exiting() { reply.map_err(|_| exiting()) } else { reply }
+        guard::with_engine(|| unload(request))
     })
 }
 

@@ -42,8 +42,8 @@ impl ModelFiles {
         Ok(ModelFiles { path: path.to_owned(), files: files.collect::<Result<_>>()? })
     }
 
-    /// `MODEL_INVALID` if a file has changed since, `MODEL_NOT_FOUND` if it is gone. `when` ends the
-    /// message: since when, and what to do.
+    /// `MODEL_INVALID` if a file has changed since, `MODEL_NOT_FOUND` if it is gone. `when` ends
+    /// the message: since when, and what to do.
     pub(crate) fn check_unchanged(&self, when: &str) -> Result<()> {
         for (path, before) in &self.files {
             if identify(path)? != *before {
@@ -59,4 +59,11 @@ impl ModelFiles {
         let first = self.files.first().map(|(_, identity)| identity);
         self.path == path || identity.is_some() && first == identity
     }
+}
+
+/// The absolute path, or the path itself if the system cannot make it absolute.
+pub(crate) fn absolute(path: &str) -> String {
+    let absolute =
+        std::path::absolute(path).ok().and_then(|path| path.into_os_string().into_string().ok());
+    absolute.unwrap_or_else(|| path.to_owned())
 }

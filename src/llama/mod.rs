@@ -19,6 +19,7 @@ mod file_identity;
 mod file_vocabulary;
 mod fingerprint;
 mod fit;
+mod keep_alive;
 mod kept_model;
 mod kernels;
 mod loader_thread;
@@ -47,15 +48,14 @@ mod vocab;
 pub(crate) use embedder::{Embedder, load as load_embedder};
 pub use exit::{BeforeExit, call_before_exit};
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
-pub(crate) use file_identity::ModelFiles;
+pub(crate) use file_identity::{ModelFiles, absolute};
 pub use file_vocabulary::FileVocabulary;
-pub(crate) use kept_model::{
-    Kept, Release, absolute, file_paths, look_again, wake_keeper, watch, with_absolute_paths,
-};
-pub use kept_model::{KeptModel, KeptState, ModelUse, unload};
+pub use keep_alive::unload;
+pub(crate) use keep_alive::{HeldModel, Kept, Release, watch};
+pub use kept_model::{KeptModel, KeptState, ModelUse};
+pub(crate) use kept_model::{file_paths, with_absolute_paths};
 pub(crate) use kernels::{choose as choose_kernels, file_variant, report as kernels_report};
 pub use log::LogQueue;
-pub(crate) use memory::give_back as give_memory_back;
 pub use memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
 pub use model_cache::LoadedModel;
 pub use prefix_store::PrefixStore;

@@ -76,8 +76,8 @@ pub(crate) fn is_over(cancel: &AtomicBool, deadline: Option<Instant>) -> bool {
     cancel.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// An update for the caller. A job sends copies of the prompt, any number of pieces, then one outcome
-/// or error.
+/// An update for the caller. A job sends copies of the prompt, any number of pieces, then one
+/// outcome or error.
 pub enum JobUpdate {
     /// A part of the reply.
     Piece {

@@ -108,8 +108,8 @@ impl Program {
                     let problem = format!("the path {own:?} has a space or a colon");
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
                 }
-                // The loader needs a program. This library is loaded in every case, and has no entry
-                // point, so the helper ends by a signal if the loader cannot load ours. The C
+                // The loader needs a program. This library is loaded in every case, and has no
+                // entry point, so the helper ends by a signal if the loader cannot load ours. The C
                 // library cannot be used, because it must be bound before ours.
                 let nothing = mapped_file(_Unwind_GetIP as *const () as usize)?;
                 if nothing == own {

@@ -343,8 +343,8 @@ fn many_at_once_download_once() {
     );
 }
 
-/// A copy of a header has all bytes before the weights, takes the space of those, and is a model for
-/// everything that reads no weights.
+/// A copy of a header has all bytes before the weights, takes the space of those, and is a model
+/// for everything that reads no weights.
 #[test]
 fn a_header_is_copied_without_its_weights() {
     let model = model_of(3 << 20);

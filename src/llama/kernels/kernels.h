@@ -2,7 +2,8 @@
 //
 // A file contains ggml-cpu alone. ggml-base stays in the library, so that there is one of each of
 // its objects: buffer types, which llama.cpp compares by address, the lock of a fork, and the
-// handlers of aborts and logs. The file's calls into it go through the table that it is opened with.
+// handlers of aborts and logs. The file's calls into it go through the table that it is opened
+// with.
 
 #ifndef LLB_KERNELS_H
 #define LLB_KERNELS_H

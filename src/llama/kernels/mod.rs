@@ -288,8 +288,8 @@ fn load(file: &Path) -> Result<NonNull<Kernels>, String> {
     let path = file.to_str().and_then(|path| CString::new(path).ok());
     let path = path.ok_or("has a path that is not valid UTF-8")?;
     let mut reason: *const c_char = std::ptr::null();
-    // SAFETY: the path is NUL-terminated, and the reason is written during the call. Constructors of
-    // the file run: it is of this build, and only trusted users can write it.
+    // SAFETY: the path is NUL-terminated, and the reason is written during the call. Constructors
+    // of the file run: it is of this build, and only trusted users can write it.
     let kernels = shim::guard(|| unsafe { llb_kernels_load(path.as_ptr(), &raw mut reason) });
     let kernels = kernels.map_err(|_| "cannot be loaded".to_owned())?;
     NonNull::new(kernels.cast_mut()).ok_or_else(|| {

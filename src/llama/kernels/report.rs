@@ -64,8 +64,8 @@ pub(crate) fn report() -> Value {
 
 const FASTEST: &str = "the fastest found that this processor can run";
 
-/// One entry of the reply. `failed` is the reason why the file could not be loaded. `instead` is the
-/// name of the chosen variant if that is another one.
+/// One entry of the reply. `failed` is the reason why the file could not be loaded. `instead` is
+/// the name of the chosen variant if that is another one.
 fn entry(found: &FoundKernels, failed: Option<String>, instead: Option<&str>) -> Value {
     let problem = found.problem.as_ref().map(Problem::text).or(failed);
     let usable = problem.is_none();

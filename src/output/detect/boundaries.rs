@@ -142,8 +142,8 @@ impl TurnBoundaries {
         })
     }
 
-    /// The header of the turn, if the template writes it again between the reasoning and the content
-    /// of one answer. `None` for formats with channels, whose parsers know their headers.
+    /// The header of the turn, if the template writes it again between the reasoning and the
+    /// content of one answer. `None` for formats with channels, whose parsers know their headers.
     pub(super) fn repeated_header(&self, format: &Format) -> Option<String> {
         let opener = self.opener(Some(format));
         let header = opener.text().trim();

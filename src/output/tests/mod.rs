@@ -463,8 +463,8 @@ fn unconstrained_calls_are_validated() {
     assert_eq!(validated(&reasoned), (String::new(), vec![]));
 }
 
-/// Each case lists the pushed pieces and the deltas of each push (`>` before reasoning, `#` before a
-/// call).
+/// Each case lists the pushed pieces and the deltas of each push (`>` before reasoning, `#` before
+/// a call).
 #[test]
 fn certain_text_is_emitted_at_once() {
     type Pushes = &'static [(&'static str, &'static str)];

@@ -15,7 +15,8 @@ JINJA2 = "3.1.6"
 TRANSFORMERS = "5.23.0"
 NOW = datetime.datetime(2026, 1, 31, 9, 30, 0)
 
-# What transformers passes besides the caller's own variables; `llb_template_render` is given the same.
+# What transformers passes besides the caller's own variables; `llb_template_render` is given the
+# same.
 FIXED = {
     "messages": [{"role": "user", "content": "x"}],
     "tools": None,

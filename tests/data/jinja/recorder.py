@@ -22,7 +22,8 @@ VALUES = {
 
 BIG = "10000000000000000000000000"
 
-# An expression for each type of value: the variables above, what only a literal can write, and an undefined name.
+# An expression for each type of value: the variables above, what only a literal can write, and an
+# undefined name.
 TYPES = list(VALUES) + [BIG, "(1,)", "un"]
 
 NAMES = re.compile(r"\b(?:" + "|".join(VALUES) + r")\b")

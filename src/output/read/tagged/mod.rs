@@ -3,8 +3,8 @@
 //!
 //! Any whitespace may surround and separate the parts of a marker. A value ends
 //!
-//! - at its end tag, if a parameter, a follower or the end of the text comes next. Otherwise the tag
-//!   is part of the value: `print("</parameter>")`;
+//! - at its end tag, if a parameter, a follower or the end of the text comes next. Otherwise the
+//!   tag is part of the value: `print("</parameter>")`;
 //! - without an end tag, at a follower or a parameter that begins a line, if the format writes
 //!   lines;
 //! - without an end tag inside a line, at a parameter with a complete key, or at a follower that

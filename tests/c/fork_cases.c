@@ -195,7 +195,8 @@ static void *open_once(void *unused)
     return NULL;
 }
 
-/* Forks while another thread opens the first chat of the process. The child opens the same model. */
+/* Forks while another thread opens the first chat of the process. The child opens the same
+ * model. */
 void run_fork_child(const char *what)
 {
     unsigned pause_us;

@@ -1,4 +1,7 @@
 //! Turns bytes into a template that follows Jinja's grammar. Rendering it may fail.
+//!
+//! This is one file because the word lists are a third of it, and the functions of the grammar call
+//! each other.
 
 use arbitrary::{Result, Unstructured};
 

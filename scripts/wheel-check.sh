@@ -2,7 +2,8 @@
 # scripts/wheel-check.sh FOLDER MODEL LIBRARY: install the wheel in FOLDER in a fresh environment, and
 # run it outside of the checkout: the model information, a chat and a stream on MODEL, and every block
 # of the README. Does so with each interpreter in PYTHONS, or with those of python3.9 to python3.14
-# that are there. The sdist must build with LIBRARY, and without one must say what it needs.
+# that are there, on the path or in pyenv. Equal versions count once. The sdist must build with
+# LIBRARY, and without one must say what it needs.
 set -eu
 blocks=$(realpath "$(dirname "$0")/../bindings/python/tests/readme_blocks.py")
 sdist=$(realpath "$1"/llb-*.tar.gz)
@@ -27,16 +28,20 @@ with llb.Chat(sys.argv[1]) as chat:
     assert text and "".join(pieces) == text
 print(f"Python {sys.version.split()[0]}, {llb.version()}: {text}")
 EOF
-checked=0
-for python in ${PYTHONS:-python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14}; do
-    "$python" -c "import sys, venv; assert sys.version_info >= (3, 9)" 2>/dev/null || continue
+pyenv=${PYENV_ROOT:-${HOME:-/}/.pyenv}/versions
+checked=
+for python in ${PYTHONS:-python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 \
+    "$pyenv"/3.*/bin/python3}; do
+    version=$("$python" -c "import sys, venv; assert sys.version_info >= (3, 9); \
+        print(sys.version.split()[0])" 2>/dev/null) || continue
+    case " $checked " in *" $version "*) continue ;; esac
     rm -rf venv
     "$python" -m venv venv
     venv/bin/python -m pip install -q --disable-pip-version-check --no-index "$wheel"
     env -u LLB_LIBRARY -u PYTHONPATH -u LD_LIBRARY_PATH PATH=/usr/bin:/bin \
         venv/bin/python use.py "$model"
     env -u LLB_LIBRARY -u PYTHONPATH -u LD_LIBRARY_PATH venv/bin/python "$blocks" "$model"
-    checked=1
+    checked="$checked $version"
 done
 if pip_output=$(env -u LLB_LIBRARY venv/bin/python -m pip install --force-reinstall "$sdist" 2>&1); then
     echo "the sdist installs without a library" >&2
@@ -49,4 +54,4 @@ esac
 LLB_LIBRARY="$library" venv/bin/python -m pip install -q --disable-pip-version-check \
     --force-reinstall "$sdist"
 env -u LLB_LIBRARY -u PYTHONPATH venv/bin/python use.py "$model"
-[ "$checked" = 1 ] || { echo "no Python 3.9 or later with venv" >&2; exit 1; }
+[ -n "$checked" ] || { echo "no Python 3.9 or later with venv" >&2; exit 1; }

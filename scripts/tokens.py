@@ -8,8 +8,7 @@ writes it). Each FILE has a byte-level BPE vocabulary. Its tokens and merges are
 file. Its pre-tokenizer is that of the model's own tokenizer.json, by `tokenizer.ggml.pre`.
 
 The texts are those of scripts/embeddings.py, the documentation of this repository, and random texts
-of several scripts. The WordPiece vocabulary is compared without Hangul: llama.cpp keeps only the
-first letter of each syllable (docs/upstream.md).
+of several scripts.
 
 Needs the packages gguf and tokenizers; `make embeddings` installs them. Exit status: 0, or 1 if the
 ids of a text differ.
@@ -116,8 +115,7 @@ def main():
     bert = folder / "all-MiniLM-L6-v2-f32.gguf"
     # Hugging Face's tokenizers always read the text of a control token as that token.
     of_bert = lambda text: library.ids(bert, text, add_special=True, parse_special=True)
-    without_hangul = [text for text in compared if not any("가" <= it <= "힣" for it in text)]
-    differ = compare(bert.stem, wordpiece, of_bert, without_hangul)
+    differ = compare(bert.stem, wordpiece, of_bert, compared)
     for path in map(Path, sys.argv[3:]):
         of_model = lambda text: library.ids(path, text)
         differ += compare(path.stem, of_file(path), of_model, compared)

@@ -1,11 +1,13 @@
 //! The vocabulary of a loaded model.
 
+mod hangul;
 mod plain_text;
 #[cfg(test)]
 mod tests;
 mod text_pieces;
 mod text_tokens;
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
@@ -32,6 +34,8 @@ pub(crate) struct LlamaVocab {
     cuts: OnceLock<TextPieces>,
     byte_tokens: OnceLock<Box<[Option<TokenId>; 256]>>,
     unknown: OnceLock<Option<TokenId>>,
+    /// Whether texts are tokenized without their accents.
+    strips_accents: OnceLock<bool>,
     known: TokenCache,
 }
 
@@ -53,6 +57,7 @@ impl LlamaVocab {
             cuts: OnceLock::new(),
             byte_tokens: OnceLock::new(),
             unknown: OnceLock::new(),
+            strips_accents: OnceLock::new(),
             known: TokenCache::default(),
         }
     }
@@ -143,6 +148,19 @@ impl LlamaVocab {
         *self.unknown.get_or_init(|| match self.model.metadata("tokenizer.ggml.unknown_token_id") {
             Some(id) => id.parse().ok(),
             None => (self.kind() == sys::LLAMA_VOCAB_TYPE_WPM).then_some(OF_BERT),
+        })
+    }
+
+    /// Whether WordPiece strips accents. By default it does if it ignores case, and it does that by
+    /// default (`llama_vocab::impl::load`).
+    fn strips_accents(&self) -> bool {
+        *self.strips_accents.get_or_init(|| {
+            let option = |name: &str| {
+                let value = self.model.metadata(&format!("tokenizer.ggml.normalizer.{name}"));
+                value.map(|value| value == "true")
+            };
+            self.kind() == sys::LLAMA_VOCAB_TYPE_WPM
+                && option("strip_accents").or(option("lowercase")).unwrap_or(true)
         })
     }
 
@@ -281,13 +299,18 @@ impl LlamaVocab {
         (wanted && !ends_text && self.contains(separator)).then_some(separator)
     }
 
-    /// `enclosed` adds the tokens of [`LlamaVocab::enclosing`].
+    /// llama.cpp's tokens, but all letters of Hangul. `enclosed` adds the tokens of
+    /// [`LlamaVocab::enclosing`].
     fn call_tokenize(
         &self,
         text: &str,
         enclosed: bool,
         parse_special: bool,
     ) -> Result<Vec<TokenId>> {
+        let text = match self.strips_accents() {
+            true => hangul::with_letters(text),
+            false => Cow::Borrowed(text),
+        };
         let too_long = || {
             Error::new(
                 Code::ContextOverflow,

@@ -37,6 +37,8 @@ struct TestVocab {
     merges: Vec<String>,
     /// Token ids by key, without `tokenizer.ggml.` and `_token_id`.
     ids: Vec<(&'static str, u32)>,
+    /// Options by key, without `tokenizer.ggml.normalizer.`.
+    normalizer: Vec<(&'static str, bool)>,
 }
 
 impl TestVocab {
@@ -49,6 +51,7 @@ impl TestVocab {
             scores: Vec::new(),
             merges: Vec::new(),
             ids: Vec::new(),
+            normalizer: Vec::new(),
         }
     }
 
@@ -115,6 +118,9 @@ impl TestVocab {
         }
         for (role, token) in &self.ids {
             writer = writer.metadata(format!("tokenizer.ggml.{role}_token_id"), *token);
+        }
+        for (option, value) in &self.normalizer {
+            writer = writer.metadata(format!("tokenizer.ggml.normalizer.{option}"), *value);
         }
         for tensor in ["token_embd", "output"] {
             writer = writer.tensor(format!("{tensor}.weight"), &[32, n_vocab], matrix(n_vocab));
@@ -228,6 +234,24 @@ fn words_of_wordpiece_are_no_control_token() {
     }
     vocab.role("unknown", "[UNK]").role("bos", "\u{2581}stop").role("seperator", "\u{2581}stop");
     check(&vocab, &["stop", "a stop b stop"]);
+}
+
+/// 한 is the letters ᄒ, ᅡ and ᆫ, as in the reference (`scripts/tokens.py`).
+#[test]
+fn wordpiece_reads_all_letters_of_hangul() {
+    let tokens = |normalizer: &[(&'static str, bool)]| {
+        let mut vocab = TestVocab::new("bert", "");
+        vocab.add("[UNK]", UNKNOWN, 0.0).role("unknown", "[UNK]");
+        for text in ["\u{2581}\u{1112}", "\u{1161}", "\u{11AB}", "\u{2581}한"] {
+            vocab.add(text, NORMAL, 0.0);
+        }
+        vocab.normalizer = normalizer.to_vec();
+        plain(&vocab.load(), "한").expect("tokens")
+    };
+    assert_eq!(tokens(&[]), [1, 2, 3]);
+    assert_eq!(tokens(&[("lowercase", false)]), [4]);
+    assert_eq!(tokens(&[("lowercase", false), ("strip_accents", true)]), [1, 2, 3]);
+    assert_eq!(tokens(&[("strip_accents", false)]), [4]);
 }
 
 #[test]

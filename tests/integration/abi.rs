@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use llb::ffi;
 use serde_json::{Value, json};
@@ -18,6 +19,16 @@ pub fn scripted_model(name: &str) -> String {
         folder
     });
     folder.path().join(name).to_str().unwrap().to_owned()
+}
+
+/// The path of a copy of a scripted model. Chats of other tests, which open models with the same
+/// options, share neither its memory nor its cache.
+pub fn own_model(name: &str) -> String {
+    static COPIES: AtomicUsize = AtomicUsize::new(0);
+    let copy = COPIES.fetch_add(1, Ordering::Relaxed);
+    let path = scripted_model(&format!("{copy}-{name}"));
+    std::fs::copy(scripted_model(name), &path).unwrap();
+    path
 }
 
 /// The path of a real model. If it is missing, prints a line and returns None; with

@@ -5,11 +5,11 @@ use std::ffi::CString;
 
 use serde_json::{Map, Value, json};
 
-use crate::abi::{Chat, Recorder, ask, infer, last_error, scripted_model, weather_tool};
+use crate::abi::{Chat, Recorder, ask, infer, last_error, own_model, scripted_model, weather_tool};
 
 /// Opens a chat through each door on one model.
 fn both(model: &str) -> [Chat; 2] {
-    let path = scripted_model(model);
+    let path = own_model(model);
     let c_path = CString::new(&*path).unwrap();
     let open = |path| Chat::open_with(&json!({ "model": path }));
     [Chat::open_path(Some(&c_path)), open(path)]

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, ask, scripted_model, take};
+use crate::abi::{Chat, Recorder, ask, own_model, scripted_model, take};
 use crate::scripted::{LONG_TOKENS, TEXT, long_text};
 
 #[test]
@@ -243,7 +243,7 @@ fn unknown_members_are_reported() {
 
 #[test]
 fn a_kept_prefix_is_not_computed_again() {
-    let chat = Chat::open(&scripted_model("text.gguf"));
+    let chat = Chat::open(&own_model("text.gguf"));
     let first = chat.infer(&ask(json!({})));
     let second = chat.infer(&ask(json!({})));
     assert_eq!(first["text"], second["text"]);

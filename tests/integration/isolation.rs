@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, Refused, ask, scripted_model, weather_tool};
+use crate::abi::{Chat, Recorder, Refused, ask, own_model, scripted_model, weather_tool};
 use crate::scripted::{self, TEXT, long_text};
 
 fn with(options: &Value, members: Value) -> Value {
@@ -101,7 +101,7 @@ fn replies_pieces_and_events_are_the_same() {
         json!(7),
     ];
     for model in ["text.gguf", "tool_call.gguf", "reasoning.gguf"] {
-        let options = json!({ "model": scripted_model(model), "n_ctx": 1024, "log": "error" });
+        let options = json!({ "model": own_model(model), "n_ctx": 1024, "log": "error" });
         let here = Chat::open_with(&options).unwrap();
         let there = open(options);
         for request in &requests {

@@ -7,20 +7,12 @@ use llb::ffi;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::abi::{Chat, Recorder, ask, real_model, scripted_model, weather_tool};
+use crate::abi::{Chat, Recorder, ask, own_model, real_model, scripted_model, weather_tool};
 use crate::scripted::{Model, TEXT, TEXT_PIECES, TOOLS_TEMPLATE, long_text, text_model};
 
 fn write(folder: &TempDir, name: &str, model: &Model) -> String {
     let path = folder.path().join(name);
     std::fs::write(&path, model.to_bytes()).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-/// A copy of a scripted model. Chats of other tests, which open models with the same options, share
-/// no context with it, so the number of cached tokens is known.
-fn copy_of(name: &str, folder: &TempDir) -> String {
-    let path = folder.path().join(name);
-    std::fs::copy(scripted_model(name), &path).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
@@ -95,8 +87,7 @@ fn a_reply_is_the_same_for_every_speculation() {
     let folder = tempfile::tempdir().unwrap();
     let cycle_path = write(&folder, "cycle.gguf", &cycle());
     let [text, long, reasoning, tool_call] =
-        ["text.gguf", "long.gguf", "reasoning.gguf", "tool_call.gguf"]
-            .map(|name| copy_of(name, &folder));
+        ["text.gguf", "long.gguf", "reasoning.gguf", "tool_call.gguf"].map(own_model);
     let wrong_text = write(&folder, "wrong_text.gguf", &backwards(text_model()));
     let wrong_cycle = write(&folder, "wrong_cycle.gguf", &backwards(cycle()));
     let lookup = json!({ "speculative": { "type": "ngram", "n_max": 8, "ngram": 2 } });

@@ -15,20 +15,12 @@ use llb::ffi;
 use llb::gguf::ModelHeader;
 use llb::llama::KeptModel;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::abi::{Chat, Embedder, Recorder, ask, scripted_model, template};
+use crate::abi::{Chat, Embedder, Recorder, ask, own_model, scripted_model, template};
 use crate::scripted::{TEXT, TEXT_PIECES, long_text, text_model};
 
-/// A copy of a scripted model.
-fn copy_of(folder: &TempDir, name: &str) -> String {
-    let path = folder.path().join(name);
-    std::fs::copy(scripted_model(name), &path).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
 fn open(model: &str, members: Value) -> Chat {
-    let mut options = json!({ "model": model, "n_ctx": 512, "log": "info" });
+    let mut options = json!({ "model": model, "n_ctx": 512, "log": "info", "isolation": "none" });
     options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
@@ -74,7 +66,7 @@ fn isolations() -> Vec<&'static str> {
 fn an_unloaded_model_is_loaded_again_by_the_next_request() {
     let folder = tempfile::tempdir().unwrap();
     for isolation in isolations() {
-        let model = copy_of(&folder, "text.gguf");
+        let model = own_model("text.gguf");
         let open = || open(&model, json!({ "isolation": isolation }));
         let chats = [open(), open()];
         let prompt = replies(&chats[0], TEXT)["usage"]["prompt_tokens"].as_u64().unwrap();
@@ -109,8 +101,7 @@ fn an_unloaded_model_is_loaded_again_by_the_next_request() {
 
 #[test]
 fn an_idle_model_leaves_memory() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "text.gguf");
+    let model = own_model("text.gguf");
     let at_once = open(&model, json!({ "keep_alive": 0 }));
     for unloaded in 1..4 {
         replies(&at_once, TEXT);
@@ -148,9 +139,8 @@ fn an_idle_model_leaves_memory() {
 
 #[test]
 fn a_running_request_keeps_its_model() {
-    let folder = tempfile::tempdir().unwrap();
     for isolation in isolations() {
-        let model = copy_of(&folder, "long.gguf");
+        let model = own_model("long.gguf");
         let chat = open(&model, json!({ "isolation": isolation, "keep_alive": 0 }));
         let idle = open(&model, json!({ "isolation": isolation }));
         let answers = Arc::<Mutex<Vec<Value>>>::default();
@@ -177,8 +167,7 @@ fn a_running_request_keeps_its_model() {
 
 #[test]
 fn requests_and_unloads_at_the_same_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "text.gguf");
+    let model = own_model("text.gguf");
     let keep_alive = [json!(null), json!(0), json!(0.001), json!(-1)];
     let chats = keep_alive.map(|time| open(&model, json!({ "keep_alive": time })));
     let ended = AtomicBool::new(false);
@@ -209,7 +198,7 @@ fn requests_and_unloads_at_the_same_time() {
 #[test]
 fn a_file_that_changed_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "text.gguf");
+    let model = own_model("text.gguf");
     let adapter = folder.path().join("adapter.gguf");
     std::fs::write(&adapter, text_model().adapter(3, 8).to_bytes()).unwrap();
     let switched: Vec<u8> =
@@ -245,7 +234,7 @@ fn a_file_that_changed_is_an_error() {
 #[test]
 fn embedding_models_leave_memory_too() {
     let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "embedding.gguf");
+    let model = own_model("embedding.gguf");
     let open = |members: Value| {
         let mut options = json!({ "model": model, "n_threads": 1 });
         options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -293,7 +282,7 @@ fn embedding_models_leave_memory_too() {
     std::fs::rename(&away, &model).unwrap();
     assert_eq!(vectors(&at_once), expected);
     // A chat and an embedding handle of one file.
-    let text = copy_of(&folder, "text.gguf");
+    let text = own_model("text.gguf");
     let chat = self::open(&text, json!({ "isolation": "none" }));
     let embedder = Embedder::create(&json!({ "model": text, "n_threads": 1 }));
     let embedder = embedder.unwrap_or_else(|error| panic!("{error}"));
@@ -309,7 +298,7 @@ fn embedding_models_leave_memory_too() {
 #[test]
 fn a_state_file_carries_the_conversation_over() {
     let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "text.gguf");
+    let model = own_model("text.gguf");
     let state = folder.path().join("state");
     let chat = open(&model, json!({ "state_file": state, "keep_alive": 0 }));
     let prompt = replies(&chat, TEXT)["usage"]["prompt_tokens"].as_u64().unwrap();
@@ -338,8 +327,7 @@ fn a_state_file_carries_the_conversation_over() {
 
 #[test]
 fn a_cancel_ends_the_load() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "text.gguf");
+    let model = own_model("text.gguf");
     let options = json!({ "model": model, "n_ctx": 512, "n_threads": 1 });
     let options = CreateOptions::read(&options).unwrap();
     let header = ModelHeader::read_file(Path::new(&model)).unwrap();
@@ -361,9 +349,7 @@ fn a_cancel_ends_the_load() {
 
 #[test]
 fn a_destroyed_model_leaves_memory_during_unloads_of_others() {
-    let folder = tempfile::tempdir().unwrap();
-    let [text, embedding, other] =
-        ["text.gguf", "embedding.gguf", "tool_call.gguf"].map(|name| copy_of(&folder, name));
+    let [text, embedding, other] = ["text.gguf", "embedding.gguf", "tool_call.gguf"].map(own_model);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -390,7 +376,7 @@ fn a_destroyed_model_leaves_memory_during_unloads_of_others() {
 #[test]
 fn no_model_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "text.gguf");
+    let model = own_model("text.gguf");
     unloads(&model, 0);
     let folder = folder.path().to_str().unwrap();
     for (path, problem) in
@@ -436,8 +422,7 @@ fn memory_case() {
     if std::env::var_os(CASE).is_none() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let model = copy_of(&folder, "text.gguf");
+    let model = own_model("text.gguf");
     let n_threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let resident = || {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 #[cfg(feature = "engine")]
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,10 @@ static FORKS: AtomicUsize = AtomicUsize::new(0);
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 /// The number of current uses of shared state.
 static USES: AtomicUsize = AtomicUsize::new(0);
+/// Whether this process was forked during a use by another thread, which never ends here.
+static HAS_ENDLESS_USE: AtomicBool = AtomicBool::new(false);
 /// How long a fork waits for uses to end. A use takes microseconds, but the first use of a [`Lazy`]
-/// takes longer.
+/// takes longer, and the first load of a model may take seconds.
 const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -72,11 +74,19 @@ pub(crate) fn after_fork_in_parent() {
 /// Called after a fork, in the child. The other threads no longer exist.
 pub(crate) fn after_fork_in_child() {
     FORKS.fetch_add(1, Ordering::SeqCst);
+    if USES.load(Ordering::SeqCst) > USES_HERE.get() {
+        HAS_ENDLESS_USE.store(true, Ordering::SeqCst);
+    }
     FORKING.store(0, Ordering::SeqCst);
     USES.store(USES_HERE.get(), Ordering::SeqCst);
 }
 
-/// A use of shared state. No fork happens while it lives.
+/// Whether shared state of this process may be locked for ever, because a fork has waited in vain.
+pub(crate) fn has_endless_use() -> bool {
+    HAS_ENDLESS_USE.load(Ordering::Relaxed)
+}
+
+/// A use of shared state. No fork happens while it lives, unless it takes longer than a fork waits.
 pub(crate) struct Use(());
 
 impl Use {

@@ -38,3 +38,49 @@ unsafe extern "C" fn in_child() {
     llama::after_fork_in_child();
     process::after_fork_in_child();
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::error::Code;
+    use crate::ffi::guard;
+    use crate::process::Shared;
+
+    /// A fork waits for a limited time. The child must not wait for a lock that stays held there.
+    #[test]
+    fn a_child_of_a_fork_during_a_long_use_gets_errors() {
+        const RIGHT: i32 = 7;
+        static STATE: Shared<u32> = Shared::new(0);
+        watch();
+        let (begun, is_begun) = channel();
+        let (end, is_ended) = channel::<()>();
+        let status = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let _state = STATE.lock();
+                begun.send(()).expect("the test waits");
+                is_ended.recv().expect("the test sends");
+            });
+            is_begun.recv().expect("the thread sends");
+            // SAFETY: the child calls the library, and then ends without running destructors.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: takes a number.
+                unsafe { libc::alarm(20) };
+                let used = guard::catch(|| Ok(*STATE.lock()));
+                let is_refused = used.is_err_and(|error| error.code() == Code::EngineClosed);
+                // SAFETY: takes a number.
+                unsafe { libc::_exit(if is_refused { RIGHT } else { 1 }) };
+            }
+            end.send(()).expect("the thread waits");
+            let mut status = 0;
+            // SAFETY: the pointer is valid.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            status
+        });
+        assert!(libc::WIFEXITED(status), "{status}");
+        assert_eq!(libc::WEXITSTATUS(status), RIGHT);
+        assert_eq!(guard::catch(|| Ok(*STATE.lock())).expect("the parent goes on"), 0);
+    }
+}

@@ -32,6 +32,11 @@ const MORE_STACK: usize = 1 << 20;
 pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     // Must come before anything that a fork could interrupt.
     fork::watch();
+    if process::has_endless_use() {
+        let problem = "this process was forked while another thread loaded the first model of its \
+                       parent; fork before or after that, or start the process with exec";
+        return Err(Error::new(Code::EngineClosed, problem));
+    }
     let _thread = ThreadGuard::enter();
     let _quiet = panic::Quiet::enter();
     catch_panic(|| stacker::maybe_grow(ROOM, MORE_STACK, body))

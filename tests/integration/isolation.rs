@@ -102,7 +102,7 @@ fn replies_pieces_and_events_are_the_same() {
     ];
     for model in ["text.gguf", "tool_call.gguf", "reasoning.gguf"] {
         let options = json!({ "model": own_model(model), "n_ctx": 1024, "log": "error" });
-        let here = Chat::open_with(&options).unwrap();
+        let here = Chat::open_with(&with(&options, json!({ "isolation": "none" }))).unwrap();
         let there = open(options);
         for request in &requests {
             assert_eq!(

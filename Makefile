@@ -16,6 +16,9 @@ SOVERSION := 1
 
 # Processors: empty (AVX2, FMA, F16C, BMI2), baseline (any x86-64) or native (this machine).
 CPU ?=
+# The processors' architecture: empty (this machine's), or aarch64, compiled with Debian's cross
+# compilers. For lib, backends, release-lib, wheel and wheel-old-system.
+ARCH ?=
 # A model of the Hugging Face hub for the demo instead of MODEL: org/name or org/name:Q8_0.
 HF ?=
 # The folder of the models, and the model of the demo.
@@ -66,6 +69,14 @@ $(error CPU=$(CPU): must be empty, baseline or native)
 endif
 
 RELEASE := $(TARGET)/release
+ifneq ($(ARCH),)
+ifneq ($(ARCH),aarch64)
+$(error ARCH=$(ARCH): must be empty or aarch64)
+endif
+TRIPLE := $(ARCH)-unknown-linux-gnu
+RELEASE := $(TARGET)/$(TRIPLE)/release
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER := $(ARCH)-linux-gnu-gcc
+endif
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.
 OPENAI_VERSION := 3.54.0
@@ -85,7 +96,7 @@ CHROMIUM = $(shell command -v chromium || command -v google-chrome)
 # Has the stubs of older versions of glibc.
 ZIG_VERSION := 0.17.1
 FRAMEWORKS_VENV := $(CURDIR)/target/frameworks-venv
-WHEEL := $(TARGET)/wheel
+WHEEL := $(TARGET)/wheel$(ARCH:%=-%)
 RELEASE_LIBRARY := $(RELEASE)/glibc-$(GLIBC)/libllb.so
 WHEEL_VENV := $(CURDIR)/target/wheel-venv
 PIP_INSTALL := "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check
@@ -93,7 +104,7 @@ JAVA_BINDING := bindings/java
 
 export CARGO_TARGET_DIR := $(TARGET)
 # Without this, variables of this make, such as DESTDIR, reach the make and cmake of llama.cpp.
-CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU cargo
+CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU -u ARCH cargo
 
 STEP := scripts/step.sh
 ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
@@ -106,7 +117,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib backends backends-test cli release-lib wheel wheel-old-system \
-	models scripted-models demo test \
+	natives lib-aarch64 test-aarch64 test-emulated models scripted-models demo test \
 	test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
 	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
@@ -121,6 +132,7 @@ help: ## list the targets
 	@echo
 	@echo "Variables: MODEL=file.gguf or HF=org/name (demo)  CPU=baseline|native  LLB_MODELS=folder"
 	@echo "           PREFIX=  DESTDIR=  REAL_MODELS=no (test)  GLIBC=2.28 (release-lib, wheel)"
+	@echo "           ARCH=aarch64 (lib, backends, release-lib, wheel, wheel-old-system)"
 
 setup: ## find what the build and the tests need; install what is missing if permitted
 	@scripts/setup.sh --for test
@@ -130,7 +142,7 @@ ready:
 	@scripts/setup.sh --check
 
 lib: ready ## build the shared and the static library (target/release/libllb.so, libllb.a)
-	@$(ENGINE_STEP) "library" $(CARGO) build --release
+	@$(ENGINE_STEP) "library" $(CARGO) build --release $(TRIPLE:%=--target %)
 	@ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)"
 
 backends: lib ## compile the kernels for other processors (libllb-cpu-*.so beside the library)
@@ -149,6 +161,19 @@ cli: ready ## build the program llb (target/release/llb)
 release-lib: lib release-tools ## link the library for glibc 2.28 and later (target/release/glibc-2.28)
 	@$(STEP) "library for glibc $(GLIBC)" "$(WHEEL_VENV)/bin/python" scripts/release-lib.py \
 		"$(RELEASE)" "$(GLIBC)"
+
+lib-aarch64: ## cross-compile the library for 64-bit ARM and glibc 2.28
+	@$(STEP) "compilers for ARM" scripts/aarch64.sh setup
+	@$(MAKE) release-lib ARCH=aarch64
+
+# ARM programs run in an emulator. Real models are too slow there.
+test-aarch64: lib-aarch64 scripted-models ## run the C tests on 64-bit ARM in qemu (long)
+	@$(MAKE) test-emulated ARCH=aarch64
+
+EMULATED := scripts/aarch64.sh run $(TEST_ENV)
+test-emulated:
+	@$(STEP) "C tests on $(ARCH)" $(EMULATED) env -u LLB_MODELS CC=$(ARCH)-linux-gnu-gcc \
+		CXX=$(ARCH)-linux-gnu-g++ tests/c/run.sh
 
 .PHONY: release-tools
 release-tools:
@@ -169,8 +194,17 @@ wheel: release-lib scripted-models ## build and check the Python wheel and sdist
 		$(STEP) "wheel: symbols" auditwheel show "$(WHEEL)"/*.whl && \
 		$(STEP) "wheel: metadata" twine check --strict "$(WHEEL)"/llb-* && \
 		$(STEP) "wheel: contents" check-wheel-contents --ignore W004 "$(WHEEL)"/*.whl
+ifeq ($(ARCH),)
 	@$(STEP) "wheel: installed" scripts/wheel-check.sh "$(WHEEL)" \
 		"$(TARGET)/scripted-models/text.gguf" "$(RELEASE_LIBRARY)"
+endif
+
+# The jar without a classifier has all platforms that were packed before, too.
+natives: release-lib ## pack the Java artifact llb-natives
+	@home=$$($(JAVA_BINDING)/find-jdk.sh) || { echo "no JDK 22 or later" >&2; exit 1; }; \
+	$(STEP) "natives" env JAVA_HOME="$$home" $(if $(ARCH),CC=$(ARCH)-linux-gnu-gcc) \
+		mvn -B -q -f $(JAVA_BINDING)/pom.xml -pl llb-natives package \
+		-Dllb.library="$(RELEASE_LIBRARY)" -Dllb.platform=linux-$(or $(ARCH),$(shell uname -m))
 
 wheel-old-system: ## run the wheel on Debian 11 (root, apt and a network)
 	@$(STEP) "wheel: Debian 11" scripts/old-system.sh "$(WHEEL)" \

@@ -92,6 +92,7 @@ fn kernels() {
     let built_in = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         _ if flags.contains("target-cpu=native") => "native",
         Ok("x86_64") if env::var("LLB_CPU").is_err() => "haswell",
+        Ok("aarch64") => "armv8.0_1",
         _ => "baseline",
     };
     println!("cargo:rustc-env=LLB_KERNELS_IDENTITY={identity}");
@@ -104,8 +105,10 @@ fn kernels() {
     let engine = env::var("DEP_LLAMA_GGML_CMAKE_DIR").unwrap_or_default();
     let engine = engine.split('/').find(|part| part.starts_with("llama-cpp-sys-2-")).unwrap_or("");
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let json = format!(
-        "{{\"identity\": \"{identity}\", \"built_in\": \"{built_in}\", \"engine\": \"{engine}\"}}\n"
+        "{{\"identity\": \"{identity}\", \"architecture\": \"{architecture}\", \
+         \"built_in\": \"{built_in}\", \"engine\": \"{engine}\"}}\n"
     );
     std::fs::write(format!("{out}/kernels.json"), json).expect("OUT_DIR is writable");
 }

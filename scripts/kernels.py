@@ -3,11 +3,11 @@
 
     scripts/kernels.py FOLDER [--best] [NAME...]
 
-FOLDER is cargo's folder of the profile, with libllb.so. Without names all of
-src/llama/kernels/variants.txt are compiled, but the one in libllb.so; with --best the one that this
-processor would choose, and those named. Each source of ggml-cpu is compiled by the command that llama-cpp-sys-2 has
-used for it, with the instructions of the variant in place of its own. Objects are kept in
-FOLDER/kernels, and used again as long as their command is the same.
+FOLDER is cargo's folder of the profile, with libllb.so. Without names all variants of the library's
+architecture (src/llama/kernels/variants) are compiled, but the one in libllb.so; with --best the
+one that this processor would choose, and those named. Each source of ggml-cpu is compiled by the
+command that llama-cpp-sys-2 has used for it, with the instructions of the variant in place of its
+own. Objects are kept in FOLDER/kernels, and used again as long as their command is the same.
 """
 
 import argparse
@@ -24,11 +24,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src/llama/kernels"
 ENTRY = "llb_kernels_open"
+# Linux's names of features in /proc/cpuinfo, where they are others than the compilers'.
+NAMES_IN_LINUX = {"dotprod": "asimddp", "fp16": "asimdhp"}
 
 
-def variants():
+def variants(architecture):
     """Name to features, from the slowest to the fastest."""
-    lines = (SOURCES / "variants.txt").read_text().splitlines()
+    lines = (SOURCES / f"variants/{architecture}.txt").read_text().splitlines()
     words = [line.split() for line in lines if line and not line.startswith("#")]
     return {name: features for name, *features in words}
 
@@ -46,15 +48,24 @@ def build_of(folder):
 def supported():
     """The features of this processor, without punctuation."""
     with open("/proc/cpuinfo") as info:
-        flags = next((line for line in info if line.startswith("flags")), "").split()
+        flags = next((line for line in info if line.startswith(("flags", "Features"))), "").split()
     return {flag.replace("_", "") for flag in flags}
 
 
-def best(built_in):
+def best(build):
     here = supported()
-    runs = lambda features: all(feature.replace(".", "") in here for feature in features)
-    names = [name for name, features in variants().items() if runs(features)]
-    return [name for name in names[-1:] if name != built_in]
+    name_of = lambda feature: NAMES_IN_LINUX.get(feature, feature.replace(".", ""))
+    runs = lambda features: all(name_of(feature) in here for feature in features)
+    names = [name for name, features in variants(build["architecture"]).items() if runs(features)]
+    return [name for name in names[-1:] if name != build["built_in"]]
+
+
+def flags_of(architecture, features):
+    """The compiler's flags for the oldest processors with these features."""
+    if architecture == "aarch64":
+        # Processors with any of the features have at least ARMv8.2, and GCC 12 needs that for i8mm.
+        return ["-march=" + "+".join(["armv8.2-a" if features else "armv8-a", *features])]
+    return ["-m64", "-march=x86-64"] + [f"-m{feature}" for feature in features]
 
 
 def commands_of(build, features):
@@ -69,8 +80,7 @@ def commands_of(build, features):
         words = words[:output] + words[output + 2:]
         kept = [word for word in words if not word.startswith("-m") and word != "-c"]
         kept.remove(entry["file"])
-        flags = ["-m64", "-march=x86-64"] + [f"-m{feature}" for feature in features]
-        commands[entry["file"]] = kept + flags
+        commands[entry["file"]] = kept + flags_of(build["architecture"], features)
     if not commands:
         sys.exit(f"{build['commands']}: no sources of ggml-cpu; the layout of llama.cpp has changed")
     return commands
@@ -107,7 +117,8 @@ def build_variant(folder, build, name, features, pool, output=None, arguments=()
     cache.mkdir(exist_ok=True)
     commands = commands_of(build, features)
     compiler = next(command[0] for source, command in commands.items() if source.endswith(".cpp"))
-    glue = [compiler, "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-m64", "-march=x86-64",
+    glue = [compiler, "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden",
+            *flags_of(build["architecture"], []),
             f'-DLLB_KERNELS_IDENTITY="{build["identity"]}"', f'-DLLB_KERNELS_VARIANT="{name}"']
     content = b"".join((SOURCES / file).read_bytes() for file in ("variant.cpp", "kernels.h"))
     jobs = [pool.submit(compile_one, cache, *item) for item in commands.items()]
@@ -122,11 +133,11 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--best", action="store_true", help="what this processor would choose")
     options = parser.parse_intermixed_args()
-    known = variants()
     build = build_of(options.folder)
+    known = variants(build["architecture"])
     names = options.names or [name for name in known if name != build["built_in"]]
     if options.best:
-        names = best(build["built_in"]) + options.names
+        names = best(build) + options.names
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"unknown: {', '.join(unknown)}; there are: {', '.join(known)}")

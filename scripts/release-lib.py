@@ -25,7 +25,6 @@ import tempfile
 import kernels
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent
-CC = os.environ.get("CC", "cc")
 # The names for -l. In an older glibc, each of them contains functions that are in libc.so.6 since
 # 2.34.
 LIBRARIES = ["m", "pthread", "dl", "rt", "util"]
@@ -53,7 +52,13 @@ def check(files, version):
             sys.exit(f"{file}: needs glibc {'.'.join(map(str, needed))}, more than {version}")
 
 
-def write_stubs(folder, version):
+def compiler(architecture):
+    """The C compiler for an architecture. Debian's for another one than that of this machine."""
+    is_own = architecture == platform.machine()
+    return os.environ.get("CC", "cc") if is_own else f"{architecture}-linux-gnu-gcc"
+
+
+def write_stubs(folder, version, architecture):
     """Writes the stubs of the C libraries, by linking a program with zig."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -61,7 +66,7 @@ def write_stubs(folder, version):
         source = pathlib.Path(cache, "empty.c")
         source.write_text("int main(void) { return 0; }\n")
         caches = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-        target = f"{platform.machine()}-linux-gnu.{version}"
+        target = f"{architecture}-linux-gnu.{version}"
         run(sys.executable, "-m", "ziglang", "cc", "-target", target, source, "-o",
             source.with_suffix(""), env={**os.environ, **caches})
         for pattern in ("libc_nonshared.a", "lib*.so.*"):
@@ -74,7 +79,8 @@ def write_stubs(folder, version):
     (folder / "libc.so").write_text(
         f"GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {loader.name} ) )\n")
     newer = folder / "newer.o"
-    run(CC, "-O2", "-fPIC", "-Wall", "-Werror", "-c", SCRIPTS / "glibc/newer.c", "-o", newer)
+    run(compiler(architecture), "-O2", "-fPIC", "-Wall", "-Werror", "-c",
+        SCRIPTS / "glibc/newer.c", "-o", newer)
     return [f"-L{folder}", str(newer)]
 
 
@@ -83,7 +89,7 @@ def exports_of(file):
     return sorted(line.split()[-1].split("@")[0] for line in lines)
 
 
-def link_library(folder, output, stubs):
+def link_library(folder, output, stubs, architecture):
     """Links libllb.a as cargo links libllb.so: with the arguments of build.rs and its exports."""
     exports = exports_of(folder / "libllb.so")
     script = stubs[0][2:] + "/exports.map"
@@ -92,7 +98,7 @@ def link_library(folder, output, stubs):
     own = re.findall(r"^cargo:rustc-cdylib-link-arg=(.*)$", newest.read_text(), re.MULTILINE)
     # The exports come from an archive here, too. The version script hides all others.
     own.remove("-Wl,--exclude-libs,ALL")
-    run(CC, "-shared", "-nodefaultlibs", "-o", output / "libllb.so",
+    run(compiler(architecture), "-shared", "-nodefaultlibs", "-o", output / "libllb.so",
         *(f"-Wl,-u,{name}" for name in exports), folder / "libllb.a", *stubs, *own,
         "-Wl,-O1,--gc-sections,--as-needed,--strip-debug,--build-id,-z,defs",
         f"-Wl,--version-script={script}", "-lgcc_s", *(f"-l{name}" for name in LIBRARIES), "-lc")
@@ -100,11 +106,11 @@ def link_library(folder, output, stubs):
         sys.exit(f"{output}/libllb.so: other exports than {folder}/libllb.so")
 
 
-def link_kernels(folder, output, stubs):
+def link_kernels(folder, output, stubs, build):
     """Relinks the kernels that are beside the library."""
-    build = kernels.build_of(folder)
+    variants = kernels.variants(build["architecture"])
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for name, features in kernels.variants().items():
+        for name, features in variants.items():
             if (folder / f"libllb-cpu-{name}.so").exists():
                 kernels.build_variant(folder, build, name, features, pool, output, stubs)
 
@@ -117,9 +123,11 @@ def main():
     folder, version = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
     output = folder / f"glibc-{version}"
     shutil.rmtree(output, ignore_errors=True)
-    stubs = write_stubs(output / "stubs", version)
-    link_library(folder, output, stubs)
-    link_kernels(folder, output, stubs)
+    build = kernels.build_of(folder)
+    architecture = build["architecture"]
+    stubs = write_stubs(output / "stubs", version, architecture)
+    link_library(folder, output, stubs, architecture)
+    link_kernels(folder, output, stubs, build)
     (output / "libllb.so.1").symlink_to("libllb.so")
     files = sorted(output.glob("*.so"))
     check(files, version)

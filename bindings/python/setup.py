@@ -1,7 +1,7 @@
 """Copies the shared library into the wheel.
 
 The library named by LLB_LIBRARY, or else ../../target/release/libllb.so of a checkout, becomes
-llb/_lib/libllb.so, in a wheel for this platform and any Python 3. In a checkout without a library
+llb/_lib/libllb.so, in a wheel for the library's platform and any Python 3. In a checkout without a library
 the wheel is pure Python and searches for one on first use. A source distribution has no checkout to
 build the library from, so it needs one, or that of the system. An editable install copies nothing
 and uses the build of the checkout.
@@ -20,6 +20,8 @@ from setuptools.command.build_py import build_py
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = {"darwin": "libllb.dylib", "win32": "llb.dll"}.get(sys.platform, "libllb.so")
 LIBRARY = Path(os.environ.get("LLB_LIBRARY") or REPOSITORY / "target" / "release" / NAME)
+# ELF's numbers of the architectures that a wheel can be tagged with.
+ARCHITECTURES = {62: "x86_64", 183: "aarch64"}
 # `pip` shows what a build prints only if it fails.
 NEEDS = f"""
 llb: this source distribution has no {NAME}, and the system has none. Do one of these:
@@ -51,8 +53,15 @@ class BuildWithLibrary(build_py):
 
 class PlatformWheel(bdist_wheel):
     def get_tag(self):
+        platform = super().get_tag()[2]
+        # The library may be for another processor than this one.
+        if sys.platform == "linux" and LIBRARY.is_file() and not self.plat_name_supplied:
+            with LIBRARY.open("rb") as file:
+                architecture = int.from_bytes(file.read(20)[18:], "little")
+            if architecture in ARCHITECTURES:
+                platform = f"linux_{ARCHITECTURES[architecture]}"
         # The library does not use the CPython ABI, so one wheel serves every Python 3.
-        return ("py3", "none", super().get_tag()[2])
+        return ("py3", "none", platform)
 
 
 class PlatformDistribution(Distribution):

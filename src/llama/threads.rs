@@ -306,8 +306,9 @@ mod tests {
     #[derive(Clone, Copy)]
     enum Fault {
         Assertion,
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         NullPointer,
+        /// On ARM the quotient is 0.
         #[cfg(target_arch = "x86_64")]
         DivisionByZero,
     }
@@ -316,7 +317,7 @@ mod tests {
         fn message(self) -> &'static str {
             match self {
                 Fault::Assertion => ": ops.cpp:7: provoked",
-                #[cfg(target_arch = "x86_64")]
+                #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
                 Fault::NullPointer => ": the model made llama.cpp use a null pointer (SIGSEGV)",
                 #[cfg(target_arch = "x86_64")]
                 Fault::DivisionByZero => ": the model made llama.cpp divide by zero (SIGFPE)",
@@ -333,6 +334,11 @@ mod tests {
                 // SAFETY: the load faults, and changes nothing else.
                 Fault::NullPointer => unsafe {
                     std::arch::asm!("mov {value}, [{value}]", value = inout(reg) 16_usize => _)
+                },
+                #[cfg(target_arch = "aarch64")]
+                // SAFETY: as above.
+                Fault::NullPointer => unsafe {
+                    std::arch::asm!("ldr {value}, [{value}]", value = inout(reg) 16_usize => _)
                 },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: the division faults, and changes nothing else.
@@ -444,13 +450,15 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn threads_end_after_a_fault() {
         in_child("threads::tests::threads_end_after_a_fault", || {
             check(Fault::NullPointer, "null-caller", 3, 0b001);
             check(Fault::NullPointer, "null-worker", 3, 0b010);
             check(Fault::NullPointer, "null-alone", 1, 0b1);
+            #[cfg(target_arch = "x86_64")]
             check(Fault::DivisionByZero, "zero-caller", 3, 0b001);
+            #[cfg(target_arch = "x86_64")]
             check(Fault::DivisionByZero, "zero-workers", 3, 0b110);
         });
     }

@@ -106,10 +106,13 @@ fn note(file: &File, size: u64) -> Result<String, String> {
 }
 
 const CUT: &str = "is not complete";
-#[cfg(target_arch = "x86_64")]
-const ELF_MACHINE: u64 = 62;
-#[cfg(not(target_arch = "x86_64"))]
-const ELF_MACHINE: u64 = u64::MAX;
+const ELF_MACHINE: u64 = if cfg!(target_arch = "x86_64") {
+    62
+} else if cfg!(target_arch = "aarch64") {
+    183
+} else {
+    u64::MAX
+};
 
 /// The text of the note "llb" in a segment of notes.
 fn own_note(notes: &Bytes) -> Option<String> {
@@ -180,7 +183,7 @@ pub(super) fn written(text: &str) -> Vec<u8> {
     file
 }
 
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;

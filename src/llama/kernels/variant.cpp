@@ -28,7 +28,15 @@ const llb_kernels kernels = {
 
 // A jump to the library for each of its functions. Arguments and results stay where they are, so
 // the types do not matter.
-#if !defined(__x86_64__)
+#if defined(__x86_64__)
+#define LLB_JUMP_TO(pointer) "    jmp *" #pointer "(%rip)\n"
+#elif defined(__aarch64__)
+// x16 is free for jumps between functions.
+#define LLB_JUMP_TO(pointer) \
+    "    adrp x16, " #pointer "\n" \
+    "    ldr x16, [x16, :lo12:" #pointer "]\n" \
+    "    br x16\n"
+#else
 #error "write the jump for this processor"
 #endif
 #define LLB_JUMP(name) \
@@ -37,9 +45,9 @@ const llb_kernels kernels = {
     asm(".pushsection .text\n" \
         ".globl " #name "\n" \
         ".hidden " #name "\n" \
-        ".type " #name ", @function\n" \
+        ".type " #name ", %function\n" \
         #name ":\n" \
-        "    jmp *llb_base_" #name "(%rip)\n" \
+        LLB_JUMP_TO(llb_base_##name) \
         ".size " #name ", . - " #name "\n" \
         ".popsection\n");
 LLB_BASE_FUNCTIONS(LLB_JUMP)

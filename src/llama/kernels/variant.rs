@@ -1,13 +1,20 @@
 //! The instruction sets that kernels are compiled for, and which of them the CPU has.
 
-/// One entry of variants.txt.
+/// One entry of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Variant {
     pub(super) name: &'static str,
     pub(super) features: Vec<&'static str>,
 }
 
-const TABLE: &str = include_str!("variants.txt");
+/// The variants of this architecture.
+const TABLE: &str = if cfg!(target_arch = "x86_64") {
+    include_str!("variants/x86_64.txt")
+} else if cfg!(target_arch = "aarch64") {
+    include_str!("variants/aarch64.txt")
+} else {
+    ""
+};
 
 /// The variant in this library (build.rs). "baseline" and "native" are not in the table.
 pub(super) const BUILT_IN: &str = env!("LLB_KERNELS_BUILT_IN");
@@ -34,11 +41,13 @@ pub(super) fn rank(name: &str) -> usize {
 /// The features of a variant that the CPU lacks or that the system does not enable. `None` if the
 /// variant does not exist.
 pub(super) fn missing(name: &str) -> Option<Vec<&'static str>> {
-    // Only the machine that compiled it knows what "native" includes. It includes at least haswell.
-    let name = if name == "native" { "haswell" } else { name };
-    if name == "baseline" || !cfg!(target_arch = "x86_64") {
-        return (name == BUILT_IN).then(Vec::new);
-    }
+    let name = match name {
+        // Only the machine that compiled it knows what "native" includes. On x86-64 it includes at
+        // least haswell.
+        "native" if cfg!(target_arch = "x86_64") => "haswell",
+        "native" | "baseline" => return (name == BUILT_IN).then(Vec::new),
+        name => name,
+    };
     let variant = all().into_iter().find(|variant| variant.name == name)?;
     Some(variant.features.into_iter().filter(|feature| !has(feature)).collect())
 }
@@ -55,25 +64,26 @@ pub(super) fn present() -> Vec<&'static str> {
 }
 
 /// Whether the CPU has, and the system enables, a feature of the table.
-#[cfg(target_arch = "x86_64")]
 fn has(feature: &str) -> bool {
     macro_rules! one_of {
-        ($($name:tt)*) => {
+        ($detected:ident $($name:tt)*) => {
             match feature {
-                $($name => std::arch::is_x86_feature_detected!($name),)*
+                $($name => std::arch::$detected!($name),)*
                 _ => false,
             }
         };
     }
-    one_of!(
+    #[cfg(target_arch = "x86_64")]
+    let has = one_of!(
+        is_x86_feature_detected
         "sse4.2" "avx" "f16c" "fma" "avx2" "bmi2" "avxvnni" "avx512f" "avx512cd" "avx512vl"
         "avx512dq" "avx512bw" "avx512vbmi" "avx512vnni" "avx512bf16"
-    )
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has(_feature: &str) -> bool {
-    false
+    );
+    #[cfg(target_arch = "aarch64")]
+    let has = one_of!(is_aarch64_feature_detected "dotprod" "fp16" "i8mm" "sve");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let has = one_of!(none);
+    has
 }
 
 #[cfg(test)]
@@ -84,15 +94,20 @@ mod tests {
     fn the_table_is_read() {
         let all = all();
         let find = |name: &str| all.iter().find(|variant| variant.name == name);
-        let haswell = ["sse4.2", "avx", "f16c", "fma", "avx2", "bmi2"];
-        assert_eq!(find("haswell").map(|it| it.features.as_slice()), Some(haswell.as_slice()));
+        let (name, features): (&str, &[&str]) = if cfg!(target_arch = "aarch64") {
+            ("armv8.6_1", &["dotprod", "fp16", "i8mm", "sve"])
+        } else {
+            ("haswell", &["sse4.2", "avx", "f16c", "fma", "avx2", "bmi2"])
+        };
+        assert_eq!(find(name).map(|it| it.features.as_slice()), Some(features));
         let mut names: Vec<&str> = all.iter().map(|variant| variant.name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "each name once");
-        assert!(rank("baseline") < rank("sse42") && rank("sse42") < rank("haswell"));
-        assert!(rank("haswell") < rank("zen4") && rank("zen4") < rank("native"));
+        assert!(rank("baseline") < rank(all[0].name) && rank(all[0].name) < rank(name));
+        assert!(rank(name) <= rank(all[count - 1].name));
+        assert!(rank(all[count - 1].name) < rank("native"));
         assert_eq!(missing("no-such"), None);
     }
 

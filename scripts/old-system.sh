@@ -1,8 +1,8 @@
 #!/bin/sh
 # scripts/old-system.sh FOLDER MODEL: run the wheel in FOLDER on Debian 11, which has glibc 2.31: a
 # chat on MODEL, and one in a helper process. The system is made of Debian's packages, in a temporary
-# folder. Needs root, apt of a Debian, and a network. A wheel for ARM runs in an emulator, which takes
-# the libraries from the folder, and which cannot start helper processes (docs/building.md).
+# folder. Needs root, apt of a Debian, and a network. A wheel for ARM runs in an emulator, which
+# takes the libraries from the folder, and cannot start helper processes (docs/building.md).
 set -eu
 suite=bullseye
 python=python3.9

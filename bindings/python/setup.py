@@ -1,10 +1,10 @@
 """Copies the shared library into the wheel.
 
 The library named by LLB_LIBRARY, or else ../../target/release/libllb.so of a checkout, becomes
-llb/_lib/libllb.so, in a wheel for the library's platform and any Python 3. In a checkout without a library
-the wheel is pure Python and searches for one on first use. A source distribution has no checkout to
-build the library from, so it needs one, or that of the system. An editable install copies nothing
-and uses the build of the checkout.
+llb/_lib/libllb.so, in a wheel for the library's platform and any Python 3. In a checkout without a
+library the wheel is pure Python and searches for one on first use. A source distribution has no
+checkout to build the library from, so it needs one, or that of the system. An editable install
+copies nothing and uses the build of the checkout.
 """
 
 import ctypes.util

@@ -21,9 +21,9 @@ CC=${CC:-cc}
 CXX=${CXX:-c++}
 strict="-Wall -Wextra -Wpedantic -Werror -O1 -g"
 machine=$($CC -dumpmachine)
-# An emulator runs the programs of another processor.
-emulated=
-[ "${machine%%-*}" = "$(uname -m)" ] || emulated=1
+# An emulator runs the programs of another processor, several times slower.
+emulated= slower=1
+[ "${machine%%-*}" = "$(uname -m)" ] || emulated=1 slower=5
 
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
@@ -48,7 +48,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # within SECONDS COMMAND...: run a command; a hang is a failure.
 within() {
-    seconds=$1
+    seconds=$(($1 * slower))
     shift
     if have timeout; then timeout -k 5 "$seconds" "$@"; else "$@"; fi
 }

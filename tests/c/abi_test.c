@@ -1,7 +1,7 @@
 /* Tests the C ABI from C. `abi_test` runs all groups, `abi_test GROUP...` the named ones.
  *
  * tests/c/run.sh sets the environment: LLB_TEST_MODELS (the scripted models), LLB_MODELS (real
- * models, optional), LLB_TEST_SLOW (set under valgrind).
+ * models, optional), LLB_TEST_SLOW (set under valgrind and emulators).
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -5,9 +5,36 @@
 
 use std::borrow::Cow;
 
+use llama_cpp_sys_2 as sys;
+
+use super::LlamaVocab;
+
+impl LlamaVocab {
+    /// The text to tokenize instead of this one.
+    pub(super) fn normalized<'text>(&self, text: &'text str) -> Cow<'text, str> {
+        match self.strips_accents() {
+            true => with_letters(text),
+            false => Cow::Borrowed(text),
+        }
+    }
+
+    /// Whether WordPiece strips accents. By default it does if it ignores case, and it does that by
+    /// default (`llama_vocab::impl::load`).
+    fn strips_accents(&self) -> bool {
+        *self.strips_accents.get_or_init(|| {
+            let option = |name: &str| {
+                let value = self.model.metadata(&format!("tokenizer.ggml.normalizer.{name}"));
+                value.map(|value| value == "true")
+            };
+            self.kind() == sys::LLAMA_VOCAB_TYPE_WPM
+                && option("strip_accents").or(option("lowercase")).unwrap_or(true)
+        })
+    }
+}
+
 /// The text with all letters of each syllable, as in NFD. The arithmetic is that of the Unicode
 /// Standard, section 3.12.
-pub(super) fn with_letters(text: &str) -> Cow<'_, str> {
+fn with_letters(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_syllable) {
         return Cow::Borrowed(text);
     }

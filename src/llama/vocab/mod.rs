@@ -7,7 +7,6 @@ mod tests;
 mod text_pieces;
 mod text_tokens;
 
-use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
@@ -148,19 +147,6 @@ impl LlamaVocab {
         *self.unknown.get_or_init(|| match self.model.metadata("tokenizer.ggml.unknown_token_id") {
             Some(id) => id.parse().ok(),
             None => (self.kind() == sys::LLAMA_VOCAB_TYPE_WPM).then_some(OF_BERT),
-        })
-    }
-
-    /// Whether WordPiece strips accents. By default it does if it ignores case, and it does that by
-    /// default (`llama_vocab::impl::load`).
-    fn strips_accents(&self) -> bool {
-        *self.strips_accents.get_or_init(|| {
-            let option = |name: &str| {
-                let value = self.model.metadata(&format!("tokenizer.ggml.normalizer.{name}"));
-                value.map(|value| value == "true")
-            };
-            self.kind() == sys::LLAMA_VOCAB_TYPE_WPM
-                && option("strip_accents").or(option("lowercase")).unwrap_or(true)
         })
     }
 
@@ -307,10 +293,7 @@ impl LlamaVocab {
         enclosed: bool,
         parse_special: bool,
     ) -> Result<Vec<TokenId>> {
-        let text = match self.strips_accents() {
-            true => hangul::with_letters(text),
-            false => Cow::Borrowed(text),
-        };
+        let text = self.normalized(text);
         let too_long = || {
             Error::new(
                 Code::ContextOverflow,

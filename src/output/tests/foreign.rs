@@ -1,5 +1,5 @@
 //! Tests calls in the form of a family other than the model's own. The expected messages are
-//! written by hand.
+//! written by hand. The cases are in one file because they share the checks.
 
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::Fields;
+use super::fields::{Fields, JsonPath};
 use super::options::CreateOptions;
 use crate::error::{Error, Result};
 
@@ -59,7 +59,7 @@ pub struct EmbedOptions {
 impl EmbedOptions {
     /// Reads the options. An unknown name is an error, so that a misspelled option is not ignored.
     pub fn read(options: &Value) -> Result<EmbedOptions> {
-        let mut fields = Fields::new("", options)?;
+        let mut fields = Fields::new(JsonPath::OPTIONS, options)?;
         let pooling = fields.one_of("pooling", Pooling::NAMES)?;
         let mut shared = options.as_object().cloned().unwrap_or_default();
         shared.shift_remove("pooling");
@@ -93,7 +93,7 @@ mod tests {
             json!({"model": "m", "pooling": "sum"}),
             r#"pooling: unknown value "sum"; expected one of "none", "mean", "cls", "last", "rank""#,
         );
-        refused(json!(["m"]), r#"request: expected an object, got ["m"]"#);
+        refused(json!(["m"]), r#"options_json: expected an object, got ["m"]"#);
     }
 
     #[test]

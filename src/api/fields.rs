@@ -15,18 +15,24 @@ const USUAL: usize = 12;
 
 /// The path of an object in the caller's JSON.
 pub(crate) enum JsonPath {
-    /// The path as text. The empty path is the whole argument.
+    /// The path as text. The empty path is a whole request.
     Path(String),
+    /// A whole argument of a function, by its name.
+    Argument(&'static str),
     /// An element of a list in the argument. A conversation has many elements, so the path is
     /// formatted only for an error.
     Element(&'static str, usize),
 }
 
 impl JsonPath {
+    /// The options of a create.
+    pub(super) const OPTIONS: JsonPath = JsonPath::Argument("options_json");
+
     /// The JSON path of a member of the object.
     fn member(&self, key: &str) -> String {
         match self {
             JsonPath::Path(path) if path.is_empty() => key.to_owned(),
+            JsonPath::Argument(_) => key.to_owned(),
             JsonPath::Path(path) => format!("{path}.{key}"),
             JsonPath::Element(list, index) => format!("{list}[{index}].{key}"),
         }
@@ -50,6 +56,7 @@ impl Display for JsonPath {
         match self {
             JsonPath::Path(path) if path.is_empty() => f.write_str("request"),
             JsonPath::Path(path) => f.write_str(path),
+            JsonPath::Argument(name) => f.write_str(name),
             JsonPath::Element(list, index) => write!(f, "{list}[{index}]"),
         }
     }

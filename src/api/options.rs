@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::defaults::RequestDefaults;
 use super::door::Door;
 use super::engine::RemoteOptions;
-use super::fields::Fields;
+use super::fields::{Fields, JsonPath};
 use super::limits::TemplateLimits;
 use super::lora::Lora;
 use super::polyfills::Polyfills;
@@ -196,7 +196,7 @@ impl CreateOptions {
 
     /// Reads the options. An unknown name is an error, so that a misspelled option is not ignored.
     pub fn read(options: &Value) -> Result<CreateOptions> {
-        let fields = &mut Fields::new("", options)?;
+        let fields = &mut Fields::new(JsonPath::OPTIONS, options)?;
         let model = fields.string("model")?.map(str::to_owned);
         let engine = RemoteOptions::read(fields, options)?;
         let fits_ctx = fields.get("n_ctx").is_some_and(|n_ctx| n_ctx == "fit");
@@ -338,7 +338,7 @@ mod tests {
             json!({"tool_policy": "maybe"}),
             r#"tool_policy: unknown value "maybe"; expected one of "native", "polyfill", "any""#,
         );
-        refused(json!([]), "request: expected an object, got []");
+        refused(json!([]), "options_json: expected an object, got []");
         refused(
             json!({"n_threads": "many"}),
             r#"n_threads: expected "auto" or a whole number, got "many""#,

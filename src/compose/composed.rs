@@ -145,10 +145,11 @@ impl Composed {
                 pick_function: spec.tool_policy.processor == Some(Processor::PickFunction),
                 empty: spec.tool_policy.empty_list_as_tools,
             }),
-            object_arguments: matches!(
-                spec.tool_policy.call_processor,
-                Some(Processor::ObjectArguments | Processor::DsmlCall)
-            ),
+            object_arguments: spec
+                .tool_policy
+                .call_processor
+                .as_ref()
+                .is_some_and(Processor::parses_arguments),
         }
     }
 

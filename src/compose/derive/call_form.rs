@@ -7,13 +7,14 @@ use super::Compose;
 use super::argument_syntax::{self, ArgumentSyntax, RenderArguments};
 use super::needles::USER;
 use super::wrapping::escaped;
+use crate::compose::spec::processor::Processor;
 use crate::probing::{Probe, call};
 
 /// How a template writes one call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SingleCallForm {
-    /// The value of `tool_policy.tool_call_content_processor`.
-    pub(super) processor: Option<&'static str>,
+    /// `tool_policy.tool_call_content_processor`.
+    pub(super) processor: Option<Processor>,
     /// The text of the call with slots, without the text around it.
     pub(super) template: String,
     /// How arguments are written, if they are written one by one.
@@ -24,8 +25,8 @@ pub(super) struct SingleCallForm {
     pub(super) texts: Vec<String>,
 }
 
-const PARSED: &str = "object_arguments";
-const PROCESSORS: [&str; 3] = [PARSED, "kimi_call", "dsml_call"];
+const PROCESSORS: [Processor; 3] =
+    [Processor::ObjectArguments, Processor::KimiCall, Processor::DsmlCall];
 
 /// Derives the form of these calls. `sample` shows the first call, and `turn` renders other
 /// arguments.
@@ -39,13 +40,14 @@ pub(super) fn find(
     let kinds = std::iter::once(None).chain(PROCESSORS.map(Some));
     let whole = kinds.into_iter().find_map(|kind| {
         let texts: Vec<String> =
-            calls.iter().filter_map(|call| written(kind, call, compose)).collect();
+            calls.iter().filter_map(|call| written(kind.as_ref(), call, compose)).collect();
         (texts.len() == calls.len() && sample.contains(&texts[0])).then_some((kind, texts))
     });
     if let Some((kind, written)) = whole
-        && (texts != TextArguments::AsIs || kind == Some("dsml_call"))
+        && (texts != TextArguments::AsIs || kind.as_ref().is_some_and(Processor::parses_arguments))
     {
-        let processor = kind.or(if texts == TextArguments::Parsed { Some(PARSED) } else { None });
+        let parsed = texts == TextArguments::Parsed;
+        let processor = kind.or(parsed.then_some(Processor::ObjectArguments));
         return Some(SingleCallForm {
             processor,
             template: "{tool_call}".to_owned(),
@@ -67,7 +69,7 @@ pub(super) fn find(
     // parsed.
     let parsed =
         texts == TextArguments::Parsed || (texts == TextArguments::Rejected && arguments.is_some());
-    let processor = parsed.then_some(PARSED);
+    let processor = parsed.then_some(Processor::ObjectArguments);
     Some(SingleCallForm {
         processor,
         template,
@@ -104,10 +106,10 @@ impl TextArguments {
 }
 
 /// A call, written by a processor.
-fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Option<String> {
+fn written(processor: Option<&Processor>, call: &Value, compose: &Compose<'_>) -> Option<String> {
     let mut policy = Map::new();
-    if let Some(kind) = processor {
-        policy.insert("tool_call_content_processor".to_owned(), json!({ "kind": kind }));
+    if let Some(processor) = processor {
+        policy.insert("tool_call_content_processor".to_owned(), processor.to_json());
     }
     let spec = json!({ "user_template": "{content}", "assistant_template": "{content}{tool_calls}", "tool_policy": policy });
     compose(&spec)?.prompt(&Probe::default().calls("", std::slice::from_ref(call)))

@@ -13,6 +13,7 @@ use super::skills::SkillsForm;
 use super::system::{SystemForm, TurnShape};
 use super::tools::ToolsForm;
 use super::wrapping::{escaped, with_slot};
+use crate::compose::spec::processor::Processor;
 
 /// The derived forms of all parts.
 #[derive(Debug, Clone, Default)]
@@ -284,7 +285,8 @@ impl SpecDraft {
     fn write_call_policy(&self, spec: &mut SpecMembers, policy: &mut SpecMembers) {
         let Some(calls) = &self.calls else { return };
         let Some(form) = &calls.form else { return };
-        policy.value("tool_call_content_processor", form.processor.and_then(kind));
+        policy
+            .value("tool_call_content_processor", form.processor.as_ref().map(Processor::to_json));
         let joiner = calls.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner);
         policy.text("call_joiner", joiner, "");
         policy.text("call_separator", &calls.separator, "");

@@ -96,6 +96,11 @@ impl Codec<Option<Processor>> for ProcessorTarget {
 }
 
 impl Processor {
+    /// Whether arguments that are JSON text are parsed before this processor writes a call.
+    pub(crate) fn parses_arguments(&self) -> bool {
+        matches!(self, Processor::ObjectArguments | Processor::DsmlCall)
+    }
+
     /// Reads `{"kind": …}` with its parameters. `target` decides which kinds are allowed.
     fn read(reader: &mut SpecReader<'_>, target: ProcessorTarget) -> Result<Processor> {
         let name = reader
@@ -148,7 +153,7 @@ impl Processor {
     }
 
     /// `{"kind": …}` with the parameters that differ from the defaults.
-    fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let with_text = |kind: &str, text: &String| json!({ "kind": kind, "text": text });
         let if_tools = |kind: &str, IfTools { text, empty }: &IfTools| {
             let mut members = json!({ "kind": kind, "text": text });

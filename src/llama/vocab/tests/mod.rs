@@ -1,19 +1,14 @@
 //! Tests each kind of tokenizer with small vocabularies: control tokens in plain text, cuts, and
 //! long runs of one character. The kinds are in one file because they share the checks.
 
+mod test_vocab;
+
 use std::process::Command;
 
 use super::plain_text::PlainVocab;
 use super::*;
 use crate::error::Code;
-use crate::gguf::GgufWriter;
-use crate::llama::model::ModelOptions;
-
-const NORMAL: i32 = 1;
-const UNKNOWN: i32 = 2;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
-const BYTE: i32 = 6;
+use test_vocab::{CONTROL, NORMAL, TestVocab, UNKNOWN, USER_DEFINED, letter};
 
 /// All values of `tokenizer.ggml.pre` that llama.cpp knows.
 const PRE_TOKENIZERS: &str = "a.x-4.0 afmoe bailingmoe bailingmoe2 bloom chameleon chatglm-bpe \
@@ -26,136 +21,6 @@ const PRE_TOKENIZERS: &str = "a.x-4.0 afmoe bailingmoe bailingmoe2 bloom chamele
     mmbert modern-bert mpt olmo phi-2 pixtral poro-chat qwen2 qwen35 refact roberta-bpe sarvam-moe \
     seed-coder smaug-bpe smollm solar-open spark2_5 stablelm2 starcoder superbpe talkie tekken \
     tiny_aya trillion ufakzeka viking whitespace youtu";
-
-/// A vocabulary as a file contains it.
-struct TestVocab {
-    kind: &'static str,
-    pre: String,
-    texts: Vec<String>,
-    types: Vec<i32>,
-    scores: Vec<f32>,
-    merges: Vec<String>,
-    /// Token ids by key, without `tokenizer.ggml.` and `_token_id`.
-    ids: Vec<(&'static str, u32)>,
-    /// Options by key, without `tokenizer.ggml.normalizer.`.
-    normalizer: Vec<(&'static str, bool)>,
-}
-
-impl TestVocab {
-    fn new(kind: &'static str, pre: &str) -> TestVocab {
-        TestVocab {
-            kind,
-            pre: pre.to_owned(),
-            texts: Vec::new(),
-            types: Vec::new(),
-            scores: Vec::new(),
-            merges: Vec::new(),
-            ids: Vec::new(),
-            normalizer: Vec::new(),
-        }
-    }
-
-    /// Adds a token unless the vocabulary already has it.
-    fn add(&mut self, text: &str, token_type: i32, score: f32) -> &mut Self {
-        if !self.texts.iter().any(|known| known == text) {
-            self.texts.push(text.to_owned());
-            self.types.push(token_type);
-            self.scores.push(score);
-        }
-        self
-    }
-
-    /// Adds a token that two others merge into.
-    fn merge(&mut self, left: &str, right: &str, token_type: i32) -> &mut Self {
-        self.merges.push(format!("{left} {right}"));
-        self.add(&format!("{left}{right}"), token_type, 1.0)
-    }
-
-    fn role(&mut self, role: &'static str, text: &str) -> &mut Self {
-        let token = self.texts.iter().position(|known| known == text).expect("a token");
-        self.ids.push((role, token as u32));
-        self
-    }
-
-    /// `<0x00>` to `<0xFF>`.
-    fn add_bytes(&mut self) -> &mut Self {
-        (0..=255).for_each(|byte| {
-            self.add(&format!("<0x{byte:02X}>"), BYTE, -1000.0);
-        });
-        self
-    }
-
-    /// The 256 characters that GPT-2 uses for bytes.
-    fn add_letters(&mut self) -> &mut Self {
-        (0..=255).for_each(|byte| {
-            self.add(&letter(byte).to_string(), NORMAL, 0.0);
-        });
-        self
-    }
-
-    fn load(&self) -> LlamaVocab {
-        let n_vocab = self.texts.len() as u64;
-        let zeros = vec![0.0_f32; 32 * n_vocab.max(32) as usize];
-        let matrix = |rows: u64| &zeros[..(32 * rows) as usize];
-        let mut writer = GgufWriter::new()
-            .metadata("general.architecture", "llama")
-            .metadata("general.name", "test")
-            .metadata("llama.vocab_size", n_vocab as u32)
-            .metadata("llama.context_length", 64_u32)
-            .metadata("llama.embedding_length", 32_u32)
-            .metadata("llama.block_count", 1_u32)
-            .metadata("llama.feed_forward_length", 32_u32)
-            .metadata("llama.attention.head_count", 1_u32)
-            .metadata("llama.rope.dimension_count", 32_u32)
-            .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32)
-            .metadata("tokenizer.ggml.model", self.kind)
-            .metadata("tokenizer.ggml.tokens", self.texts.clone())
-            .metadata("tokenizer.ggml.token_type", self.types.clone())
-            .metadata("tokenizer.ggml.scores", self.scores.clone())
-            .metadata("tokenizer.ggml.merges", self.merges.clone());
-        if !self.pre.is_empty() {
-            writer = writer.metadata("tokenizer.ggml.pre", self.pre.as_str());
-        }
-        for (role, token) in &self.ids {
-            writer = writer.metadata(format!("tokenizer.ggml.{role}_token_id"), *token);
-        }
-        for (option, value) in &self.normalizer {
-            writer = writer.metadata(format!("tokenizer.ggml.normalizer.{option}"), *value);
-        }
-        for tensor in ["token_embd", "output"] {
-            writer = writer.tensor(format!("{tensor}.weight"), &[32, n_vocab], matrix(n_vocab));
-        }
-        for tensor in ["output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"] {
-            writer = writer.tensor(format!("{tensor}.weight"), &[32], matrix(1));
-        }
-        for tensor in
-            ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
-        {
-            writer = writer.tensor(format!("blk.0.{tensor}.weight"), &[32, 32], matrix(32));
-        }
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), writer.to_bytes()).expect("a file");
-        let options = ModelOptions {
-            path: file.path().to_str().expect("a path").to_owned(),
-            n_gpu_layers: Some(0),
-            use_devices: true,
-            use_mmap: true,
-            use_mlock: false,
-        };
-        let model = Model::load(&options, &mut |_| true);
-        LlamaVocab::new(Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", self.pre))))
-    }
-}
-
-/// The character for a byte in GPT-2's vocabulary.
-fn letter(byte: u8) -> char {
-    let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    if printable(&byte) {
-        return char::from(byte);
-    }
-    let before = (0..byte).filter(|other| !printable(other)).count() as u32;
-    char::from_u32(0x100 + before).expect("a letter")
-}
 
 fn plain(vocab: &LlamaVocab, text: &str) -> Result<Vec<TokenId>> {
     vocab.tokenize(text, false, &Interrupt::default())

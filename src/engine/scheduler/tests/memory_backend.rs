@@ -1,0 +1,259 @@
+//! A backend in memory. Its next token depends on every token before it. It asserts that the
+//! scheduler leaves no gap in a sequence and uses no state that was destroyed.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::super::threads::{ThreadLimits, ThreadPolicy};
+use super::super::*;
+use crate::error::Result;
+
+/// The backend's records, and the faults that it injects.
+#[derive(Default)]
+pub(super) struct BackendLog {
+    /// The number of computed tokens.
+    pub(super) decoded: usize,
+    pub(super) decodes: usize,
+    pub(super) copied: usize,
+    /// The number of sequences that were cut at a checkpoint.
+    pub(super) rewound: usize,
+    /// Flags to set, each with the number of the decode during which it is set.
+    pub(super) cancels: Vec<(usize, Arc<AtomicBool>)>,
+    pub(super) refuses_copies: bool,
+    /// Whether no part of a sequence can be removed, as when a sliding window has dropped the cells
+    /// before it.
+    pub(super) refuses_removals: bool,
+    /// The number of parts whose removal was refused.
+    pub(super) refused_removals: usize,
+    /// The adapters of each decode.
+    pub(super) sets: Vec<TokenId>,
+    /// The threads of each decode that was not aborted.
+    pub(super) threads: Vec<usize>,
+    /// The numbers of the decodes that stall if they have several threads. A stalled decode runs
+    /// until it is aborted. With `whole` it ends after a time in which other decodes are given up.
+    pub(super) stalls: Range<usize>,
+}
+
+/// The token and the cell of each position of each sequence. A token computed with adapters has
+/// another value.
+pub(super) struct MemoryBackend {
+    sequences: Vec<Vec<(TokenId, usize)>>,
+    rows: Vec<Vec<f32>>,
+    n_ctx: usize,
+    whole: bool,
+    /// Whether an aborted batch has destroyed every state. Only with `whole`.
+    destroyed: bool,
+    next_cell: usize,
+    policy: ThreadPolicy,
+    /// The scale of the only adapter, times [`SET`].
+    set: TokenId,
+    /// The threads of the next decode.
+    threads: usize,
+    seen: Arc<Mutex<BackendLog>>,
+}
+
+pub(super) const N_BATCH: usize = 64;
+/// A number greater than any token.
+pub(super) const SET: TokenId = 1 << 16;
+/// More threads than the engines of other tests use. They run at the same time and share the
+/// processors.
+pub(super) const THREADS: usize = 16;
+const STALL: Duration = Duration::from_millis(100);
+
+/// The letter that follows these tokens.
+pub(super) fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
+    let hash = tokens.fold(7_u64, |hash, token| {
+        (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+    });
+    TokenId::from(b'a') + (hash % 26) as TokenId
+}
+
+impl MemoryBackend {
+    /// `whole`: states cannot be divided, as those of a recurrent model.
+    pub(super) fn new(
+        n_sequences: usize,
+        n_ctx: usize,
+        whole: bool,
+        policy: ThreadPolicy,
+        seen: Arc<Mutex<BackendLog>>,
+    ) -> MemoryBackend {
+        MemoryBackend {
+            sequences: vec![Vec::new(); n_sequences],
+            rows: Vec::new(),
+            n_ctx,
+            whole,
+            destroyed: false,
+            next_cell: 0,
+            policy,
+            set: 0,
+            threads: THREADS,
+            seen,
+        }
+    }
+}
+
+impl Backend for MemoryBackend {
+    fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    fn n_batch(&self) -> usize {
+        N_BATCH
+    }
+
+    fn n_sequences(&self) -> usize {
+        self.sequences.len()
+    }
+
+    fn is_broken(&self) -> bool {
+        false
+    }
+
+    fn threads(&self) -> ThreadLimits {
+        ThreadLimits { most: THREADS, processors: THREADS, policy: self.policy }
+    }
+
+    fn set_threads(&mut self, threads: usize) {
+        self.threads = threads;
+    }
+
+    fn waited(&self, _: usize) -> Option<Duration> {
+        None
+    }
+
+    fn set_adapters(&mut self, scales: &AdapterScales) -> Result<()> {
+        self.set = scales.0.first().map_or(0, |scale| *scale as TokenId) * SET;
+        Ok(())
+    }
+
+    fn decode(
+        &mut self,
+        batch: &[BatchEntry],
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Decoded> {
+        assert!(!batch.is_empty() && batch.len() <= N_BATCH);
+        assert!(!self.destroyed, "no sequence may be used before the backend is cleared");
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.decodes += 1;
+        let number = seen.decodes;
+        seen.sets.push(self.set);
+        self.rows.clear();
+        let stalls = self.threads > 1 && seen.stalls.contains(&number);
+        let begun = Instant::now();
+        while stalls && !abort() && !(self.whole && begun.elapsed() > STALL) {
+            std::hint::spin_loop();
+        }
+        for (place, entry) in batch.iter().enumerate() {
+            if place == batch.len() / 2 {
+                seen.cancels
+                    .iter()
+                    .filter(|(at, _)| *at == number)
+                    .for_each(|(_, flag)| flag.store(true, Ordering::Relaxed));
+                if abort() {
+                    self.destroyed = self.whole;
+                    return Ok(Decoded::Aborted);
+                }
+            }
+            let sequence = &mut self.sequences[entry.sequence];
+            assert_eq!(entry.position, sequence.len(), "positions of a sequence leave nothing out");
+            sequence.push((entry.token + self.set, self.next_cell));
+            self.next_cell += 1;
+            let mut row = vec![0.0; 256];
+            row[next_token(sequence.iter().map(|(token, _)| *token)) as usize] = 1.0;
+            self.rows.push(if entry.logits { row } else { Vec::new() });
+        }
+        seen.decoded += batch.len();
+        seen.threads.push(self.threads);
+        let mut cells: Vec<usize> =
+            self.sequences.iter().flatten().map(|(_, cell)| *cell).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        assert!(cells.len() <= self.n_ctx, "{} cells of {}", cells.len(), self.n_ctx);
+        Ok(Decoded::Done)
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) -> bool {
+        let is_part = length > 0 && length < self.sequences[sequence].len();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_part && (self.whole || seen.refuses_removals) {
+            seen.refused_removals += 1;
+            return false;
+        }
+        self.sequences[sequence].truncate(length);
+        true
+    }
+
+    fn clear(&mut self) {
+        self.sequences.iter_mut().for_each(Vec::clear);
+        self.destroyed = false;
+    }
+
+    fn is_divisible(&self) -> bool {
+        !self.whole
+    }
+
+    fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>> {
+        assert!(self.whole && !self.destroyed, "only a state that is whole is saved");
+        self.save(sequence).ok()
+    }
+
+    fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
+        let kept = &mut self.sequences[sequence];
+        assert!(self.whole && length == state.len() && length < kept.len());
+        let same = kept.iter().zip(state).all(|((token, _), byte)| *token as u8 == *byte);
+        assert!(same, "the state is of the same tokens");
+        kept.truncate(length);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).rewound += 1;
+        true
+    }
+
+    fn shortest(&self, _: usize, length: usize) -> usize {
+        if self.whole { length } else { 1 }
+    }
+
+    fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize> {
+        assert!(!self.whole && count > 0 && kept + count < self.sequences[sequence].len());
+        let moved: Vec<usize> =
+            self.sequences[sequence][kept..].iter().map(|(_, cell)| *cell).collect();
+        let others = self.sequences.iter().enumerate().filter(|(other, _)| *other != sequence);
+        let shared = others.flat_map(|(_, cells)| cells).any(|(_, cell)| moved.contains(cell));
+        assert!(!shared, "a cell that moves, moves for all");
+        self.sequences[sequence].drain(kept..kept + count);
+        Some(kept)
+    }
+
+    fn save(&self, sequence: usize) -> Result<Vec<u8>> {
+        Ok(self.sequences[sequence].iter().map(|(token, _)| *token as u8).collect())
+    }
+
+    fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
+        assert!(self.sequences[sequence].is_empty() && data.len() == n_tokens);
+        let cells = self.next_cell..self.next_cell + n_tokens;
+        self.next_cell = cells.end;
+        self.sequences[sequence] =
+            data.iter().map(|byte| TokenId::from(*byte)).zip(cells).collect();
+        Ok(())
+    }
+
+    fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
+        assert!(from != to && self.sequences[to].len() == range.start && !range.is_empty());
+        assert!(!self.whole || range == (0..self.sequences[from].len()), "a state is not divided");
+        let same = |index: usize| self.sequences[from][index].0 == self.sequences[to][index].0;
+        assert!((0..range.start).all(same), "only what goes on is copied");
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.refuses_copies {
+            self.sequences[to].clear();
+            return false;
+        }
+        seen.copied += range.len();
+        let part = self.sequences[from][range].to_vec();
+        self.sequences[to].extend(part);
+        true
+    }
+
+    fn logits(&self, row: usize) -> Result<&[f32]> {
+        Ok(&self.rows[row])
+    }
+}

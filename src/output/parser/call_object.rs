@@ -143,7 +143,9 @@ pub(crate) struct CallObject {
     kind: Option<JsonKind>,
     /// Whether the arguments are being read.
     open: bool,
-    /// Arguments that were not taken yet.
+    /// The text that the scanner emitted for the last character. Kept for its memory.
+    scanned: String,
+    /// Arguments that were not moved yet.
     arguments: String,
     /// The members that calls do not have, as key and JSON text.
     others: Vec<(String, String)>,
@@ -165,6 +167,7 @@ impl Default for CallObject {
             id: None,
             kind: None,
             open: false,
+            scanned: String::new(),
             arguments: String::new(),
             others: Vec::new(),
             in_other: false,
@@ -210,9 +213,10 @@ impl CallObject {
         self.scanner.in_string()
     }
 
-    /// Takes the arguments that were not taken yet.
-    pub(crate) fn take_arguments(&mut self) -> String {
-        std::mem::take(&mut self.arguments)
+    /// Appends to `out` the arguments that were not moved yet.
+    pub(crate) fn move_arguments(&mut self, out: &mut String) {
+        out.push_str(&self.arguments);
+        self.arguments.clear();
     }
 
     /// Takes the text after the arguments, for an object that does not close.
@@ -253,11 +257,25 @@ impl CallObject {
         keys: &CallKeys,
         is_tool: impl Fn(&str) -> bool,
     ) -> ObjectProgress {
-        let mut out = String::new();
+        let mut out = std::mem::take(&mut self.scanned);
+        out.clear();
+        let progress = self.scan(c, keys, is_tool, &mut out);
+        self.scanned = out;
+        progress
+    }
+
+    /// Like [`step`](Self::step). `out` gets the text that the scanner emits.
+    fn scan(
+        &mut self,
+        c: char,
+        keys: &CallKeys,
+        is_tool: impl Fn(&str) -> bool,
+        out: &mut String,
+    ) -> ObjectProgress {
         if self.scanner.ends_word(c) {
-            self.scanner.close_word(&mut out);
-            self.keep(&out);
-            self.keep_other(&out);
+            self.scanner.close_word(out);
+            self.keep(out);
+            self.keep_other(out);
             out.clear();
             if self.scanner.depth() == self.level {
                 if self.field == Field::Name {
@@ -268,15 +286,15 @@ impl CallObject {
         }
         let capturing = self.open;
         let after_arguments = self.arguments_complete() && self.name.is_some();
-        let event = self.scanner.step(c, &mut out);
+        let event = self.scanner.step(c, out);
         if capturing {
-            self.keep(&out);
+            self.keep(out);
         }
         if after_arguments {
             self.after.push(c);
         }
-        self.keep_other(&out);
-        if !self.act(event, &out, keys, is_tool) {
+        self.keep_other(out);
+        if !self.act(event, out, keys, is_tool) {
             return ObjectProgress::Broken;
         }
         // Arguments that were already emitted cannot be taken back, so they are kept and reported.

@@ -153,18 +153,17 @@ impl CallReader {
         }
     }
 
-    /// Takes the arguments that were not taken yet.
-    pub(super) fn take_arguments(&mut self) -> String {
+    /// The arguments since the last [`clear_arguments`](Self::clear_arguments).
+    pub(super) fn arguments(&mut self) -> &str {
         if let ReaderState::Object(object) = &mut self.state {
-            self.out.push_str(&object.take_arguments());
+            object.move_arguments(&mut self.out);
         }
-        std::mem::take(&mut self.out)
+        &self.out
     }
 
-    /// The arguments that were not taken yet.
-    pub(super) fn arguments(&mut self) -> &str {
-        self.out = self.take_arguments();
-        &self.out
+    /// Forgets the arguments, which were emitted. Their memory serves the next ones.
+    pub(super) fn clear_arguments(&mut self) {
+        self.out.clear();
     }
 
     /// Takes the diagnostics of accepted deviations.

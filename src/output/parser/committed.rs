@@ -141,8 +141,7 @@ impl ReplyParser {
 
     /// Handles the status of the reader after a character.
     pub(super) fn after_reader_step(&mut self, mut call: Box<CommittedCall>, status: CallStatus) {
-        let fragment = call.reader.take_arguments();
-        self.emit_arguments(call.index, &fragment);
+        self.emit_read_arguments(&mut call.reader, call.index);
         let broken = matches!(status, CallStatus::Broken(_));
         let rest = match status {
             CallStatus::More => {
@@ -163,10 +162,15 @@ impl ReplyParser {
         self.feed(&rest);
     }
 
+    /// Emits the arguments that the reader has read since the last time.
+    pub(super) fn emit_read_arguments(&mut self, reader: &mut CallReader, index: usize) {
+        self.emit_arguments(index, reader.arguments());
+        reader.clear_arguments();
+    }
+
     /// Emits the rest of the arguments and reports their faults.
     pub(super) fn end_arguments(&mut self, reader: &mut CallReader, index: usize) {
-        let fragment = reader.take_arguments();
-        self.emit_arguments(index, &fragment);
+        self.emit_read_arguments(reader, index);
         if reader.lacks_arguments() {
             self.emit_arguments(index, "{}");
             self.note("arguments_missing", "the call has no arguments");

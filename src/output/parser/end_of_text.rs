@@ -140,8 +140,7 @@ impl ReplyParser {
                 self.parsed.leftover.push(rest);
             }
         } else {
-            let fragment = reader.take_arguments();
-            self.emit_arguments(index, &fragment);
+            self.emit_read_arguments(&mut reader, index);
             self.note_relaxed(&mut reader);
             self.note("truncated_call", "the text ends inside the call's arguments");
             self.parsed.complete = false;
@@ -203,7 +202,6 @@ impl ReplyParser {
                 return;
             }
             progress = call.step(c, &keys, |_| false);
-            call.take_arguments();
         }
         if progress == ObjectProgress::Closed
             && call.name().is_some()

@@ -61,6 +61,8 @@ pub(super) struct ParameterMarks {
     followers: Vec<String>,
     /// Whether the format writes each element on a separate line.
     lines: bool,
+    /// The first characters of everything that may end a value.
+    end_starts: Vec<char>,
 }
 
 #[derive(Debug)]
@@ -79,24 +81,35 @@ impl ParameterMarks {
             after: pieces(&kind.after),
             without: pieces(kind.after.trim_start_matches(['"', '\''])),
         });
+        let open = pieces(&tagged.open);
+        let after_value = &tagged.close[..tagged.close.len() - tagged.close.trim_start().len()];
+        let close = pieces(&tagged.close);
+        let followers: Vec<String> = followers
+            .iter()
+            .map(|text| text.trim().to_owned())
+            .filter(|text| !text.is_empty())
+            .collect();
+        let ends = open.first().into_iter().chain(close.first()).chain(&followers);
+        let ends = ends.map(String::as_str).chain([after_value, CDATA_END, "\n", "\r"]);
         ParameterMarks {
-            open: pieces(&tagged.open),
+            end_starts: ends.filter_map(|end| end.chars().next()).collect(),
+            open,
             after_key: pieces(&tagged.after_key),
             kind,
             before_value: before[before.trim_end().len()..].to_owned(),
-            after_value: tagged.close[..tagged.close.len() - tagged.close.trim_start().len()]
-                .to_owned(),
-            close: pieces(&tagged.close),
+            after_value: after_value.to_owned(),
+            close,
             separator: pieces(&tagged.separator),
-            followers: followers
-                .iter()
-                .map(|text| text.trim().to_owned())
-                .filter(|text| !text.is_empty())
-                .collect(),
+            followers,
             lines: [before, &tagged.close, &tagged.separator, &tagged.open]
                 .iter()
                 .any(|text| text.contains('\n')),
         }
+    }
+
+    /// Whether a character may begin the end of a value.
+    pub(super) fn may_end_value(&self, c: char) -> bool {
+        self.end_starts.contains(&c)
     }
 
     pub(super) fn follower(&self, text: &str) -> MarkMatch {

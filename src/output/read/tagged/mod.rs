@@ -190,6 +190,12 @@ impl TaggedReader {
     }
 
     fn value_step(&mut self, c: char, out: &mut String) {
+        if self.held.is_empty()
+            && !self.marks.may_end_value(c)
+            && let Some(open) = &mut self.open
+        {
+            return open.put(c, &mut self.writer, out);
+        }
         self.held.push(c);
         while let Some(open) = &mut self.open
             && !self.held.is_empty()

@@ -397,8 +397,8 @@ lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, l
 	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	@$(ENGINE_STEP) "rustdoc" env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --release --no-deps \
 		--document-private-items
-	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins \
-		--manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
+	@$(STEP) "fuzz targets" $(CARGO) clippy --quiet --bins \
+		--manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check -- -D warnings
 	@$(STEP) "models of threads compile" $(CARGO) check --quiet --release \
 		--manifest-path tests/models/Cargo.toml --target-dir target/models
 	@$(STEP) "links of the documentation" scripts/links.py

@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from langchain_core.exceptions import OutputParserException
 from langchain_tests.integration_tests import ChatModelIntegrationTests, EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests, EmbeddingsUnitTests
+from pydantic import BaseModel
 
 from llb.langchain import ChatLlb, LlbEmbeddings
 
@@ -20,7 +22,7 @@ class Shared:
     @property
     def chat_model_params(self):
         # Replies depend on no other test: neither on its KV cache nor on the number of threads.
-        parameters = {"seed": 1, "parameters": {"cache_prompt": False}}
+        parameters = {"seed": 2, "parameters": {"cache_prompt": False}}
         return {"model": str(MODEL), **parameters, "options": {"n_ctx": 4096, "n_threads": 1}}
 
 
@@ -34,11 +36,11 @@ class TestIntegration(Shared, ChatModelIntegrationTests):
     def supports_json_mode(self):
         return True
 
-    @pytest.mark.xfail(reason="the model, of 0.5 billion parameters, calls no tool by itself")
+    @pytest.mark.xfail(reason="the model, of 0.5 billion parameters, often calls no tool by itself")
     def test_agent_loop(self, model):
         super().test_agent_loop(model)
 
-    @pytest.mark.xfail(reason="the model repeats the schema where a tool has no parameters")
+    @pytest.mark.xfail(reason="the model often repeats the schema where a tool has no parameters")
     def test_tool_calling_with_no_arguments(self, model):
         super().test_tool_calling_with_no_arguments(model)
 
@@ -72,3 +74,17 @@ class TestEmbeddingsIntegration(SharedEmbeddings, EmbeddingsIntegrationTests):
         assert len(document) == 4 and plain.embed_documents([]) == []
         for each in (prefixed, plain):
             each.close()
+
+
+@pytest.mark.parametrize("title", ["a schema", "a model"])
+def test_a_structured_reply_that_is_cut_off_is_an_error(models, title):
+    class Joke(BaseModel):
+        setup: str
+
+    schema = Joke if title == "a model" else {"title": "joke", **Joke.model_json_schema()}
+    chat = ChatLlb(model=models("text"), max_tokens=3)
+    with pytest.raises(OutputParserException, match="cut off"):
+        chat.with_structured_output(schema).invoke("A joke")
+    raw = chat.with_structured_output(schema, include_raw=True).invoke("A joke")
+    assert raw["parsed"] is None and "cut off" in str(raw["parsing_error"])
+    chat.close()

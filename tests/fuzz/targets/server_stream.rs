@@ -131,7 +131,7 @@ fn reply(remote: &Remote, input: &Input, limits: &CallLimits) -> Result<String, 
         visible: Vec::new(),
         grammar: None,
     };
-    let (mut stream, _) = remote.complete("<s>a", &[3..4], &ask, limits)?;
+    let (mut stream, _) = remote.complete("<s>a", std::slice::from_ref(&(3..4)), &ask, limits)?;
     let mut text = String::new();
     while let StreamItem::Event(event) = stream.next(limits, &text)? {
         text.push_str(&event.text);

@@ -26,6 +26,7 @@ from typing import (
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.embeddings import Embeddings
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LangSmithParams, LanguageModelInput
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import (
@@ -44,7 +45,12 @@ from langchain_core.output_parsers.openai_tools import (
     make_invalid_tool_call,
     parse_tool_call,
 )
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.outputs import (
+    ChatGeneration,
+    ChatGenerationChunk,
+    ChatResult,
+    Generation,
+)
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
@@ -302,7 +308,7 @@ class ChatLlb(BaseChatModel):
             title = str(json_schema.get("title", "reply"))
             form = {"type": "json_schema", "json_schema": {"name": title, "schema": json_schema}}
         parser: Any = (
-            JsonOutputParser() if model is None else PydanticOutputParser(pydantic_object=model)
+            _WholeJsonParser() if model is None else _WholePydanticParser(pydantic_object=model)
         )
         bound = cast(
             "Runnable[LanguageModelInput, AIMessage]",
@@ -311,17 +317,46 @@ class ChatLlb(BaseChatModel):
         return bound, parser
 
 
+class _WholeJsonParser(JsonOutputParser):
+    """Reads JSON. A reply that was cut off is an error, not the part that can be read."""
+
+    def parse_result(self, result: List[Generation], *, partial: bool = False) -> Any:
+        """Raises OutputParserException for a reply that was cut off or is no JSON."""
+        _require_whole(result, partial)
+        return super().parse_result(result, partial=partial)
+
+
+class _WholePydanticParser(PydanticOutputParser[Any]):
+    """Like `_WholeJsonParser`, for a pydantic model."""
+
+    def parse_result(self, result: List[Generation], *, partial: bool = False) -> Any:
+        """Raises OutputParserException also for JSON that is not of the model."""
+        _require_whole(result, partial)
+        return super().parse_result(result, partial=partial)
+
+
+def _require_whole(result: List[Generation], partial: bool) -> None:
+    message = getattr(result[0], "message", None)
+    metadata = getattr(message, "response_metadata", {})
+    if not partial and metadata.get("finish_reason") == "length":
+        raise OutputParserException(
+            "the reply was cut off; a larger max_tokens or a shorter prompt leaves more room",
+            llm_output=result[0].text,
+        )
+
+
 def _usage(usage: Mapping[str, Any]) -> UsageMetadata:
-    metadata = UsageMetadata(
-        input_tokens=usage["prompt_tokens"],
-        output_tokens=usage["completion_tokens"],
-        total_tokens=usage["total_tokens"],
-        input_token_details={"cache_read": usage["prompt_tokens_details"]["cached_tokens"]},
-    )
+    metadata: Dict[str, Any] = {
+        "input_tokens": usage["prompt_tokens"],
+        "output_tokens": usage["completion_tokens"],
+        "total_tokens": usage["total_tokens"],
+        "input_token_details": {"cache_read": usage["prompt_tokens_details"]["cached_tokens"]},
+    }
     details = usage.get("completion_tokens_details")
     if details is not None:
         metadata["output_token_details"] = {"reasoning": details["reasoning_tokens"]}
-    return metadata
+    # pyright 1.1.414 takes optional members of this TypedDict for required ones.
+    return cast(UsageMetadata, metadata)
 
 
 class LlbEmbeddings(BaseModel, Embeddings):

@@ -116,7 +116,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib backends backends-test cli release-lib wheel wheel-old-system \
+.PHONY: help setup ready lib backends backends-test backend-vulkan cli release-lib wheel wheel-old-system \
 	natives lib-aarch64 test-aarch64 test-emulated models scripted-models demo test \
 	test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
@@ -147,6 +147,10 @@ lib: ready ## build the shared and the static library (target/release/libllb.so,
 
 backends: lib ## compile the kernels for other processors (libllb-cpu-*.so beside the library)
 	@$(STEP) "kernels" nice scripts/kernels.py "$(RELEASE)"
+
+# Needs glslc and headers (docs/backends.md). The shaders take minutes.
+backend-vulkan: lib ## compile the Vulkan backend (libllb-vulkan.so beside the library)
+	@$(STEP) "Vulkan backend" nice scripts/devices.py "$(RELEASE)" vulkan
 
 # One that this machine would choose, if the library has none as good, and one that every machine
 # can run.

@@ -68,11 +68,16 @@ fn shim() {
         .compile("llb_shim");
 }
 
-/// The identity of this build for files of kernels (docs/backends.md), and what scripts/kernels.py
-/// needs to compile them.
+/// The identity of this build for files of kernels and devices (docs/backends.md), and what
+/// scripts/kernels.py and scripts/devices.py need to compile them.
 #[cfg(feature = "engine")]
 fn kernels() {
-    const SOURCES: [&str; 2] = ["src/llama/kernels/kernels.h", "src/llama/kernels/variant.cpp"];
+    const SOURCES: [&str; 4] = [
+        "src/llama/kernels/kernels.h",
+        "src/llama/kernels/loaded_file.h",
+        "src/llama/kernels/variant.cpp",
+        "src/llama/kernels/device_file.cpp",
+    ];
     let read = |path: &str| {
         println!("cargo:rerun-if-changed={path}");
         std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))

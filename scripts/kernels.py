@@ -68,13 +68,13 @@ def flags_of(architecture, features):
     return ["-m64", "-march=x86-64"] + [f"-m{feature}" for feature in features]
 
 
-def commands_of(build, features):
-    """Maps each source of ggml-cpu to its command, without the output."""
+def commands_of(build, features, library="ggml-cpu"):
+    """Maps each source of a library of ggml to its command, without the output."""
     entries = json.loads(build["commands"].read_text())
     commands = {}
     for entry in entries:
         words = shlex.split(entry["command"])
-        if "/ggml-cpu.dir/" not in words[words.index("-o") + 1]:
+        if f"/{library}.dir/" not in words[words.index("-o") + 1]:
             continue
         output = words.index("-o")
         words = words[:output] + words[output + 2:]
@@ -82,7 +82,7 @@ def commands_of(build, features):
         kept.remove(entry["file"])
         commands[entry["file"]] = kept + flags_of(build["architecture"], features)
     if not commands:
-        sys.exit(f"{build['commands']}: no sources of ggml-cpu; the layout of llama.cpp has changed")
+        sys.exit(f"{build['commands']}: no sources of {library}; the layout of llama.cpp has changed")
     return commands
 
 
@@ -97,10 +97,10 @@ def compile_one(cache, source, command, content=b""):
     return target
 
 
-def link(folder, cache, name, compiler, objects, arguments):
-    script = cache / "exports.map"
-    script.write_text("{ global: " + ENTRY + "; local: *; };\n")
-    target = folder / f"libllb-cpu-{name}.so"
+def link(target, cache, entry, compiler, objects, arguments):
+    """Links a file that exports its entry alone."""
+    script = cache / f"{entry}.map"
+    script.write_text("{ global: " + entry + "; local: *; };\n")
     part = target.with_suffix(".part")
     options = ["-z,defs", "-z,relro", "-z,now", "-z,nodelete", "-Bsymbolic", "--gc-sections",
                "--as-needed", "--build-id", f"-soname,{target.name}", f"--version-script={script}"]
@@ -111,6 +111,17 @@ def link(folder, cache, name, compiler, objects, arguments):
     return target
 
 
+def identity_of(build, name):
+    """Definitions for loaded_file.h."""
+    return [f'-DLLB_FILE_IDENTITY="{build["identity"]}"', f'-DLLB_FILE_NAME="{name}"']
+
+
+def contents():
+    """The sources of llb that are compiled into a file."""
+    files = [file for file in sorted(SOURCES.iterdir()) if file.suffix in (".cpp", ".h")]
+    return b"".join(file.read_bytes() for file in files)
+
+
 def build_variant(folder, build, name, features, pool, output=None, arguments=()):
     """Writes the file into `output`, or else into `folder`. `arguments` are for the linker."""
     cache = folder / "kernels"
@@ -118,13 +129,12 @@ def build_variant(folder, build, name, features, pool, output=None, arguments=()
     commands = commands_of(build, features)
     compiler = next(command[0] for source, command in commands.items() if source.endswith(".cpp"))
     glue = [compiler, "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden",
-            *flags_of(build["architecture"], []),
-            f'-DLLB_KERNELS_IDENTITY="{build["identity"]}"', f'-DLLB_KERNELS_VARIANT="{name}"']
-    content = b"".join((SOURCES / file).read_bytes() for file in ("variant.cpp", "kernels.h"))
+            *flags_of(build["architecture"], []), *identity_of(build, name)]
     jobs = [pool.submit(compile_one, cache, *item) for item in commands.items()]
-    jobs.append(pool.submit(compile_one, cache, str(SOURCES / "variant.cpp"), glue, content))
+    jobs.append(pool.submit(compile_one, cache, str(SOURCES / "variant.cpp"), glue, contents()))
     objects = [job.result() for job in jobs]
-    return link(output or folder, cache, name, compiler, objects, arguments)
+    target = (output or folder) / f"libllb-cpu-{name}.so"
+    return link(target, cache, ENTRY, compiler, objects, arguments)
 
 
 def main():

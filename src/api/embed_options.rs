@@ -13,6 +13,7 @@ const SHARED: &[&str] = &[
     "n_batch",
     "n_threads",
     "backend",
+    "devices",
     "n_gpu_layers",
     "flash_attn",
     "use_mmap",

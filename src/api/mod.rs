@@ -4,6 +4,7 @@
 //! its output format, is checked in `chat`.
 
 mod defaults;
+mod devices;
 mod door;
 mod embed_options;
 mod embed_request;
@@ -33,6 +34,7 @@ mod thinking;
 mod tool;
 
 pub use defaults::RequestDefaults;
+pub use devices::DeviceChoice;
 pub use door::Door;
 pub use embed_options::{EmbedOptions, Pooling};
 pub use embed_request::{EmbedRequest, VectorEncoding};

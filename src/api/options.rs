@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::defaults::RequestDefaults;
+use super::devices::DeviceChoice;
 use super::door::Door;
 use super::engine::RemoteOptions;
 use super::fields::{Fields, JsonPath};
@@ -142,6 +143,8 @@ pub struct CreateOptions {
     pub n_threads: Option<u32>,
     /// The variant of the kernels. None is the fastest variant that the processor supports.
     pub backend: Option<String>,
+    /// The devices that may hold layers.
+    pub devices: DeviceChoice,
     /// The number of layers on a GPU. None is as many as fit.
     pub n_gpu_layers: Option<u32>,
     /// Flash attention.
@@ -213,6 +216,7 @@ impl CreateOptions {
             n_batch: fields.integer_or_auto("n_batch", 64..=16_384)?.map(|n| n as u32),
             n_threads: fields.integer_or_auto("n_threads", 1..=512)?.map(|n| n as u32),
             backend: fields.string("backend")?.filter(|name| *name != "auto").map(str::to_owned),
+            devices: DeviceChoice::read(fields)?,
             n_gpu_layers: fields
                 .integer_or_auto("n_gpu_layers", 0..=i64::from(i32::MAX))?
                 .map(|n| n as u32),
@@ -266,6 +270,10 @@ impl CreateOptions {
             let problem =
                 "an isolated model runs on the CPU; leave n_gpu_layers out or set it to 0";
             return Err(fields.invalid("n_gpu_layers", problem));
+        }
+        if self.isolation == Isolation::Process && matches!(self.devices, DeviceChoice::Named(_)) {
+            let problem = "an isolated model runs on the CPU; leave devices out or set it to \"none\"";
+            return Err(fields.invalid("devices", problem));
         }
         if let Some(path) = &self.cache_dir {
             let problem = match () {
@@ -354,6 +362,10 @@ mod tests {
         refused(
             json!({"isolation": "process", "n_gpu_layers": 4}),
             "n_gpu_layers: an isolated model runs on the CPU; leave n_gpu_layers out or set it to 0",
+        );
+        refused(
+            json!({"isolation": "process", "devices": ["Vulkan0"]}),
+            "devices: an isolated model runs on the CPU; leave devices out or set it to \"none\"",
         );
     }
 

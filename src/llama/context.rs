@@ -18,7 +18,7 @@ use super::model::Model;
 use super::sequence_state::{self, SequencePart};
 use super::threads::Threads;
 use super::trial::{self, Repeats};
-use super::{cpu, device, exit, shim};
+use super::{cpu, exit, shim};
 use crate::api::AdapterScales;
 use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::{Code, Error, Result};
@@ -63,7 +63,7 @@ impl LlamaContext {
         params.abort_callback = Some(should_abort);
         params.abort_callback_data = (&raw mut *decoding).cast::<c_void>();
         // The callback would keep a device from computing several operations at once.
-        if !device::exists() {
+        if !model.has_devices() {
             params.cb_eval = Some(on_operation);
             params.cb_eval_user_data = (&raw mut *decoding).cast::<c_void>();
         }
@@ -77,7 +77,7 @@ impl LlamaContext {
             Err(failed) => {
                 // The partly created context may refer to both, but only a device could still use
                 // them.
-                if device::exists() {
+                if model.has_devices() {
                     std::mem::forget((model, decoding));
                 }
                 return Err(failed.error(Code::InferenceFailed, refused));
@@ -482,7 +482,7 @@ impl Drop for LlamaContext {
             // other thread and no device has computed with it, nothing uses the model any more, so
             // the model is freed. Adapters belong to the model.
             let adapters = std::mem::take(&mut self.adapters);
-            if !self.is_alone || !adapters.is_empty() || device::exists() {
+            if !self.is_alone || !adapters.is_empty() || self.model.has_devices() {
                 std::mem::forget((adapters, Arc::clone(&self.model)));
             }
             return;

@@ -7,9 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
 
+use super::device_file;
+use super::device_selection::DeviceSelection;
 use super::fit::{Device, MemoryNeeds};
 use super::log::LogQueue;
-use super::model::{self, ModelOptions};
+use super::model::ModelOptions;
 use super::shim;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
@@ -17,12 +19,6 @@ use crate::error::{Code, Error, Result};
 /// Loads that fit layers run one after another, because each must see the memory that the previous
 /// one took.
 static FITTING: Mutex<()> = Mutex::new(());
-
-/// Whether there is a device. CPU-only builds have none.
-pub(crate) fn exists() -> bool {
-    model::start_backend();
-    !raw().is_empty()
-}
 
 /// Loads a model by `load`. If the options do not set the number of layers, as many layers as fit
 /// are put on devices. If llama.cpp then fails, the load is retried with half as many, then with
@@ -35,11 +31,11 @@ pub(crate) fn load_fitting<T>(
     log: &LogQueue,
     load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
 ) -> Result<T> {
-    if options.n_gpu_layers.is_some_and(|layers| layers > 0) || !exists() {
+    if options.n_gpu_layers.is_some_and(|layers| layers > 0) || !options.devices.has_any() {
         return load(options);
     }
     let _one = FITTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let devices = measured();
+    let devices = measured(&options.devices);
     // Fitting is impossible if a device does not report its memory.
     let needs = needs.filter(|_| devices.iter().all(|device| device.total > 0));
     let fitting = match options.n_gpu_layers {
@@ -54,7 +50,8 @@ pub(crate) fn load_fitting<T>(
                 ModelOptions { n_gpu_layers: Some(layers as u32), ..options.clone() }
             }
             DevicePlacement::Processor => {
-                ModelOptions { n_gpu_layers: Some(0), use_devices: false, ..options.clone() }
+                let devices = DeviceSelection::Processor;
+                ModelOptions { n_gpu_layers: Some(0), devices, ..options.clone() }
             }
         })
     });
@@ -65,7 +62,8 @@ pub(crate) fn load_fitting<T>(
         let list = list.collect::<Vec<String>>().join(", ");
         let layers = if let DevicePlacement::Layers(layers) = placement { *layers } else { 0 };
         let text = format!("n_gpu_layers: {layers} of {} layers on {list}", needs.n_layers());
-        notes.push((LogLevel::Info, text));
+        let level = if layers == 0 { LogLevel::Warn } else { LogLevel::Info };
+        notes.push((level, text));
     }
     notes.into_iter().for_each(|(level, text)| log.push(level, text));
     loaded.map(|(_, loaded)| loaded)
@@ -138,11 +136,11 @@ fn first_that_loads<T>(
     }
 }
 
-/// All devices of ggml, the CPU included: name, description and type.
+/// All devices, the CPU included: name, description and type. Opens files of devices.
 pub(super) fn report() -> Vec<Value> {
-    model::start_backend();
+    device_file::open();
     let describe = |device: sys::ggml_backend_dev_t| {
-        // SAFETY: a device of the registry.
+        // SAFETY: a device of ggml.
         let kind = match unsafe { sys::ggml_backend_dev_type(device) } {
             sys::GGML_BACKEND_DEVICE_TYPE_CPU => "cpu",
             sys::GGML_BACKEND_DEVICE_TYPE_GPU => "gpu",
@@ -158,8 +156,8 @@ pub(super) fn report() -> Vec<Value> {
     all().into_iter().map(describe).collect()
 }
 
-fn name(device: sys::ggml_backend_dev_t) -> Option<String> {
-    // SAFETY: a device of the registry, whose entries live as long as the process.
+pub(super) fn name(device: sys::ggml_backend_dev_t) -> Option<String> {
+    // SAFETY: a device of ggml, which lives as long as the process.
     let name = unsafe { sys::ggml_backend_dev_name(device) };
     // SAFETY: a text of the device, which lives as long as it.
     unsafe { text(name) }
@@ -170,7 +168,7 @@ pub(super) fn name_of_other(device: sys::ggml_backend_dev_t) -> Option<String> {
     if device.is_null() {
         return None;
     }
-    // SAFETY: a device of the registry.
+    // SAFETY: a device of ggml.
     let kind = unsafe { sys::ggml_backend_dev_type(device) };
     (kind != sys::GGML_BACKEND_DEVICE_TYPE_CPU).then(|| name(device)).flatten()
 }
@@ -182,15 +180,15 @@ unsafe fn text(text: *const c_char) -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// The devices that llama.cpp uses by default, with their memory.
-pub(super) fn measured() -> Vec<Device> {
-    raw().into_iter().map(measure).collect()
+/// The selected devices, with their memory.
+pub(super) fn measured(selection: &DeviceSelection) -> Vec<Device> {
+    selection.devices().into_iter().map(measure).collect()
 }
 
 fn measure(device: sys::ggml_backend_dev_t) -> Device {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: the device is from the registry, whose entries live as long as the process; both
-    // numbers are written during the call.
+    // SAFETY: a device of ggml, which lives as long as the process; both numbers are written during
+    // the call.
     let measured = shim::guard(|| unsafe {
         shim::calls::ggml_backend_dev_memory(device, &raw mut free, &raw mut total)
     });
@@ -201,38 +199,13 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     Device { name, free: free as u64, total: total as u64 }
 }
 
-/// The devices that llama.cpp uses by default. These are the GPUs with their own memory, each
-/// listed once even if several backends support it. Without such GPUs, they are the GPUs of one
-/// backend that share the system's memory (llama.cpp, `llama_prepare_model_devices`).
-fn raw() -> Vec<sys::ggml_backend_dev_t> {
-    let all = all();
-    // SAFETY: the device is from the registry.
-    let kind = |device: &sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_type(*device) };
-    let of = |wanted| all.iter().copied().filter(move |device| kind(device) == wanted);
-    let mut seen: Vec<String> = Vec::new();
-    let own: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_GPU)
-        .filter(|device| match id(*device) {
-            Some(id) if seen.contains(&id) => false,
-            Some(id) => {
-                seen.push(id);
-                true
-            }
-            None => true,
-        })
-        .collect();
-    if !own.is_empty() {
-        return own;
-    }
-    // SAFETY: the device is from the registry.
-    let backend =
-        |device: sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_backend_reg(device) };
-    let shared: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_IGPU).collect();
-    let first = shared.first().map(|device| backend(*device));
-    shared.into_iter().filter(|device| Some(backend(*device)) == first).collect()
+/// All devices: those of the library, the processor included, and those of files that were opened.
+pub(super) fn all() -> Vec<sys::ggml_backend_dev_t> {
+    built_in().into_iter().chain(device_file::devices()).collect()
 }
 
 /// The devices of ggml's registry.
-fn all() -> Vec<sys::ggml_backend_dev_t> {
+pub(super) fn built_in() -> Vec<sys::ggml_backend_dev_t> {
     // SAFETY: `start_backend` has filled the registry; the call only reads it.
     let count = shim::guard(|| unsafe { shim::calls::ggml_backend_dev_count() }).unwrap_or(0);
     let get = |index| {
@@ -240,20 +213,6 @@ fn all() -> Vec<sys::ggml_backend_dev_t> {
         shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get(index) }).ok()
     };
     (0..count).filter_map(get).collect()
-}
-
-/// A device's id, which is the same in every backend.
-fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
-    // SAFETY: a plain struct of numbers and pointers; zeros are valid values.
-    let mut props: sys::ggml_backend_dev_props = unsafe { std::mem::zeroed() };
-    // SAFETY: the device is from the registry; the struct is written during the call.
-    let read =
-        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get_props(device, &raw mut props) });
-    if read.is_err() || props.device_id.is_null() {
-        return None;
-    }
-    // SAFETY: a NUL-terminated text that lives as long as the device.
-    Some(unsafe { CStr::from_ptr(props.device_id) }.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::context_options::ContextOptions;
 use super::device;
+use super::device_selection::DeviceSelection;
 use super::fit::{Device, MemoryNeeds};
 use super::model::{Model, ModelOptions};
 use super::{draft, loader_thread, lora, memory, model_cache, shim};
@@ -132,8 +133,9 @@ struct Wanted {
 
 impl Wanted {
     fn of(options: &CreateOptions, path: &str, header: &ModelHeader) -> Result<Wanted> {
-        let context = model_cache::context_options(options, header)?;
-        let sizes = Sizes::of(options, path, header, &context)?;
+        let devices = DeviceSelection::of(options)?;
+        let context = model_cache::context_options(options, header, &devices)?;
+        let sizes = Sizes::of(options, devices, path, header, &context)?;
         Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.fits_ctx })
     }
 
@@ -153,11 +155,12 @@ impl Wanted {
 /// The largest context that fits with these options. `OUT_OF_MEMORY` if none fits.
 pub(super) fn fitting_ctx(
     options: &CreateOptions,
+    devices: &DeviceSelection,
     path: &str,
     header: &ModelHeader,
     context: &ContextOptions,
 ) -> Result<u32> {
-    let sizes = Sizes::of(options, path, header, context)?;
+    let sizes = Sizes::of(options, devices.clone(), path, header, context)?;
     let (context, most) = (context.clone(), most_ctx(header));
     let largest = loader_thread::run(move || sizes.largest(&sizes.load()?, &context, most))?;
     largest.ok_or_else(|| {
@@ -200,13 +203,14 @@ struct SizedModels {
 impl Sizes {
     fn of(
         options: &CreateOptions,
+        selection: DeviceSelection,
         path: &str,
         header: &ModelHeader,
         context: &ContextOptions,
     ) -> Result<Sizes> {
         check_states(header, context)?;
-        let uses_devices = options.n_gpu_layers != Some(0) && device::exists();
-        let devices = if uses_devices { device::measured() } else { Vec::new() };
+        let uses_devices = options.n_gpu_layers != Some(0) && selection.has_any();
+        let devices = if uses_devices { device::measured(&selection) } else { Vec::new() };
         let n_gpu_layers = match options.n_gpu_layers {
             None if uses_devices && devices.iter().all(|device| device.total > 0) => {
                 MemoryNeeds::of(header, context).map(|needs| needs.fitting(&devices) as u32)
@@ -216,7 +220,7 @@ impl Sizes {
         let model = ModelOptions {
             path: path.to_owned(),
             n_gpu_layers,
-            use_devices: true,
+            devices: selection,
             use_mmap: options.use_mmap,
             use_mlock: false,
         };

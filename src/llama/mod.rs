@@ -11,6 +11,8 @@ mod context_shift;
 mod cpu;
 mod decoding;
 mod device;
+mod device_file;
+mod device_selection;
 mod draft;
 mod embedder;
 mod exit;

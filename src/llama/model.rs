@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
+use super::device_selection::DeviceSelection;
 use super::faults::FaultHandlers;
 use super::mappings::Mappings;
-use super::{device, exit, kernels, log, shim, stack};
+use super::{exit, kernels, log, shim, stack};
 use crate::error::{Code, Error, Result};
 use crate::process::{Lazy, Use};
 
@@ -18,9 +19,9 @@ use crate::process::{Lazy, Use};
 pub(crate) struct ModelOptions {
     pub(crate) path: String,
     pub(crate) n_gpu_layers: Option<u32>,
-    /// Whether devices are used at all. Even without layers on them, they compute parts of a
-    /// prefill and need memory for that.
-    pub(crate) use_devices: bool,
+    /// The devices that may be used. Even without layers on them, they compute parts of a prefill
+    /// and need memory for that.
+    pub(crate) devices: DeviceSelection,
     pub(crate) use_mmap: bool,
     pub(crate) use_mlock: bool,
 }
@@ -29,6 +30,7 @@ pub(crate) struct ModelOptions {
 pub(crate) struct Model {
     raw: NonNull<sys::llama_model>,
     path: String,
+    has_devices: bool,
     uses_device: bool,
     /// The parts of the file that the model reads while it computes. `None` for a model without
     /// weights, and while the model is being freed.
@@ -68,9 +70,9 @@ impl Model {
         let mut params = unsafe { sys::llama_model_default_params() };
         params.n_gpu_layers =
             options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
-        let mut no_devices = [std::ptr::null_mut()];
-        if !options.use_devices {
-            params.devices = no_devices.as_mut_ptr();
+        let mut devices = options.devices.list();
+        if let Some(devices) = &mut devices {
+            params.devices = devices.as_mut_ptr();
         }
         params.load_mode = match (options.use_mmap, options.use_mlock) {
             (true, true) => sys::LLAMA_LOAD_MODE_MMAP_MLOCK,
@@ -89,10 +91,10 @@ impl Model {
             mappings.refresh();
         }
         let mappings = Some(mappings);
-        let uses_device =
-            options.use_devices && options.n_gpu_layers != Some(0) && device::exists();
+        let has_devices = options.devices.has_any();
+        let uses_device = has_devices && options.n_gpu_layers != Some(0);
         let path = options.path.clone();
-        let model = Model { raw, path, uses_device, mappings, _handlers: handlers };
+        let model = Model { raw, path, has_devices, uses_device, mappings, _handlers: handlers };
         if is_lost { Err(Error::new(Code::ModelInvalid, model.lost())) } else { Ok(model) }
     }
 
@@ -107,8 +109,7 @@ impl Model {
         params.devices = no_devices.as_mut_ptr();
         // SAFETY: the list of devices outlives the call, and only the call uses it.
         let raw = unsafe { load_from_file(&c_path(path)?, params) }?;
-        let path = path.to_owned();
-        Ok(Model { raw, path, uses_device: false, mappings: None, _handlers: handlers })
+        Ok(Model::without_weights(raw, path.to_owned(), handlers))
     }
 
     /// Loads only the metadata that determines the sizes of the model and its contexts, without
@@ -122,10 +123,22 @@ impl Model {
         params.load_mode = sys::LLAMA_LOAD_MODE_NONE;
         params.n_gpu_layers =
             options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
-        // SAFETY: the parameters have no pointers.
+        let mut devices = options.devices.list();
+        if let Some(devices) = &mut devices {
+            params.devices = devices.as_mut_ptr();
+        }
+        // SAFETY: the list of devices outlives the call, and only the call uses it.
         let raw = unsafe { load_from_file(&c_path(&options.path)?, params) }?;
-        let path = options.path.clone();
-        Ok(Model { raw, path, uses_device: false, mappings: None, _handlers: handlers })
+        Ok(Model::without_weights(raw, options.path.clone(), handlers))
+    }
+
+    fn without_weights(
+        raw: NonNull<sys::llama_model>,
+        path: String,
+        handlers: FaultHandlers,
+    ) -> Model {
+        let (has_devices, uses_device) = (false, false);
+        Model { raw, path, has_devices, uses_device, mappings: None, _handlers: handlers }
     }
 
     /// Whether a part of the mapped file could not be read since it was loaded.
@@ -173,7 +186,12 @@ impl Model {
         Some(value.to_string_lossy().into_owned())
     }
 
-    /// Whether layers may be on a device such as a GPU.
+    /// Whether devices such as GPUs compute parts of a decode, with layers on them or without.
+    pub(crate) fn has_devices(&self) -> bool {
+        self.has_devices
+    }
+
+    /// Whether layers may be on a device.
     pub(crate) fn uses_device(&self) -> bool {
         self.uses_device
     }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::context::LlamaContext;
 use super::context_options::ContextOptions;
+use super::device_selection::DeviceSelection;
 use super::file_identity::{FileIdentity, identify};
 use super::fit::MemoryNeeds;
 use super::log::{self, LogQueue};
@@ -19,7 +20,9 @@ use super::state_file::{self, StateLimits};
 use super::state_store::StateStore;
 use super::trial::Verdicts;
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, device, draft, exit, fingerprint, fit, kernels, memory, memory_use};
+use super::{
+    cpu, device, device_file, draft, exit, fingerprint, fit, kernels, memory, memory_use,
+};
 use crate::api::{AdapterScales, CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
@@ -169,12 +172,13 @@ pub(super) fn open(
     on_progress: &mut dyn FnMut(LoadProgress) -> bool,
 ) -> Result<Arc<LoadedModel>> {
     let kernels = kernels::choose(options.backend.as_deref())?;
-    let mut context = context_options(options, header)?;
+    let devices = DeviceSelection::of(options)?;
+    let mut context = context_options(options, header, &devices)?;
     let file = identify(Path::new(path))?;
     if options.fits_ctx && options.n_ctx.is_none() {
         context.n_ctx = match loaded_fit(&file, &context) {
             Some(n_ctx) => n_ctx,
-            None => memory_use::fitting_ctx(options, path, header, &context)?,
+            None => memory_use::fitting_ctx(options, &devices, path, header, &context)?,
         };
     }
     let draft = match &options.speculative {
@@ -191,7 +195,7 @@ pub(super) fn open(
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     let use_mmap = options.use_mmap
         && headers.iter().all(|header| header.trailing_bytes() <= MOST_TRAILING_BYTES);
-    check_memory(options, use_mmap, &context, &headers)?;
+    check_memory(options, &devices, use_mmap, &context, &headers)?;
     let needs = LoadNeeds {
         model: MemoryNeeds::of(header, &context),
         draft: draft_header.as_ref().and_then(|it| MemoryNeeds::of(it, &context)),
@@ -206,7 +210,7 @@ pub(super) fn open(
     let model = ModelOptions {
         path: path.to_owned(),
         n_gpu_layers: options.n_gpu_layers,
-        use_devices: true,
+        devices,
         use_mmap,
         use_mlock: options.use_mlock,
     };
@@ -237,6 +241,9 @@ pub(super) fn open(
     let loaded = load(&key, needs, on_progress)?;
     let model = Arc::new(LoadedModel { most_ctx, trained_ctx, ..loaded });
     kernels.log(&model.log);
+    if model.key.model.devices.has_files() {
+        device_file::log(&model.log);
+    }
     *slot = Arc::downgrade(&model);
     Ok(model)
 }
@@ -369,6 +376,7 @@ pub(super) fn adapter_error(index: usize, error: Error) -> Error {
 pub(super) fn context_options(
     options: &CreateOptions,
     header: &ModelHeader,
+    devices: &DeviceSelection,
 ) -> Result<ContextOptions> {
     let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
@@ -392,8 +400,8 @@ pub(super) fn context_options(
         pooling: None,
     };
     if options.n_batch.is_none() {
-        let uses_devices = options.n_gpu_layers != Some(0) && device::exists();
-        let devices = if uses_devices { device::measured() } else { Vec::new() };
+        let uses_devices = options.n_gpu_layers != Some(0);
+        let devices = if uses_devices { device::measured(devices) } else { Vec::new() };
         context.n_batch = fit::batch_size(header, &context, &devices);
     }
     Ok(context)
@@ -418,6 +426,7 @@ fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
 /// Refuses a load that does not fit into memory. `headers` are the headers of all its models.
 pub(super) fn check_memory(
     options: &CreateOptions,
+    devices: &DeviceSelection,
     use_mmap: bool,
     context: &ContextOptions,
     headers: &[&ModelHeader],
@@ -430,7 +439,7 @@ pub(super) fn check_memory(
         return Ok(());
     };
     // The KV cache of a layer is on the layer's device, whose memory is checked elsewhere.
-    let on_devices = options.n_gpu_layers != Some(0) && device::exists();
+    let on_devices = options.n_gpu_layers != Some(0) && devices.has_any();
     let cache = if on_devices { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
     // Mapped weights can be paged in and out. Weights that are read into memory must fit.
     let size = |header: &&ModelHeader| header.file_size() - header.trailing_bytes();

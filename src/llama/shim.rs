@@ -43,6 +43,11 @@ pub(super) mod calls {
         fn ggml_backend_reg_by_name(name: *const c_char) -> ggml_backend_reg_t;
         fn ggml_backend_register(registration: ggml_backend_reg_t);
         fn ggml_backend_unload(registration: ggml_backend_reg_t);
+        fn ggml_backend_reg_dev_count(registration: ggml_backend_reg_t) -> usize;
+        fn ggml_backend_reg_dev_get(
+            registration: ggml_backend_reg_t,
+            index: usize
+        ) -> ggml_backend_dev_t;
         fn ggml_backend_dev_count() -> usize;
         fn ggml_backend_dev_get(index: usize) -> ggml_backend_dev_t;
         fn ggml_backend_dev_get_props(device: ggml_backend_dev_t, props: *mut ggml_backend_dev_props);
@@ -222,6 +227,11 @@ pub(super) struct CallFailed {
 }
 
 impl CallFailed {
+    /// What the exception, the assertion or the fault said.
+    pub(super) fn text(&self) -> &str {
+        &self.message
+    }
+
     /// Converts to an error whose message starts with `what`. `OUT_OF_MEMORY` if memory ran out,
     /// else `code`.
     pub(super) fn error(&self, code: Code, what: impl Display) -> Error {

@@ -20,6 +20,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::context::LlamaContext;
 use super::context_options::ContextOptions;
+use super::device_selection::DeviceSelection;
 use super::faults::FaultHandlers;
 use super::kernels::{self, Places};
 use super::model::{Model, ModelOptions};
@@ -75,7 +76,7 @@ impl TestFile {
         let options = ModelOptions {
             path,
             n_gpu_layers: Some(0),
-            use_devices: true,
+            devices: DeviceSelection::Default,
             use_mmap: true,
             use_mlock: false,
         };

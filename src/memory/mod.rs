@@ -13,10 +13,11 @@ use crate::gguf::ModelHeader;
 use crate::llama::{self, DeviceMemory, MemoryReport, PartMemory};
 
 /// The create options that affect memory use.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "backend",
     "cache_type_k",
     "cache_type_v",
+    "devices",
     "draft_model",
     "flash_attn",
     "lora",

@@ -17,6 +17,8 @@ mod classic;
 mod compose;
 mod context_shift;
 mod create;
+#[cfg(target_os = "linux")]
+mod devices;
 mod documented_codes;
 mod embeddings;
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::context::LlamaContext;
 use super::super::context_options::ContextOptions;
+use super::super::device_selection::DeviceSelection;
 use super::super::fit::MemoryNeeds;
 use super::super::log::{self, LogQueue};
 use super::super::lora::{self, Adapter};
@@ -30,20 +31,21 @@ pub(crate) fn load(
     header: &ModelHeader,
 ) -> Result<impl FnOnce() -> Result<Embedder> + Send + 'static + use<>> {
     kernels::choose(options.load.backend.as_deref())?;
-    let mut context = context_options(&options.load, header)?;
+    let devices = DeviceSelection::of(&options.load)?;
+    let mut context = context_options(&options.load, header, &devices)?;
     context.pooling = Some(pooling);
     if header.is_bidirectional() {
         context.n_batch = context.n_batch.max(context.n_ctx);
     }
     let use_mmap = options.load.use_mmap && header.trailing_bytes() <= MOST_TRAILING_BYTES;
-    check_memory(&options.load, use_mmap, &context, &[header])?;
+    check_memory(&options.load, &devices, use_mmap, &context, &[header])?;
     for (index, lora) in options.load.lora.iter().enumerate() {
         lora::check(&lora.path, header).map_err(|error| adapter_error(index, error))?;
     }
     let model = ModelOptions {
         path: options.model.clone(),
         n_gpu_layers: options.load.n_gpu_layers,
-        use_devices: true,
+        devices,
         use_mmap,
         use_mlock: options.load.use_mlock,
     };

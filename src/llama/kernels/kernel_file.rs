@@ -1,7 +1,7 @@
-//! A file of kernels before anything of it runs: who can write it, whether it is whole, and of
-//! which build it is.
+//! A file of kernels or devices before anything of it runs: who can write it, whether it is whole,
+//! and of which build it is.
 //!
-//! In: a path. Out: the variant in the file, or the reason why it is not used. Nothing is loaded
+//! In: a path. Out: the name of its content, or the reason why it is not used. Nothing is loaded
 //! here: the dynamic loader runs constructors, and would crash the process on a truncated file.
 
 use std::fs::{File, Metadata};
@@ -10,15 +10,15 @@ use std::path::Path;
 use crate::regular_file;
 
 /// The identity of this library's build. A file of kernels must have the same identity.
-pub(super) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
+pub(in crate::llama) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
 
 /// The most headers or notes to read. No file of kernels has more.
 const MOST_HEADERS: usize = 64;
 const MOST_NOTE_BYTES: u64 = 1 << 16;
 
-/// Returns the variant that a file contains, if it is from this build. An error says why the file
+/// Returns the variant or the backend that a file contains, if it is from this build. An error says why the file
 /// is not used.
-pub(super) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
+pub(in crate::llama) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
     let (file, metadata) = regular_file::open(path).map_err(|error| error.to_string())?;
     check_writers(&metadata, owners, false)?;
     let text = note(&file, metadata.len())?;
@@ -58,7 +58,7 @@ pub(super) fn check_writers(
 }
 
 /// The users that the process trusts: root, its own user, and the owner of this library's file.
-pub(super) fn owners(library: Option<&Path>) -> Vec<u32> {
+pub(in crate::llama) fn owners(library: Option<&Path>) -> Vec<u32> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
@@ -157,7 +157,7 @@ impl Bytes {
 
 /// A minimal ELF file: one segment of notes with this text.
 #[cfg(test)]
-pub(super) fn written(text: &str) -> Vec<u8> {
+pub(in crate::llama) fn written(text: &str) -> Vec<u8> {
     let number = |value: usize, length: usize| value.to_le_bytes()[..length].to_vec();
     let mut note = [number(4, 4), number(text.len(), 4), number(1, 4), b"llb\0".to_vec()].concat();
     note.extend_from_slice(text.as_bytes());

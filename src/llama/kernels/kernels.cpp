@@ -1,8 +1,11 @@
-// The kernels that compute: this library's own, or those of a file (libllb-cpu-*.so).
+// The kernels that compute: this library's own, or those of a file (libllb-cpu-*.so). Also opens
+// files of devices (libllb-vulkan.so).
 //
-// In: the path of a file, which kernel_file.rs has checked. Out: its functions.
+// In: the path of a file, which kernel_file.rs has checked. Out: its functions or its registration.
 
 #include "kernels.h"
+
+#include <cstdio>
 
 #if defined(__unix__)
 #include <dlfcn.h>
@@ -38,6 +41,26 @@ const llb_function base[] = {
 const llb_kernels * used = &built_in;
 bool can_run_built_in = true;
 
+// Loads a file, with local symbol visibility, and never unloads it. Returns its function of this
+// name, or NULL and the reason, which is valid until the next failure on this thread.
+void * load(const char * path, const char * name, const char ** reason) {
+#if defined(__unix__)
+    // The path is absolute, so dlopen searches no folders.
+    void * const file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void * const function = file ? dlsym(file, name) : nullptr;
+    if (!function) {
+        const char * const error = dlerror();
+        *reason = error ? error : "it has no entry";
+    }
+    return function;
+#else
+    (void) path;
+    (void) name;
+    *reason = "this system has no such files";
+    return nullptr;
+#endif
+}
+
 } // namespace
 
 extern "C" {
@@ -57,25 +80,27 @@ const llb_kernels * llb_kernels_built_in(void) {
     return &built_in;
 }
 
-// Loads a file, with local symbol visibility, and never unloads it. On failure returns NULL and the
-// reason, which is valid until the next failure on this thread.
+// Loads a file of kernels. On failure returns NULL and the reason, which is valid until the next
+// failure on this thread.
 const llb_kernels * llb_kernels_load(const char * path, const char ** reason) {
-#if defined(__unix__)
     *reason = "it refused this library";
-    // The path is absolute, so dlopen searches no folders.
-    void * const file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    void * const open = file ? dlsym(file, "llb_kernels_open") : nullptr;
+    void * const open = load(path, "llb_kernels_open", reason);
     if (!open) {
-        const char * const error = dlerror();
-        *reason = error ? error : "it has no entry";
         return nullptr;
     }
     return reinterpret_cast<llb_kernels_open_t>(open)(base, sizeof(base) / sizeof(*base));
-#else
-    (void) path;
-    *reason = "this system has no such files";
-    return nullptr;
-#endif
+}
+
+// Loads a file of devices and starts its driver. Returns its registration, or NULL and the reason.
+void * llb_device_load(const char * path, char * problem, size_t size) {
+    const char * reason = "";
+    void * const open = load(path, "llb_device_open", &reason);
+    if (!open) {
+        std::snprintf(problem, size, "%s", reason);
+        return nullptr;
+    }
+    return reinterpret_cast<llb_device_open_t>(open)(
+        base, sizeof(base) / sizeof(*base), problem, size);
 }
 
 // Sets the kernels that `threads.cpp` uses. Called before anything computes.

@@ -1,8 +1,9 @@
-// What the library and a file of kernels (libllb-cpu-*.so) exchange: addresses of functions.
+// What the library exchanges with a file of kernels (libllb-cpu-*.so) or of devices
+// (libllb-vulkan.so): addresses of functions.
 //
-// A file contains ggml-cpu alone. ggml-base stays in the library, so that there is one of each of
-// its objects: buffer types, which llama.cpp compares by address, the lock of a fork, and the
-// handlers of aborts and logs. The file's calls into it go through the table that it is opened
+// A file contains one backend of ggml alone. ggml-base stays in the library, so that there is one
+// of each of its objects: buffer types, which llama.cpp compares by address, the lock of a fork, and
+// the handlers of aborts and logs. The file's calls into it go through the table that it is opened
 // with.
 
 #ifndef LLB_KERNELS_H
@@ -19,18 +20,22 @@
     X(ggml_threadpool_free) \
     X(ggml_barrier)
 
-// The functions of ggml-base that ggml-cpu calls. A file that needs another one is not linked.
+// The functions of ggml-base that the backends call. A file that needs another one is not linked.
 #define LLB_BASE_FUNCTIONS(X) \
     X(ggml_abort) \
     X(ggml_aligned_free) \
     X(ggml_aligned_malloc) \
     X(ggml_are_same_shape) \
+    X(ggml_are_same_stride) \
+    X(ggml_backend_buffer_init) \
+    X(ggml_backend_buffer_is_host) \
     X(ggml_backend_buft_alloc_buffer) \
     X(ggml_backend_buft_is_host) \
     X(ggml_backend_cpu_buffer_from_ptr) \
     X(ggml_backend_cpu_buffer_type) \
     X(ggml_backend_reg_dev_get) \
     X(ggml_blck_size) \
+    X(ggml_can_fuse_subgraph_ext) \
     X(ggml_can_repeat) \
     X(ggml_critical_section_end) \
     X(ggml_critical_section_start) \
@@ -43,6 +48,7 @@
     X(ggml_get_no_alloc) \
     X(ggml_get_type_traits) \
     X(ggml_get_unary_op) \
+    X(ggml_glu_op_name) \
     X(ggml_guid_matches) \
     X(ggml_init) \
     X(ggml_is_contiguous) \
@@ -50,8 +56,10 @@
     X(ggml_is_contiguous_channels) \
     X(ggml_is_contiguous_rows) \
     X(ggml_is_empty) \
+    X(ggml_is_permuted) \
     X(ggml_is_quantized) \
     X(ggml_is_scalar) \
+    X(ggml_is_transposed) \
     X(ggml_log_internal) \
     X(ggml_n_dims) \
     X(ggml_nbytes) \
@@ -66,6 +74,7 @@
     X(ggml_time_us) \
     X(ggml_type_name) \
     X(ggml_type_size) \
+    X(ggml_unary_op_name) \
     X(ggml_unravel_index) \
     X(quantize_iq4_xs) \
     X(quantize_row_iq4_nl_ref) \
@@ -96,8 +105,13 @@ struct llb_kernels {
 #undef LLB_MEMBER
 };
 
-// The one function that a file exports. `base` has the functions of ggml-base, in the order above;
-// they are copied. NULL if it has another number of them.
+// The one function that a file of kernels exports. `base` has the functions of ggml-base, in the
+// order above; they are copied. NULL if it has another number of them.
 extern "C" typedef const llb_kernels * (*llb_kernels_open_t)(const llb_function * base, size_t count);
+
+// The one function that a file of devices exports: starts its driver and returns a
+// `ggml_backend_reg_t`. On failure returns NULL and writes the reason. Throws nothing of its own.
+extern "C" typedef void * (*llb_device_open_t)(
+    const llb_function * base, size_t count, char * problem, size_t size);
 
 #endif

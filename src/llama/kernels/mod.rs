@@ -18,7 +18,10 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
-pub(super) use self::survey::Places;
+#[cfg(all(test, target_os = "linux"))]
+pub(super) use self::kernel_file::{IDENTITY, written};
+pub(super) use self::kernel_file::{check as check_file, owners};
+pub(super) use self::survey::{Places, folders};
 use self::survey::{FoundKernels, Problem, Survey};
 use self::variant::BUILT_IN;
 use super::log::LogQueue;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::survey::{FoundKernels, Places, Problem, Survey};
 use super::{CHOSEN, can_run_built_in, variant};
-use crate::llama::device;
+use crate::llama::{device, device_file};
 
 /// The reply of `llb_backends` (docs/backends.md). Does not choose any kernels.
 pub(crate) fn report() -> Value {
@@ -43,6 +43,7 @@ pub(crate) fn report() -> Value {
         .collect();
     // Until kernels are chosen, ggml lists its devices with this library's own kernels.
     let can_list = chosen.is_some() || can_run_built_in();
+    let devices = if can_list { device::report() } else { Vec::new() };
     json!({
         "type": "backends",
         "processor": {
@@ -58,7 +59,8 @@ pub(crate) fn report() -> Value {
         },
         "backends": backends,
         "folders": folders,
-        "devices": if can_list { device::report() } else { Vec::new() },
+        "devices": devices,
+        "device_files": device_file::report(),
     })
 }
 

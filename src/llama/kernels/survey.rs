@@ -23,9 +23,9 @@ pub(in crate::llama) struct Places {
 
 /// A folder, and the reason if it is not used.
 #[derive(Debug)]
-pub(super) struct Folder {
-    pub(super) path: PathBuf,
-    pub(super) problem: Option<String>,
+pub(in crate::llama) struct Folder {
+    pub(in crate::llama) path: PathBuf,
+    pub(in crate::llama) problem: Option<String>,
 }
 
 /// A variant that was found.
@@ -66,7 +66,7 @@ pub(super) struct Survey {
 
 impl Places {
     /// The places for this process.
-    pub(super) fn now() -> Places {
+    pub(in crate::llama) fn now() -> Places {
         // A program with more rights than its caller must not trust the caller's environment.
         let named = std::env::var_os("LLB_BACKENDS").filter(|value| !value.is_empty());
         let library = process::mapped_file(Places::now as *const () as usize);
@@ -77,13 +77,7 @@ impl Places {
 impl Survey {
     pub(super) fn of(places: &Places) -> Survey {
         let owners = owners(places.library.as_deref());
-        let beside = places.library.as_deref().and_then(Path::parent).map(Path::to_owned);
-        let mut paths: Vec<PathBuf> = places.named.clone().into_iter().chain(beside).collect();
-        paths.dedup();
-        let folders: Vec<Folder> = paths
-            .into_iter()
-            .map(|path| Folder { problem: check_folder(&path, &owners).err(), path })
-            .collect();
+        let folders = folders(places, &owners);
         let files = folders.iter().filter(|folder| folder.problem.is_none());
         let mut found = vec![built_in()];
         for file in files.flat_map(|folder| files_in(&folder.path)) {
@@ -102,6 +96,15 @@ impl Survey {
     pub(super) fn usable(&self) -> impl Iterator<Item = &FoundKernels> {
         self.found.iter().filter(|found| found.problem.is_none())
     }
+}
+
+/// The folders to search, in this order.
+pub(in crate::llama) fn folders(places: &Places, owners: &[u32]) -> Vec<Folder> {
+    let beside = places.library.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let mut paths: Vec<PathBuf> = places.named.clone().into_iter().chain(beside).collect();
+    paths.dedup();
+    let folder = |path: PathBuf| Folder { problem: check_folder(&path, owners).err(), path };
+    paths.into_iter().map(folder).collect()
 }
 
 fn built_in() -> FoundKernels {

@@ -48,12 +48,13 @@ const MEMBERS: [&str; 38] = [
     "repeat_penalty",
     "penalty_last_n",
 ];
-const OPTIONS: [&str; 28] = [
+const OPTIONS: [&str; 29] = [
     "n_ctx",
     "n_batch",
     "n_threads",
     "n_parallel",
     "n_gpu_layers",
+    "devices",
     "flash_attn",
     "cache_type_k",
     "use_mmap",

@@ -31,6 +31,7 @@ _MEMORY_OPTIONS = (
     "draft_model",
     "speculative",
     "backend",
+    "devices",
 )
 
 
@@ -101,6 +102,7 @@ def memory(
     draft_model: Union[str, "os.PathLike[str]", None] = None,
     speculative: Union[str, Mapping[str, Any], None] = None,
     backend: Optional[str] = None,
+    devices: Union[Literal["auto", "none"], Sequence[str], None] = None,
     contexts: Sequence[ContextOptions] = (),
 ) -> Memory:
     """Returns the memory that a chat with these options takes, and the largest context that fits.
@@ -131,6 +133,7 @@ def memory(
         "draft_model": draft_model,
         "speculative": speculative,
         "backend": backend,
+        "devices": devices,
     }
     return memory_of(os.fspath(path), options, contexts)
 

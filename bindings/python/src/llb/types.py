@@ -411,6 +411,7 @@ class Backends(TypedDict):
     backends: List[Backend]
     folders: List[Dict[str, Any]]
     devices: List[Dict[str, Any]]
+    device_files: List[Dict[str, Any]]
 
 
 class DeviceMemory(TypedDict):

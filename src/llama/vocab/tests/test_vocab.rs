@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::*;
 use crate::gguf::GgufWriter;
+use crate::llama::device_selection::DeviceSelection;
 use crate::llama::model::ModelOptions;
 
 pub(super) const NORMAL: i32 = 1;
@@ -123,7 +124,7 @@ impl TestVocab {
         let options = ModelOptions {
             path: file.path().to_str().expect("a path").to_owned(),
             n_gpu_layers: Some(0),
-            use_devices: true,
+            devices: DeviceSelection::Default,
             use_mmap: true,
             use_mlock: false,
         };

@@ -4,6 +4,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collections;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.function.Consumer;
@@ -80,6 +81,14 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
         /** Number of layers on a GPU, in a build with GPU support. Default: as many as fit. */
         public Builder gpuLayers(int layers) {
             return set("n_gpu_layers", layers);
+        }
+
+        /**
+         * The devices that may hold layers, by their names in {@link Llb#backends}; none for the
+         * processor alone. Default: all GPUs.
+         */
+        public Builder devices(String... names) {
+            return set("devices", List.of(names));
         }
 
         /**

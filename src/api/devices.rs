@@ -65,10 +65,7 @@ mod tests {
     #[test]
     fn errors_name_the_option() {
         for (devices, message) in [
-            (
-                json!("gpu"),
-                r#"devices: expected "auto", "none" or an array of names, got "gpu""#,
-            ),
+            (json!("gpu"), r#"devices: expected "auto", "none" or an array of names, got "gpu""#),
             (json!(0), r#"devices: expected "auto", "none" or an array of names, got 0"#),
             (json!(["Vulkan0", 1]), "devices[1]: expected a string, got 1"),
         ] {

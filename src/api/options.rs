@@ -272,7 +272,8 @@ impl CreateOptions {
             return Err(fields.invalid("n_gpu_layers", problem));
         }
         if self.isolation == Isolation::Process && matches!(self.devices, DeviceChoice::Named(_)) {
-            let problem = "an isolated model runs on the CPU; leave devices out or set it to \"none\"";
+            let problem =
+                "an isolated model runs on the CPU; leave devices out or set it to \"none\"";
             return Err(fields.invalid("devices", problem));
         }
         if let Some(path) = &self.cache_dir {

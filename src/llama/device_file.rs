@@ -136,10 +136,7 @@ impl DeviceFile {
 
 /// Finds the files in the folders, and loads those that pass the checks by `load`. Of two files of
 /// one backend, the first that passes them is loaded.
-fn find(
-    places: &Places,
-    load: fn(&Path) -> Result<DeviceBackend, String>,
-) -> Vec<DeviceFile> {
+fn find(places: &Places, load: fn(&Path) -> Result<DeviceBackend, String>) -> Vec<DeviceFile> {
     let owners = owners(places.library.as_deref());
     let usable = folders(places, &owners).into_iter().filter(|folder| folder.problem.is_none());
     let mut files: Vec<DeviceFile> = Vec::new();

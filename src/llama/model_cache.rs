@@ -20,9 +20,7 @@ use super::state_file::{self, StateLimits};
 use super::state_store::StateStore;
 use super::trial::Verdicts;
 use super::vocab::{self, LlamaVocab};
-use super::{
-    cpu, device, device_file, draft, exit, fingerprint, fit, kernels, memory, memory_use,
-};
+use super::{cpu, device, device_file, draft, exit, fingerprint, fit, kernels, memory, memory_use};
 use crate::api::{AdapterScales, CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{

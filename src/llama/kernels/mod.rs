@@ -21,8 +21,8 @@ use llama_cpp_sys_2 as sys;
 #[cfg(all(test, target_os = "linux"))]
 pub(super) use self::kernel_file::{IDENTITY, written};
 pub(super) use self::kernel_file::{check as check_file, owners};
-pub(super) use self::survey::{Places, folders};
 use self::survey::{FoundKernels, Problem, Survey};
+pub(super) use self::survey::{Places, folders};
 use self::variant::BUILT_IN;
 use super::log::LogQueue;
 use super::{faults, model, shim};

@@ -123,6 +123,7 @@ fn first_that_loads<T>(
         let may_pass = matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed);
         let next = placement.next(fitting.unwrap_or(0)).filter(|_| may_pass);
         let why = error.message();
+        device_file::note_loss(why);
         let Some(next) = next else {
             if placement == first {
                 return Err(error);

@@ -58,6 +58,12 @@ struct DeviceFiles {
 
 static OPENED: Shared<Option<&'static DeviceFiles>> = Shared::new(None);
 
+/// What a driver said when a device was lost. From then on no model is loaded onto the devices of
+/// files: a driver gives the same device again.
+static LOST: Shared<Option<String>> = Shared::new(None);
+/// How a Vulkan driver reports it (vk::DeviceLostError).
+const DEVICE_LOST: &str = "ErrorDeviceLost";
+
 /// Opens the files, unless this process has done so.
 pub(super) fn open() {
     // Before the lock: the thread that loads a file must not wait for a fork.
@@ -80,8 +86,24 @@ fn opened() -> &'static [DeviceFile] {
     }
 }
 
-/// The devices of the files that this process has opened.
+/// Takes note of the loss of a device if that is what this error is about.
+pub(super) fn note_loss(error: &str) {
+    if error.contains(DEVICE_LOST) {
+        LOST.lock().get_or_insert_with(|| error.to_owned());
+    }
+}
+
+pub(super) fn has_lost_device() -> bool {
+    LOST.lock().is_some()
+}
+
+/// The devices of the files that this process has opened. None once one was lost.
 pub(super) fn devices() -> Vec<sys::ggml_backend_dev_t> {
+    if has_lost_device() { Vec::new() } else { known_devices() }
+}
+
+/// The same, lost ones included.
+pub(super) fn known_devices() -> Vec<sys::ggml_backend_dev_t> {
     opened().iter().filter_map(|file| file.backend.as_ref().ok()).flat_map(of_backend).collect()
 }
 
@@ -101,7 +123,7 @@ fn of_backend(backend: &DeviceBackend) -> Vec<sys::ggml_backend_dev_t> {
 /// Logs which files were not used.
 pub(super) fn log(log: &LogQueue) {
     for file in opened() {
-        if let Err(problem) = &file.backend {
+        if let Some(problem) = file.problem() {
             let text = format!("devices: not used: {} {problem}", file.path.display());
             log.push(LogLevel::Warn, text);
         }
@@ -114,14 +136,24 @@ pub(super) fn report() -> Vec<Value> {
         json!({
             "name": file.name,
             "file": file.path.display().to_string(),
-            "usable": file.backend.is_ok(),
-            "reason": file.backend.as_ref().err(),
+            "usable": file.problem().is_none(),
+            "reason": file.problem(),
         })
     };
     opened().iter().map(entry).collect()
 }
 
 impl DeviceFile {
+    /// Why its devices are not used.
+    fn problem(&self) -> Option<String> {
+        match &self.backend {
+            Err(problem) => Some(problem.clone()),
+            Ok(_) => LOST.lock().as_ref().map(|error| {
+                format!("has lost a device ({error}); a new process can try it again")
+            }),
+        }
+    }
+
     /// The same file in a forked child.
     fn inherited(&self) -> DeviceFile {
         let backend = match &self.backend {

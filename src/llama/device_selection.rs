@@ -28,23 +28,25 @@ impl DeviceSelection {
     /// Opens files of devices if the options may use them. `INVALID_REQUEST` if they name an
     /// unknown device.
     pub(super) fn of(options: &CreateOptions) -> Result<DeviceSelection> {
+        if may_use_files(options) {
+            device_file::open();
+        }
         match (&options.devices, options.n_gpu_layers) {
             (DeviceChoice::Processor, _) => Ok(DeviceSelection::Processor),
             (DeviceChoice::Auto, Some(0)) => Ok(DeviceSelection::BuiltIn),
-            (DeviceChoice::Auto, _) => {
-                device_file::open();
-                Ok(DeviceSelection::Default)
+            (DeviceChoice::Auto, _) if device_file::has_lost_device() => {
+                Ok(DeviceSelection::BuiltIn)
             }
-            (DeviceChoice::Named(names), _) => {
-                device_file::open();
-                DeviceSelection::named(names)
-            }
+            (DeviceChoice::Auto, _) => Ok(DeviceSelection::Default),
+            (DeviceChoice::Named(names), _) => DeviceSelection::named(names),
         }
     }
 
     /// The processor may be named too, because `llb_backends` lists it, but it is used in any case.
     fn named(names: &[String]) -> Result<DeviceSelection> {
-        let all = device::all();
+        let usable = device::all();
+        let all: Vec<_> =
+            device::built_in().into_iter().chain(device_file::known_devices()).collect();
         let there: Vec<String> = all.iter().filter_map(|device| device::name(*device)).collect();
         let mut wanted: Vec<String> = Vec::new();
         for (index, wants) in names.iter().enumerate() {
@@ -62,7 +64,8 @@ impl DeviceSelection {
             match kind(*found) {
                 sys::GGML_BACKEND_DEVICE_TYPE_CPU => {}
                 sys::GGML_BACKEND_DEVICE_TYPE_GPU | sys::GGML_BACKEND_DEVICE_TYPE_IGPU => {
-                    if !wanted.contains(wants) {
+                    // One that was lost is left out.
+                    if usable.contains(found) && !wanted.contains(wants) {
                         wanted.push(wants.clone());
                     }
                 }
@@ -73,11 +76,6 @@ impl DeviceSelection {
             true => DeviceSelection::Processor,
             false => DeviceSelection::Named(wanted),
         })
-    }
-
-    /// Whether devices of files count.
-    pub(super) fn has_files(&self) -> bool {
-        matches!(self, DeviceSelection::Default | DeviceSelection::Named(_))
     }
 
     /// Whether there is a device that the model may use.
@@ -110,6 +108,15 @@ impl DeviceSelection {
             DeviceSelection::Named(_) | DeviceSelection::Processor => false,
         };
         (!chooses).then(|| self.devices().into_iter().chain([std::ptr::null_mut()]).collect())
+    }
+}
+
+/// Whether files of devices are opened for these options.
+pub(super) fn may_use_files(options: &CreateOptions) -> bool {
+    match options.devices {
+        DeviceChoice::Auto => options.n_gpu_layers != Some(0),
+        DeviceChoice::Named(_) => true,
+        DeviceChoice::Processor => false,
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::context::LlamaContext;
 use super::context_options::ContextOptions;
-use super::device_selection::DeviceSelection;
+use super::device_selection::{DeviceSelection, may_use_files};
 use super::file_identity::{FileIdentity, identify};
 use super::fit::MemoryNeeds;
 use super::log::{self, LogQueue};
@@ -239,7 +239,7 @@ pub(super) fn open(
     let loaded = load(&key, needs, on_progress)?;
     let model = Arc::new(LoadedModel { most_ctx, trained_ctx, ..loaded });
     kernels.log(&model.log);
-    if model.key.model.devices.has_files() {
+    if may_use_files(options) {
         device_file::log(&model.log);
     }
     *slot = Arc::downgrade(&model);

@@ -284,13 +284,23 @@ fn a_lost_device_does_not_end_the_host() {
         assert!(message.contains("DeviceLost"), "{message}");
         // A chat on the same device that was idle.
         drop(other);
+        let mut numbered = long.clone();
+        numbered["n_gpu_layers"] = json!(1);
+        let mut named = long.clone();
+        named["devices"] = json!(["Vulkan0"]);
+        for options in [numbered, named] {
+            let chat = open(options).unwrap();
+            assert_eq!(chat.infer(&ask(json!({ "max_tokens": 1000 })))["text"], long_text());
+        }
         let next = open(long).unwrap();
         assert_eq!(next.infer(&ask(json!({ "max_tokens": 1000 })))["text"], long_text());
         assert!(
-            has_event(&next, "log:warn:n_gpu_layers: ", "the processor alone"),
+            has_event(&next, "log:warn:devices: not used: ", "has lost a device ("),
             "{:?}",
             next.events()
         );
+        let found = backends();
+        assert_eq!(found["device_files"][0]["usable"], false, "{found}");
         drop(chat);
         drop(next);
         chats(&open(json!({ "devices": "none" })).unwrap());

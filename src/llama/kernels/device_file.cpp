@@ -43,13 +43,15 @@ class LogBuffer : public std::streambuf {
     std::streamsize xsputn(const char * text, std::streamsize size) override {
         const std::lock_guard<std::mutex> lock(mutex);
         for (std::streamsize i = 0; i < size; i++) {
-            if (text[i] != '\n' && used + 1 < sizeof(line)) {
+            const bool is_end = text[i] == '\n';
+            if (!is_end) {
                 line[used++] = text[i];
-                continue;
             }
-            line[used] = 0;
-            used = 0;
-            ggml_log_internal(GGML_LOG_LEVEL_WARN, "%s\n", line);
+            if (is_end || used + 1 == sizeof(line)) {
+                line[used] = 0;
+                used = 0;
+                ggml_log_internal(GGML_LOG_LEVEL_WARN, "%s\n", line);
+            }
         }
         return size;
     }

@@ -4,10 +4,10 @@
     scripts/devices.py FOLDER vulkan
 
 FOLDER is cargo's folder of the profile, with libllb.so. The sources are those of llama-cpp-sys-2,
-compiled with the flags that it has used for ggml-base. It needs glslc, libvulkan.so, and the headers
-of Vulkan (1.4.309 or later, with vulkan.hpp) and SPIR-V. VULKAN_SDK names a folder with `include`,
-`lib` and `bin` that is searched before the system's. Shaders and objects are kept in FOLDER/devices,
-and used again as long as their commands are the same.
+compiled with the flags that it has used for ggml-base. It needs glslc, libvulkan.so, and the
+headers of Vulkan (1.4.309 or later, with vulkan.hpp) and SPIR-V. VULKAN_SDK names a folder with
+`include`, `lib` and `bin` that is searched before the system's. Shaders and objects are kept in
+FOLDER/devices, and used again as long as their commands are the same.
 """
 
 import argparse
@@ -26,8 +26,7 @@ import kernels
 ENTRY = "llb_device_open"
 # The first headers that ggml-vulkan can be compiled with, as VK_HEADER_VERSION of Vulkan 1.4.
 LEAST_HEADERS = 309
-# What glslc may lack: ggml's test, and the macro that is defined if it passes. The extension is in
-# the test's first lines.
+# What glslc may lack: ggml's test, and the macro that is defined if it passes.
 FEATURES = {
     "coopmat": "GGML_VULKAN_COOPMAT_GLSLC_SUPPORT",
     "coopmat2": "GGML_VULKAN_COOPMAT2_GLSLC_SUPPORT",

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
@@ -16,9 +16,14 @@ use super::shim;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 
-/// Loads that fit layers run one after another, because each must see the memory that the previous
-/// one took.
+/// Loads onto devices run one after another: each must see the memory that the previous one took,
+/// and backends start a device in its first load, without a lock.
 static FITTING: Mutex<()> = Mutex::new(());
+
+/// Keeps other threads from loading models onto devices. `None` if these options use none.
+pub(super) fn alone(selection: &DeviceSelection) -> Option<MutexGuard<'static, ()>> {
+    selection.has_any().then(|| FITTING.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Loads a model by `load`. If the options do not set the number of layers, as many layers as fit
 /// are put on devices. If llama.cpp then fails, the load is retried with half as many, then with
@@ -31,10 +36,10 @@ pub(crate) fn load_fitting<T>(
     log: &LogQueue,
     load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
 ) -> Result<T> {
-    if options.n_gpu_layers.is_some_and(|layers| layers > 0) || !options.devices.has_any() {
+    let alone = alone(&options.devices);
+    if options.n_gpu_layers.is_some_and(|layers| layers > 0) || alone.is_none() {
         return load(options);
     }
-    let _one = FITTING.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = measured(&options.devices);
     // Fitting is impossible if a device does not report its memory.
     let needs = needs.filter(|_| devices.iter().all(|device| device.total > 0));

@@ -5,8 +5,8 @@
 //! and only then: that starts a driver, with its threads. It is opened once in a process. The rules
 //! for the file are those of kernels (docs/backends.md).
 //!
-//! The devices are not in ggml's registry, which other threads may read at that moment. llama.cpp is
-//! given those that a model uses ([`super::device_selection`]).
+//! The devices are not in ggml's registry, which other threads may read at that moment. llama.cpp
+//! is given those that a model uses ([`super::device_selection`]).
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};

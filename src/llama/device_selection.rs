@@ -7,6 +7,7 @@ use std::ffi::CStr;
 
 use llama_cpp_sys_2 as sys;
 
+use super::log::LogQueue;
 use super::{device, device_file, model, shim};
 use crate::api::{CreateOptions, DeviceChoice};
 use crate::error::{Error, Result};
@@ -111,8 +112,15 @@ impl DeviceSelection {
     }
 }
 
+/// Logs which files of devices were not used for these options.
+pub(super) fn log(options: &CreateOptions, log: &LogQueue) {
+    if may_use_files(options) {
+        device_file::log(log);
+    }
+}
+
 /// Whether files of devices are opened for these options.
-pub(super) fn may_use_files(options: &CreateOptions) -> bool {
+fn may_use_files(options: &CreateOptions) -> bool {
     match options.devices {
         DeviceChoice::Auto => options.n_gpu_layers != Some(0),
         DeviceChoice::Named(_) => true,

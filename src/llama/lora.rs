@@ -20,6 +20,11 @@ use crate::gguf::{GgufValue, ModelHeader, ValueType};
 /// support multiplication; integers do not.
 const TENSOR_TYPES: [u32; 4] = [0, 1, 8, 30];
 
+/// Marks an error as being about the option `lora`, not about the model.
+pub(super) fn option_error(index: usize, error: Error) -> Error {
+    Error::invalid(format_args!("lora[{index}].path"), error.message()).caused_by(error)
+}
+
 /// A loaded adapter. Owned by the context that uses it, on the engine thread; freed before its
 /// model.
 pub(crate) struct Adapter {

@@ -104,6 +104,7 @@ pub fn memory_reports(
     let others: Vec<Result<Wanted>> =
         others.iter().map(|options| Wanted::of(options, path, header)).collect();
     loader_thread::run(move || {
+        let _alone = device::alone(&first.sizes.model.devices);
         let mut models = first.sizes.load()?;
         let report = first.report(&models, true)?;
         let mut loaded = first.sizes.options();
@@ -162,7 +163,10 @@ pub(super) fn fitting_ctx(
 ) -> Result<u32> {
     let sizes = Sizes::of(options, devices.clone(), path, header, context)?;
     let (context, most) = (context.clone(), most_ctx(header));
-    let largest = loader_thread::run(move || sizes.largest(&sizes.load()?, &context, most))?;
+    let largest = loader_thread::run(move || {
+        let _alone = device::alone(&sizes.model.devices);
+        sizes.largest(&sizes.load()?, &context, most)
+    })?;
     largest.ok_or_else(|| {
         let message =
             "n_ctx: \"fit\" finds no context that fits; use a smaller model or n_parallel";
@@ -226,7 +230,7 @@ impl Sizes {
         };
         let adapters = options.lora.iter().enumerate().map(|(index, lora)| {
             let checked = lora::check(&lora.path, header);
-            checked.map_err(|error| model_cache::adapter_error(index, error))
+            checked.map_err(|error| lora::option_error(index, error))
         });
         let adapters = adapters.sum::<Result<u64>>()?;
         let draft = match &options.speculative {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::context::LlamaContext;
 use super::context_options::ContextOptions;
-use super::device_selection::{DeviceSelection, may_use_files};
+use super::device_selection::{self, DeviceSelection};
 use super::file_identity::{FileIdentity, identify};
 use super::fit::MemoryNeeds;
 use super::log::{self, LogQueue};
@@ -20,7 +20,7 @@ use super::state_file::{self, StateLimits};
 use super::state_store::StateStore;
 use super::trial::Verdicts;
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, device, device_file, draft, exit, fingerprint, fit, kernels, memory, memory_use};
+use super::{cpu, device, draft, exit, fingerprint, fit, kernels, memory, memory_use};
 use crate::api::{AdapterScales, CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
@@ -201,7 +201,7 @@ pub(super) fn open(
     };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
         let checked = lora::check(&lora.path, header).and_then(|_| identify(Path::new(&lora.path)));
-        let file = checked.map_err(|error| adapter_error(index, error))?;
+        let file = checked.map_err(|error| lora::option_error(index, error))?;
         Ok(AdapterKey { file, path: lora.path.clone() })
     });
     let lora: Vec<AdapterKey> = lora.collect::<Result<_>>()?;
@@ -239,9 +239,7 @@ pub(super) fn open(
     let loaded = load(&key, needs, on_progress)?;
     let model = Arc::new(LoadedModel { most_ctx, trained_ctx, ..loaded });
     kernels.log(&model.log);
-    if may_use_files(options) {
-        device_file::log(&model.log);
-    }
+    device_selection::log(options, &model.log);
     *slot = Arc::downgrade(&model);
     Ok(model)
 }
@@ -311,7 +309,7 @@ fn load(
             let adapters = key.lora.iter().enumerate().map(|(index, lora)| {
                 let loaded = Adapter::load(&model, &lora.path).map_err(with_reason);
                 // All adapters are on during the trial. Each request sets its own scales.
-                Ok((loaded.map_err(|error| adapter_error(index, error))?, 1.0))
+                Ok((loaded.map_err(|error| lora::option_error(index, error))?, 1.0))
             });
             let adapters = adapters.collect::<Result<Vec<_>>>()?;
             if !adapters.is_empty() {
@@ -364,11 +362,6 @@ fn speculation(
         }
     };
     Ok(Some(Speculation::new(drafter, n_max as usize)))
-}
-
-/// Marks an error as being about the option `lora`, not about the model.
-pub(super) fn adapter_error(index: usize, error: Error) -> Error {
-    Error::invalid(format_args!("lora[{index}].path"), error.message()).caused_by(error)
 }
 
 pub(super) fn context_options(

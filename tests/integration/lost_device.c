@@ -24,8 +24,8 @@ static int lost_submit(void *queue, uint32_t count, const void *submits, void *f
     return is_lost() ? DEVICE_LOST : submit(queue, count, submits, fence);
 }
 
-static int lost_wait(void *device, uint32_t count, const void *fences, uint32_t all, uint64_t time) {
-    return is_lost() ? DEVICE_LOST : wait_for_fences(device, count, fences, all, time);
+static int lost_wait(void *device, uint32_t count, const void *fences, uint32_t all, uint64_t ns) {
+    return is_lost() ? DEVICE_LOST : wait_for_fences(device, count, fences, all, ns);
 }
 
 static int lost_status(void *device, void *fence) {
@@ -33,7 +33,7 @@ static int lost_status(void *device, void *fence) {
 }
 
 /* Found before the function of the Vulkan loader. */
-__attribute__((visibility("default"))) function vkGetInstanceProcAddr(void *instance, const char *name) {
+function vkGetInstanceProcAddr(void *instance, const char *name) {
     static get_proc_addr loader;
     if (!loader) {
         void *library = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -54,7 +54,7 @@ fn report(facts: &Value, problems: &[(String, String)]) {
                 Value::Array(values) => {
                     let names: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
                     // Each sentence is printed on a separate line.
-                    let between = if name == "kernels_not_used" { "\n  " } else { " " };
+                    let between = if name.ends_with("not_used") { "\n  " } else { " " };
                     if names.is_empty() { "none".to_owned() } else { names.join(between) }
                 }
                 other => other.to_string(),
@@ -86,6 +86,11 @@ fn facts() -> Value {
         let name = kernels["name"].as_str().or(kernels["file"].as_str()).unwrap_or("unknown");
         format!("{name}: {}", kernels["reason"].as_str().unwrap_or("unusable"))
     });
+    let files = backends["device_files"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let files = files.iter().filter(|file| file["usable"] == false).map(|file| {
+        let reason = file["reason"].as_str().unwrap_or("unusable");
+        format!("{}: {reason}", file["file"].as_str().unwrap_or("unknown"))
+    });
     let devices = backends["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
     let devices = devices.iter().filter(|device| device["type"] != "cpu");
     json!({
@@ -99,6 +104,7 @@ fn facts() -> Value {
         "kernels_found": usable.filter_map(|kernels| kernels["name"].as_str()).collect::<Vec<_>>(),
         "kernels_not_used": refused.collect::<Vec<_>>(),
         "devices": devices.filter_map(|device| device["name"].as_str()).collect::<Vec<_>>(),
+        "device_files_not_used": files.collect::<Vec<_>>(),
         "gpu_drivers": gpu_drivers(),
         "memory_bytes": memory.total,
         "available_memory_bytes": memory.available,

@@ -9,9 +9,7 @@ use super::super::fit::MemoryNeeds;
 use super::super::log::{self, LogQueue};
 use super::super::lora::{self, Adapter};
 use super::super::model::{Model, ModelOptions};
-use super::super::model_cache::{
-    MOST_TRAILING_BYTES, adapter_error, check_memory, context_options,
-};
+use super::super::model_cache::{MOST_TRAILING_BYTES, check_memory, context_options};
 use super::super::vocab::LlamaVocab;
 use super::super::{device, exit, kernels};
 use super::{Embedder, needs_whole_texts};
@@ -40,7 +38,7 @@ pub(crate) fn load(
     let use_mmap = options.load.use_mmap && header.trailing_bytes() <= MOST_TRAILING_BYTES;
     check_memory(&options.load, &devices, use_mmap, &context, &[header])?;
     for (index, lora) in options.load.lora.iter().enumerate() {
-        lora::check(&lora.path, header).map_err(|error| adapter_error(index, error))?;
+        lora::check(&lora.path, header).map_err(|error| lora::option_error(index, error))?;
     }
     let model = ModelOptions {
         path: options.model.clone(),
@@ -67,7 +65,7 @@ pub(crate) fn load(
         if !adapters.is_empty() {
             let adapters = adapters.iter().enumerate().map(|(index, (path, scale))| {
                 let adapter = Adapter::load(&model, path).map_err(with_reason);
-                Ok((adapter.map_err(|error| adapter_error(index, error))?, *scale))
+                Ok((adapter.map_err(|error| lora::option_error(index, error))?, *scale))
             });
             let adapters = adapters.collect::<Result<Vec<_>>>()?;
             context = context

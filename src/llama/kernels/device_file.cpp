@@ -23,7 +23,8 @@ void LLB_DEVICE_START();
 
 // The static objects of this file are never destroyed: at exit a driver's own may be gone, and its
 // threads may still run. The handlers that destroy them are registered by this function.
-extern "C" __attribute__((visibility("hidden"))) int __cxa_atexit(void (*)(void *), void *, void *) {
+extern "C" __attribute__((visibility("hidden"))) int __cxa_atexit(
+    void (*)(void *), void *, void *) {
     return 0;
 }
 

@@ -2,9 +2,9 @@
 // (libllb-vulkan.so): addresses of functions.
 //
 // A file contains one backend of ggml alone. ggml-base stays in the library, so that there is one
-// of each of its objects: buffer types, which llama.cpp compares by address, the lock of a fork, and
-// the handlers of aborts and logs. The file's calls into it go through the table that it is opened
-// with.
+// of each of its objects: buffer types, which llama.cpp compares by address, the lock of a fork,
+// and the handlers of aborts and logs. The file's calls into it go through the table that it is
+// opened with.
 
 #ifndef LLB_KERNELS_H
 #define LLB_KERNELS_H

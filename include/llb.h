@@ -339,7 +339,7 @@ void llb_model_fetch_cancel(const char *id);
 
 /**
  * Describes the processor of this machine, and the kernels and devices that chats of this process
- * use: `{"type":"backends","processor","backend","backends","folders","devices"}`
+ * use: `{"type":"backends","processor","backend","backends","folders","devices","device_files"}`
  * (docs/backends.md).
  *
  * The call does not choose kernels: before the first chat is created, `backend` is the variant

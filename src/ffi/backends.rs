@@ -6,7 +6,7 @@ use super::guard;
 use crate::llama;
 
 /// Describes the processor of this machine, and the kernels and devices that chats of this process
-/// use: `{"type":"backends","processor","backend","backends","folders","devices"}`
+/// use: `{"type":"backends","processor","backend","backends","folders","devices","device_files"}`
 /// (docs/backends.md).
 ///
 /// The call does not choose kernels: before the first chat is created, `backend` is the variant

@@ -360,7 +360,6 @@ static const struct wrong options[] = {
     {"\"n_gpu_layers\":-1", "n_gpu_layers: "},
     {"\"devices\":\"gpu\"", "devices: "},
     {"\"devices\":[1]", "devices[0]: "},
-    {"\"devices\":[\"no-such\"]", "devices[0]: "},
     {"\"flash_attn\":true", "flash_attn: "},
     {"\"flash_attn\":\"maybe\"", "flash_attn: "},
     {"\"cache_type_k\":\"q2_k\"", "cache_type_k: "},

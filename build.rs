@@ -23,8 +23,9 @@ fn main() {
     // `isolation`: helper.cpp has an entry point for these systems, where the dynamic loader runs the
     // library as a helper process.
     println!("cargo:rustc-check-cfg=cfg(llb_isolation)");
-    let is_linux = target("OS") == "linux" && target("ENV") == "gnu";
-    if is_linux && ["x86_64", "aarch64"].contains(&target("ARCH").as_str()) {
+    let is_linux = target("OS") == "linux" && ["gnu", "musl"].contains(&target("ENV").as_str());
+    let isolates = is_linux && ["x86_64", "aarch64"].contains(&target("ARCH").as_str());
+    if isolates {
         println!("cargo:rustc-cfg=llb_isolation");
         if env::var_os("CARGO_FEATURE_ENGINE").is_some() {
             println!("cargo:rustc-cdylib-link-arg=-Wl,-e,llb_helper_entry");
@@ -37,7 +38,7 @@ fn main() {
     #[cfg(feature = "engine")]
     {
         kernels();
-        shim();
+        shim(isolates);
     }
     #[cfg(feature = "header")]
     header();
@@ -46,7 +47,7 @@ fn main() {
 /// Compiles the C++ that catches what llama.cpp and callbacks throw, handles its faults, and ends
 /// its threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
-fn shim() {
+fn shim(isolates: bool) {
     const SOURCES: [&str; 7] = [
         "src/llama/shim.cpp",
         "src/llama/memory_use.cpp",
@@ -59,7 +60,11 @@ fn shim() {
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     println!("cargo:rerun-if-changed=src/llama/faults.h");
     println!("cargo:rerun-if-changed=src/llama/kernels/kernels.h");
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    if isolates {
+        build.define("LLB_ISOLATION", None);
+    }
+    build
         .cpp(true)
         .std("c++17")
         .cpp_link_stdlib(None)

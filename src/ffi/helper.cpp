@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__linux__) && defined(__GLIBC__)
+#ifdef LLB_ISOLATION
 
 #include <elf.h>
 #include <fcntl.h>
@@ -27,8 +27,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
 // Knows where the dynamic loader is. Static programs do not have it.
 extern struct r_debug _r_debug __attribute__((weak));
+#endif
 
 extern "C" {
 
@@ -176,6 +178,22 @@ void close_quietly(int fd) {
     }
 }
 
+// The address of the program's headers. If the dynamic loader was started, musl does not correct
+// what the kernel says. It lists the image of the program first.
+uintptr_t program_headers() {
+#ifdef __GLIBC__
+    return getauxval(AT_PHDR);
+#else
+    uintptr_t found = 0;
+    const auto take = [](dl_phdr_info * image, size_t, void * found) {
+        *static_cast<uintptr_t *>(found) = reinterpret_cast<uintptr_t>(image->dlpi_phdr);
+        return 1;
+    };
+    dl_iterate_phdr(take, &found);
+    return found;
+#endif
+}
+
 using Initializer = void (*)(int, char **, char **);
 
 struct Initializers {
@@ -258,7 +276,7 @@ bool llb_helper_start(HelperStart * start) {
 int llb_helper_place() {
     const auto base = reinterpret_cast<uintptr_t>(__ehdr_start);
     const auto * header = reinterpret_cast<const ElfW(Ehdr) *>(base);
-    if (header && getauxval(AT_PHDR) == base + header->e_phoff) {
+    if (header && program_headers() == base + header->e_phoff) {
         return PROGRAM;
     }
     const bool is_own = header && base + header->e_entry == reinterpret_cast<uintptr_t>(llb_helper_entry);
@@ -267,12 +285,21 @@ int llb_helper_place() {
 
 // Whether the dynamic loader was the program that was started: `ld.so PROGRAM`.
 bool llb_helper_by_loader() {
+#ifdef __GLIBC__
     return getauxval(AT_BASE) == 0 && &_r_debug && _r_debug.r_ldbase != 0;
+#else
+    return getauxval(AT_BASE) == 0 && getauxval(AT_PHDR) != program_headers();
+#endif
 }
 
-// The address of the dynamic loader; 0 in a static program.
+// An address in the dynamic loader. Not called in a static program.
 uintptr_t llb_helper_interpreter() {
+#ifdef __GLIBC__
     return llb_helper_by_loader() ? _r_debug.r_ldbase : getauxval(AT_BASE);
+#else
+    // musl's loader is its C library.
+    return reinterpret_cast<uintptr_t>(&getauxval);
+#endif
 }
 
 // Runs the monitor and its worker until they end.
@@ -385,6 +412,13 @@ extern Initializer __init_array_end[] __attribute__((visibility("hidden"), weak)
 // own.
 __attribute__((constructor)) void become_helper(int argc, char ** argv, char ** environment) {
     initialized = true;
+#ifndef __GLIBC__
+    // musl passes nothing. Only a helper has the variable and the name that are compared below.
+    char * name[] = {program_invocation_name, nullptr};
+    argc = 1;
+    argv = name;
+    environment = environ;
+#endif
     if (argc != 1 || !argv || !argv[0] || !environment || !environment[0]) {
         return;
     }

@@ -7,7 +7,7 @@
 //! (`LD_PRELOAD`). From the host's environment, the helper gets only `LD_LIBRARY_PATH` and
 //! `LLB_BACKENDS`.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +33,6 @@ unsafe extern "C" {
     fn llb_helper_place() -> c_int;
     fn llb_helper_by_loader() -> bool;
     fn llb_helper_interpreter() -> usize;
-    /// Of libgcc_s. Only its address is used.
-    fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
 /// What contains this code. helper.cpp declares the same numbers.
@@ -108,20 +106,37 @@ impl Program {
                     let problem = format!("the path {own:?} has a space or a colon");
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
                 }
-                // The loader needs a program. This library is loaded in every case, and has no
-                // entry point, so the helper ends by a signal if the loader cannot load ours. The C
-                // library cannot be used, because it must be bound before ours.
-                let nothing = mapped_file(_Unwind_GetIP as *const () as usize)?;
-                if nothing == own {
-                    let problem = "libgcc is linked statically; link libgcc_s.so";
-                    return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
-                }
+                let nothing = program_without_code(&own)?;
                 let preload = CString::new([b"LD_PRELOAD=", own.as_bytes()].concat())?;
                 (nothing, vec![c"LLB_HELPER=preloaded".into(), preload])
             }
         };
         Ok(Program { path: loader, arguments: vec![NAME.into(), program], environment })
     }
+}
+
+/// A program for the loader that does nothing: libgcc_s.so. It is loaded in every case, and has no
+/// entry point, so the helper ends by a signal if the loader cannot load this library. The C library
+/// cannot be used, because it must be bound before this library.
+#[cfg(target_env = "gnu")]
+fn program_without_code(own: &CStr) -> io::Result<CString> {
+    unsafe extern "C" {
+        /// Of libgcc_s. Only its address is used.
+        fn _Unwind_GetIP(context: *mut std::ffi::c_void) -> usize;
+    }
+    let nothing = mapped_file(_Unwind_GetIP as *const () as usize)?;
+    if *nothing == *own {
+        let problem = "libgcc is linked statically; link libgcc_s.so";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+    }
+    Ok(nothing)
+}
+
+/// In musl, the entry point of the program calls the constructors of all libraries.
+#[cfg(target_env = "musl")]
+fn program_without_code(own: &CStr) -> io::Result<CString> {
+    let problem = format!("{own:?} contains llb; with musl only libllb.so and a program can");
+    Err(io::Error::new(io::ErrorKind::Unsupported, problem))
 }
 
 /// The path of the file that is mapped at an address.

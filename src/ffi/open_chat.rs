@@ -132,7 +132,6 @@ fn isolated(
 
 #[cfg(not(llb_isolation))]
 fn isolated(_: &CreateOptions, _: &Value, events: EventSink) -> Result<OpenChat, CreateFailure> {
-    let error =
-        Error::invalid("isolation", "\"process\" needs Linux with glibc on x86-64 or aarch64");
+    let error = Error::invalid("isolation", "\"process\" needs Linux on x86-64 or aarch64");
     Ok(OpenChat::Here(Box::new(Chat::create(Err(error), events)?)))
 }

@@ -96,6 +96,6 @@ fn isolated(call: TokenCall, request: Value) -> Result<TokenCallReply> {
 
 #[cfg(not(llb_isolation))]
 fn isolated(_: TokenCall, _: Value) -> Result<TokenCallReply> {
-    let problem = "\"process\" needs Linux with glibc on x86-64 or aarch64";
+    let problem = "\"process\" needs Linux on x86-64 or aarch64";
     Err(crate::error::Error::invalid("isolation", problem))
 }

@@ -108,7 +108,8 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
     let exec = i64::from(libc::PROT_EXEC);
     rules.insert(libc::SYS_mmap, vec![masked(2, exec, 0)?]);
     rules.insert(libc::SYS_mprotect, vec![masked(2, exec, 0)?]);
-    // Signals to this process only; `abort` sends one.
+    // Signals to this process only; `abort` sends one. musl uses `tkill`, which names no process, so
+    // its `abort` ends by SIGSEGV. threads.cpp cancels threads without it.
     let all = i64::from(u32::MAX);
     let own = i64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![masked(0, all, own)?]);

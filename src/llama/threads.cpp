@@ -96,6 +96,19 @@ long own_task() {
 #endif
 }
 
+// Ends a worker by asynchronous cancellation.
+void cancel(const Worker & worker) {
+    const bool sent = pthread_cancel(worker.thread) == 0;
+#if defined(__linux__) && !defined(__GLIBC__)
+    // musl sends its signal 33 by `tkill`. A sandbox refuses that call, because it reaches threads
+    // of other processes (sandbox.rs).
+    if (!sent) {
+        syscall(SYS_tgkill, getpid(), worker.task, 33);
+    }
+#endif
+    (void) sent;
+}
+
 void pause_ns(int64_t ns) {
     const timespec time = {0, static_cast<long>(ns)};
     nanosleep(&time, nullptr);
@@ -294,7 +307,7 @@ bool llb_workers_end(llb_workers * all) {
             if (!worker.cancelled &&
                 (worker.waits || used_ms(worker.thread) - worker.start_ms >= GRACE_MS)) {
                 worker.cancelled = true;
-                pthread_cancel(worker.thread);
+                cancel(worker);
             }
         }
     }

@@ -19,6 +19,9 @@ CPU ?=
 # The processors' architecture: empty (this machine's), or aarch64, compiled with Debian's cross
 # compilers. For lib, backends, release-lib, wheel and wheel-old-system.
 ARCH ?=
+# The C library of the system: empty (glibc), or musl, compiled with zig's compilers, on x86-64. For
+# lib, backends and wheel, after lib-musl.
+LIBC ?=
 # A model of the Hugging Face hub for the demo instead of MODEL: org/name or org/name:Q8_0.
 HF ?=
 # The folder of the models, and the model of the demo.
@@ -77,6 +80,31 @@ TRIPLE := $(ARCH)-unknown-linux-gnu
 RELEASE := $(TARGET)/$(TRIPLE)/release
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER := $(ARCH)-linux-gnu-gcc
 endif
+# scripts/musl.sh says what is in this folder.
+MUSL := $(CURDIR)/target/musl
+ifneq ($(LIBC),)
+ifneq ($(LIBC)$(ARCH)$(CPU),musl)
+$(error LIBC=$(LIBC): must be empty or musl, and musl without ARCH and CPU)
+endif
+TRIPLE := x86_64-unknown-linux-musl
+RELEASE := $(TARGET)/$(TRIPLE)/release
+export CC_x86_64_unknown_linux_musl := $(MUSL)/clang
+export CXX_x86_64_unknown_linux_musl := $(MUSL)/clang++
+export AR_x86_64_unknown_linux_musl := ar
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER := cc
+# A shared library, with Rust's own files for its start.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS := -Ctarget-feature=-crt-static \
+	-Clink-self-contained=yes -Lnative=$(MUSL)/lib
+export BINDGEN_EXTRA_CLANG_ARGS_x86_64_unknown_linux_musl := -nostdlibinc \
+	-isystem $(MUSL)/include/x86_64-linux-musl -isystem $(MUSL)/include/generic-musl
+# What ggml's CMake switches on by itself unless it cross-compiles.
+export GGML_SSE42 := ON
+export GGML_AVX := ON
+export GGML_F16C := ON
+export GGML_FMA := ON
+export GGML_AVX2 := ON
+export GGML_BMI2 := ON
+endif
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.
 OPENAI_VERSION := 3.54.0
@@ -96,15 +124,16 @@ CHROMIUM = $(shell command -v chromium || command -v google-chrome)
 # Has the stubs of older versions of glibc.
 ZIG_VERSION := 0.17.1
 FRAMEWORKS_VENV := $(CURDIR)/target/frameworks-venv
-WHEEL := $(TARGET)/wheel$(ARCH:%=-%)
-RELEASE_LIBRARY := $(RELEASE)/glibc-$(GLIBC)/libllb.so
+WHEEL := $(TARGET)/wheel$(ARCH:%=-%)$(LIBC:%=-%)
+# The library for musl needs no version of it.
+RELEASE_LIBRARY := $(RELEASE)/$(if $(LIBC),,glibc-$(GLIBC)/)libllb.so
 WHEEL_VENV := $(CURDIR)/target/wheel-venv
 PIP_INSTALL := "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check
 JAVA_BINDING := bindings/java
 
 export CARGO_TARGET_DIR := $(TARGET)
 # Without this, variables of this make, such as DESTDIR, reach the make and cmake of llama.cpp.
-CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU -u ARCH cargo
+CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU -u ARCH -u LIBC cargo
 
 STEP := scripts/step.sh
 ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
@@ -117,7 +146,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib backends backends-test backend-vulkan cli release-lib wheel wheel-old-system \
-	natives lib-aarch64 test-aarch64 test-emulated models scripted-models demo test \
+	natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl models scripted-models demo test \
 	test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
 	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
@@ -133,6 +162,7 @@ help: ## list the targets
 	@echo "Variables: MODEL=file.gguf or HF=org/name (demo)  CPU=baseline|native  LLB_MODELS=folder"
 	@echo "           PREFIX=  DESTDIR=  REAL_MODELS=no (test)  GLIBC=2.28 (release-lib, wheel)"
 	@echo "           ARCH=aarch64 (lib, backends, release-lib, wheel, wheel-old-system)"
+	@echo "           LIBC=musl (lib, backends, wheel; after lib-musl)"
 
 setup: ## find what the build and the tests need; install what is missing if permitted
 	@scripts/setup.sh --for test
@@ -162,9 +192,13 @@ cli: ready ## build the program llb (target/release/llb)
 	@$(ENGINE_STEP) "program" $(CARGO) build --release -p llb-cli
 
 # The objects are those of `make lib` and `make backends`, linked against stubs that zig writes.
+ifeq ($(LIBC),)
 release-lib: lib release-tools ## link the library for glibc 2.28 and later (target/release/glibc-2.28)
 	@$(STEP) "library for glibc $(GLIBC)" "$(WHEEL_VENV)/bin/python" scripts/release-lib.py \
 		"$(RELEASE)" "$(GLIBC)"
+else
+release-lib: lib release-tools
+endif
 
 lib-aarch64: ## cross-compile the library for 64-bit ARM and glibc 2.28
 	@$(STEP) "compilers for ARM" scripts/aarch64.sh setup
@@ -179,6 +213,19 @@ test-emulated:
 	@$(STEP) "C tests on $(ARCH)" $(EMULATED) env -u LLB_MODELS CC=$(ARCH)-linux-gnu-gcc \
 		CXX=$(ARCH)-linux-gnu-g++ tests/c/run.sh
 
+lib-musl: release-tools ## compile the library for musl (Alpine), on x86-64
+	@$(STEP) "compilers for musl" scripts/musl.sh setup "$(MUSL)" "$(WHEEL_VENV)"
+	@$(MAKE) lib LIBC=musl
+
+# Programs for musl run on this machine, with the loader of Debian's musl.
+test-musl: lib-musl scripted-models ## run the C tests with musl
+	@$(STEP) "musl" scripts/musl.sh test-setup
+	@$(MAKE) test-with-musl LIBC=musl
+
+test-with-musl:
+	@$(STEP) "C tests with musl" $(TEST_ENV) CC="musl-gcc -L$(MUSL)/programs -Wl,-rpath-link,$(MUSL)/programs" CXX="$(MUSL)/clang++" \
+		tests/c/run.sh
+
 .PHONY: release-tools
 release-tools:
 	@[ -x "$(WHEEL_VENV)/bin/python" ] || \
@@ -189,7 +236,7 @@ release-tools:
 
 # auditwheel names the wheel by the oldest glibc that the library runs with. W004 is about modules,
 # and takes files of kernels for some.
-wheel: release-lib scripted-models ## build and check the Python wheel and sdist (target/wheel)
+wheel: release-lib $(if $(LIBC),,scripted-models) ## build and check the Python wheel and sdist (target/wheel)
 	@rm -rf "$(WHEEL)" bindings/python/build
 	@PATH="$(WHEEL_VENV)/bin:$$PATH"; export LLB_LIBRARY="$(RELEASE_LIBRARY)"; \
 		$(STEP) "wheel" python -m build -q --wheel --outdir "$(WHEEL)/plain" bindings/python && \
@@ -198,7 +245,7 @@ wheel: release-lib scripted-models ## build and check the Python wheel and sdist
 		$(STEP) "wheel: symbols" auditwheel show "$(WHEEL)"/*.whl && \
 		$(STEP) "wheel: metadata" twine check --strict "$(WHEEL)"/llb-* && \
 		$(STEP) "wheel: contents" check-wheel-contents --ignore W004 "$(WHEEL)"/*.whl
-ifeq ($(ARCH),)
+ifeq ($(ARCH)$(LIBC),)
 	@$(STEP) "wheel: installed" scripts/wheel-check.sh "$(WHEEL)" \
 		"$(TARGET)/scripted-models/text.gguf" "$(RELEASE_LIBRARY)"
 endif

@@ -116,9 +116,10 @@ fn kernels() {
     let engine = engine.split('/').find(|part| part.starts_with("llama-cpp-sys-2-")).unwrap_or("");
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let libc = env::var("CARGO_CFG_TARGET_ENV").unwrap_or_default();
     let json = format!(
         "{{\"identity\": \"{identity}\", \"architecture\": \"{architecture}\", \
-         \"built_in\": \"{built_in}\", \"engine\": \"{engine}\"}}\n"
+         \"libc\": \"{libc}\", \"built_in\": \"{built_in}\", \"engine\": \"{engine}\"}}\n"
     );
     std::fs::write(format!("{out}/kernels.json"), json).expect("OUT_DIR is writable");
 }

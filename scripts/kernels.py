@@ -97,16 +97,26 @@ def compile_one(cache, source, command, content=b""):
     return target
 
 
-def link(target, cache, entry, compiler, objects, arguments):
+def libraries_of(compiler, libc):
+    """The compiler that links, and its arguments for libraries. scripts/musl.sh has those of musl."""
+    if libc != "musl":
+        return compiler, ["-static-libstdc++", "-lm", "-lpthread"]
+    folder = pathlib.Path(compiler).parent / "lib"
+    return "cc", ["-nostdlib", str(folder / "crtbeginS.o"), f"-L{folder}", "-lstdc++", "-lgcc_s",
+                  "-lc", str(folder / "crtendS.o")]
+
+
+def link(target, cache, entry, compiler, objects, arguments, libc="gnu"):
     """Links a file that exports its entry alone."""
     script = cache / f"{entry}.map"
     script.write_text("{ global: " + entry + "; local: *; };\n")
+    compiler, libraries = libraries_of(compiler, libc)
     part = target.with_suffix(".part")
     options = ["-z,defs", "-z,relro", "-z,now", "-z,nodelete", "-Bsymbolic", "--gc-sections",
                "--as-needed", "--build-id", f"-soname,{target.name}", f"--version-script={script}"]
     subprocess.run(
-        [compiler, "-shared", "-static-libstdc++", "-o", str(part), *map(str, objects),
-         *(f"-Wl,{option}" for option in options), *arguments, "-lm", "-lpthread"], check=True)
+        [compiler, "-shared", "-o", str(part), *map(str, objects),
+         *(f"-Wl,{option}" for option in options), *arguments, *libraries], check=True)
     part.rename(target)
     return target
 
@@ -134,7 +144,7 @@ def build_variant(folder, build, name, features, pool, output=None, arguments=()
     jobs.append(pool.submit(compile_one, cache, str(SOURCES / "variant.cpp"), glue, contents()))
     objects = [job.result() for job in jobs]
     target = (output or folder) / f"libllb-cpu-{name}.so"
-    return link(target, cache, ENTRY, compiler, objects, arguments)
+    return link(target, cache, ENTRY, compiler, objects, arguments, build["libc"])
 
 
 def main():

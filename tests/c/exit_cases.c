@@ -22,8 +22,10 @@ static pthread_t worker;
 static bool calls_at_exit, join_at_exit, in_a_callback, destroyed, called;
 
 /* The function of glibc that registers C++ thread_local destructors. */
+#ifdef __GLIBC__
 int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, void *library);
 extern void *__dso_handle;
+#endif
 
 /* Ends the child as failed if `holds` is false. After an exit handler has started, nothing else
  * changes the exit code. */
@@ -102,12 +104,24 @@ static void call_all_with(void *unused)
     call_all();
 }
 
+static void call_all_as_thread_local(void)
+{
+#ifdef __GLIBC__
+    __cxa_thread_atexit_impl(call_all_with, NULL, &__dso_handle);
+#else
+    /* As LLVM's C++ library does with musl. */
+    pthread_key_t key;
+    pthread_key_create(&key, call_all_with);
+    pthread_setspecific(key, &key);
+#endif
+}
+
 static void *call_all_at_end_of_thread(void *key)
 {
     if (key)
         pthread_setspecific(*(pthread_key_t *)key, key);
     else
-        __cxa_thread_atexit_impl(call_all_with, NULL, &__dso_handle);
+        call_all_as_thread_local();
     /* The library's data for this thread is destroyed before this, or after it. */
     llb_string_free(llb_template_render("{\"chat_template\":\"x\",\"messages\":[]}"));
     return NULL;
@@ -189,7 +203,7 @@ static void in_quick_handler(void)
 
 static void in_thread_local(void)
 {
-    __cxa_thread_atexit_impl(call_all_with, NULL, &__dso_handle);
+    call_all_as_thread_local();
     exit(RIGHT);
 }
 
@@ -331,7 +345,7 @@ void run_exit_child(const char *what)
     if (strcmp(name, "in_early_handler") == 0)
         atexit(call_all);
     if (strcmp(name, "in_early_thread_local") == 0)
-        __cxa_thread_atexit_impl(call_all_with, NULL, &__dso_handle);
+        call_all_as_thread_local();
     the_chat = open_long(note_destroy);
     must(the_chat != NULL, "no chat");
     answers(infer(the_chat, ask(",\"max_tokens\":8")));

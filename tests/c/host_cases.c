@@ -123,6 +123,27 @@ void cancelled_threads(void)
     CHECK(result == PTHREAD_CANCELED, "not cancelled");
 }
 
+#ifndef __GLIBC__
+/* The functions of glibc, for x86-64. A set bit masks a trap; those of MXCSR begin at 7. The status
+ * is cleared, because printf of musl leaves exceptions in it, which would trap at once. */
+static int fegetexcept(void)
+{
+    fenv_t floats;
+    fegetenv(&floats);
+    return ~(floats.__mxcsr >> 7) & FE_ALL_EXCEPT;
+}
+
+static void feenableexcept(int exceptions)
+{
+    fenv_t floats;
+    fegetenv(&floats);
+    floats.__status_word = 0;
+    floats.__control_word &= (unsigned short)~exceptions;
+    floats.__mxcsr &= ~((unsigned)exceptions << 7);
+    fesetenv(&floats);
+}
+#endif
+
 static int in_callback;
 
 static void note_traps(struct record *record, const char *text)

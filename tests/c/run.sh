@@ -24,6 +24,9 @@ machine=$($CC -dumpmachine)
 # An emulator runs the programs of another processor, several times slower.
 emulated= slower=1
 [ "${machine%%-*}" = "$(uname -m)" ] || emulated=1 slower=5
+# The C library that the library is for, if it is not glibc.
+musl=
+! readelf -d "$LLB_LIBRARY" 2>/dev/null | grep -q 'NEEDED.*musl' || musl=1
 
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
@@ -89,13 +92,16 @@ exports() {
     [ "$(wc -l <"$build/declared")" -ge 18 ] && diff "$build/declared" "$build/exported"
 }
 
-# Only libc, libm, libgcc_s and the dynamic loader are allowed: no C++ runtime, no OpenMP.
+# Only libc, libm, libgcc_s and the dynamic loader are allowed: no C++ runtime, no OpenMP. With musl,
+# one library is all of these but libgcc_s, which is linked statically.
 dependencies() {
     readelf -d "$build/lib/libllb.so" >"$build/dynamic"
     grep -q 'SONAME.*\[libllb\.so\.1\]' "$build/dynamic" || { grep SONAME "$build/dynamic"; return 1; }
     # dlclose must not unload code that threads run.
     grep -q 'FLAGS_1.*NODELETE' "$build/dynamic" || { grep FLAGS_1 "$build/dynamic"; return 1; }
-    ! sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' "$build/dynamic" | grep -vE '^(lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*)$'
+    allowed='lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*'
+    [ -z "$musl" ] || allowed='libc\.musl-x86_64\.so\.1'
+    ! sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' "$build/dynamic" | grep -vE "^($allowed)$"
 }
 
 # --- examples ------------------------------------------------------------------------------------
@@ -168,7 +174,9 @@ isolated() {
     done
     $CC -shared -o "$build/moved/libother.so" -Wl,--whole-archive "$build/lib/libllb.a" -Wl,--no-whole-archive \
         -pthread -lm -lgcc_s && $CC -std=c11 $strict -I"$LLB_INCLUDE" "$here/isolated.c" "$build/moved/libother.so" \
-        -o "$build/bin/isolated_other" && prints "$text" run isolated_other text.gguf
+        -o "$build/bin/isolated_other" || return 1
+    [ -z "$musl" ] || { fails_with 'with musl only libllb.so and a program can' run isolated_other text.gguf; return; }
+    prints "$text" run isolated_other text.gguf
 }
 
 # --- installed library ---------------------------------------------------------------------------
@@ -256,6 +264,8 @@ fi
 
 if [ -n "$emulated" ]; then
     echo "not under valgrind: it runs programs of this machine's processor only"
+elif [ -n "$musl" ]; then
+    echo "not under valgrind: its libraries need glibc"
 elif have valgrind; then
     # Only definite leaks count. Rust tables and reference-counted values are reached through
     # interior pointers, which valgrind reports as possibly lost. Without fair scheduling one thread

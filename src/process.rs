@@ -44,11 +44,13 @@ static USES: AtomicUsize = AtomicUsize::new(0);
 static HAS_ENDLESS_USE: AtomicBool = AtomicBool::new(false);
 /// How long a fork waits for uses to end. A use takes microseconds, but the first use of a [`Lazy`]
 /// takes longer, and the first load of a model may take seconds.
-const FORK_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// The number of current uses on this thread.
     static USES_HERE: Cell<usize> = const { Cell::new(0) };
+    /// Whether the fork of this thread waited in vain for uses of other threads.
+    static WAITED_IN_VAIN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The number of forks between the process that loaded the library and this one. A child recognizes
@@ -61,9 +63,15 @@ pub(crate) fn forks() -> usize {
 pub(crate) fn before_fork() {
     FORKING.fetch_add(1, Ordering::SeqCst);
     let start = Instant::now();
-    while USES.load(Ordering::SeqCst) > USES_HERE.get() && start.elapsed() < FORK_TIMEOUT {
+    // Once all uses have ended, no other one begins before the fork.
+    let is_used = loop {
+        let is_used = USES.load(Ordering::SeqCst) > USES_HERE.get();
+        if !is_used || start.elapsed() >= FORK_TIMEOUT {
+            break is_used;
+        }
         std::thread::yield_now();
-    }
+    };
+    WAITED_IN_VAIN.set(is_used);
 }
 
 /// Called after a fork, in the parent.
@@ -74,7 +82,8 @@ pub(crate) fn after_fork_in_parent() {
 /// Called after a fork, in the child. The other threads no longer exist.
 pub(crate) fn after_fork_in_child() {
     FORKS.fetch_add(1, Ordering::SeqCst);
-    if USES.load(Ordering::SeqCst) > USES_HERE.get() {
+    // The number of uses says nothing here: a thread that gives way to the fork is counted at times.
+    if WAITED_IN_VAIN.get() {
         HAS_ENDLESS_USE.store(true, Ordering::SeqCst);
     }
     FORKING.store(0, Ordering::SeqCst);

@@ -42,6 +42,7 @@ unsafe extern "C" fn in_child() {
 #[cfg(all(test, unix))]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::time::Instant;
 
     use super::*;
     use crate::error::Code;
@@ -82,5 +83,46 @@ mod tests {
         assert!(libc::WIFEXITED(status), "{status}");
         assert_eq!(libc::WEXITSTATUS(status), RIGHT);
         assert_eq!(guard::catch(|| Ok(*STATE.lock())).expect("the parent goes on"), 0);
+    }
+
+    /// Threads that begin to use state give way to a fork. They do not count as uses.
+    #[test]
+    fn a_child_of_a_busy_process_can_use_its_state() {
+        const RIGHT: i32 = 7;
+        static STATE: Shared<u32> = Shared::new(0);
+        static ENDED: AtomicBool = AtomicBool::new(false);
+        watch();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !ENDED.load(Ordering::Relaxed) {
+                        drop(STATE.lock());
+                    }
+                });
+            }
+            let statuses: Vec<i32> = (0..300)
+                .map(|_| {
+                    let start = Instant::now();
+                    // SAFETY: the child calls the library, and then ends without running
+                    // destructors.
+                    let child = unsafe { libc::fork() };
+                    if child == 0 {
+                        // Other tests may use state for longer than a fork waits.
+                        let is_late = start.elapsed() >= process::FORK_TIMEOUT;
+                        let is_right = guard::catch(|| Ok(*STATE.lock())).is_ok() || is_late;
+                        // SAFETY: takes a number.
+                        unsafe { libc::_exit(if is_right { RIGHT } else { 1 }) };
+                    }
+                    let mut status = 0;
+                    // SAFETY: the pointer is valid.
+                    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                    status
+                })
+                .collect();
+            ENDED.store(true, Ordering::Relaxed);
+            let right =
+                |status: &&i32| libc::WIFEXITED(**status) && libc::WEXITSTATUS(**status) == RIGHT;
+            assert_eq!(statuses.iter().filter(right).count(), statuses.len());
+        });
     }
 }

@@ -407,7 +407,8 @@ fn a_process_that_hangs_is_ended() {
             kill(process, libc::SIGSTOP);
         }
     });
-    let reply = chat.stream(&endless(json!({ "timeout_ms": 300 })), &recorder);
+    // On a busy machine the first piece may take long.
+    let reply = chat.stream(&endless(json!({ "timeout_ms": 3000 })), &recorder);
     assert_eq!(code(&reply), "INFERENCE_FAILED", "{reply}");
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.contains("did not end a cancelled call"), "{message}");

@@ -48,17 +48,15 @@ DESTDIR ?=
 
 # --- derived ---
 
+# Switches of ggml's CMake, in the environment of llama-cpp-sys-2.
+INSTRUCTION_SETS := SSE42 AVX F16C FMA AVX2 BMI2
+
 ifeq ($(CPU),)
 TARGET := $(CURDIR)/target
 else ifeq ($(CPU),baseline)
 TARGET := $(CURDIR)/target-baseline
 export LLB_CPU := baseline
-export GGML_AVX := OFF
-export GGML_AVX2 := OFF
-export GGML_BMI2 := OFF
-export GGML_FMA := OFF
-export GGML_F16C := OFF
-export GGML_SSE42 := OFF
+$(foreach set,$(INSTRUCTION_SETS),$(eval export GGML_$(set) := OFF))
 else ifeq ($(CPU),native)
 TARGET := $(CURDIR)/target-native
 export RUSTFLAGS := $(RUSTFLAGS) -Ctarget-cpu=native
@@ -98,12 +96,7 @@ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS := -Ctarget-feature=-crt
 export BINDGEN_EXTRA_CLANG_ARGS_x86_64_unknown_linux_musl := -nostdlibinc \
 	-isystem $(MUSL)/include/x86_64-linux-musl -isystem $(MUSL)/include/generic-musl
 # What ggml's CMake switches on by itself unless it cross-compiles.
-export GGML_SSE42 := ON
-export GGML_AVX := ON
-export GGML_F16C := ON
-export GGML_FMA := ON
-export GGML_AVX2 := ON
-export GGML_BMI2 := ON
+$(foreach set,$(INSTRUCTION_SETS),$(eval export GGML_$(set) := ON))
 endif
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.

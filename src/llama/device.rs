@@ -12,7 +12,7 @@ use super::device_selection::DeviceSelection;
 use super::fit::{Device, MemoryNeeds};
 use super::log::LogQueue;
 use super::model::ModelOptions;
-use super::shim;
+use super::{lost_device, shim};
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 
@@ -128,7 +128,7 @@ fn first_that_loads<T>(
         let may_pass = matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed);
         let next = placement.next(fitting.unwrap_or(0)).filter(|_| may_pass);
         let why = error.message();
-        device_file::note_loss(why);
+        lost_device::note(why);
         let Some(next) = next else {
             if placement == first {
                 return Err(error);

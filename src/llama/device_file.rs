@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::kernels::{Places, check_file, folders, owners};
 use super::log::{self, LogQueue};
-use super::{exit, model, shim};
+use super::{exit, lost_device, model, shim};
 use crate::api::LogLevel;
 use crate::panic;
 use crate::process::{self, Shared};
@@ -58,12 +58,6 @@ struct DeviceFiles {
 
 static OPENED: Shared<Option<&'static DeviceFiles>> = Shared::new(None);
 
-/// What a driver said when a device was lost. From then on no model is loaded onto the devices of
-/// files: a driver gives the same device again.
-static LOST: Shared<Option<String>> = Shared::new(None);
-/// How a Vulkan driver reports it (vk::DeviceLostError).
-const DEVICE_LOST: &str = "ErrorDeviceLost";
-
 /// Opens the files, unless this process has done so.
 pub(super) fn open() {
     // Before the lock: the thread that loads a file must not wait for a fork.
@@ -86,20 +80,9 @@ fn opened() -> &'static [DeviceFile] {
     }
 }
 
-/// Takes note of the loss of a device if that is what this error is about.
-pub(super) fn note_loss(error: &str) {
-    if error.contains(DEVICE_LOST) {
-        LOST.lock().get_or_insert_with(|| error.to_owned());
-    }
-}
-
-pub(super) fn has_lost_device() -> bool {
-    LOST.lock().is_some()
-}
-
 /// The devices of the files that this process has opened. None once one was lost.
 pub(super) fn devices() -> Vec<sys::ggml_backend_dev_t> {
-    if has_lost_device() { Vec::new() } else { known_devices() }
+    if lost_device::reason().is_some() { Vec::new() } else { known_devices() }
 }
 
 /// The same, lost ones included.
@@ -148,7 +131,7 @@ impl DeviceFile {
     fn problem(&self) -> Option<String> {
         match &self.backend {
             Err(problem) => Some(problem.clone()),
-            Ok(_) => LOST.lock().as_ref().map(|error| {
+            Ok(_) => lost_device::reason().map(|error| {
                 format!("has lost a device ({error}); a new process can try it again")
             }),
         }

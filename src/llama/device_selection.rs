@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use llama_cpp_sys_2 as sys;
 
 use super::log::LogQueue;
-use super::{device, device_file, model, shim};
+use super::{device, device_file, lost_device, model, shim};
 use crate::api::{CreateOptions, DeviceChoice};
 use crate::error::{Error, Result};
 
@@ -35,7 +35,7 @@ impl DeviceSelection {
         match (&options.devices, options.n_gpu_layers) {
             (DeviceChoice::Processor, _) => Ok(DeviceSelection::Processor),
             (DeviceChoice::Auto, Some(0)) => Ok(DeviceSelection::BuiltIn),
-            (DeviceChoice::Auto, _) if device_file::has_lost_device() => {
+            (DeviceChoice::Auto, _) if lost_device::reason().is_some() => {
                 Ok(DeviceSelection::BuiltIn)
             }
             (DeviceChoice::Auto, _) => Ok(DeviceSelection::Default),
@@ -56,10 +56,8 @@ impl DeviceSelection {
                 all.iter().find(|device| device::name(**device).as_deref() == Some(wants))
             else {
                 let list: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
-                let problem = format!(
-                    "there is no {wants:?} here; there is: {} (llb_backends has more)",
-                    list.join(", ")
-                );
+                let problem =
+                    format!("there is no device {wants:?}; llb_backends lists {}", list.join(", "));
                 return Err(Error::invalid(path, problem).with("devices", there));
             };
             match kind(*found) {

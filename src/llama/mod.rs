@@ -28,6 +28,7 @@ mod loader_thread;
 mod log;
 mod logits;
 mod lora;
+mod lost_device;
 mod mappings;
 mod memory;
 mod memory_use;

@@ -16,8 +16,8 @@ use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::device_file;
 use super::exit::CallGuard;
+use super::lost_device;
 use crate::error::{Code, Error};
 use crate::process::Lazy;
 
@@ -278,7 +278,7 @@ fn run<F: FnOnce() -> T, T>(call: F) -> Result<T, CallFailed> {
     let message = unsafe { CStr::from_ptr(buffer) }.to_string_lossy();
     let message =
         if status == ASSERTION_FAILED { without_folder(&message) } else { message.into_owned() };
-    device_file::note_loss(&message);
+    lost_device::note(&message);
     Err(CallFailed { message, out_of_memory: status == OUT_OF_MEMORY })
 }
 

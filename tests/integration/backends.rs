@@ -81,8 +81,9 @@ fn open(members: Value) -> Result<Chat, crate::abi::Refused> {
     Chat::open_with(&options)
 }
 
+/// Checks that the scripted chat replies.
 #[track_caller]
-fn chats(chat: &Chat) {
+pub fn chats(chat: &Chat) {
     let reply = chat.infer(&ask(json!({})));
     assert_eq!(reply["text"], TEXT, "{reply}");
 }

@@ -12,7 +12,7 @@ use llb::ffi;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Embedder, Recorder, Refused, ask, own_model, scripted_model, take};
-use crate::backends::{built, files};
+use crate::backends::{built, chats, files};
 use crate::scripted::{TEXT, long_text};
 
 const CHILD: &str = "LLB_TEST_DEVICES_CHILD";
@@ -51,12 +51,6 @@ fn open(members: Value) -> Result<Chat, Refused> {
     Chat::open_with(&options)
 }
 
-#[track_caller]
-fn chats(chat: &Chat) {
-    let reply = chat.infer(&ask(json!({})));
-    assert_eq!(reply["text"], TEXT, "{reply}");
-}
-
 fn has_event(chat: &Chat, start: &str, part: &str) -> bool {
     chat.events().iter().any(|event| event.starts_with(start) && event.contains(part))
 }
@@ -76,7 +70,8 @@ fn unknown_devices_are_refused() {
     assert_eq!(refused.code(), "INVALID_REQUEST");
     let message = refused.message();
     assert!(
-        message.starts_with("devices[0]: there is no \"no-such\" here; there is: "),
+        message
+            .starts_with("devices[0]: there is no device \"no-such\"; llb_backends lists \"CPU\""),
         "{message}"
     );
     let there = refused.error["error"]["details"]["devices"].as_array().unwrap();

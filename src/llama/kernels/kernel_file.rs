@@ -16,8 +16,8 @@ pub(in crate::llama) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
 const MOST_HEADERS: usize = 64;
 const MOST_NOTE_BYTES: u64 = 1 << 16;
 
-/// Returns the variant or the backend that a file contains, if it is from this build. An error says why the file
-/// is not used.
+/// Returns the variant or the backend that a file contains, if it is from this build. An error says
+/// why the file is not used.
 pub(in crate::llama) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
     let (file, metadata) = regular_file::open(path).map_err(|error| error.to_string())?;
     check_writers(&metadata, owners, false)?;

@@ -138,7 +138,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib backends backends-test backend-vulkan cli release-lib wheel wheel-old-system \
+.PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel wheel-old-system \
 	natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl models scripted-models demo test \
 	test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
@@ -174,6 +174,19 @@ backends: lib ## compile the kernels for other processors (libllb-cpu-*.so besid
 # Needs glslc and headers (docs/backends.md). The shaders take minutes.
 backend-vulkan: lib ## compile the Vulkan backend (libllb-vulkan.so beside the library)
 	@$(STEP) "Vulkan backend" nice scripts/devices.py "$(RELEASE)" vulkan
+
+# NVIDIA's compiler comes from the Python package index, unless CUDA_HOME names a toolkit.
+CUDA_VENV := $(TARGET)/cuda-venv
+CUDA_PACKAGES := nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 \
+	nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.0.2.14
+backend-cuda: lib ## compile the CUDA backend (libllb-cuda.so beside the library; hours)
+	@[ -n "$(CUDA_HOME)" ] || [ -x "$(CUDA_VENV)/bin/python" ] || \
+		$(STEP) "environment of CUDA" python3 -m venv "$(CUDA_VENV)"
+	@[ -n "$(CUDA_HOME)" ] || $(STEP) "compiler of CUDA" "$(CUDA_VENV)/bin/python" -m pip install -q \
+		--disable-pip-version-check --no-deps $(CUDA_PACKAGES)
+	@home="$(CUDA_HOME)"; [ -n "$$home" ] || home=$$(echo "$(CUDA_VENV)"/lib/python3*/site-packages/nvidia/cu13); \
+		$(STEP) "CUDA backend" env CUDA_HOME="$$home" nice scripts/devices.py "$(RELEASE)" cuda \
+		$(if $(CUDA_ARCHITECTURES),--architectures "$(CUDA_ARCHITECTURES)")
 
 # One that this machine would choose, if the library has none as good, and one that every machine
 # can run.
@@ -471,11 +484,11 @@ header-check: ## compare include/llb.h with the code
 bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
 
-# In a build of its own for the device: GPU=cuda or GPU=vulkan (docs/building.md).
-gpu-check: ready ## check a GPU with MODEL=file.gguf and measure it (builds llama.cpp for GPU=cuda)
-	@[ -n "$(MODEL)" ] || { echo "usage: make gpu-check MODEL=file.gguf [GPU=vulkan]" >&2; exit 2; }
-	@$(ENGINE_STEP) "GPU check" env LLB_MODEL="$(abspath $(MODEL))" \
-		$(CARGO) bench -q --bench device --features $(or $(GPU),cuda) --target-dir target/gpu
+# With the files of devices beside the library: make backend-cuda or backend-vulkan.
+gpu-check: lib ## check a GPU with MODEL=file.gguf and measure it
+	@[ -n "$(MODEL)" ] || { echo "usage: make gpu-check MODEL=file.gguf" >&2; exit 2; }
+	@$(ENGINE_STEP) "GPU check" env LLB_MODEL="$(abspath $(MODEL))" LLB_BACKENDS="$(RELEASE)" \
+		$(CARGO) bench -q --bench device
 
 bench-java: lib scripted-models ## measure what a call from Java costs over the C call
 	@home=$$($(JAVA_BINDING)/find-jdk.sh) || { echo "no JDK 22 or later" >&2; exit 1; }; \

@@ -1,5 +1,5 @@
-//! Checks and measures llb on a device (a GPU): `make gpu-check MODEL=FILE`, in a build for the
-//! device.
+//! Checks and measures llb on a device (a GPU): `make gpu-check MODEL=FILE`, with the file of the
+//! device's backend (docs/backends.md). `device/random_model.py` writes a model for it.
 //!
 //! First the checks: placing layers by the memory that is free, settings, creations one after
 //! another, a cancel and a time-out in a long prefill. Then a table of tokens per second over all
@@ -8,7 +8,8 @@
 //!
 //! Without a device it prints a line and ends. `LLB_ON_CPU=1` runs everything but the memory of the
 //! device on the processor, to try the program itself. `LLB_CHATS` (1,16,64), `LLB_PROMPT` (700),
-//! `LLB_DECODED` (128) and `LLB_LONG_PROMPT` (25000) set the sizes.
+//! `LLB_DECODED` (128) and `LLB_LONG_PROMPT` (25000) set the sizes; `LLB_CHECKS=0` prints the table
+//! alone.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -26,6 +27,7 @@ mod peer;
 #[path = "device/sequences.rs"]
 mod sequences;
 
+use std::collections::BTreeMap;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -41,30 +43,34 @@ use serde_json::{Value, json};
 /// The free memory in MiB on the device before a model is opened.
 const FREE: [usize; 4] = [4000, 2500, 1200, 300];
 const CREATIONS: usize = 20;
+/// How many choices for a token are compared with the processor's.
+const LIKELIEST: usize = 20;
 /// The maximum memory in MiB that creations may leave behind on the device. The driver keeps some.
 const LEFT_BEHIND: usize = 64;
 
 fn main() {
-    let device = Device::first_gpu();
+    let device = Device::first();
     let on_cpu = std::env::var_os("LLB_ON_CPU").is_some();
     if device.is_none() && !on_cpu {
-        println!("skipped: this build and machine have no device (LLB_ON_CPU=1 tries the program)");
+        println!("skipped: no device was found (LLB_ON_CPU=1 tries the program without one)");
         return;
     }
     let model = std::env::var("LLB_MODEL").ok().or_else(measure::model_path);
     let Some(model) = model else { return };
     match &device {
-        Some(device) => println!("{}, {} MiB free", device.name(), device.free() / MIB),
+        Some(device) => println!("{}, {} MiB free", device.description(), device.free() / MIB),
         None => println!("no device: the processor"),
     }
     println!("{model}\n");
-    if let Some(device) = &device {
-        place(device, &model);
+    if std::env::var("LLB_CHECKS").as_deref() != Ok("0") {
+        if let Some(device) = &device {
+            place(device, &model);
+        }
+        reply_with_each_setting(&model, device.is_some());
+        create_often(device.as_ref(), &model);
+        stop_a_prefill(&model);
     }
-    reply_with_each_setting(&model, device.is_some());
-    create_often(device.as_ref(), &model);
-    stop_a_prefill(&model);
-    print_rates(&model, !on_cpu);
+    print_rates(&model, device.as_ref().filter(|_| !on_cpu));
 }
 
 /// Opens the model with less and less free memory on the device.
@@ -90,15 +96,18 @@ fn place(device: &Device, model: &str) {
 /// Compares the greedy text with that of the processor.
 fn reply_with_each_setting(model: &str, has_device: bool) {
     println!("\nsettings");
-    let request = greedy("Count from one to thirty in words.", 64).to_string();
-    let text = |options: Value| {
+    let mut request = greedy("Count from one to thirty in words.", 64);
+    request["logprobs"] = json!(true);
+    request["top_logprobs"] = json!(LIKELIEST);
+    let request = request.to_string();
+    let reply = |options: Value| {
         let mut all = json!({ "model": model, "n_ctx": 2048, "tool_policy": "any" });
         let more = options.as_object().expect("an object").clone();
         all.as_object_mut().expect("an object").extend(more);
         let reply = Chat::open(&all).call(ffi::llb_chat_infer, &request);
-        reply["text"].as_str().unwrap_or_default().to_owned()
+        (reply["text"].as_str().unwrap_or_default().to_owned(), first_token(&reply))
     };
-    let expected = text(json!({ "n_gpu_layers": 0 }));
+    let (expected, likeliest) = reply(json!({ "n_gpu_layers": 0 }));
     let settings = [
         ("all on the device", json!({})),
         ("half of the layers", json!({ "n_gpu_layers": 12 })),
@@ -106,13 +115,28 @@ fn reply_with_each_setting(model: &str, has_device: bool) {
         ("q8_0 cache", json!({ "cache_type_k": "q8_0", "cache_type_v": "q8_0" })),
     ];
     for (name, options) in settings {
-        let got = text(options);
+        let (got, others) = reply(options);
         let common = got.chars().zip(expected.chars()).take_while(|(a, b)| a == b).count();
         let whole = expected.chars().count();
+        let differences: Vec<f64> = likeliest
+            .iter()
+            .filter_map(|(token, of_processor)| Some((others.get(token)? - of_processor).abs()))
+            .collect();
+        let largest = differences.iter().copied().fold(0.0, f64::max);
         // A different order of summation may change the choice of a token.
-        let same = format!("{name}: the first {common} of {whole} characters of the processor's");
-        target(&same, !got.is_empty() && (common > 0 || !has_device));
+        let same = format!(
+            "{name}: the first {common} of {whole} characters of the processor's; at the first token, {} of its {LIKELIEST} likeliest, log probabilities within {largest:.3}",
+            differences.len(),
+        );
+        target(&same, !has_device || differences.len() * 2 > LIKELIEST && largest < 0.5);
     }
+}
+
+/// The likeliest choices for the first token, with their log probabilities.
+fn first_token(reply: &Value) -> BTreeMap<String, f64> {
+    let listed = reply["logprobs"]["content"][0]["top_logprobs"].as_array();
+    let each = |token: &Value| Some((token["bytes"].to_string(), token["logprob"].as_f64()?));
+    listed.into_iter().flatten().filter_map(each).collect()
 }
 
 /// Opens and closes the model, and compares the free memory.
@@ -163,45 +187,37 @@ fn greedy(text: &str, max_tokens: usize) -> Value {
 }
 
 /// Tokens per second over all chats.
-fn print_rates(model: &str, on_device: bool) {
+fn print_rates(model: &str, device: Option<&Device>) {
     let (prompt, decoded) = (number("LLB_PROMPT", 700), number("LLB_DECODED", 128));
     let counts = std::env::var("LLB_CHATS").unwrap_or("1,16,64".into());
     let counts: Vec<usize> = counts.split(',').filter_map(|n| n.trim().parse().ok()).collect();
     println!("\ntokens/s over all chats; prompts of about {prompt} tokens, {decoded} decoded");
-    let rows = ["llama_decode alone", "llama.cpp, greedy", "llama.cpp, default sampler"];
-    let ours = ["llb, temperature 0", "llb, default sampler", "llb, tools and auto"];
-    let mut table = vec![Vec::new(); rows.len() + ours.len()];
-    for &count in &counts {
+    let show = |name: &str, rate: f64| println!("  {name:<28}{rate:>9.1}");
+    for count in counts {
+        println!("{count} chats");
         // Leaves room for the chat template and the tools.
         let n_ctx = count * (prompt + decoded + 256);
         {
-            let mut peer = Sequences::open(model, count, n_ctx, on_device);
-            let next = [
-                NextToken::Fixed,
-                NextToken::Sampled(Sampling::Greedy),
-                NextToken::Sampled(Sampling::Default { seed: 7 }),
-            ];
+            let mut peer = Sequences::open(model, count, n_ctx, device);
             peer.rate(prompt, 8, NextToken::Fixed);
-            for (row, next) in next.into_iter().enumerate() {
-                table[row].push(peer.rate(prompt, decoded, next));
+            for (name, next) in [
+                ("llama_decode alone", NextToken::Fixed),
+                ("llama.cpp, greedy", NextToken::Sampled(Sampling::Greedy)),
+                ("llama.cpp, default sampler", NextToken::Sampled(Sampling::Default { seed: 7 })),
+            ] {
+                show(name, peer.rate(prompt, decoded, next));
             }
         }
-        let layers = if on_device { json!("auto") } else { json!(0) };
+        let layers = if device.is_some() { json!("auto") } else { json!(0) };
         let chats = Chats::open(model, count, n_ctx, &layers);
         chats.rate(prompt, 8, &json!({ "temperature": 0 }));
-        let members =
-            [json!({ "temperature": 0 }), json!({}), json!({ "temperature": 0, "tools": tools() })];
-        for (row, members) in members.iter().enumerate() {
-            table[rows.len() + row].push(chats.rate(prompt, decoded, members));
+        for (name, members) in [
+            ("llb, temperature 0", json!({ "temperature": 0 })),
+            ("llb, default sampler", json!({})),
+            ("llb, tools and auto", json!({ "temperature": 0, "tools": tools() })),
+        ] {
+            show(name, chats.rate(prompt, decoded, &members));
         }
-    }
-    let line = |name: &str, cells: Vec<String>| {
-        let cells: String = cells.iter().map(|cell| format!("{cell:>10}")).collect();
-        println!("{name:<30}{cells}");
-    };
-    line("chats", counts.iter().map(ToString::to_string).collect());
-    for (name, figures) in rows.iter().chain(&ours).zip(&table) {
-        line(name, figures.iter().map(|rate| format!("{rate:.1}")).collect());
     }
 }
 

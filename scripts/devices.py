@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Compiles a backend of ggml for devices: libllb-vulkan.so beside libllb.so.
+"""Compiles a backend of ggml for devices: libllb-vulkan.so or libllb-cuda.so beside libllb.so.
 
     scripts/devices.py FOLDER vulkan
+    scripts/devices.py FOLDER cuda [--architectures "86-real 90"]
 
 FOLDER is cargo's folder of the profile, with libllb.so. The sources are those of llama-cpp-sys-2,
-compiled with the flags that it has used for ggml-base. It needs glslc, libvulkan.so, and the
-headers of Vulkan (1.4.309 or later, with vulkan.hpp) and SPIR-V. VULKAN_SDK names a folder with
-`include`, `lib` and `bin` that is searched before the system's. Shaders and objects are kept in
+compiled with the flags that it has used for ggml-base. Shaders and objects are kept in
 FOLDER/devices, and used again as long as their commands are the same.
+
+Vulkan needs glslc, libvulkan.so, and the headers of Vulkan (1.4.309 or later, with vulkan.hpp) and
+SPIR-V. VULKAN_SDK names a folder with `include`, `lib` and `bin` that is searched before the
+system's.
+
+CUDA needs the toolkit in CUDA_HOME: nvcc, the static runtime, CCCL and cuBLAS. Architectures are
+written as in CMake: 90 is machine code and PTX, 90-real or 90-virtual one of them.
 """
 
 import argparse
@@ -36,6 +42,14 @@ FEATURES = {
     "float_e2m1": "GGML_VULKAN_FLOAT_E2M1_GLSLC_SUPPORT",
     "float_e4m3": "GGML_VULKAN_FLOAT_E4M3_GLSLC_SUPPORT",
 }
+
+# Types of KV caches, and the pairs (of keys and values) for which flash attention is compiled: those
+# of llama.cpp's default build.
+CACHE_TYPES = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "bf16", "f16"]
+ATTENTION = ["q4_0-q4_0", "q8_0-q8_0", "f16-f16", "bf16-bf16"]
+# llama.cpp's default for CUDA 13: Turing to Blackwell.
+ARCHITECTURES = ["75-virtual", "80-virtual", "86-real", "89-real", "90-virtual", "120a-real",
+                 "121a-real"]
 
 
 class Tools:
@@ -112,13 +126,17 @@ def compile_shaders(cache, compiler, tools, sources):
     return compiled, folder, defined
 
 
-def build_vulkan(folder, build, pool):
-    cache = folder / "devices"
-    cache.mkdir(exist_ok=True)
-    tools = Tools()
+def base_command(build):
+    """The folder of ggml's sources, and the command of one of them without its file."""
     base = kernels.commands_of(build, [], "ggml-base")
     file, command = next(item for item in base.items() if item[0].endswith("/ggml-backend.cpp"))
-    sources = pathlib.Path(file).parent / "ggml-vulkan"
+    return pathlib.Path(file).parent, command
+
+
+def build_vulkan(folder, cache, build, pool):
+    tools = Tools()
+    sources, command = base_command(build)
+    sources /= "ggml-vulkan"
     shaders, generated, defined = compile_shaders(cache, command[0], tools, sources)
     command = [*command, "-fvisibility=hidden", "-fvisibility-inlines-hidden", *defined,
                *(f"-I{include}" for include in (*tools.includes, generated, sources.parent))]
@@ -136,16 +154,95 @@ def build_vulkan(folder, build, pool):
     return kernels.link(folder / "libllb-vulkan.so", cache, ENTRY, command[0], objects, libraries)
 
 
+def target_of(architecture):
+    """The arguments of nvcc for an architecture as CMake writes it."""
+    found = re.fullmatch(r"(\d+[af]?)(-real|-virtual)?", architecture)
+    if not found:
+        sys.exit(f"{architecture!r}: not an architecture such as 90, 86-real or 80-virtual")
+    number, kind = found.groups()
+    codes = [f"sm_{number}"] if kind != "-virtual" else []
+    codes += [f"compute_{number}"] if kind != "-real" else []
+    return ["-gencode", f"arch=compute_{number},code=[{','.join(codes)}]"]
+
+
+def attention(sources):
+    """The sources and definitions for the types of KV caches that flash attention reads."""
+    names = [f"{key}-{value}" for value in CACHE_TYPES for key in CACHE_TYPES]
+    defined = [f'-DGGML_CUDA_FA_QUANTS="{",".join(ATTENTION)}"']
+    for name in names:
+        macro = name.upper().replace("-", "_")
+        defined.append(f"-DGGML_CUDA_FA_{macro}={int(name in ATTENTION)}")
+    folder = sources / "template-instances"
+    return [folder / f"fattn-vec-instance-{name}.cu" for name in ATTENTION], defined
+
+
+def stub_of_driver(cache, compiler, objects):
+    """Writes a libcuda.so.1 with the functions that the objects call, to link with. The real one
+    comes with the driver. Returns its path."""
+    listed = subprocess.run(["nm", "-u", *map(str, objects)], capture_output=True, text=True,
+                            check=True).stdout
+    names = sorted(set(re.findall(r"\bU (cu[A-Z]\w*)$", listed, re.MULTILINE)))
+    source = cache / "libcuda.c"
+    source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+    target = cache / "libcuda.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", str(source), "-o", str(target),
+                    f"-Wl,-soname,{target.name}"], check=True)
+    return target
+
+
+def build_cuda(folder, cache, build, pool, architectures):
+    home = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    nvcc = home / "bin/nvcc"
+    if not nvcc.exists():
+        sys.exit(f"{nvcc}: does not exist; name the toolkit in CUDA_HOME (docs/backends.md, CUDA)")
+    base, host = base_command(build)
+    sources = base / "ggml-cuda"
+    vectors, defined = attention(sources)
+    # The preprocessor's arguments of the host's compiler. The rest is in nvcc's own terms.
+    shared = [word for word in host if word.startswith(("-D", "-I"))] + [f"-I{base}"]
+    shared += [*defined, "-DGGML_CUDA_USE_GRAPHS"]
+    flags = "-fPIC,-w,-fvisibility=hidden,-fvisibility-inlines-hidden,-ffunction-sections"
+    command = [str(nvcc), "-ccbin", host[0], "-std=c++17", "-O3", "-w", "-use_fast_math",
+               "-extended-lambda", "-compress-mode=size", *shared, "-Xcompiler", flags,
+               *(word for name in architectures for word in target_of(name))]
+    files = sorted(sources.glob("*.cu")) + vectors
+    for pattern in ("fattn-tile*.cu", "fattn-mma*.cu", "mmq*.cu", "mmf*.cu"):
+        files += sorted((sources / "template-instances").glob(pattern))
+    content = b"".join(header.read_bytes() for header in sorted(sources.rglob("*.cuh")))
+    jobs = [pool.submit(kernels.compile_one, cache, str(file), command, content) for file in files]
+    own = kernels.SOURCES / "device_cuda.cu"
+    jobs.append(pool.submit(kernels.compile_one, cache, str(own), command, own.read_bytes()))
+    glue = [*host, "-fvisibility=hidden", "-fvisibility-inlines-hidden",
+            *kernels.identity_of(build, "cuda"), "-DLLB_DEVICE_REGISTRATION=ggml_backend_cuda_reg",
+            "-DLLB_DEVICE_START=llb_cuda_start", f"-I{base}"]
+    jobs.append(pool.submit(kernels.compile_one, cache, str(kernels.SOURCES / "device_file.cpp"),
+                            glue, kernels.contents()))
+    objects = [job.result() for job in jobs]
+    library = home / ("lib64" if (home / "lib64").is_dir() else "lib")
+    cublas = next(iter(sorted(library.glob("libcublas.so.*"))), library / "libcublas.so")
+    wrapped = re.findall(r"^LLB_RELEASE\((\w+)", own.read_text(), re.MULTILINE)
+    libraries = [str(library / "libcudart_static.a"), str(cublas),
+                 str(stub_of_driver(cache, "cc", objects)), "-lrt", "-ldl",
+                 *(f"-Wl,--wrap={name}" for name in ["ggml_abort", *wrapped])]
+    return kernels.link(folder / "libllb-cuda.so", cache, ENTRY, host[0], objects, libraries)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("name", choices=["vulkan"])
+    parser.add_argument("name", choices=["vulkan", "cuda"])
+    parser.add_argument("--architectures", default=" ".join(ARCHITECTURES), help="of CUDA")
     options = parser.parse_args()
     folder = options.folder.resolve()
     build = kernels.build_of(folder)
+    cache = folder / "devices"
+    cache.mkdir(exist_ok=True)
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        target = build_vulkan(folder, build, pool)
+        if options.name == "vulkan":
+            target = build_vulkan(folder, cache, build, pool)
+        else:
+            target = build_cuda(folder, cache, build, pool, options.architectures.split())
     size = target.stat().st_size / 1e6
     print(f"    {target.name}  {size:.1f} MB  {time.monotonic() - start:.0f} s", flush=True)
 

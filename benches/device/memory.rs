@@ -11,22 +11,17 @@ pub(crate) const MIB: usize = 1 << 20;
 pub(crate) struct Device(sys::ggml_backend_dev_t);
 
 impl Device {
-    /// The first GPU; `None` if there is none.
-    pub(crate) fn first_gpu() -> Option<Device> {
-        // SAFETY: takes nothing.
-        let count = unsafe { sys::ggml_backend_dev_count() };
-        (0..count).find_map(|index| {
-            // SAFETY: the index is one of a device.
-            let device = unsafe { sys::ggml_backend_dev_get(index) };
-            // SAFETY: devices live forever.
-            let kind = unsafe { sys::ggml_backend_dev_type(device) };
-            let is_gpu = kind == sys::GGML_BACKEND_DEVICE_TYPE_GPU
-                || kind == sys::GGML_BACKEND_DEVICE_TYPE_IGPU;
-            is_gpu.then_some(Device(device))
-        })
+    /// The first one that llb uses by default; `None` if there is none.
+    pub(crate) fn first() -> Option<Device> {
+        llb::llama::default_devices().first().map(|device| Device(*device))
     }
 
-    pub(crate) fn name(&self) -> String {
+    /// For llama.cpp.
+    pub(crate) fn handle(&self) -> sys::ggml_backend_dev_t {
+        self.0
+    }
+
+    pub(crate) fn description(&self) -> String {
         // SAFETY: devices live forever.
         let text = unsafe { sys::ggml_backend_dev_description(self.0) };
         // SAFETY: the description is NUL-terminated and lives as long as the device.

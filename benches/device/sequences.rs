@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use llama_cpp_sys_2 as sys;
 
+use crate::memory::Device;
 use crate::peer::{Sampling, chain};
 
 /// Where the next token of a sequence comes from.
@@ -26,16 +27,24 @@ pub(crate) struct Sequences {
 }
 
 impl Sequences {
-    /// Puts all layers on the device, or none if `on_device` is false.
-    pub(crate) fn open(path: &str, n_sequences: usize, n_ctx: usize, on_device: bool) -> Sequences {
+    /// Puts all layers on the device, if there is one.
+    pub(crate) fn open(
+        path: &str,
+        n_sequences: usize,
+        n_ctx: usize,
+        device: Option<&Device>,
+    ) -> Sequences {
         let path = CString::new(path).expect("a path has no NUL");
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
-        params.n_gpu_layers = if on_device { 999 } else { 0 };
-        // SAFETY: the path is NUL-terminated and read only during the call.
+        params.n_gpu_layers = if device.is_some() { 999 } else { 0 };
+        let mut devices: Vec<_> = device.map(Device::handle).into_iter().collect();
+        devices.push(std::ptr::null_mut());
+        params.devices = devices.as_mut_ptr();
+        // SAFETY: the path and the devices end with NUL, and are read only during the call.
         let model = unsafe { sys::llama_model_load_from_file(path.as_ptr(), params) };
         assert!(!model.is_null(), "llama.cpp loads the model");
-        let n_batch = if on_device { 2048 } else { 512 };
+        let n_batch = if device.is_some() { 2048 } else { 512 };
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = n_ctx as u32;
@@ -43,6 +52,8 @@ impl Sequences {
         params.n_ubatch = n_batch as u32;
         params.n_seq_max = n_sequences as u32;
         params.kv_unified = true;
+        params.n_threads = std::thread::available_parallelism().map_or(1, usize::from) as i32;
+        params.n_threads_batch = params.n_threads;
         // SAFETY: the model is alive and freed after the context.
         let context = unsafe { sys::llama_init_from_model(model, params) };
         assert!(!context.is_null(), "llama.cpp makes a context");

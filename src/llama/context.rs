@@ -289,11 +289,20 @@ impl Backend for LlamaContext {
         self.decoding.check =
             Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
         let context = self.context.as_ptr();
-        let status = self.decoding.threads.help(|| {
+        // A device computes after the call. Whoever reads logits would wait for it anyway, and here
+        // a failure is one of the decode.
+        let waits = self.model.has_devices() && batch.iter().any(|entry| entry.logits);
+        let decode = || {
             // SAFETY: the context is alive and the batch holds valid pointers for its number of
             // tokens.
-            shim::guard(|| unsafe { shim::calls::llama_decode(context, raw) })
-        });
+            let status = unsafe { shim::calls::llama_decode(context, raw) };
+            if waits {
+                // SAFETY: as above.
+                unsafe { shim::calls::llama_synchronize(context) };
+            }
+            status
+        };
+        let status = self.decoding.threads.help(|| shim::guard(decode));
         self.decoding.check = None;
         self.decoding.moves_keys = false;
         if let Some(repeats) = self.decoding.repeats.get_mut() {
@@ -477,7 +486,11 @@ impl Backend for LlamaContext {
 
 impl Drop for LlamaContext {
     fn drop(&mut self) {
-        if self.broken {
+        // llama.cpp waits for its devices when it frees a context, where an error would end the
+        // process. One that was lost reports an error.
+        // SAFETY: created by llama_init_from_model, not freed yet.
+        let wait = || unsafe { shim::calls::llama_synchronize(self.context.as_ptr()) };
+        if self.broken || self.model.has_devices() && shim::guard(wait).is_err() {
             // The context is leaked, with everything that it refers to except its threads. If no
             // other thread and no device has computed with it, nothing uses the model any more, so
             // the model is freed. Adapters belong to the model.

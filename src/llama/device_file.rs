@@ -1,5 +1,5 @@
-//! Files with a backend of ggml for devices (`libllb-vulkan.so`, scripts/devices.py): which of them
-//! there are, and the devices of those that can be used.
+//! Files with a backend of ggml for devices (`libllb-cuda.so`, `libllb-vulkan.so`, written by
+//! scripts/devices.py): which of them there are, and the devices of those that can be used.
 //!
 //! A file is opened when a model that may use devices is created, or when the devices are listed,
 //! and only then: that starts a driver, with its threads. It is opened once in a process. The rules
@@ -23,8 +23,9 @@ use crate::api::LogLevel;
 use crate::panic;
 use crate::process::{self, Shared};
 
-/// The backends that files may contain. A file is named after its backend.
-const NAMES: [&str; 1] = ["vulkan"];
+/// The backends that files may contain, the fastest first: of a GPU that several backends support,
+/// the first one is used. A file is named after its backend.
+const NAMES: [&str; 2] = ["cuda", "vulkan"];
 
 unsafe extern "C-unwind" {
     fn llb_device_load(path: *const c_char, problem: *mut c_char, size: usize) -> *mut c_void;
@@ -208,10 +209,10 @@ fn start(path: &CStr) -> Result<DeviceBackend, String> {
         return Err(format!("cannot be started: {}", problem.to_string_lossy()));
     };
     let backend = DeviceBackend(registration);
-    if of_backend(&backend).is_empty() {
-        return Err("found no device that it can use".to_owned());
+    match of_backend(&backend).is_empty() {
+        true => Err("found no device that it can use".to_owned()),
+        false => Ok(backend),
     }
-    Ok(backend)
 }
 
 #[cfg(all(test, target_os = "linux"))]

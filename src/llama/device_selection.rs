@@ -110,6 +110,13 @@ impl DeviceSelection {
     }
 }
 
+/// The devices that a model uses if its options name none. Opens files of devices. For benchmarks,
+/// which use llama.cpp on the same devices.
+pub fn default_devices() -> Vec<sys::ggml_backend_dev_t> {
+    device_file::open();
+    DeviceSelection::Default.devices()
+}
+
 /// Logs which files of devices were not used for these options.
 pub(super) fn log(options: &CreateOptions, log: &LogQueue) {
     if may_use_files(options) {

@@ -40,23 +40,34 @@ const DEVICE_BATCH: u32 = 2048;
 /// take.
 const COMPUTE_SHARE: u64 = 8;
 
-/// The tokens per decode call that suit the devices, or the CPU if there are no devices. It does
-/// not depend on the free memory, because two loads with the same options share a model.
+/// The sizes that [`batch_size`] chooses from.
+pub(crate) const BATCHES: [u32; 2] = [PROCESSOR_BATCH, DEVICE_BATCH];
+
+/// The tokens per decode call that suit the devices, or the CPU if there are no devices. If the
+/// caller has not set the number of layers, a large batch must not leave layers in main memory:
+/// that would cost more than it gains.
 pub(crate) fn batch_size(
     header: &ModelHeader,
     context: &ContextOptions,
     devices: &[Device],
+    n_gpu_layers: Option<u32>,
 ) -> u32 {
     let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes());
-    layers.map_or(PROCESSOR_BATCH, |layers| batch_size_of(&layers, context, devices))
+    layers.map_or(PROCESSOR_BATCH, |layers| batch_size_of(&layers, context, devices, n_gpu_layers))
 }
 
-fn batch_size_of(layers: &Layers, context: &ContextOptions, devices: &[Device]) -> u32 {
+fn batch_size_of(
+    layers: &Layers,
+    context: &ContextOptions,
+    devices: &[Device],
+    n_gpu_layers: Option<u32>,
+) -> u32 {
     let large = ContextOptions { n_batch: DEVICE_BATCH, ..context.clone() };
     let needs = MemoryNeeds::of_layers(layers, &large);
     let buffers = needs.compute.saturating_add(needs.logits);
     let least = devices.iter().map(|device| device.total).min();
-    let fits = least.is_some_and(|least| buffers <= least / COMPUTE_SHARE);
+    let fits = least.is_some_and(|least| buffers <= least / COMPUTE_SHARE)
+        && (n_gpu_layers.is_some() || needs.fitting(devices) == needs.n_layers());
     if fits { DEVICE_BATCH } else { PROCESSOR_BATCH }
 }
 
@@ -217,9 +228,9 @@ mod tests {
     fn devices_with_memory_have_large_batches() {
         let of = |totals: &[u64], logits| {
             let layers = Layers { widths: [0, 0, logits], ..layers() };
-            let device = |total: &u64| Device { name: "d".into(), free: 0, total: *total };
+            let device = |total: &u64| Device { name: "d".into(), free: *total, total: *total };
             let devices: Vec<Device> = totals.iter().map(device).collect();
-            batch_size_of(&layers, &context(1024), &devices)
+            batch_size_of(&layers, &context(1024), &devices, None)
         };
         // 2048 rows of logits take 1188 MiB, the mask 12 MiB: 1200 MiB, an eighth of 9600 MiB.
         let logits = 152_064;
@@ -230,6 +241,21 @@ mod tests {
         // The processor, and a device that does not report its memory.
         assert_eq!(of(&[], logits), 512);
         assert_eq!(of(&[0], logits), 512);
+    }
+
+    #[test]
+    fn a_large_batch_leaves_no_layers_in_main_memory() {
+        let layers = Layers { widths: [0, 0, 152_064], ..layers() };
+        let of = |usable: u64, n_gpu_layers| {
+            let total = 80_000 * MIB;
+            let free = usable * MIB + MOST_RESERVE;
+            let device = Device { name: "d".into(), free, total };
+            batch_size_of(&layers, &context(1024), &[device], n_gpu_layers)
+        };
+        // Ten blocks with their caches take 110 MiB, the output 50, the logits 1188, the mask 12.
+        assert_eq!(of(1360, None), 2048);
+        assert_eq!(of(1359, None), 512);
+        assert_eq!(of(0, Some(3)), 2048);
     }
 
     #[test]

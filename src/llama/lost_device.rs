@@ -5,12 +5,12 @@ use crate::process::Shared;
 
 /// What the driver said first.
 static LOST: Shared<Option<String>> = Shared::new(None);
-/// How a Vulkan driver reports it (vk::DeviceLostError).
-const DEVICE_LOST: &str = "ErrorDeviceLost";
+/// How it is reported: by Vulkan's drivers (vk::DeviceLostError), and by `kernels/device_cuda.cu`.
+const DEVICE_LOST: [&str; 2] = ["ErrorDeviceLost", "CUDA device lost"];
 
 /// Takes note of the loss of a device if that is what this error is about.
 pub(super) fn note(error: &str) {
-    if error.contains(DEVICE_LOST) {
+    if DEVICE_LOST.iter().any(|text| error.contains(text)) {
         LOST.lock().get_or_insert_with(|| error.to_owned());
     }
 }

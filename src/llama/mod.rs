@@ -48,6 +48,7 @@ mod trial;
 mod version;
 mod vocab;
 
+pub use device_selection::default_devices;
 pub(crate) use embedder::{Embedder, load as load_embedder};
 pub use exit::{BeforeExit, call_before_exit};
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};

@@ -174,7 +174,7 @@ pub(super) fn open(
     let mut context = context_options(options, header, &devices)?;
     let file = identify(Path::new(path))?;
     if options.fits_ctx && options.n_ctx.is_none() {
-        context.n_ctx = match loaded_fit(&file, &context) {
+        context.n_ctx = match loaded_fit(&file, &context, options.n_batch.is_none()) {
             Some(n_ctx) => n_ctx,
             None => memory_use::fitting_ctx(options, &devices, path, header, &context)?,
         };
@@ -194,11 +194,6 @@ pub(super) fn open(
     let use_mmap = options.use_mmap
         && headers.iter().all(|header| header.trailing_bytes() <= MOST_TRAILING_BYTES);
     check_memory(options, &devices, use_mmap, &context, &headers)?;
-    let needs = LoadNeeds {
-        model: MemoryNeeds::of(header, &context),
-        draft: draft_header.as_ref().and_then(|it| MemoryNeeds::of(it, &context)),
-        most_state_bytes: most_state_bytes(header, &context),
-    };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
         let checked = lora::check(&lora.path, header).and_then(|_| identify(Path::new(&lora.path)));
         let file = checked.map_err(|error| lora::option_error(index, error))?;
@@ -215,7 +210,15 @@ pub(super) fn open(
     let speculative = options.speculative.clone();
     let forks = process::forks();
     let fits_ctx = options.fits_ctx;
-    let key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
+    let mut key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
+    if options.n_batch.is_none() {
+        key.context.n_batch = loaded_batch(&key).unwrap_or(key.context.n_batch);
+    }
+    let needs = LoadNeeds {
+        model: MemoryNeeds::of(header, &key.context),
+        draft: draft_header.as_ref().and_then(|it| MemoryNeeds::of(it, &key.context)),
+        most_state_bytes: most_state_bytes(header, &key.context),
+    };
     let entry = {
         let mut loaded = LOADED.lock();
         let loaded = loaded.get_or_insert_default();
@@ -246,16 +249,33 @@ pub(super) fn open(
 
 /// The context of a loaded model that was fitted with these options. Fitting again would give a
 /// smaller one, because the model itself takes memory now.
-fn loaded_fit(file: &FileIdentity, context: &ContextOptions) -> Option<u32> {
+fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool) -> Option<u32> {
     let forks = process::forks();
     let loaded = LOADED.lock();
     let fitted = loaded.iter().flatten().find(|(key, entry)| {
-        let like = ContextOptions { n_ctx: context.n_ctx, ..key.context.clone() };
+        let n_batch = if has_any_batch { context.n_batch } else { key.context.n_batch };
+        let like = ContextOptions { n_ctx: context.n_ctx, n_batch, ..key.context.clone() };
         key.fits_ctx && key.forks == forks && key.file == *file && like == *context
             // The entry of a model that is being loaded is locked.
             && entry.try_lock().map_or(true, |model| model.strong_count() > 0)
     });
     fitted.map(|(key, _)| key.context.n_ctx)
+}
+
+/// The batch of a loaded model with this key otherwise. The free memory, by which it was chosen, is
+/// another one now.
+fn loaded_batch(key: &LoadKey) -> Option<u32> {
+    let loaded = LOADED.lock();
+    let with = |n_batch| {
+        let context = ContextOptions { n_batch, ..key.context.clone() };
+        LoadKey { context, ..key.clone() }
+    };
+    let is_loaded = |n_batch: &u32| {
+        let entry = loaded.as_ref().and_then(|loaded| loaded.get(&with(*n_batch)));
+        // The entry of a model that is being loaded is locked.
+        entry.is_some_and(|it| it.try_lock().map_or(true, |model| model.strong_count() > 0))
+    };
+    fit::BATCHES.into_iter().rev().find(is_loaded)
 }
 
 /// What a load needs, computed from the headers.
@@ -393,7 +413,7 @@ pub(super) fn context_options(
     if options.n_batch.is_none() {
         let uses_devices = options.n_gpu_layers != Some(0);
         let devices = if uses_devices { device::measured(devices) } else { Vec::new() };
-        context.n_batch = fit::batch_size(header, &context, &devices);
+        context.n_batch = fit::batch_size(header, &context, &devices, options.n_gpu_layers);
     }
     Ok(context)
 }

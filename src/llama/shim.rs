@@ -98,6 +98,7 @@ pub(super) mod calls {
             params: llama_context_params
         ) -> *mut llama_context;
         fn llama_free(context: *mut llama_context);
+        fn llama_synchronize(context: *mut llama_context);
         fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
         fn llama_get_logits_ith(context: *mut llama_context, row: i32) -> *mut f32;
         fn llama_get_embeddings_seq(

@@ -1,8 +1,9 @@
 //! Tests the option `devices` and files of devices: which of them are opened, when, and what happens
 //! if a device fails. Each case runs in a child process, because a process opens a file only once.
 //!
-//! What needs a device runs if `make backend-vulkan` has written its file and this machine has a
-//! driver. Mesa's software device lavapipe is enough, and the only one on which this has run.
+//! What needs a device runs on each file that `make backend-cuda` or `make backend-vulkan` has
+//! written, if this machine has a driver for it. For Vulkan, Mesa's software device lavapipe is
+//! enough.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,32 @@ use crate::backends::{built, chats, files};
 use crate::scripted::{TEXT, long_text};
 
 const CHILD: &str = "LLB_TEST_DEVICES_CHILD";
-const FILE: &str = "libllb-vulkan.so";
+
+/// A backend that a file may contain.
+struct Backend {
+    file: &'static str,
+    /// The name of its first device.
+    device: &'static str,
+    /// What is preloaded to lose the device, in this folder.
+    lost_device: &'static str,
+    /// What an error then says.
+    lost: &'static str,
+}
+
+const BACKENDS: [Backend; 2] = [
+    Backend {
+        file: "libllb-cuda.so",
+        device: "CUDA0",
+        lost_device: "lost_cuda_device.c",
+        lost: "CUDA device lost",
+    },
+    Backend {
+        file: "libllb-vulkan.so",
+        device: "Vulkan0",
+        lost_device: "lost_vulkan_device.c",
+        lost: "DeviceLost",
+    },
+];
 
 /// Runs the test with this name again in a child process, with these variables. `data` is for
 /// `run`, which the child calls.
@@ -126,33 +152,67 @@ fn bad_files_are_not_opened() {
         (&bytes[..], 0o666, "can be written by every user"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join(FILE);
-        std::fs::write(&file, bytes).unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
-        let data = json!({ "file": file, "reason": reason });
-        in_child(name, &[("LLB_BACKENDS", folder.path())], &data);
+        for Backend { file, .. } in BACKENDS {
+            let file = folder.path().join(file);
+            std::fs::write(&file, bytes).unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+            let data = json!({ "file": file, "reason": reason });
+            in_child(name, &[("LLB_BACKENDS", folder.path())], &data);
+        }
     }
 }
 
-/// The file of this build, if this machine has a device for it. Prints a line if not. It is no
-/// failure: a driver is not among the requirements of the tests.
-fn usable_file() -> Option<PathBuf> {
-    let file = built().join(FILE);
-    if !file.exists() {
-        eprintln!("SKIPPED: there is no {FILE}; run: make backend-vulkan");
+/// A folder with nothing but a file of devices that this machine can use.
+struct Usable {
+    backend: Backend,
+    folder: tempfile::TempDir,
+}
+
+impl Usable {
+    /// Runs the test with this name in a child process that finds the file.
+    #[track_caller]
+    fn in_child(&self, name: &str, variables: &[(&str, &Path)]) {
+        let variables: Vec<_> =
+            variables.iter().copied().chain([("LLB_BACKENDS", self.folder.path())]).collect();
+        let Backend { device, lost, .. } = self.backend;
+        let file = self.folder.path().join(self.backend.file);
+        in_child(name, &variables, &json!({ "file": file, "device": device, "lost": lost }));
+    }
+}
+
+/// The files of this build that this machine has a device for. Prints a line for each of the
+/// others. They are no failures: a driver is not among the requirements of the tests.
+fn usable_files() -> Vec<Usable> {
+    BACKENDS.into_iter().filter_map(usable_file).collect()
+}
+
+fn usable_file(backend: Backend) -> Option<Usable> {
+    let name = backend.file;
+    let built = built().join(name);
+    if !built.exists() {
+        eprintln!("SKIPPED: there is no {name}; run: make backend-cuda or make backend-vulkan");
         return None;
     }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(&built, folder.path().join(name)).unwrap();
     let output = tempfile::NamedTempFile::new().unwrap();
     let data = json!({ "output": output.path() });
-    in_child("a_child_tells_what_it_finds", &[("LLB_BACKENDS", &built())], &data);
+    in_child("a_child_tells_what_it_finds", &[("LLB_BACKENDS", folder.path())], &data);
     let found: Value = serde_json::from_slice(&std::fs::read(output.path()).unwrap()).unwrap();
     let entries = found["device_files"].as_array().unwrap();
-    let entry = entries.iter().find(|entry| entry["file"] == json!(file)).unwrap();
+    let entry = entries.iter().find(|entry| entry["file"] == json!(folder.path().join(name)));
+    let entry = entry.unwrap();
     if entry["usable"] == false {
-        eprintln!("SKIPPED: {FILE} {}", entry["reason"].as_str().unwrap());
+        eprintln!("SKIPPED: {name} {}", entry["reason"].as_str().unwrap());
         return None;
     }
-    Some(file)
+    Some(Usable { backend, folder })
+}
+
+/// Runs the test with this name in a child process for each file that can be used.
+#[track_caller]
+fn with_each_file(name: &str, variables: &[(&str, &Path)]) {
+    usable_files().iter().for_each(|usable| usable.in_child(name, variables));
 }
 
 #[test]
@@ -164,32 +224,31 @@ fn a_child_tells_what_it_finds() {
 
 #[test]
 fn a_device_computes() {
-    if child_data().is_some() {
+    if let Some(data) = child_data() {
+        let device = data["device"].as_str().unwrap();
         let chat = open(json!({})).unwrap();
         chats(&chat);
         assert!(
-            has_event(&chat, "log:info:n_gpu_layers: ", " layers on Vulkan0 ("),
+            has_event(&chat, "log:info:n_gpu_layers: ", &format!(" layers on {device} (")),
             "{:?}",
             chat.events()
         );
         let found = backends();
         let devices = found["devices"].as_array().unwrap();
-        assert!(devices.iter().any(|device| device["name"] == "Vulkan0"), "{found}");
-        assert!(devices.iter().any(|device| device["name"] == "CPU"), "{found}");
+        assert!(devices.iter().any(|found| found["name"] == device), "{found}");
+        assert!(devices.iter().any(|found| found["name"] == "CPU"), "{found}");
         // Not the same model: the devices are part of its key.
         let alone = open(json!({ "devices": "none" })).unwrap();
         chats(&alone);
-        assert!(!has_event(&alone, "log:", "Vulkan0"), "{:?}", alone.events());
-        let named = open(json!({ "devices": ["Vulkan0", "CPU"], "n_gpu_layers": 1 })).unwrap();
+        assert!(!has_event(&alone, "log:", device), "{:?}", alone.events());
+        let named = open(json!({ "devices": [device, "CPU"], "n_gpu_layers": 1 })).unwrap();
         chats(&named);
         chats(&open(json!({ "n_gpu_layers": 0 })).unwrap());
         // Helpers compute on the processor.
         chats(&open(json!({ "isolation": "process" })).unwrap());
         return;
     }
-    if usable_file().is_some() {
-        in_child("a_device_computes", &[("LLB_BACKENDS", &built())], &Value::Null);
-    }
+    with_each_file("a_device_computes", &[]);
 }
 
 #[test]
@@ -205,10 +264,7 @@ fn a_file_is_opened_when_a_device_may_be_used() {
         chats(&chat);
         return;
     }
-    if let Some(file) = usable_file() {
-        let name = "a_file_is_opened_when_a_device_may_be_used";
-        in_child(name, &[("LLB_BACKENDS", &built())], &json!({ "file": file }));
-    }
+    with_each_file("a_file_is_opened_when_a_device_may_be_used", &[]);
 }
 
 #[test]
@@ -222,17 +278,15 @@ fn without_a_driver_the_processor_computes() {
         assert_eq!(found["device_files"][0]["usable"], false, "{found}");
         return;
     }
-    if usable_file().is_some() {
-        let none = Path::new("/no/such/driver.json");
-        let variables =
-            [("LLB_BACKENDS", &*built()), ("VK_ICD_FILENAMES", none), ("VK_DRIVER_FILES", none)];
-        in_child("without_a_driver_the_processor_computes", &variables, &Value::Null);
-    }
+    let none = Path::new("/no/such/driver.json");
+    let variables =
+        [("VK_ICD_FILENAMES", none), ("VK_DRIVER_FILES", none), ("CUDA_VISIBLE_DEVICES", none)];
+    with_each_file("without_a_driver_the_processor_computes", &variables);
 }
 
 #[test]
 fn a_forked_child_computes_on_the_processor() {
-    if child_data().is_some() {
+    if let Some(data) = child_data() {
         let chat = open(json!({})).unwrap();
         chats(&chat);
         // SAFETY: the child only calls the library and ends.
@@ -243,7 +297,7 @@ fn a_forked_child_computes_on_the_processor() {
                 let warned = has_event(own, "log:warn:devices: not used: ", "was forked");
                 warned && own.infer(&ask(json!({})))["text"] == TEXT
             });
-            let named = open(json!({ "devices": ["Vulkan0"] }));
+            let named = open(json!({ "devices": [data["device"]] }));
             let refused = named.is_err_and(|refused| refused.code() == "INVALID_REQUEST");
             drop(own);
             // SAFETY: takes a number.
@@ -256,16 +310,13 @@ fn a_forked_child_computes_on_the_processor() {
         chats(&chat);
         return;
     }
-    if usable_file().is_some() {
-        let name = "a_forked_child_computes_on_the_processor";
-        in_child(name, &[("LLB_BACKENDS", &built())], &Value::Null);
-    }
+    with_each_file("a_forked_child_computes_on_the_processor", &[]);
 }
 
 #[test]
 fn a_lost_device_does_not_end_the_host() {
     let name = "a_lost_device_does_not_end_the_host";
-    if child_data().is_some() {
+    if let Some(data) = child_data() {
         let lost = PathBuf::from(std::env::var_os("LLB_TEST_LOST").unwrap());
         let long = json!({ "model": scripted_model("long.gguf"), "n_ctx": 1024 });
         let chat = open(long.clone()).unwrap();
@@ -276,13 +327,13 @@ fn a_lost_device_does_not_end_the_host() {
         let reply = chat.stream(&ask(json!({ "max_tokens": 1000 })), &recorder);
         assert_eq!(reply["error"]["code"], "INFERENCE_FAILED", "{reply}");
         let message = reply["error"]["message"].as_str().unwrap();
-        assert!(message.contains("DeviceLost"), "{message}");
+        assert!(message.contains(data["lost"].as_str().unwrap()), "{message}");
         // A chat on the same device that was idle.
         drop(other);
         let mut numbered = long.clone();
         numbered["n_gpu_layers"] = json!(1);
         let mut named = long.clone();
-        named["devices"] = json!(["Vulkan0"]);
+        named["devices"] = json!([data["device"]]);
         for options in [numbered, named] {
             let chat = open(options).unwrap();
             assert_eq!(chat.infer(&ask(json!({ "max_tokens": 1000 })))["text"], long_text());
@@ -301,20 +352,17 @@ fn a_lost_device_does_not_end_the_host() {
         chats(&open(json!({ "devices": "none" })).unwrap());
         return;
     }
-    if usable_file().is_none() {
-        return;
+    for usable in usable_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("lost.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration");
+        let compiled = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+            .args(["-shared", "-fPIC", "-O1", "-pthread", "-o"])
+            .args([&library, &source.join(usable.backend.lost_device)])
+            .arg("-ldl")
+            .status();
+        assert!(compiled.unwrap().success());
+        let lost = folder.path().join("is-lost");
+        usable.in_child(name, &[("LD_PRELOAD", &library), ("LLB_TEST_LOST", &lost)]);
     }
-    let folder = tempfile::tempdir().unwrap();
-    let library = folder.path().join("lost.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/lost_device.c");
-    let compiled = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .args([&library, &source])
-        .arg("-ldl")
-        .status();
-    assert!(compiled.unwrap().success());
-    let lost = folder.path().join("is-lost");
-    let variables =
-        [("LLB_BACKENDS", &*built()), ("LD_PRELOAD", &library), ("LLB_TEST_LOST", &lost)];
-    in_child(name, &variables, &Value::Null);
 }

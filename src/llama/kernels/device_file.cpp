@@ -1,9 +1,10 @@
-// The part of a file of devices (libllb-vulkan.so) that is not ggml's backend: its entry, what it
+// The part of a file of devices (libllb-vulkan.so, libllb-cuda.so) that is not ggml's backend: its entry, what it
 // does with text that the backend prints, and with exceptions where none may leave.
 // scripts/devices.py compiles it with LLB_DEVICE_REGISTRATION, the backend's function.
 
 #include "loaded_file.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -63,13 +64,30 @@ class LogBuffer : public std::streambuf {
     size_t used = 0;
 };
 
-// Devices have the functions of their backend, but for the two below.
+// Devices have the functions of their backend, but for the three below.
 ggml_backend_t (*init_of_backend)(ggml_backend_dev_t device, const char * params) = nullptr;
+ggml_status (*compute_of_backend)(ggml_backend_t backend, ggml_cgraph * graph) = nullptr;
 void (*free_of_backend)(ggml_backend_t backend) = nullptr;
 
+// Whether a computation has failed.
+std::atomic<bool> has_failed{false};
+
+ggml_status compute(ggml_backend_t backend, ggml_cgraph * graph) {
+    try {
+        return compute_of_backend(backend, graph);
+    } catch (...) {
+        has_failed = true;
+        throw;
+    }
+}
+
 // llama.cpp frees a backend in a destructor, where an exception would end the process. A lost
-// device throws here too. The backend is then leaked.
+// device throws here too. The backend is then leaked. After a failed computation all are: CUDA's
+// would wait for the end of a graph capture, which the exception has left.
 void free_without_exception(ggml_backend_t backend) {
+    if (has_failed) {
+        return;
+    }
     try {
         free_of_backend(backend);
     } catch (...) {
@@ -82,6 +100,8 @@ ggml_backend_t init(ggml_backend_dev_t device, const char * params) {
     if (backend && backend->iface.free != free_without_exception) {
         free_of_backend = backend->iface.free;
         backend->iface.free = free_without_exception;
+        compute_of_backend = backend->iface.graph_compute;
+        backend->iface.graph_compute = compute;
     }
     return backend;
 }

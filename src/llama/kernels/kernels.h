@@ -1,5 +1,5 @@
-// What the library exchanges with a file of kernels (libllb-cpu-*.so) or of devices
-// (libllb-vulkan.so): addresses of functions.
+// What the library exchanges with a file of kernels (libllb-cpu-*.so) or of devices (libllb-cuda.so,
+// libllb-vulkan.so): addresses of functions.
 //
 // A file contains one backend of ggml alone. ggml-base stays in the library, so that there is one
 // of each of its objects: buffer types, which llama.cpp compares by address, the lock of a fork,
@@ -27,9 +27,12 @@
     X(ggml_aligned_malloc) \
     X(ggml_are_same_shape) \
     X(ggml_are_same_stride) \
+    X(ggml_backend_buffer_get_alloc_size) \
+    X(ggml_backend_buffer_get_usage) \
     X(ggml_backend_buffer_init) \
     X(ggml_backend_buffer_is_host) \
     X(ggml_backend_buft_alloc_buffer) \
+    X(ggml_backend_buft_get_alloc_size) \
     X(ggml_backend_buft_is_host) \
     X(ggml_backend_cpu_buffer_from_ptr) \
     X(ggml_backend_cpu_buffer_type) \
@@ -53,9 +56,13 @@
     X(ggml_init) \
     X(ggml_is_contiguous) \
     X(ggml_is_contiguous_1) \
+    X(ggml_is_contiguous_2) \
     X(ggml_is_contiguous_channels) \
     X(ggml_is_contiguous_rows) \
+    X(ggml_is_contiguous_to_3) \
+    X(ggml_is_contiguously_allocated) \
     X(ggml_is_empty) \
+    X(ggml_is_matrix) \
     X(ggml_is_permuted) \
     X(ggml_is_quantized) \
     X(ggml_is_scalar) \
@@ -67,6 +74,7 @@
     X(ggml_new_buffer) \
     X(ggml_new_tensor_1d) \
     X(ggml_nrows) \
+    X(ggml_op_desc) \
     X(ggml_op_name) \
     X(ggml_rope_yarn_corr_dims) \
     X(ggml_row_size) \

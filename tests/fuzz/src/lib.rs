@@ -1,6 +1,7 @@
 //! Fixed conversations, and the properties that every target checks.
 
 pub mod grammar;
+pub mod lark;
 pub mod peer;
 pub mod replies;
 pub mod schemas;

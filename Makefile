@@ -138,8 +138,8 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel wheel-old-system \
-	natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl models scripted-models demo test \
+.PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel \
+	wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl models scripted-models demo test \
 	test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
 	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
@@ -179,13 +179,15 @@ backend-vulkan: lib ## compile the Vulkan backend (libllb-vulkan.so beside the l
 CUDA_VENV := $(TARGET)/cuda-venv
 CUDA_PACKAGES := nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 \
 	nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.0.2.14
-backend-cuda: lib ## compile the CUDA backend (libllb-cuda.so beside the library; hours)
-	@[ -n "$(CUDA_HOME)" ] || [ -x "$(CUDA_VENV)/bin/python" ] || \
-		$(STEP) "environment of CUDA" python3 -m venv "$(CUDA_VENV)"
-	@[ -n "$(CUDA_HOME)" ] || $(STEP) "compiler of CUDA" "$(CUDA_VENV)/bin/python" -m pip install -q \
-		--disable-pip-version-check --no-deps $(CUDA_PACKAGES)
-	@home="$(CUDA_HOME)"; [ -n "$$home" ] || home=$$(echo "$(CUDA_VENV)"/lib/python3*/site-packages/nvidia/cu13); \
-		$(STEP) "CUDA backend" env CUDA_HOME="$$home" nice scripts/devices.py "$(RELEASE)" cuda \
+backend-cuda: lib ## compile the CUDA backend, for CUDA_ARCHITECTURES (libllb-cuda.so beside the library)
+	@home="$(CUDA_HOME)"; if [ -z "$$home" ]; then \
+		[ -x "$(CUDA_VENV)/bin/python" ] || \
+			$(STEP) "environment of CUDA" python3 -m venv "$(CUDA_VENV)" || exit 1; \
+		$(STEP) "compiler of CUDA" "$(CUDA_VENV)/bin/python" -m pip install -q \
+			--disable-pip-version-check --no-deps $(CUDA_PACKAGES) || exit 1; \
+		home=$$(echo "$(CUDA_VENV)"/lib/python3*/site-packages/nvidia/cu13); \
+	fi; \
+	$(STEP) "CUDA backend" env CUDA_HOME="$$home" nice scripts/devices.py "$(RELEASE)" cuda \
 		$(if $(CUDA_ARCHITECTURES),--architectures "$(CUDA_ARCHITECTURES)")
 
 # One that this machine would choose, if the library has none as good, and one that every machine

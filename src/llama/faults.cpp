@@ -10,8 +10,9 @@
 //   mapped there, the range is marked as lost, and the thread continues. The model is not used
 //   again.
 //
-// The first two are handled only where the code of this library or of its kernels faulted: a
-// function of the C library may hold one of its locks. The handler changes where the thread
+// The first two are handled only where the code of this library or of its kernels faulted, or a
+// function that it has called and that has done nothing else, such as `memset`: other functions of
+// the C library may hold one of its locks. The handler changes where the thread
 // continues, and returns. The thread then leaves the call on its own stack, outside of any handler:
 // by `siglongjmp`, past the destructors of llama.cpp's frames. What they own is leaked, like the
 // context. A fault at any other address may follow from damaged memory. It goes to the previous
@@ -176,9 +177,22 @@ void call_instead(ucontext_t & thread, void (*function)()) {
 #endif
 }
 
+// Whether the code that faulted is a function that was called by this library or its kernels, and
+// that has called nothing and keeps nothing on the stack.
+bool is_called_by_own_code(const ucontext_t & thread) {
+#if defined(__x86_64__)
+    // The return address is then at the top of the stack.
+    const auto stack = static_cast<uintptr_t>(thread.uc_mcontext.gregs[REG_RSP]);
+    return is_own_code(*reinterpret_cast<const uintptr_t *>(stack));
+#else
+    return is_own_code(thread.uc_mcontext.regs[30]);
+#endif
+}
+
 // The message for a fault. NULL if the fault may have changed memory, or if it occurred while
 // holding a lock.
-const char * explain(int signal, const siginfo_t & info, uintptr_t at) {
+const char * explain(int signal, const siginfo_t & info, const ucontext_t & thread) {
+    const uintptr_t at = instruction(thread);
     const auto address = reinterpret_cast<uintptr_t>(info.si_addr);
     const bool is_own = is_own_code(at);
     if (signal == SIGFPE && info.si_code == FPE_INTDIV && is_own) {
@@ -187,7 +201,8 @@ const char * explain(int signal, const siginfo_t & info, uintptr_t at) {
     // A general protection fault has the address 0 too, but another code.
     const bool unmapped = info.si_code == SEGV_MAPERR || info.si_code == SEGV_ACCERR;
     const bool is_null_call = at < NULL_PAGES;
-    if (signal == SIGSEGV && unmapped && address < NULL_PAGES && (is_own || is_null_call)) {
+    if (signal == SIGSEGV && unmapped && address < NULL_PAGES &&
+        (is_own || is_null_call || is_called_by_own_code(thread))) {
         return "the model made llama.cpp use a null pointer (SIGSEGV)";
     }
     return nullptr;
@@ -245,8 +260,7 @@ void on_fault(int signal, siginfo_t * info, void * context) {
     const bool is_replaced = landing && signal == SIGBUS && info->si_code == BUS_ADRERR &&
         replace_lost(reinterpret_cast<uintptr_t>(info->si_addr));
     if (!is_replaced) {
-        const char * const fault =
-            landing ? explain(signal, *info, instruction(thread)) : nullptr;
+        const char * const fault = landing ? explain(signal, *info, thread) : nullptr;
         if (fault) {
             landing->fault = fault;
             call_instead(thread, leave_call);

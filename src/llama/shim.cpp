@@ -3,11 +3,15 @@
 // In: a Rust function that makes one call into llama.cpp. Out: a status, and the message of the
 // exception or of the fault that ended the call (faults.cpp). The frames between here and llama.cpp
 // are Rust functions with the ABI "C-unwind", which lets exceptions pass. A failed assertion
-// becomes an exception too: ggml calls `on_abort` before it ends the process.
+// becomes an exception too: ggml calls `on_abort` before it ends the process. Only where ggml has
+// got no memory, the call is left as after a fault, without destructors: ggml's objects may not be
+// in a state in which they can be destroyed. ggml_backend_sched_split_graph, for one, frees its
+// context and then allocates another.
 //
 // ggml's functions are declared here: the crate that builds llama.cpp exports no headers.
 
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -48,11 +52,28 @@ void copy(char * to, size_t size, const char * text) {
     std::snprintf(to, size, "%s", text);
 }
 
+#ifdef LLB_HAS_FAULTS
+const char no_memory[] = "out of memory";
+
+// Whether this is the message of `ggml_malloc` and `ggml_calloc`. Their file has no other one that
+// a model can cause.
+bool is_about_memory(const char * message) {
+    const char * const file = std::strstr(message, "ggml.c:");
+    return file && std::strstr(file, ": fatal error");
+}
+#endif
+
 void on_abort(const char * message) {
     llb_workers_on_abort(message);
     if (depth == 0) {
         return; // An exception would not be caught, so ggml ends the process.
     }
+#ifdef LLB_HAS_FAULTS
+    if (llb_landing * const landing = is_about_memory(message) ? llb_faults_landing() : nullptr) {
+        landing->fault = no_memory;
+        siglongjmp(landing->point, 1);
+    }
+#endif
     AssertionFailed failed;
     copy(failed.message, sizeof(failed.message), message);
     throw failed;
@@ -81,7 +102,7 @@ int llb_shim_call(void (*call)(void *), void * data, char * message, size_t size
     // No variable that changes between here and the call is used after a jump back.
     if (sigsetjmp(landing.point, 0) != 0) {
         copy(message, size, landing.fault);
-        return FAULT;
+        return landing.fault == no_memory ? OUT_OF_MEMORY : FAULT;
     }
 #endif
     try {

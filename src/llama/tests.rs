@@ -10,6 +10,8 @@
 #[allow(clippy::unwrap_used, reason = "its own tests report by panicking")]
 mod scripted;
 
+use std::cell::Cell;
+use std::ffi::{c_char, c_int};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -391,9 +393,60 @@ fn a_pointer_to_nowhere_ends_the_process() {
 fn a_fault_in_the_c_library_ends_the_process() {
     check_unhandled("tests::a_fault_in_the_c_library_ends_the_process", || {
         let _handlers = FaultHandlers::install();
-        let null = std::hint::black_box(std::ptr::null());
+        let null = std::hint::black_box(std::ptr::null_mut());
         // SAFETY: none. The test wants the fault.
-        let _ = shim::guard(|| unsafe { libc::strlen(null) });
+        let _ = shim::guard(|| unsafe { libc::fputs(c"text".as_ptr(), null) });
+    });
+}
+
+#[test]
+fn a_fault_of_a_function_that_holds_no_lock_is_an_error() {
+    in_child("tests::a_fault_of_a_function_that_holds_no_lock_is_an_error", || {
+        let _handlers = FaultHandlers::install();
+        let null = std::hint::black_box(std::ptr::null_mut());
+        let size = std::hint::black_box(1000);
+        for _ in 0..2 {
+            // SAFETY: none. The test wants the fault.
+            let failed = shim::guard(|| unsafe { libc::memset(null, 1, size) });
+            let failed = failed.expect_err("nothing is mapped there");
+            assert!(failed.text().contains("use a null pointer (SIGSEGV)"), "{}", failed.text());
+            // SAFETY: as above.
+            let failed = shim::guard(|| unsafe { libc::strlen(null.cast()) });
+            assert!(failed.is_err());
+        }
+    });
+}
+
+/// Counts its destructions.
+struct Counted<'a>(&'a Cell<u32>);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn without_memory_a_call_is_left_and_nothing_is_destroyed() {
+    unsafe extern "C-unwind" {
+        fn ggml_abort(file: *const c_char, line: c_int, format: *const c_char, ...) -> !;
+    }
+    in_child("tests::without_memory_a_call_is_left_and_nothing_is_destroyed", || {
+        let _handlers = FaultHandlers::install();
+        for (file, code, destroyed) in [
+            (c"/folder/ggml.c", Code::OutOfMemory, 0),
+            (c"/folder/ggml-backend.cpp", Code::ModelInvalid, 1),
+        ] {
+            let count = Cell::new(0);
+            let failed = shim::guard(|| {
+                let _counted = Counted(&count);
+                // SAFETY: texts without conversions; unwinds or does not return.
+                unsafe { ggml_abort(file.as_ptr(), 414, c"fatal error".as_ptr()) }
+            });
+            let failed = failed.map(|()| ()).expect_err("it was aborted");
+            assert_eq!(failed.error(Code::ModelInvalid, "").code(), code, "{}", failed.text());
+            assert_eq!(count.get(), destroyed);
+        }
     });
 }
 

@@ -443,7 +443,7 @@ fn without_memory_a_call_is_left_and_nothing_is_destroyed() {
                 // SAFETY: texts without conversions; unwinds or does not return.
                 unsafe { ggml_abort(file.as_ptr(), 414, c"fatal error".as_ptr()) }
             });
-            let failed = failed.map(|()| ()).expect_err("it was aborted");
+            let failed = failed.expect_err("it was aborted");
             assert_eq!(failed.error(Code::ModelInvalid, "").code(), code, "{}", failed.text());
             assert_eq!(count.get(), destroyed);
         }

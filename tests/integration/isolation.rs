@@ -52,6 +52,25 @@ pub fn wait_for_end(process: i32) {
     }
 }
 
+/// Stops a process, and waits until all its threads have stopped.
+fn stop(process: i32) {
+    kill(process, libc::SIGSTOP);
+    let state = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // After the name, which is in parentheses.
+        text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    let runs = || {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        threads.flatten().any(|thread| state(thread) != Some('T'))
+    };
+    let start = Instant::now();
+    while runs() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{process} still runs");
+        std::thread::yield_now();
+    }
+}
+
 pub fn code(reply: &Value) -> &str {
     reply["error"]["code"].as_str().unwrap_or("none")
 }
@@ -404,7 +423,7 @@ fn a_process_that_hangs_is_ended() {
     let once = AtomicBool::new(true);
     let recorder = Recorder::reacting(move |_| {
         if once.swap(false, Ordering::Relaxed) {
-            kill(process, libc::SIGSTOP);
+            stop(process);
         }
     });
     // On a busy machine the first piece may take long.
@@ -418,7 +437,7 @@ fn a_process_that_hangs_is_ended() {
     for cancels in [false, true] {
         let chat = open_wide(&model);
         let process = worker(&chat.events());
-        kill(process, libc::SIGSTOP);
+        stop(process);
         let mut request = ask(json!({}));
         if !cancels {
             request["timeout_ms"] = 300.into();

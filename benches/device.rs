@@ -125,7 +125,8 @@ fn reply_with_each_setting(model: &str, has_device: bool) {
         let largest = differences.iter().copied().fold(0.0, f64::max);
         // A different order of summation may change the choice of a token.
         let same = format!(
-            "{name}: the first {common} of {whole} characters of the processor's; at the first token, {} of its {LIKELIEST} likeliest, log probabilities within {largest:.3}",
+            "{name}: the first {common} of {whole} characters of the processor's; at the first token, \
+             {} of its {LIKELIEST} likeliest, log probabilities within {largest:.3}",
             differences.len(),
         );
         target(&same, !has_device || differences.len() * 2 > LIKELIEST && largest < 0.5);

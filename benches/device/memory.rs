@@ -11,7 +11,7 @@ pub(crate) const MIB: usize = 1 << 20;
 pub(crate) struct Device(sys::ggml_backend_dev_t);
 
 impl Device {
-    /// The first one that llb uses by default; `None` if there is none.
+    /// The first device that llb uses by default, if any.
     pub(crate) fn first() -> Option<Device> {
         llb::llama::default_devices().first().map(|device| Device(*device))
     }

@@ -24,6 +24,7 @@ mod fit;
 mod keep_alive;
 mod kept_model;
 mod kernels;
+mod load_key;
 mod loader_thread;
 mod log;
 mod logits;

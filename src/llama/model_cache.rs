@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use once_cell::sync::OnceCell;
@@ -13,6 +13,7 @@ use super::context_options::ContextOptions;
 use super::device_selection::{self, DeviceSelection};
 use super::file_identity::{FileIdentity, identify};
 use super::fit::MemoryNeeds;
+use super::load_key::{AdapterKey, FileChange, LoadKey};
 use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
@@ -127,33 +128,6 @@ impl LoadedModel {
     }
 }
 
-/// Two loads with equal keys share one model.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct LoadKey {
-    /// The process that loaded the model. A forked child cannot use its parent's engines.
-    forks: usize,
-    file: FileIdentity,
-    model: ModelOptions,
-    context: ContextOptions,
-    /// Whether the context is the largest one that fitted.
-    fits_ctx: bool,
-    lora: Vec<AdapterKey>,
-    speculative: Speculative,
-    /// The draft model's file.
-    draft: Option<FileIdentity>,
-}
-
-/// An adapter in a load key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct AdapterKey {
-    file: FileIdentity,
-    path: String,
-}
-
-/// Seconds and nanoseconds of a file's ctime: the last change of its content or attributes. No
-/// program can set it.
-type FileChange = (i64, i64);
-
 type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
 
 /// Loads that passed their trials, each with the ctimes of its files.
@@ -247,17 +221,24 @@ pub(super) fn open(
     Ok(model)
 }
 
+/// Whether an entry is that of a model that is loaded, or being loaded: then it is locked.
+fn is_loaded(entry: &ModelSlot) -> bool {
+    entry.try_lock().map_or(true, |model| model.strong_count() > 0)
+}
+
 /// The context of a loaded model that was fitted with these options. Fitting again would give a
-/// smaller one, because the model itself takes memory now.
+/// smaller one, because the model itself takes memory now. With `has_any_batch`, its batch may be
+/// another one that llb chooses.
 fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool) -> Option<u32> {
     let forks = process::forks();
     let loaded = LOADED.lock();
     let fitted = loaded.iter().flatten().find(|(key, entry)| {
-        let n_batch = if has_any_batch { context.n_batch } else { key.context.n_batch };
-        let like = ContextOptions { n_ctx: context.n_ctx, n_batch, ..key.context.clone() };
-        key.fits_ctx && key.forks == forks && key.file == *file && like == *context
-            // The entry of a model that is being loaded is locked.
-            && entry.try_lock().map_or(true, |model| model.strong_count() > 0)
+        let ContextOptions { n_ctx, n_batch, .. } = *context;
+        let found = key.context.n_batch;
+        let has_batch = found == n_batch || has_any_batch && fit::BATCHES.contains(&found);
+        let like = ContextOptions { n_ctx, n_batch, ..key.context.clone() };
+        let is_like = has_batch && key.file == *file && like == *context;
+        key.fits_ctx && key.forks == forks && is_like && is_loaded(entry)
     });
     fitted.map(|(key, _)| key.context.n_ctx)
 }
@@ -266,16 +247,9 @@ fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool
 /// another one now.
 fn loaded_batch(key: &LoadKey) -> Option<u32> {
     let loaded = LOADED.lock();
-    let with = |n_batch| {
-        let context = ContextOptions { n_batch, ..key.context.clone() };
-        LoadKey { context, ..key.clone() }
-    };
-    let is_loaded = |n_batch: &u32| {
-        let entry = loaded.as_ref().and_then(|loaded| loaded.get(&with(*n_batch)));
-        // The entry of a model that is being loaded is locked.
-        entry.is_some_and(|it| it.try_lock().map_or(true, |model| model.strong_count() > 0))
-    };
-    fit::BATCHES.into_iter().rev().find(is_loaded)
+    let loaded = loaded.as_ref()?;
+    let has = |n_batch: &u32| loaded.get(&key.with_batch(*n_batch)).is_some_and(is_loaded);
+    fit::BATCHES.into_iter().rev().find(has)
 }
 
 /// What a load needs, computed from the headers.
@@ -488,33 +462,4 @@ fn most_state_bytes(header: &ModelHeader, context: &ContextOptions) -> u64 {
         .iter()
         .map(layer)
         .fold(NOTES.saturating_add(n_ctx.saturating_mul(NOTES_PER_TOKEN)), u64::saturating_add)
-}
-
-impl LoadKey {
-    /// The ctimes of all files, including all parts of split models. `None` where the system does
-    /// not report one.
-    fn changes(&self) -> Vec<Option<FileChange>> {
-        let draft = match &self.speculative {
-            Speculative::Draft { model, .. } => Some(model),
-            _ => None,
-        };
-        let models = std::iter::once(&self.model.path).chain(draft);
-        let parts = models.flat_map(|model| gguf::part_paths(Path::new(model)));
-        let adapters = self.lora.iter().map(|adapter| PathBuf::from(&adapter.path));
-        parts.chain(adapters).map(|path| changed(&path)).collect()
-    }
-}
-
-fn changed(path: &Path) -> Option<FileChange> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.ctime(), metadata.ctime_nsec()))
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = path;
-        None
-    }
 }

@@ -22,6 +22,9 @@ ARCH ?=
 # The C library of the system: empty (glibc), or musl, compiled with zig's compilers, on x86-64. For
 # lib, backends and wheel, after lib-musl.
 LIBC ?=
+# The operating system: empty (Linux), or windows, compiled with zig's compilers, on x86-64. For lib,
+# after lib-windows.
+SYSTEM ?=
 # A model of the Hugging Face hub for the demo instead of MODEL: org/name or org/name:Q8_0.
 HF ?=
 # The folder of the models, and the model of the demo.
@@ -98,6 +101,24 @@ export BINDGEN_EXTRA_CLANG_ARGS_x86_64_unknown_linux_musl := -nostdlibinc \
 # What ggml's CMake switches on by itself unless it cross-compiles.
 $(foreach set,$(INSTRUCTION_SETS),$(eval export GGML_$(set) := ON))
 endif
+# scripts/windows.sh says what is in this folder.
+WINDOWS := $(CURDIR)/target/windows
+ifneq ($(SYSTEM),)
+ifneq ($(SYSTEM)$(LIBC)$(ARCH)$(CPU),windows)
+$(error SYSTEM=$(SYSTEM): must be empty or windows, and windows without ARCH, CPU and LIBC)
+endif
+TRIPLE := x86_64-pc-windows-gnullvm
+RELEASE := $(TARGET)/$(TRIPLE)/release
+export CC_x86_64_pc_windows_gnullvm := $(WINDOWS)/clang
+export CXX_x86_64_pc_windows_gnullvm := $(WINDOWS)/clang++
+export AR_x86_64_pc_windows_gnullvm := $(WINDOWS)/ar
+export RC := $(WINDOWS)/rc
+export CMAKE_PROJECT_INCLUDE := $(WINDOWS)/names.cmake
+export CARGO_TARGET_X86_64_PC_WINDOWS_GNULLVM_LINKER := $(WINDOWS)/rust-clang++
+export BINDGEN_EXTRA_CLANG_ARGS_x86_64_pc_windows_gnullvm := -nostdlibinc \
+	-isystem $(WINDOWS)/zig/include -isystem $(WINDOWS)/zig/libc/include/any-windows-any
+$(foreach set,$(INSTRUCTION_SETS),$(eval export GGML_$(set) := ON))
+endif
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.
 OPENAI_VERSION := 3.54.0
@@ -126,7 +147,7 @@ JAVA_BINDING := bindings/java
 
 export CARGO_TARGET_DIR := $(TARGET)
 # Without this, variables of this make, such as DESTDIR, reach the make and cmake of llama.cpp.
-CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU -u ARCH -u LIBC cargo
+CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU -u ARCH -u LIBC -u SYSTEM cargo
 
 STEP := scripts/step.sh
 ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
@@ -140,7 +161,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 
 .PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel \
 	wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl \
-	models scripted-models demo test test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
+	lib-windows models scripted-models demo test test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
 	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
 	baseline native clean
@@ -166,7 +187,7 @@ ready:
 
 lib: ready ## build the shared and the static library (target/release/libllb.so, libllb.a)
 	@$(ENGINE_STEP) "library" $(CARGO) build --release $(TRIPLE:%=--target %)
-	@ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)"
+	@$(if $(SYSTEM),true,ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)")
 
 backends: lib ## compile the kernels for other processors (libllb-cpu-*.so beside the library)
 	@$(STEP) "kernels" nice scripts/kernels.py "$(RELEASE)"
@@ -233,6 +254,10 @@ test-musl: lib-musl scripted-models ## run the C tests with musl
 test-with-musl:
 	@$(STEP) "C tests with musl" $(TEST_ENV) CC="musl-gcc -L$(MUSL)/programs -Wl,-rpath-link,$(MUSL)/programs" CXX="$(MUSL)/clang++" \
 		tests/c/run.sh
+
+lib-windows: release-tools ## cross-compile the library for 64-bit Windows (llb.dll)
+	@$(STEP) "compilers for Windows" scripts/windows.sh setup "$(WINDOWS)" "$(WHEEL_VENV)"
+	@$(MAKE) lib SYSTEM=windows
 
 .PHONY: release-tools
 release-tools:

@@ -48,10 +48,11 @@ fn main() {
 /// its threads. llama-cpp-sys-2 links the C++ library.
 #[cfg(feature = "engine")]
 fn shim(isolates: bool) {
-    const SOURCES: [&str; 7] = [
+    const SOURCES: [&str; 8] = [
         "src/llama/shim.cpp",
         "src/llama/memory_use.cpp",
         "src/llama/faults.cpp",
+        "src/llama/faults_windows.cpp",
         "src/llama/threads.cpp",
         "src/llama/kernels/kernels.cpp",
         "src/ffi/host.cpp",
@@ -59,6 +60,7 @@ fn shim(isolates: bool) {
     ];
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     println!("cargo:rerun-if-changed=src/llama/faults.h");
+    println!("cargo:rerun-if-changed=src/llama/system_thread.h");
     println!("cargo:rerun-if-changed=src/llama/kernels/kernels.h");
     let mut build = cc::Build::new();
     if isolates {

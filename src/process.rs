@@ -14,13 +14,16 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+#[cfg(unix)]
+use std::time::Duration;
+use std::time::Instant;
 
 /// The deadline for all waits during the exit, once the exit has begun.
 static EXIT_DEADLINE: OnceLock<Instant> = OnceLock::new();
 
 /// Marks the process as exiting, so that llama.cpp is no longer called. Only the first deadline
 /// counts.
+#[cfg(unix)]
 pub(crate) fn begin_exit(deadline: Instant) {
     let _ = EXIT_DEADLINE.set(deadline);
 }
@@ -44,6 +47,7 @@ static USES: AtomicUsize = AtomicUsize::new(0);
 static HAS_ENDLESS_USE: AtomicBool = AtomicBool::new(false);
 /// How long a fork waits for uses to end. A use takes microseconds, but the first use of a [`Lazy`]
 /// takes longer, and the first load of a model may take seconds.
+#[cfg(unix)]
 pub(crate) const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -60,6 +64,7 @@ pub(crate) fn forks() -> usize {
 }
 
 /// Called before a fork. Waits until no other thread uses shared state.
+#[cfg(unix)]
 pub(crate) fn before_fork() {
     FORKING.fetch_add(1, Ordering::SeqCst);
     let start = Instant::now();
@@ -75,11 +80,13 @@ pub(crate) fn before_fork() {
 }
 
 /// Called after a fork, in the parent.
+#[cfg(unix)]
 pub(crate) fn after_fork_in_parent() {
     FORKING.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Called after a fork, in the child. The other threads no longer exist.
+#[cfg(unix)]
 pub(crate) fn after_fork_in_child() {
     FORKS.fetch_add(1, Ordering::SeqCst);
     // The number of uses says nothing here: a thread that gives way to the fork is counted at times.
@@ -221,7 +228,7 @@ impl<T> Deref for Lazy<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;

@@ -35,6 +35,7 @@ use crate::profile::ModelProfile;
 use crate::template::Limits;
 
 pub use count::{PromptCount, count};
+#[cfg(llb_isolation)]
 pub(crate) use native::check_state_file;
 use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;

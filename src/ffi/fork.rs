@@ -15,31 +15,27 @@ pub(super) fn watch() {
     if WATCHED.load(Ordering::Relaxed) || WATCHED.swap(true, Ordering::Relaxed) {
         return;
     }
-    #[cfg(unix)]
     // SAFETY: the handlers take and return nothing, and do not unwind. A failed registration
     // changes nothing.
     let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-#[cfg(unix)]
 unsafe extern "C" fn before() {
     process::before_fork();
     llama::before_fork();
 }
 
-#[cfg(unix)]
 unsafe extern "C" fn in_parent() {
     llama::after_fork_in_parent();
     process::after_fork_in_parent();
 }
 
-#[cfg(unix)]
 unsafe extern "C" fn in_child() {
     llama::after_fork_in_child();
     process::after_fork_in_child();
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
     use std::time::Instant;

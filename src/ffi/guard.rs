@@ -9,8 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+#[cfg(unix)]
+use super::fork;
 use super::host::ThreadGuard;
-use super::{fork, string};
+use super::string;
 use crate::error::{Code, Error, Result};
 use crate::panic;
 use crate::process;
@@ -31,6 +33,7 @@ const MORE_STACK: usize = 1 << 20;
 /// `CANCELLED`.
 pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     // Must come before anything that a fork could interrupt.
+    #[cfg(unix)]
     fork::watch();
     if process::has_endless_use() {
         let problem = "this process was forked while another thread loaded the first model of its \

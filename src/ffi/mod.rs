@@ -15,6 +15,7 @@ mod callback;
 mod chat;
 mod embed;
 mod fetch;
+#[cfg(unix)]
 mod fork;
 mod guard;
 mod handle;

@@ -5,22 +5,30 @@
 //! chats save their state, and then ends all use of llama.cpp: it aborts running calls and refuses
 //! later ones. From then on, no object of llama.cpp is freed.
 //!
-//! A forked child has no other threads, so it has nothing to wait for.
+//! A forked child has no other threads, so it has nothing to wait for. On Windows a library is told
+//! of the exit when the system has ended all other threads, so nothing is done there.
 
 use std::cell::Cell;
+#[cfg(unix)]
 use std::mem::MaybeUninit;
+#[cfg(unix)]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+#[cfg(unix)]
+use std::time::Duration;
+use std::time::Instant;
 
+#[cfg(unix)]
 use crate::panic::Quiet;
 use crate::process::{self, Shared};
 
 /// How long the exit waits for calls into llama.cpp that cannot be aborted, and for each engine
 /// that saves a state.
+#[cfg(unix)]
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the exit checks whether all calls have ended.
+#[cfg(unix)]
 const POLL: Duration = Duration::from_millis(1);
 
 /// The number of threads that are inside llama.cpp.
@@ -112,23 +120,27 @@ fn set_mask(how: i32, signals: &libc::sigset_t) {
 }
 
 /// Called before a fork. Takes the lock that llama.cpp holds briefly in every decode.
+#[cfg(unix)]
 pub(crate) fn before_fork() {
     // SAFETY: takes nothing. `after_fork_in_parent` ends the section on the same thread.
     unsafe { ggml_critical_section_start() };
 }
 
 /// Called after a fork, in the parent.
+#[cfg(unix)]
 pub(crate) fn after_fork_in_parent() {
     // SAFETY: `before_fork` has started the section on this thread.
     unsafe { ggml_critical_section_end() };
 }
 
 /// Called after a fork, in the child. The threads that were inside llama.cpp do not exist here.
+#[cfg(unix)]
 pub(crate) fn after_fork_in_child() {
     after_fork_in_parent();
     INSIDE.store(INSIDE_HERE.get(), Ordering::SeqCst);
 }
 
+#[cfg(unix)]
 unsafe extern "C" {
     // llama-cpp-sys-2 does not declare them.
     fn ggml_critical_section_start();

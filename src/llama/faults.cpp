@@ -1,5 +1,5 @@
 // Faults of llama.cpp that the system reports by a signal, and that are turned into failed calls.
-// Linux only.
+// For Linux; faults_windows.cpp is for Windows.
 //
 // Three kinds are handled, and only on a thread that is inside a guarded call or computes for one:
 //
@@ -14,7 +14,7 @@
 // function that it has called and that has done nothing else, such as `memset`: other functions of
 // the C library may hold one of its locks. The handler changes where the thread
 // continues, and returns. The thread then leaves the call on its own stack, outside of any handler:
-// by `siglongjmp`, past the destructors of llama.cpp's frames. What they own is leaked, like the
+// by a jump, past the destructors of llama.cpp's frames. What they own is leaked, like the
 // context. A fault at any other address may follow from damaged memory. It goes to the previous
 // handler, as do all faults of the host.
 //
@@ -41,7 +41,7 @@ struct llb_range;
 void llb_workers_on_abort(const char * message);
 }
 
-#ifdef LLB_HAS_FAULTS
+#if defined(LLB_HAS_FAULTS) && !defined(_WIN32)
 
 #include <atomic>
 #include <cerrno>
@@ -214,7 +214,7 @@ const char * explain(int signal, const siginfo_t & info, const ucontext_t & thre
     // A second fault from here on is not handled.
     llb_faults_set_landing(nullptr);
     llb_workers_on_abort(landing->fault);
-    siglongjmp(landing->point, 1);
+    LLB_GO_TO(landing->point);
 }
 
 // Does what would happen if the previous handler were still installed.
@@ -369,7 +369,7 @@ bool llb_range_is_lost(const llb_range * range) {
 
 } // extern "C"
 
-#else // nothing is handled
+#elif !defined(LLB_HAS_FAULTS) // nothing is handled
 
 extern "C" {
 

@@ -8,24 +8,32 @@ use crate::error::{Code, Error, Result};
 /// A file as it was when it was identified.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileIdentity {
-    device_and_inode: (u64, u64),
+    place: Place,
     size: u64,
     pub(super) modified: Option<SystemTime>,
 }
 
+/// Where a file is: its device and inode number.
+#[cfg(unix)]
+type Place = (u64, u64);
+/// Where a file is. Rust's library does not tell a file's number here.
+#[cfg(not(unix))]
+type Place = PathBuf;
+
 /// Identifies a file. `MODEL_NOT_FOUND` if it does not exist.
 pub(super) fn identify(path: &Path) -> Result<FileIdentity> {
-    let metadata = std::fs::metadata(path).map_err(|error| {
+    let not_found = |error: std::io::Error| {
         Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
-    })?;
+    };
+    let metadata = std::fs::metadata(path).map_err(not_found)?;
     #[cfg(unix)]
-    let device_and_inode = {
+    let place = {
         use std::os::unix::fs::MetadataExt;
         (metadata.dev(), metadata.ino())
     };
     #[cfg(not(unix))]
-    let device_and_inode = (0, 0);
-    Ok(FileIdentity { device_and_inode, size: metadata.len(), modified: metadata.modified().ok() })
+    let place = path.canonicalize().map_err(not_found)?;
+    Ok(FileIdentity { place, size: metadata.len(), modified: metadata.modified().ok() })
 }
 
 /// The files of a load, as they were then.

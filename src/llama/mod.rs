@@ -48,10 +48,12 @@ mod threads;
 mod trial;
 mod version;
 mod vocab;
+mod wait_clock;
 
 pub use device_selection::default_devices;
 pub(crate) use embedder::{Embedder, load as load_embedder};
 pub use exit::{BeforeExit, call_before_exit};
+#[cfg(unix)]
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub(crate) use file_identity::{ModelFiles, absolute};
 pub use file_vocabulary::FileVocabulary;
@@ -59,7 +61,9 @@ pub use keep_alive::unload;
 pub(crate) use keep_alive::{HeldModel, Kept, Release, watch};
 pub use kept_model::{KeptModel, KeptState, ModelUse};
 pub(crate) use kept_model::{file_paths, with_absolute_paths};
-pub(crate) use kernels::{choose as choose_kernels, file_variant, report as kernels_report};
+#[cfg(llb_isolation)]
+pub(crate) use kernels::choose as choose_kernels;
+pub(crate) use kernels::{file_variant, report as kernels_report};
 pub use log::LogQueue;
 pub use memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
 pub use model_cache::LoadedModel;

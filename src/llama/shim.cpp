@@ -71,7 +71,7 @@ void on_abort(const char * message) {
 #ifdef LLB_HAS_FAULTS
     if (llb_landing * const landing = is_about_memory(message) ? llb_faults_landing() : nullptr) {
         landing->fault = no_memory;
-        siglongjmp(landing->point, 1);
+        LLB_GO_TO(landing->point);
     }
 #endif
     AssertionFailed failed;
@@ -100,7 +100,7 @@ int llb_shim_call(void (*call)(void *), void * data, char * message, size_t size
     Landing landing;
 #ifdef LLB_HAS_FAULTS
     // No variable that changes between here and the call is used after a jump back.
-    if (sigsetjmp(landing.point, 0) != 0) {
+    if (LLB_SET_POINT(landing.point) != 0) {
         copy(message, size, landing.fault);
         return landing.fault == no_memory ? OUT_OF_MEMORY : FAULT;
     }

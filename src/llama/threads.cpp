@@ -7,16 +7,16 @@
 // forever.
 //
 // - The calling thread leaves by an exception (shim.cpp). Before that, `llb_workers_end` ends the
-//   others by asynchronous cancellation: in that loop they hold no lock and own no resources. They
-//   use data on the stack of the calling thread, so all must have ended before it unwinds.
+//   others from outside: in that loop they hold no lock and own no resources. They use data on the stack of the calling thread, so all must have ended before it unwinds.
 // - A worker must not leave, or the calling thread would wait forever. It stays in the barrier with
 //   the others, and computes nothing. llama.cpp's abort check reads `llb_workers_failure` after
-//   each operation, so the calling thread soon ends the graph. The worker is then cancelled.
+//   each operation, so the calling thread soon ends the graph. The worker is then ended.
 
 #include <cstddef>
 
 #include "faults.h"
 #include "kernels/kernels.h"
+#include "system_thread.h"
 
 struct llb_workers;
 
@@ -30,7 +30,7 @@ const llb_kernels * llb_kernels_used(void);
 bool llb_workers_end(llb_workers * all);
 }
 
-#if !defined(_WIN32) && !defined(__ANDROID__)
+#ifdef LLB_HAS_SYSTEM_THREADS
 
 #include <atomic>
 #include <cstdint>
@@ -39,80 +39,24 @@ bool llb_workers_end(llb_workers * all);
 #include <new>
 #include <vector>
 
-#include <cerrno>
-#include <csignal>
-#include <ctime>
-#include <pthread.h>
-#include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
-
 namespace {
 
-// A worker is cancelled once it has used this much processor time since the call failed. By then it
+// A worker is ended once it has used this much processor time since the call failed. By then it
 // has finished its part of the operation and waits in the barrier.
 const int64_t GRACE_MS = 1000;
 const int64_t STEP_NS = 2000000;
 
 struct Worker {
     llb_workers * all = nullptr;
-    pthread_t thread{};
-    // The thread's number on Linux, 0 elsewhere.
-    long task = 0;
+    SystemThread thread;
     int64_t start_ms = 0;
     bool runs = false;
     // Set once the worker stays in the barrier after a failed assertion.
     bool waits = false;
-    bool cancelled = false;
+    bool is_told_to_end = false;
     // Faults on the worker jump here and are handled as failed assertions.
     llb_landing landing;
 };
-
-int64_t milliseconds(clockid_t clock) {
-    timespec now{};
-    clock_gettime(clock, &now);
-    return int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
-}
-
-// The processor time of a running thread, or the wall-clock time where the system does not report
-// it.
-int64_t used_ms(pthread_t thread) {
-#if defined(_POSIX_THREAD_CPUTIME) && _POSIX_THREAD_CPUTIME >= 0
-    clockid_t clock;
-    if (pthread_getcpuclockid(thread, &clock) == 0) {
-        return milliseconds(clock);
-    }
-#endif
-    (void) thread;
-    return milliseconds(CLOCK_MONOTONIC);
-}
-
-long own_task() {
-#if defined(__linux__)
-    return syscall(SYS_gettid);
-#else
-    return 0;
-#endif
-}
-
-// Ends a worker by asynchronous cancellation.
-void cancel(const Worker & worker) {
-    const bool sent = pthread_cancel(worker.thread) == 0;
-#if defined(__linux__) && !defined(__GLIBC__)
-    // musl sends its signal 33 by `tkill`. A sandbox refuses that call, because it reaches threads
-    // of other processes (sandbox.rs).
-    if (!sent) {
-        syscall(SYS_tgkill, getpid(), worker.task, 33);
-    }
-#endif
-    (void) sent;
-}
-
-void pause_ns(int64_t ns) {
-    const timespec time = {0, static_cast<long>(ns)};
-    nanosleep(&time, nullptr);
-}
 
 } // namespace
 
@@ -172,14 +116,14 @@ void * free_pool(void * pool) {
 
 // A thread that `llb_threads_can_start` starts to find out whether it can.
 struct Trial {
-    pthread_t thread{};
+    SystemThread thread;
     std::mutex * gate = nullptr;
-    std::atomic<long> id{0};
+    std::atomic<long> task{0};
 };
 
 void * run_trial(void * data) {
     Trial & trial = *static_cast<Trial *>(data);
-    trial.id = own_task();
+    trial.task = SystemThread::own_task();
     const std::lock_guard<std::mutex> lock(*trial.gate);
     return nullptr;
 }
@@ -187,7 +131,7 @@ void * run_trial(void * data) {
 // A joined thread still counts against the limit for a moment.
 void wait_until_gone(const Trial & trial) {
 #if defined(__linux__)
-    for (int i = 0; i < 500 && syscall(SYS_tgkill, getpid(), trial.id.load(), 0) == 0; i++) {
+    for (int i = 0; i < 500 && syscall(SYS_tgkill, getpid(), trial.task.load(), 0) == 0; i++) {
         pause_ns(STEP_NS / 20);
     }
 #else
@@ -209,14 +153,14 @@ bool llb_threads_can_start(size_t count) {
         const std::lock_guard<std::mutex> lock(gate);
         for (Trial & trial : trials) {
             trial.gate = &gate;
-            if (pthread_create(&trial.thread, nullptr, run_trial, &trial) != 0) {
+            if (!trial.thread.start(run_trial, &trial)) {
                 break;
             }
             started++;
         }
     }
     for (size_t i = 0; i < started; i++) {
-        pthread_join(trials[i].thread, nullptr);
+        trials[i].thread.join();
     }
     for (size_t i = 0; i < started; i++) {
         wait_until_gone(trials[i]);
@@ -241,18 +185,16 @@ void llb_workers_enter(ggml_tensor *, const ggml_tensor *, int index, int, void 
     const std::lock_guard<std::mutex> lock(all.mutex);
     Worker & worker = all.list.at(index);
     worker.all = &all;
-    worker.thread = pthread_self();
-    worker.task = own_task();
     worker.runs = true;
     own = ending.worker = &worker;
     llb_faults_set_landing(&worker.landing);
-    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+    worker.thread.become_current();
 }
 
 // A worker's thread number on Linux; 0 for the calling thread and on other systems.
 long llb_workers_task(llb_workers * all, size_t index) {
     const std::lock_guard<std::mutex> lock(all->mutex);
-    return all->list.at(index).task;
+    return all->list.at(index).thread.task;
 }
 
 // Sets the workers that the calling thread computes with, until the next call. NULL for none.
@@ -281,19 +223,19 @@ const char * llb_workers_failure(const llb_workers * all) {
 // May be called again after the pool was freed.
 //
 // Freeing the pool ends the workers that wait for work, and joins all workers. The rest are
-// cancelled meanwhile.
+// ended meanwhile.
 bool llb_workers_end(llb_workers * all) {
     if (all->ended) {
         return true;
     }
-    pthread_t freeing;
-    if (pthread_create(&freeing, nullptr, free_pool, all->pool) != 0) {
+    SystemThread freeing;
+    if (!freeing.start(free_pool, all->pool)) {
         return false;
     }
     {
         const std::lock_guard<std::mutex> lock(all->mutex);
         for (Worker & worker : all->list) {
-            worker.start_ms = worker.runs ? used_ms(worker.thread) : 0;
+            worker.start_ms = worker.runs ? worker.thread.used_ms() : 0;
         }
     }
     for (bool some = true; some; pause_ns(STEP_NS)) {
@@ -304,26 +246,29 @@ bool llb_workers_end(llb_workers * all) {
                 continue;
             }
             some = true;
-            if (!worker.cancelled &&
-                (worker.waits || used_ms(worker.thread) - worker.start_ms >= GRACE_MS)) {
-                worker.cancelled = true;
-                cancel(worker);
+            if (!worker.is_told_to_end &&
+                (worker.waits || worker.thread.used_ms() - worker.start_ms >= GRACE_MS)) {
+                worker.is_told_to_end = true;
+                worker.runs = !worker.thread.end();
             }
         }
     }
-    pthread_join(freeing, nullptr);
+    freeing.join();
     all->ended = true;
     return true;
 }
 
 // Called after the pool was freed.
 void llb_workers_free(llb_workers * all) {
+    for (Worker & worker : all->list) {
+        worker.thread.close();
+    }
     delete all;
 }
 
 } // extern "C"
 
-#else // Threads cannot be cancelled here, so nothing is done.
+#else // Threads cannot be ended here, so nothing is done.
 
 extern "C" {
 

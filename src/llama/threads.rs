@@ -4,7 +4,6 @@
 //! because ggml would leave them waiting for each other in a loop. `threads.cpp` explains how.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
-use std::fs::File;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::kernels;
 use super::shim::{self, CallFailed, calls};
+use super::wait_clock::WaitClock;
 use crate::error::{Code, Error, Result};
 
 /// The `llb_workers` of `threads.cpp`.
@@ -180,40 +180,6 @@ impl Drop for Threads {
             // SAFETY: created by llb_workers_new, freed once; the threads have ended.
             unsafe { llb_workers_free(workers.as_ptr()) };
         }
-    }
-}
-
-/// Measures how long a thread has been ready to run without having a processor.
-struct WaitClock(File);
-
-impl WaitClock {
-    /// `task` is the thread's number on Linux, or 0 for the calling thread. `None` if the system
-    /// does not count this time, or does not let this process read it.
-    fn open(task: c_long) -> Option<WaitClock> {
-        let path = match task {
-            0 => "/proc/thread-self/schedstat".to_owned(),
-            task => format!("/proc/self/task/{task}/schedstat"),
-        };
-        let clock = WaitClock(File::open(path).ok()?);
-        clock.read().map(|_| clock)
-    }
-
-    /// The second number of `schedstat` (Linux's `Documentation/scheduler/sched-stats.rst`):
-    /// nanoseconds of running, nanoseconds of waiting on a run queue, the number of times that it
-    /// was given a processor.
-    #[cfg(unix)]
-    fn read(&self) -> Option<Duration> {
-        use std::os::unix::fs::FileExt;
-        let mut text = [0; 64];
-        let length = self.0.read_at(&mut text, 0).ok()?;
-        let mut fields = std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace();
-        let _running: u64 = fields.next()?.parse().ok()?;
-        fields.next()?.parse().ok().map(Duration::from_nanos)
-    }
-
-    #[cfg(not(unix))]
-    fn read(&self) -> Option<Duration> {
-        None
     }
 }
 

@@ -20,6 +20,10 @@ from setuptools.command.build_py import build_py
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = {"darwin": "libllb.dylib", "win32": "llb.dll"}.get(sys.platform, "libllb.so")
 LIBRARY = Path(os.environ.get("LLB_LIBRARY") or REPOSITORY / "target" / "release" / NAME)
+# A library for Windows is packed on another system.
+IS_CROSS_WINDOWS = LIBRARY.suffix == ".dll" and sys.platform != "win32"
+if IS_CROSS_WINDOWS:
+    NAME = "llb.dll"
 # ELF's numbers of the architectures that a wheel can be tagged with.
 ARCHITECTURES = {62: "x86_64", 183: "aarch64"}
 # `pip` shows what a build prints only if it fails.
@@ -60,6 +64,8 @@ class PlatformWheel(bdist_wheel):
                 architecture = int.from_bytes(file.read(20)[18:], "little")
             if architecture in ARCHITECTURES:
                 platform = f"linux_{ARCHITECTURES[architecture]}"
+        if IS_CROSS_WINDOWS and not self.plat_name_supplied:
+            platform = "win_amd64"
         # The library does not use the CPython ABI, so one wheel serves every Python 3.
         return ("py3", "none", platform)
 

@@ -5,10 +5,17 @@
 #include <cstdio>
 #include <exception>
 
+#if !defined(_WIN32)
 #include <pthread.h>
 #include <unistd.h>
+#endif
 
-#if defined(__GLIBCXX__)
+#if defined(_WIN32)
+#include <limits>
+
+// Of the Itanium C++ ABI (2.2.2). LLVM's header does not declare it.
+extern "C" void * __cxa_get_globals();
+#elif defined(__GLIBCXX__)
 #include <cxxabi.h>
 #include <dlfcn.h>
 #elif defined(__linux__) && !defined(__ANDROID__) && defined(__x86_64__)
@@ -69,13 +76,26 @@ void count_in_host() {
     }
 }
 
+#elif defined(_WIN32)
+
+// The library's own runtime has caught an exception that it has not counted when it was thrown: the
+// host has another runtime, and its count cannot be reached from here.
+void count_in_host() {
+    auto * const own = static_cast<ExceptionGlobals *>(__cxa_get_globals());
+    if (own->uncaught > std::numeric_limits<unsigned>::max() / 2) {
+        own->uncaught = 0;
+    }
+}
+
 #elif !defined(LLB_OWN_UNWINDER)
 void count_in_host() {}
 #endif
 
 // Sets the state of a thread inside the library, even if a callback has changed it.
 void mask() {
+#if !defined(_WIN32)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+#endif
     if (!has_default_floats()) {
         std::fesetenv(FE_DFL_ENV);
     }
@@ -236,8 +256,10 @@ void llb_host_enter(ThreadState * state) {
         std::fegetenv(&state->floats);
         std::fesetenv(FE_DFL_ENV);
     }
+#if !defined(_WIN32)
     // Fails only for an invalid argument.
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state->cancellation);
+#endif
 }
 
 // Undoes `llb_host_enter`.
@@ -245,7 +267,9 @@ void llb_host_leave(const ThreadState * state) {
     if (state->has_floats) {
         std::fesetenv(&state->floats);
     }
+#if !defined(_WIN32)
     pthread_setcancelstate(state->cancellation, nullptr);
+#endif
 }
 
 #ifndef LLB_OWN_UNWINDER
@@ -253,7 +277,7 @@ void llb_host_leave(const ThreadState * state) {
 // Calls a callback. Returns false if it threw an exception; `message` is then its text.
 bool llb_host_call(
     void (*callback)(const char *, void *), const char * text, void * user_data,
-    void (*on_thread_exit)(), char * message, size_t size
+    [[maybe_unused]] void (*on_thread_exit)(), char * message, size_t size
 ) {
     const MaskAfter mask_after;
     try {

@@ -73,12 +73,18 @@ impl Environment {
     }
 
     fn expand_home(&self, path: &str) -> Result<PathBuf> {
-        Ok(match path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) {
-            Some(rest) => PathBuf::from(
-                self.get("HOME")?.map_or_else(|| path.to_owned(), |home| format!("{home}{rest}")),
-            ),
-            None => PathBuf::from(path),
-        })
+        Ok(
+            match path
+                .strip_prefix('~')
+                .filter(|rest| rest.is_empty() || rest.starts_with(std::path::is_separator))
+            {
+                Some(rest) => PathBuf::from(
+                    self.get("HOME")?
+                        .map_or_else(|| path.to_owned(), |home| format!("{home}{rest}")),
+                ),
+                None => PathBuf::from(path),
+            },
+        )
     }
 
     /// The folder inside the first of these variables that is set.
@@ -240,7 +246,8 @@ mod tests {
     #[test]
     fn the_cache_is_where_huggingface_hub_looks() {
         let check = |variables: &[(&str, &str)], expected: &str| {
-            assert_eq!(settings(r#"{"id": "a/b"}"#, variables).unwrap().cache, Path::new(expected));
+            let cache = settings(r#"{"id": "a/b"}"#, variables).unwrap().cache;
+            assert_eq!(cache, std::path::absolute(expected).unwrap());
         };
         let home = ("HOME", "/h");
         check(&[home], "/h/.cache/huggingface/hub");
@@ -250,7 +257,7 @@ mod tests {
         check(&[home, ("HF_HUB_CACHE", "/c"), ("HUGGINGFACE_HUB_CACHE", "/old")], "/c");
         let own =
             settings(r#"{"id": "a/b", "cache_dir": "/mine"}"#, &[("HF_HUB_CACHE", "/c")]).unwrap();
-        assert_eq!(own.cache, Path::new("/mine"));
+        assert_eq!(own.cache, std::path::absolute("/mine").unwrap());
         assert!(settings(r#"{"id": "a/b"}"#, &[]).is_err());
     }
 

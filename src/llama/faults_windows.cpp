@@ -140,6 +140,11 @@ void llb_faults_install(void) {
     if (landing_index == TLS_OUT_OF_INDEXES) {
         landing_index = TlsAlloc();
         code = image_at(reinterpret_cast<const void *>(&image_at));
+        // FreeLibrary must not unload code that threads run.
+        HMODULE pinned = nullptr;
+        GetModuleHandleExW(
+            GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN,
+            reinterpret_cast<LPCWSTR>(&image_at), &pinned);
     }
     const ULONG is_first = 1;
     handler = AddVectoredExceptionHandler(is_first, on_fault);

@@ -8,17 +8,10 @@ use crate::error::{Code, Error, Result};
 /// A file as it was when it was identified.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileIdentity {
-    place: Place,
+    disk_and_number: (u64, u64),
     size: u64,
     pub(super) modified: Option<SystemTime>,
 }
-
-/// Where a file is: its device and inode number.
-#[cfg(unix)]
-type Place = (u64, u64);
-/// Where a file is. Rust's library does not tell a file's number here.
-#[cfg(not(unix))]
-type Place = PathBuf;
 
 /// Identifies a file. `MODEL_NOT_FOUND` if it does not exist.
 pub(super) fn identify(path: &Path) -> Result<FileIdentity> {
@@ -27,13 +20,17 @@ pub(super) fn identify(path: &Path) -> Result<FileIdentity> {
     };
     let metadata = std::fs::metadata(path).map_err(not_found)?;
     #[cfg(unix)]
-    let place = {
+    let disk_and_number = {
         use std::os::unix::fs::MetadataExt;
         (metadata.dev(), metadata.ino())
     };
-    #[cfg(not(unix))]
-    let place = path.canonicalize().map_err(not_found)?;
-    Ok(FileIdentity { place, size: metadata.len(), modified: metadata.modified().ok() })
+    #[cfg(windows)]
+    let disk_and_number = {
+        let known = std::fs::File::open(path).and_then(winapi_util::file::information);
+        let known = known.map_err(not_found)?;
+        (known.volume_serial_number(), known.file_index())
+    };
+    Ok(FileIdentity { disk_and_number, size: metadata.len(), modified: metadata.modified().ok() })
 }
 
 /// The files of a load, as they were then.

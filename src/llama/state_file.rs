@@ -204,6 +204,7 @@ mod tests {
 
     use super::super::state_store::StatePath;
     use super::*;
+    #[cfg(unix)]
     use crate::test_support::conformance;
 
     const LIMITS: StateLimits = StateLimits { n_tokens: 64, n_bytes: 1 << 20, n_adapters: 0 };

@@ -14,12 +14,19 @@
 
 namespace {
 
-#ifdef _LIBCPP_VERSION
+#if defined(_LIBCPP_VERSION) && !defined(_WIN32)
 // A C++ library that is linked statically, as LLVM's is in the tests with musl, shows nothing of its
 // exceptions to llb.
 const bool is_text_known = false;
 #else
 const bool is_text_known = true;
+#endif
+
+// Nor does one of Windows show its count of exceptions.
+#ifdef _WIN32
+const bool is_count_known = false;
+#else
+const bool is_count_known = is_text_known;
 #endif
 
 const char REQUEST[] = R"({"messages":[{"role":"user","content":"Hello"}],"temperature":0})";
@@ -75,7 +82,7 @@ void check_stream(llb_chat_t * chat, llb_token_cb callback, const char * message
     }
     check(contains(reply, "\"CANCELLED\"") && contains(reply, message) && thrown == 1, reply);
     check(contains(take(llb_last_error()), message), "the last error");
-    check(!is_text_known || std::uncaught_exceptions() == 0, "an uncaught exception is left");
+    check(!is_count_known || std::uncaught_exceptions() == 0, "an uncaught exception is left");
 }
 
 void check_infer(llb_chat_t * chat, const char * event) {
@@ -130,5 +137,5 @@ int main(int argc, char ** argv) {
     thrown_event = "fetch_start";
     const std::string fetched = take(llb_model_fetch(R"({"id":"a/b","offline":true})", on_event, nullptr));
     check(contains(fetched, "\"CANCELLED\"") && is_thrown_by(fetched, "fetch_start"), fetched);
-    check(!is_text_known || std::uncaught_exceptions() == 0, "an uncaught exception is left");
+    check(!is_count_known || std::uncaught_exceptions() == 0, "an uncaught exception is left");
 }

@@ -1,5 +1,6 @@
 //! A hub that behaves: the downloaded files, their places, and the requests that the hub receives.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use llb::error::Code;
@@ -21,7 +22,7 @@ fn a_model_is_fetched_once() {
     let user = User::of(&hub);
     let (fetched, events) = user.fetch(&json!({}));
     let fetched = fetched.unwrap();
-    let path = user.repository().join(format!("snapshots/{COMMIT}/m-Q4_K_M.gguf"));
+    let path = user.repository().join("snapshots").join(COMMIT).join("m-Q4_K_M.gguf");
     assert_eq!(
         (fetched["type"].as_str(), fetched["path"].as_str()),
         (Some("model_fetched"), path.to_str())
@@ -95,7 +96,7 @@ fn requests_choose_a_file() {
     let check = |members: Value, expected: &str| {
         let fetched = user.fetches(&members);
         assert!(
-            fetched["path"].as_str().unwrap().ends_with(expected),
+            Path::new(fetched["path"].as_str().unwrap()).ends_with(expected),
             "{members}: {}",
             fetched["path"]
         );
@@ -173,6 +174,8 @@ fn all_parts_of_a_split_model() {
     // One part is lost: only that part is downloaded again.
     std::fs::remove_file(std::fs::canonicalize(fetched["paths"][1].as_str().unwrap()).unwrap())
         .unwrap();
+    // Where links need a permission, that was the file's second name.
+    let _ = std::fs::remove_file(user.repository().join("blobs").join(sha256(&files[1].1)));
     assert_eq!(user.fails(&json!({ "offline": true })).code(), Code::Offline);
     let again = user.fetches(&json!({}));
     let cached: Vec<_> =

@@ -8,6 +8,7 @@ mod scripted;
 
 mod cancelled;
 mod fetched;
+#[cfg(unix)]
 mod full;
 mod hostile;
 mod killed;
@@ -78,7 +79,7 @@ impl User {
     }
 
     pub fn repository(&self) -> PathBuf {
-        self.cache.path().join("hub/models--o--n")
+        self.cache.path().join("hub").join("models--o--n")
     }
 
     /// The files in the cache except locks: paths below the repository's folder.
@@ -96,7 +97,8 @@ pub fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) {
         if entry.file_type().unwrap().is_dir() {
             collect(root, &path, files);
         } else {
-            files.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+            let path = path.strip_prefix(root).unwrap().to_str().unwrap();
+            files.push(path.replace(std::path::MAIN_SEPARATOR, "/"));
         }
     }
 }

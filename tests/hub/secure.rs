@@ -153,8 +153,8 @@ fn authorities_of_the_environment_are_trusted() {
     let bundle =
         write("all/bundle.pem", &format!("# ours\n{}\n# others\n{}", others.pem, ours.pem));
     let untrusted = [write("other.pem", &others.pem), write("false.pem", &false_ours.pem)];
-    let dirs =
-        format!("{}:{}", folder.path().join("none").display(), folder.path().join("all").display());
+    let dirs = ["none", "all"].map(|name| folder.path().join(name));
+    let dirs = std::env::join_paths(dirs).unwrap().into_string().unwrap();
     let safe = Safe::start(hub(), &ours, "localhost");
     for trusted in [
         ("SSL_CERT_FILE", &*bundle),

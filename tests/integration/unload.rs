@@ -3,6 +3,7 @@
 //! chats of the model.
 
 use std::path::Path;
+#[cfg(target_os = "linux")]
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,9 @@ use llb::gguf::ModelHeader;
 use llb::llama::KeptModel;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Embedder, Recorder, ask, own_model, scripted_model, template};
+#[cfg(target_os = "linux")]
+use crate::abi::scripted_model;
+use crate::abi::{Chat, Embedder, Recorder, ask, own_model, template};
 use crate::scripted::{TEXT, TEXT_PIECES, long_text, text_model};
 
 fn open(model: &str, members: Value) -> Chat {
@@ -391,6 +394,7 @@ fn no_model_is_no_file() {
 }
 
 /// Names the case for a child process of this program.
+#[cfg(target_os = "linux")]
 const CASE: &str = "LLB_TEST_UNLOAD_CASE";
 
 #[cfg(target_os = "linux")]

@@ -156,7 +156,7 @@ impl Bytes {
 }
 
 /// A minimal ELF file: one segment of notes with this text.
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 pub(in crate::llama) fn written(text: &str) -> Vec<u8> {
     let number = |value: usize, length: usize| value.to_le_bytes()[..length].to_vec();
     let mut note = [number(4, 4), number(text.len(), 4), number(1, 4), b"llb\0".to_vec()].concat();

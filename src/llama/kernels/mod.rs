@@ -272,7 +272,7 @@ unsafe fn register(registration: unsafe extern "C-unwind" fn() -> sys::ggml_back
 }
 
 /// Whether ggml's registry has the kernels of a file and not this library's own.
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 pub(super) fn is_registered() -> bool {
     // SAFETY: takes nothing.
     let used = unsafe { (used().registration)() };

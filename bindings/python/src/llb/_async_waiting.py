@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, Optional, TypeVar, cast
 
 from ._call import Call
@@ -11,6 +12,9 @@ from ._session import Session
 from .types import Reply
 
 T = TypeVar("T")
+
+# The resolution of `time.monotonic` in seconds, and some more.
+TICK = time.get_clock_info("monotonic").resolution + 0.001
 
 
 class Alarm:
@@ -82,5 +86,5 @@ def expiry(session: Session, call: Call) -> Optional[asyncio.TimerHandle]:
     seconds = call.seconds_left()
     if seconds is None:
         return None
-    # A timer may fire slightly early.
-    return asyncio.get_running_loop().call_later(seconds + 0.001, session.expire, call)
+    # A timer may fire early by one tick of the clock, which is 16 ms on Windows.
+    return asyncio.get_running_loop().call_later(seconds + TICK, session.expire, call)

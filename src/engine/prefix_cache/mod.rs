@@ -37,6 +37,8 @@ struct Sequence {
     checkpoints: Checkpoints,
     /// Cells reserved for the running request, including those already filled.
     reserved: usize,
+    /// Whether the running request waits for its cells.
+    held: bool,
     last_used: u64,
     /// The chat of the last request, and the length of its prompt in tokens.
     chat: u64,
@@ -258,6 +260,7 @@ impl PrefixCache {
     pub(crate) fn release(&mut self, sequence: usize) {
         self.sequences[sequence].busy = false;
         self.sequences[sequence].reserved = 0;
+        self.sequences[sequence].held = false;
     }
 
     /// The number of tokens of a sequence in the KV cache.
@@ -333,9 +336,33 @@ impl PrefixCache {
         others.filter(|other| shares(&self.sequences[*other].cells)).collect()
     }
 
+    /// Whether the cells of the running requests, and those that they may still fill, are not more
+    /// than there are. False if a request has lost cells that it shared with others.
+    pub(crate) fn fits(&self) -> bool {
+        let running = self.sequences.iter().filter(|s| s.busy);
+        let taken = distinct(running.map(|s| s.cells.as_slice()).collect());
+        taken + self.cells_to_fill() <= self.n_ctx
+    }
+
+    /// Lets the running request of an empty sequence wait: its cells are no longer reserved.
+    pub(crate) fn hold(&mut self, sequence: usize) {
+        self.sequences[sequence].held = true;
+    }
+
+    /// Reserves the cells of a held request again. Returns false if there are too few.
+    pub(crate) fn resume(&mut self, sequence: usize) -> bool {
+        self.sequences[sequence].held = false;
+        self.sequences[sequence].held = !self.fits();
+        !self.sequences[sequence].held
+    }
+
+    pub(crate) fn is_held(&self, sequence: usize) -> bool {
+        self.sequences[sequence].held
+    }
+
     /// Cells that running requests may still fill.
     fn cells_to_fill(&self) -> usize {
-        let running = self.sequences.iter().filter(|s| s.busy);
+        let running = self.sequences.iter().filter(|s| s.busy && !s.held);
         running.map(|s| s.reserved.saturating_sub(s.cells.len())).sum()
     }
 

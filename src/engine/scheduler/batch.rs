@@ -45,8 +45,11 @@ impl Scheduler {
                 shares.push(BatchShare { active: index, before, row, draft });
             }
         }
-        let is_prefill =
-            |active: &ActiveJob| active.next.is_none() && active.job.adapters == *adapters;
+        let is_prefill = |active: &ActiveJob| {
+            active.next.is_none()
+                && active.job.adapters == *adapters
+                && !self.cache.is_held(active.sequence)
+        };
         for (index, active) in
             self.active.iter().enumerate().filter(|(_, active)| is_prefill(active))
         {

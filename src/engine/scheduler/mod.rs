@@ -55,6 +55,8 @@ pub(crate) struct Scheduler {
     waiting: VecDeque<Job>,
     active: Vec<ActiveJob>,
     turns: Turns,
+    /// Whether jobs may be held, or have to be: some have restarted.
+    has_restarted: bool,
 }
 
 impl Scheduler {
@@ -75,6 +77,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             active: Vec::new(),
             turns: Turns::default(),
+            has_restarted: false,
         }
     }
 
@@ -150,13 +153,16 @@ impl Scheduler {
     /// Decodes one batch of all running jobs.
     pub(crate) fn step(&mut self) {
         self.drop_ended();
+        self.share_cells_again();
         self.admit();
         let watched = self.active.iter().map(|active| &active.job);
         let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
             watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
         let abort = move || flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline));
         self.shift_full_contexts();
-        let Some(adapters) = self.turns.next(&self.active) else { return };
+        let running = |active: &&ActiveJob| !self.cache.is_held(active.sequence);
+        let running: Vec<&ActiveJob> = self.active.iter().filter(running).collect();
+        let Some(adapters) = self.turns.next(&running) else { return };
         let drafts = self.draft(&adapters, &abort);
         let (batch, shares) = self.fill_batch(&adapters, drafts);
         if batch.is_empty() {
@@ -197,7 +203,8 @@ impl Scheduler {
 
     fn admit(&mut self) {
         let mut copy = true;
-        while !self.waiting.is_empty() {
+        // The cells that held jobs wait for are not given to later ones.
+        while !self.waiting.is_empty() && !self.has_restarted {
             // As in llama-server, time spent on changes of the cache counts as prompt time.
             let admitted = Instant::now();
             self.update_shortest();

@@ -21,7 +21,7 @@ pub(super) struct Turns {
 impl Turns {
     /// Chooses the adapters of the next decode; `None` without jobs. A turn that computes a prompt
     /// ends earlier, because a prompt takes longer than a token.
-    pub(super) fn next(&mut self, active: &[ActiveJob]) -> Option<AdapterScales> {
+    pub(super) fn next(&mut self, active: &[&ActiveJob]) -> Option<AdapterScales> {
         let had_turn = self.sets.front().cloned();
         self.sets.retain(|set| active.iter().any(|active| active.job.adapters == *set));
         for active in active {

@@ -57,6 +57,34 @@ impl Scheduler {
         active.job.prompt.extend(generated);
         active.job.prompt.extend(active.next.take());
         self.cache.truncate(active.sequence, 0);
+        self.has_restarted = true;
+    }
+
+    /// Restarted jobs have lost the cells that they shared with others, so all jobs together may
+    /// need more cells than there are. Holds the last ones then, until others have ended.
+    pub(super) fn share_cells_again(&mut self) {
+        if !self.has_restarted {
+            return;
+        }
+        for active in self.active.iter().rev() {
+            if self.cache.fits() {
+                break;
+            }
+            if self.cache.len(active.sequence) == 0 {
+                self.cache.hold(active.sequence);
+            }
+        }
+        self.has_restarted = false;
+        for active in &self.active {
+            if self.cache.is_held(active.sequence) && !self.cache.resume(active.sequence) {
+                self.has_restarted = true;
+                break;
+            }
+        }
+        // Those that go on take the cells of idle sequences.
+        for idle in self.cache.evictions() {
+            self.forget_from(idle, 0);
+        }
     }
 
     /// Ends the jobs of a failed batch with the error and empties their sequences.

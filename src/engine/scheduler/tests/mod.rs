@@ -128,6 +128,37 @@ fn a_copy_that_fails_is_computed() {
     assert_eq!(world.seen(|seen| seen.copied), 0);
 }
 
+/// Two jobs continue one conversation and share its cells. A cancel during a decode empties all
+/// sequences of a model with a state: both compute their prompts again, and no longer share anything.
+#[test]
+fn jobs_that_restart_share_too_few_cells() {
+    let begun = part(1, 250);
+    let mut world = World::new(4, 480, true);
+    let first = world.ask(1, &begun, 8);
+    world.run();
+    let reply: Vec<TokenId> = first.ended().text.bytes().map(TokenId::from).collect();
+    let history = [&begun[..], &reply].concat();
+    let asked: Vec<SubmittedJob> =
+        (2..4).map(|chat| world.ask(chat, &prompt(&history, chat as TokenId), 40)).collect();
+    let cancelled = world.ask(4, &part(9, 20), 10);
+    world.scheduler.step();
+    assert_eq!(world.scheduler.active.len(), 3, "they fit next to each other");
+    let now = world.seen(|seen| seen.decodes);
+    world.seen(|seen| seen.cancels.push((now + 3, Arc::clone(&cancelled.cancel))));
+    while !world.scheduler.has_restarted {
+        world.scheduler.step();
+    }
+    // One that comes later does not overtake the one that waits.
+    let late = world.ask(5, &part(10, 20), 10);
+    world.scheduler.step();
+    assert_eq!((world.scheduler.active.len(), world.scheduler.waiting.len()), (2, 1));
+    world.run();
+    assert_eq!(cancelled.ended().outcome.finish, Finish::Cancelled);
+    for job in asked.iter().chain([&late]) {
+        assert_eq!(job.ended().outcome.finish, Finish::Length);
+    }
+}
+
 #[test]
 fn replies_do_not_depend_on_other_jobs() {
     let (mut rewound, mut shifted) = (0, 0);

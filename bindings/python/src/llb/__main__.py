@@ -6,6 +6,7 @@ Output goes to stdout; progress and errors go to stderr. Exits with 1 on an erro
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -35,6 +36,11 @@ _MODEL = "a GGUF file, or hf:ORG/NAME[:QUANT] for a model of the Hugging Face hu
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Runs a command and returns the exit status."""
+    if sys.platform == "win32":
+        # A pipe would have the system's code page, which lacks most characters.
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+                stream.reconfigure(encoding="utf-8")
     options = _parser().parse_args(arguments)
     try:
         options.run(options)

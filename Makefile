@@ -177,6 +177,7 @@ help: ## list the targets
 	@echo "           PREFIX=  DESTDIR=  REAL_MODELS=no (test)  GLIBC=2.28 (release-lib, wheel)"
 	@echo "           ARCH=aarch64 (lib, backends, release-lib, wheel, wheel-old-system)"
 	@echo "           LIBC=musl (lib, backends, wheel; after lib-musl)"
+	@echo "           SYSTEM=windows (lib; after lib-windows)"
 
 setup: ## find what the build and the tests need; install what is missing if permitted
 	@scripts/setup.sh --for test

@@ -159,9 +159,10 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel wheel-windows \
-	wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl \
-	lib-windows test-windows test-with-wine models scripted-models demo test test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
+.PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel \
+	wheel-windows wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl \
+	lib-windows test-windows test-with-wine \
+	models scripted-models demo test test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
 	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
 	baseline native clean

@@ -6,8 +6,8 @@
 #   scripts/windows.sh test-setup FOLDER   install Wine, as root, and compile what it lacks
 #   scripts/windows.sh run PROGRAM...      run a program for Windows
 #
-# In FOLDER, `clang`, `clang++`, `ar` and `rc` compile for Windows, `rust-clang++` links for rustc, and
-# `include` has the headers. `names.cmake` is for llama.cpp's CMake.
+# In FOLDER, `clang`, `clang++`, `ar` and `rc` compile for Windows, `rust-clang++` links for rustc,
+# and `zig` has the headers. `names.cmake` is for llama.cpp's CMake.
 set -eu
 
 target=x86_64-pc-windows-gnullvm
@@ -38,8 +38,8 @@ EOF
 }
 
 # zig links the libraries of the system's C by itself, from its own definitions. rustc would export
-# the C functions of its crates, too: only llb's stay in its list.
-# rustc knows by the end of the name which options this one takes.
+# the C functions of llguidance, too: they leave its list of exports. rustc
+# knows by the end of the name which options this one takes.
 write_linker() {
     put "$folder/rust-clang++" <<EOF
 #!/bin/sh

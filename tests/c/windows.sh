@@ -76,7 +76,7 @@ example() {
 
 cases() {
     expected=$2
-    (cd "$models" && prints "$expected" timeout 120 $RUN "$build/windows_cases.exe" "$build/llb.dll" "$1" long.gguf)
+    (cd "$models" && prints "$expected" timeout 120 $RUN "$build/windows.exe" "$build/llb.dll" "$1" long.gguf)
 }
 
 exceptions() {
@@ -89,7 +89,7 @@ check 'needed libraries' dependencies
 check 'example simple' example simple text.gguf "$text"
 check 'example tools' example tools tool_call.gguf 'call: get_weather({"city": "Paris"})'
 check 'exceptions out of callbacks' exceptions
-check 'windows_cases: compiles' compile "$here/windows_cases.c" windows_cases
+check 'windows: compiles' compile "$here/windows.c" windows
 check 'an exit during a reply' cases exit 'exits during a reply'
 check 'a cancel from another thread' cases cancel '"finish_reason":"cancelled"'
 check 'a freed library goes on' cases free '"finish_reason":"stop"'

@@ -1,7 +1,7 @@
 /* What only Windows has: the library is loaded and freed by its path, and the process ends while
  * another thread streams a reply.
  *
- *     windows_cases llb.dll CASE model.gguf
+ *     windows llb.dll CASE model.gguf
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -263,7 +263,7 @@ lib-windows: release-tools ## cross-compile the library for 64-bit Windows (llb.
 
 # Programs for Windows run in Wine. These tests are left out: what only Linux has (nm and readelf, a
 # path from the root), a file that is replaced while it is mapped, which Windows refuses, and one
-# whose expected text is that of the other compiler's kernels.
+# where two tokens are almost equally likely, so that the order in which kernels sum decides.
 WINDOWS_SKIPS := library:: an_unsuitable_adapter_is_refused_by_its_path \
 	a_file_that_replaces_the_model_finds_nothing_of_it prefix::a_kept_prefix_changes_no_reply
 test-windows: lib-windows scripted-models ## run the tests for Windows in Wine (long)

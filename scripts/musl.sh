@@ -19,29 +19,7 @@ set -eu
 target=x86_64-unknown-linux-musl
 short=x86_64-linux-musl
 
-# Writes standard input to a file, unless the file is the same already: ccache sees its time.
-put() {
-    cat >"$1.new"
-    if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
-}
-
-# zig does not know the name of Rust's target, and -march=x86-64 is its default.
-write_compiler() {
-    put "$folder/$1" <<EOF
-#!/bin/sh
-# $("$zig" version)
-for argument; do
-    shift
-    case \$argument in
-    --target=* | -march=x86-64) ;;
-    *) set -- "\$@" "\$argument" ;;
-    esac
-done
-export ZIG_GLOBAL_CACHE_DIR="$folder/cache" ZIG_LOCAL_CACHE_DIR="$folder/cache"
-exec "$zig" $2 -target $short "\$@"
-EOF
-    chmod +x "$folder/$1"
-}
+. "$(dirname "$0")/zig-compilers.sh"
 
 # zig compiles its libraries when it links a program for the first time.
 write_libraries() {

@@ -1,16 +1,17 @@
 #!/bin/sh
 # Checks that NOTICE names every crate in a binary of the library, and that cli/NOTICE names the
-# additional crates of the program. These are the normal dependencies without procedural macros.
+# additional crates of the program. These are the normal dependencies without procedural macros, on
+# this machine and, for the library, on Windows.
 set -eu
 
 cd "$(dirname "$0")/.."
-target=$(rustc -vV | sed -n 's/^host: //p')
+host=$(rustc -vV | sed -n 's/^host: //p')
 status=0
 
-# check PACKAGE NOTICE...
+# check PACKAGE TARGET NOTICE...
 check() {
-    package=$1
-    shift
+    package=$1 target=$2
+    shift 2
     crates=$(cargo tree --locked --package "$package" --edges normal,no-proc-macro \
         --target "$target" --prefix none --format '{p}')
     missing=
@@ -19,11 +20,12 @@ check() {
         cat "$@" | grep -q "^\(  \(.*, \)\?\)\?$crate\(,\| \|\$\)" || missing="$missing $crate"
     done
     [ -z "$missing" ] || {
-        echo "$* does not name these crates:$missing" >&2
+        echo "$* does not name these crates on $target:$missing" >&2
         status=1
     }
 }
 
-check llb NOTICE
-check llb-cli NOTICE cli/NOTICE
+check llb "$host" NOTICE
+check llb x86_64-pc-windows-gnullvm NOTICE
+check llb-cli "$host" NOTICE cli/NOTICE
 exit $status

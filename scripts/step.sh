@@ -25,7 +25,7 @@ files() {
     list=$(ls -t "$engine"/build/llama-cpp-sys-2-*/out/build/compile_commands.json 2>/dev/null |
         head -n 1)
     [ -z "$list" ] ||
-        echo "$(find "${list%/*}" -name '*.o' | wc -l) of $(grep -c '"file":' "$list")"
+        echo "$(find "${list%/*}" -name '*.o' -o -name '*.obj' | wc -l) of $(grep -c '"file":' "$list")"
 }
 
 watch_engine() {

@@ -13,33 +13,11 @@ set -eu
 target=x86_64-pc-windows-gnullvm
 short=x86_64-windows-gnu
 
-# Writes standard input to a file, unless the file is the same already: ccache sees its time.
-put() {
-    cat >"$1.new"
-    chmod +x "$1.new"
-    if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
-}
-
-# zig does not know the name of Rust's target, and -march=x86-64 is its default.
-write_compiler() {
-    put "$folder/$1" <<EOF
-#!/bin/sh
-# $("$zig" version)
-for argument; do
-    shift
-    case \$argument in
-    --target=* | -march=x86-64 | -m64) ;;
-    *) set -- "\$@" "\$argument" ;;
-    esac
-done
-export ZIG_GLOBAL_CACHE_DIR="$folder/cache" ZIG_LOCAL_CACHE_DIR="$folder/cache"
-exec "$zig" $2 -target $short "\$@"
-EOF
-}
+. "$(dirname "$0")/zig-compilers.sh"
 
 # zig links the libraries of the system's C by itself, from its own definitions. rustc would export
-# the C functions of llguidance, too: they leave its list of exports. rustc
-# knows by the end of the name which options this one takes.
+# the C functions of llguidance, too: they leave its list of exports. rustc knows by the end of the
+# name which options this linker takes.
 write_linker() {
     put "$folder/rust-clang++" <<EOF
 #!/bin/sh

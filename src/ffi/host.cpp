@@ -37,6 +37,23 @@ struct ThreadState {
 };
 static_assert(sizeof(ThreadState) <= 64 && alignof(ThreadState) <= 16, "host.rs has room for it");
 
+#if defined(_WIN32)
+// Windows has no cancellation.
+int disable_cancellation() { return 0; }
+void restore_cancellation(int) {}
+#else
+// Returns the state before. Fails only for an invalid argument.
+int disable_cancellation() {
+    int before = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+void restore_cancellation(int before) {
+    pthread_setcancelstate(before, nullptr);
+}
+#endif
+
 // Whether no floating-point exception traps, results are rounded to nearest, and subnormal numbers
 // are not flushed to zero. Checking this is cheaper than setting it.
 bool has_default_floats() {
@@ -66,7 +83,7 @@ struct ExceptionGlobals {
 // The library has its own C++ runtime, which has caught an exception that the host's runtime threw.
 // Each runtime keeps a count, so the host's is corrected: otherwise it would see an uncaught
 // exception forever.
-void count_in_host() {
+void correct_counts() {
     using GetGlobals = ExceptionGlobals * (*)();
     const auto host = reinterpret_cast<GetGlobals>(dlsym(RTLD_DEFAULT, "__cxa_get_globals"));
     const auto own = reinterpret_cast<ExceptionGlobals *>(abi::__cxa_get_globals());
@@ -80,7 +97,7 @@ void count_in_host() {
 
 // The library's own runtime has caught an exception that it has not counted when it was thrown: the
 // host has another runtime, and its count cannot be reached from here.
-void count_in_host() {
+void correct_counts() {
     auto * const own = static_cast<ExceptionGlobals *>(__cxa_get_globals());
     if (own->uncaught > std::numeric_limits<unsigned>::max() / 2) {
         own->uncaught = 0;
@@ -88,14 +105,12 @@ void count_in_host() {
 }
 
 #elif !defined(LLB_OWN_UNWINDER)
-void count_in_host() {}
+void correct_counts() {}
 #endif
 
 // Sets the state of a thread inside the library, even if a callback has changed it.
 void mask() {
-#if !defined(_WIN32)
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-#endif
+    disable_cancellation();
     if (!has_default_floats()) {
         std::fesetenv(FE_DFL_ENV);
     }
@@ -256,10 +271,7 @@ void llb_host_enter(ThreadState * state) {
         std::fegetenv(&state->floats);
         std::fesetenv(FE_DFL_ENV);
     }
-#if !defined(_WIN32)
-    // Fails only for an invalid argument.
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state->cancellation);
-#endif
+    state->cancellation = disable_cancellation();
 }
 
 // Undoes `llb_host_enter`.
@@ -267,9 +279,7 @@ void llb_host_leave(const ThreadState * state) {
     if (state->has_floats) {
         std::fesetenv(&state->floats);
     }
-#if !defined(_WIN32)
-    pthread_setcancelstate(state->cancellation, nullptr);
-#endif
+    restore_cancellation(state->cancellation);
 }
 
 #ifndef LLB_OWN_UNWINDER
@@ -293,10 +303,10 @@ bool llb_host_call(
         }
 #endif
     } catch (const std::exception & exception) {
-        count_in_host();
+        correct_counts();
         std::snprintf(message, size, "%s", exception.what());
     } catch (...) {
-        count_in_host();
+        correct_counts();
         std::snprintf(message, size, "not a std::exception");
     }
     return false;

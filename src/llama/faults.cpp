@@ -35,10 +35,6 @@
 
 extern "C" {
 struct llb_range;
-
-// From threads.cpp. Does not return on a worker, and ends the workers that compute with this
-// thread.
-void llb_workers_on_abort(const char * message);
 }
 
 #if defined(LLB_HAS_FAULTS) && !defined(_WIN32)
@@ -208,15 +204,6 @@ const char * explain(int signal, const siginfo_t & info, const ucontext_t & thre
     return nullptr;
 }
 
-// Ends the call that faulted, on its own stack. Not called from a handler.
-[[noreturn]] void leave_call() {
-    llb_landing * const landing = llb_faults_landing();
-    // A second fault from here on is not handled.
-    llb_faults_set_landing(nullptr);
-    llb_workers_on_abort(landing->fault);
-    LLB_GO_TO(landing->point);
-}
-
 // Does what would happen if the previous handler were still installed.
 void pass_on(int signal, siginfo_t * info, void * context) {
     struct sigaction & slot = previous[index_of(signal)];
@@ -263,7 +250,7 @@ void on_fault(int signal, siginfo_t * info, void * context) {
         const char * const fault = landing ? explain(signal, *info, thread) : nullptr;
         if (fault) {
             landing->fault = fault;
-            call_instead(thread, leave_call);
+            call_instead(thread, llb_faults_leave_call);
         } else {
             pass_on(signal, info, context);
         }

@@ -31,9 +31,24 @@ struct llb_landing {
 };
 
 extern "C" {
+// From threads.cpp: called when an assertion fails, or after a fault. Does not return on a worker,
+// and ends the workers that compute with this thread.
+void llb_workers_on_abort(const char * message);
+
 // The landing of the current thread; NULL outside of all calls.
 llb_landing * llb_faults_landing(void);
 void llb_faults_set_landing(llb_landing * landing);
 }
+
+#ifdef LLB_HAS_FAULTS
+// Ends the call that faulted, on its own stack. Not called from a handler.
+[[noreturn]] inline void llb_faults_leave_call() {
+    llb_landing * const landing = llb_faults_landing();
+    // A second fault from here on is not handled.
+    llb_faults_set_landing(nullptr);
+    llb_workers_on_abort(landing->fault);
+    LLB_GO_TO(landing->point);
+}
+#endif
 
 #endif

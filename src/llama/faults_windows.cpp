@@ -20,10 +20,6 @@
 
 extern "C" {
 struct llb_range;
-
-// From threads.cpp. Does not return on a worker, and ends the workers that compute with this
-// thread.
-void llb_workers_on_abort(const char * message);
 }
 
 namespace {
@@ -58,45 +54,36 @@ bool is_own_code(uintptr_t at) {
     return at >= code.start && at < code.end;
 }
 
+// Whether the code that faulted is of this image, or a function that was called by it and that has
+// called nothing and keeps nothing on the stack: its return address is then at the top.
+bool holds_no_lock(const CONTEXT & thread) {
+    return is_own_code(thread.Rip) ||
+        is_own_code(*reinterpret_cast<const uintptr_t *>(thread.Rsp));
+}
+
 // The message for a fault. NULL if the fault may have changed memory, or if it occurred while
 // holding a lock.
 const char * explain(const EXCEPTION_RECORD & record, const CONTEXT & thread) {
     const uintptr_t at = thread.Rip;
-    const bool is_own = is_own_code(at);
     const uintptr_t address = record.NumberParameters >= 2 ? record.ExceptionInformation[1] : 0;
     switch (record.ExceptionCode) {
     case EXCEPTION_INT_DIVIDE_BY_ZERO:
-        return is_own ? "the model made llama.cpp divide by zero" : nullptr;
-    case EXCEPTION_ACCESS_VIOLATION: {
-        if (address >= NULL_PAGES) {
-            return nullptr;
-        }
-        // The return address of a function that has called nothing and keeps nothing on the stack.
-        const bool is_null_call = at < NULL_PAGES;
-        const bool is_known =
-            is_own || is_null_call || is_own_code(*reinterpret_cast<const uintptr_t *>(thread.Rsp));
-        return is_known ? "the model made llama.cpp use a null pointer" : nullptr;
-    }
+        return is_own_code(at) ? "the model made llama.cpp divide by zero" : nullptr;
+    case EXCEPTION_ACCESS_VIOLATION:
+        return address < NULL_PAGES && (at < NULL_PAGES || holds_no_lock(thread))
+            ? "the model made llama.cpp use a null pointer"
+            : nullptr;
     case EXCEPTION_IN_PAGE_ERROR:
-        return is_own ? "the model's file can no longer be read" : nullptr;
+        return holds_no_lock(thread) ? "the model's file can no longer be read" : nullptr;
     default:
         return nullptr;
     }
 }
 
-// Ends the call that faulted, on its own stack. Not called from a handler.
-[[noreturn]] void leave_call() {
-    llb_landing * const landing = llb_faults_landing();
-    // A second fault from here on is not handled.
-    llb_faults_set_landing(nullptr);
-    llb_workers_on_abort(landing->fault);
-    LLB_GO_TO(landing->point);
-}
-
 // Makes a thread call `function` instead of the instruction that faulted.
 void call_instead(CONTEXT & thread, void (*function)()) {
-    // A called function may use the 32 bytes above its return address. There is none, so a stack
-    // trace ends here.
+    // The x64 calling convention lets a function use the 32 bytes above its return address. That is
+    // set to 0, so a stack trace ends here.
     const uintptr_t home = 32;
     uintptr_t stack = (thread.Rsp - 128) & ~uintptr_t(15);
     stack -= home + sizeof(uintptr_t);
@@ -116,7 +103,7 @@ LONG CALLBACK on_fault(EXCEPTION_POINTERS * fault) {
         landing ? explain(*fault->ExceptionRecord, *fault->ContextRecord) : nullptr;
     if (text) {
         landing->fault = text;
-        call_instead(*fault->ContextRecord, leave_call);
+        call_instead(*fault->ContextRecord, llb_faults_leave_call);
     }
     SetLastError(error);
     return text ? EXCEPTION_CONTINUE_EXECUTION : EXCEPTION_CONTINUE_SEARCH;

@@ -20,10 +20,6 @@
 extern "C" {
 typedef void (*ggml_abort_callback_t)(const char * message);
 ggml_abort_callback_t ggml_set_abort_callback(ggml_abort_callback_t callback);
-
-// From threads.cpp. Does not return on a pool's thread, and ends the threads that compute with this
-// one.
-void llb_workers_on_abort(const char * message);
 }
 
 namespace {

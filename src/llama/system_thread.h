@@ -93,8 +93,6 @@ inline void pause_ns(int64_t ns) {
 
 #else
 
-#include <cerrno>
-#include <csignal>
 #include <pthread.h>
 #include <unistd.h>
 #if defined(__linux__)

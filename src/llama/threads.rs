@@ -256,13 +256,20 @@ impl Drop for Graph {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, any(target_os = "linux", windows)))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::llama::faults::FaultHandlers;
+    #[cfg(target_os = "linux")]
     use crate::llama::tests::{in_child, running};
+
+    /// A fault that is not handled ends all tests there.
+    #[cfg(windows)]
+    fn in_child(_name: &str, run: fn()) {
+        run();
+    }
 
     unsafe extern "C-unwind" {
         fn ggml_abort(file: *const c_char, line: c_int, format: *const c_char, ...) -> !;
@@ -284,7 +291,15 @@ mod tests {
             match self {
                 Fault::Assertion => ": ops.cpp:7: provoked",
                 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+                Fault::NullPointer if cfg!(windows) => {
+                    ": the model made llama.cpp use a null pointer"
+                }
+                #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
                 Fault::NullPointer => ": the model made llama.cpp use a null pointer (SIGSEGV)",
+                #[cfg(target_arch = "x86_64")]
+                Fault::DivisionByZero if cfg!(windows) => {
+                    ": the model made llama.cpp divide by zero"
+                }
                 #[cfg(target_arch = "x86_64")]
                 Fault::DivisionByZero => ": the model made llama.cpp divide by zero (SIGFPE)",
             }
@@ -360,6 +375,7 @@ mod tests {
         let run = move || {
             let _handlers = FaultHandlers::install();
             let mut threads = Threads::start(n_threads).expect("threads");
+            #[cfg(target_os = "linux")]
             assert_eq!(running(name), n_threads as usize);
             let ran = Default::default();
             let mut faulty = Faulty { threads: &threads, mask, fault, ran };
@@ -394,7 +410,9 @@ mod tests {
             assert_eq!(failed, expected, "{status:?}");
             let finished = faulty.ran[2].load(Ordering::SeqCst) > 0;
             assert_eq!(finished, mask == 0, "the graph must be cut short by a failure only");
+            // Joins all threads.
             threads.end();
+            #[cfg(target_os = "linux")]
             while running(name) > 1 {
                 std::thread::yield_now();
             }

@@ -54,13 +54,6 @@ dependencies() {
 
 compile() { $CC -std=c11 $strict -I"$LLB_INCLUDE" -I"$root/bindings/c" "$1" "$build/libllb.dll.a" -o "$build/$2.exe"; }
 
-# The arguments reach a program in the system's own encoding, which Wine takes from the locale.
-run() {
-    program=$1 model=$2
-    shift 2
-    LC_ALL=C.UTF-8 timeout 120 $RUN "$build/$program.exe" "$@" "$model"
-}
-
 text='Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.'
 prints() {
     expected=$1

@@ -1,85 +1,123 @@
-//! Runs tasks in parallel on the processors that a decode leaves idle.
+//! Threads that run tasks in parallel on the processors that a decode leaves idle.
 //!
 //! In: tasks that borrow from the caller. Out: their results in order. With few tasks or one
-//! thread, everything runs on the caller's thread. The threads end before the call returns, so they
-//! never outlive what they borrow, and a process that exits or forks does not wait for them.
+//! thread, everything runs on the caller's thread. A call returns when the threads are done with
+//! its tasks, so they never outlive what they borrow.
 
+use std::cell::OnceCell;
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
-use std::thread::{Builder, scope};
+use std::thread::JoinHandle;
 
-use crate::panic::Quiet;
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
-/// The number of tasks per additional thread. Starting a thread takes as long as one to three
-/// draws.
-const TASKS_PER_THREAD: usize = 6;
+use crate::panic::spawn_quiet;
 
-/// Whether so many tasks are worth an additional thread.
+/// The number of tasks per additional thread. Waking one takes as long as one or two draws.
+const TASKS_PER_THREAD: usize = 4;
+
+/// Whether so many tasks are worth another thread.
 pub(crate) fn is_worth_a_thread(tasks: usize) -> bool {
     tasks >= TASKS_PER_THREAD
 }
 
-/// Runs `run` on the caller's thread, and `aside` at the same time on another one, or before it if
-/// the system cannot start a thread. If one of them panics, the caller panics too.
-pub(crate) fn join<R>(aside: impl Fn() + Sync, run: impl FnOnce() -> R) -> R {
-    scope(|scope| {
-        let quiet = || {
-            let _quiet = Quiet::enter();
-            aside();
-        };
-        let thread = Builder::new().name("llb-writer".into()).spawn_scoped(scope, quiet);
-        let Ok(thread) = thread else {
+/// Threads beside the engine's own. They start when they are first needed, because a new thread may
+/// wait for a processor longer than a step takes. They sleep between calls, and end when this value
+/// is dropped.
+#[derive(Debug)]
+pub(crate) struct HelperThreads {
+    count: usize,
+    started: OnceCell<Option<Started>>,
+}
+
+#[derive(Debug)]
+struct Started {
+    pool: ThreadPool,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl HelperThreads {
+    /// At most `count` threads, none of which starts yet.
+    pub(crate) fn new(count: usize) -> HelperThreads {
+        HelperThreads { count, started: OnceCell::new() }
+    }
+
+    /// The threads. `None` if there are none, or if the system cannot start them.
+    fn pool(&self) -> Option<&ThreadPool> {
+        let started = self.started.get_or_init(|| {
+            let mut threads = Vec::new();
+            let spawn = |thread: rayon_core::ThreadBuilder| {
+                let thread = spawn_quiet("llb-helper", || thread.run());
+                threads.push(thread.map_err(std::io::Error::other)?);
+                Ok(())
+            };
+            let builder = ThreadPoolBuilder::new().num_threads(self.count).spawn_handler(spawn);
+            let pool = (self.count > 0).then(|| builder.build().ok()).flatten()?;
+            Some(Started { pool, threads })
+        });
+        started.as_ref().map(|started| &started.pool)
+    }
+
+    /// Runs `run` on the caller's thread, and `aside` at the same time on another one, or before it
+    /// if there is none. If one of them panics, the caller panics too.
+    pub(crate) fn join<R>(&self, aside: impl FnOnce() + Send, run: impl FnOnce() -> R) -> R {
+        let Some(pool) = self.pool() else {
             aside();
             return run();
         };
-        let result = run();
-        thread.join().unwrap_or_else(|payload| resume_unwind(payload));
-        result
-    })
+        pool.in_place_scope(|scope| {
+            scope.spawn(|_| aside());
+            run()
+        })
+    }
+
+    /// Runs all tasks on these threads and the caller's. If a task panics, the caller panics too.
+    pub(crate) fn map<T: Send, R: Send>(
+        &self,
+        tasks: Vec<T>,
+        run: impl Fn(T) -> R + Sync,
+    ) -> Vec<R> {
+        let helpers = (tasks.len() / TASKS_PER_THREAD).min(self.count);
+        let pool = if helpers == 0 { None } else { self.pool() };
+        let Some(pool) = pool else { return tasks.into_iter().map(run).collect() };
+        let count = tasks.len();
+        let tasks = Mutex::new(tasks.into_iter().enumerate());
+        let done = Mutex::new(Vec::with_capacity(count));
+        let work = || {
+            let mut own = Vec::new();
+            loop {
+                let next = lock(&tasks).next();
+                let Some((place, task)) = next else { break };
+                own.push((place, run(task)));
+            }
+            lock(&done).append(&mut own);
+        };
+        pool.in_place_scope(|scope| {
+            for _ in 0..helpers {
+                scope.spawn(|_| work());
+            }
+            work();
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_unstable_by_key(|(place, _)| *place);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
 }
 
-/// Runs all tasks on at most `threads` threads, including the caller's. If a task panics, the
-/// caller panics too.
-pub(crate) fn map<T: Send, R: Send>(
-    tasks: Vec<T>,
-    threads: usize,
-    run: impl Fn(T) -> R + Sync,
-) -> Vec<R> {
-    let helpers = (tasks.len() / TASKS_PER_THREAD).min(threads.saturating_sub(1));
-    if helpers == 0 {
-        return tasks.into_iter().map(run).collect();
+impl Drop for HelperThreads {
+    fn drop(&mut self) {
+        if let Some(Some(Started { pool, threads })) = self.started.take() {
+            // This tells the threads to end, and does not wait for them.
+            drop(pool);
+            for thread in threads {
+                thread.join().unwrap_or_else(|payload| resume_unwind(payload));
+            }
+        }
     }
-    let count = tasks.len();
-    let tasks = Mutex::new(tasks.into_iter().enumerate());
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let next = tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((place, task)) = next else { return done };
-            done.push((place, run(task)));
-        }
-    };
-    let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
-    scope(|scope| {
-        // If the system cannot start a thread, there is one thread less.
-        let helpers: Vec<_> = (0..helpers)
-            .map_while(|_| {
-                let quiet = || {
-                    let _quiet = Quiet::enter();
-                    work()
-                };
-                Builder::new().name("llb-sampler".into()).spawn_scoped(scope, quiet).ok()
-            })
-            .collect();
-        let mut keep = |done: Vec<(usize, R)>| {
-            done.into_iter().for_each(|(place, result)| results[place] = Some(result));
-        };
-        keep(work());
-        for helper in helpers {
-            keep(helper.join().unwrap_or_else(|payload| resume_unwind(payload)));
-        }
-    });
-    results.into_iter().flatten().collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -91,13 +129,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::panic::Quiet;
 
     #[test]
     fn results_are_in_order() {
-        for (count, threads) in [(0, 4), (1, 4), (5, 4), (64, 1), (64, 4), (1000, 3)] {
+        for (count, threads) in [(0, 3), (1, 3), (5, 3), (64, 0), (64, 3), (1000, 2)] {
             let tasks: Vec<usize> = (0..count).collect();
             let expected: Vec<usize> = (0..count).map(|task| task * task).collect();
-            assert_eq!(map(tasks, threads, |task| task * task), expected);
+            assert_eq!(HelperThreads::new(threads).map(tasks, |task| task * task), expected);
         }
     }
 
@@ -106,7 +145,7 @@ mod tests {
         // Each task waits until two threads are running tasks, or for a time much longer than that
         // should take.
         let (seen, changed) = (Mutex::new(HashSet::new()), Condvar::new());
-        map((0..12).collect(), 2, |_: usize| {
+        HelperThreads::new(1).map((0..12).collect(), |_: usize| {
             let mut threads = seen.lock().expect("no panic");
             threads.insert(thread::current().id());
             changed.notify_all();
@@ -114,8 +153,9 @@ mod tests {
             drop(changed.wait_timeout_while(threads, Duration::from_secs(10), one));
         });
         assert_eq!(seen.into_inner().expect("no panic").len(), 2);
-        for (count, threads) in [(TASKS_PER_THREAD - 1, 8), (100, 1)] {
-            let used = map((0..count).collect(), threads, |_: usize| thread::current().id());
+        for (count, threads) in [(TASKS_PER_THREAD - 1, 8), (100, 0)] {
+            let helpers = HelperThreads::new(threads);
+            let used = helpers.map((0..count).collect(), |_: usize| thread::current().id());
             assert!(used.iter().all(|id| *id == thread::current().id()));
         }
     }
@@ -131,20 +171,23 @@ mod tests {
             barrier.wait();
             7
         };
-        assert_eq!(join(aside, run), 7);
+        assert_eq!(HelperThreads::new(1).join(aside, run), 7);
     }
 
     #[test]
     fn a_panic_is_the_callers() {
         let _quiet = Quiet::enter();
+        let helpers = HelperThreads::new(3);
         for place in [0, 40] {
-            let run = || map((0..64).collect(), 4, |task: i32| assert_ne!(task, place, "task"));
+            let run =
+                || helpers.map((0..64).collect(), |task: i32| assert_ne!(task, place, "task"));
             let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("a panic");
             let message = crate::panic::error(&*payload);
             assert!(message.message().contains("task"), "{message:?}");
         }
         for place in [0, 1] {
-            let run = || join(|| assert_ne!(place, 0, "task"), || assert_ne!(place, 1, "task"));
+            let run =
+                || helpers.join(|| assert_ne!(place, 0, "task"), || assert_ne!(place, 1, "task"));
             let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("a panic");
             let message = crate::panic::error(&*payload);
             assert!(message.message().contains("task"), "{message:?}");

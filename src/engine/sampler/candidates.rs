@@ -8,6 +8,8 @@
 
 use std::cmp::Ordering;
 
+use fearless_simd::{Level, dispatch};
+
 use super::lanes::{LANES, exponentials};
 use super::row::TokenCandidate;
 
@@ -112,15 +114,17 @@ impl Candidates {
     pub(super) fn softmax_precisely(&mut self) {
         let greatest = self.greatest();
         if self.is_long() && greatest.is_finite() {
-            for part in self.list.chunks_mut(LANES) {
-                let logits = std::array::from_fn(|lane| match part.get(lane) {
-                    Some(candidate) => candidate.logit - greatest,
-                    None => 0.0,
-                });
-                for (candidate, p) in part.iter_mut().zip(exponentials(logits)) {
-                    candidate.p = p;
+            dispatch!(Level::new(), simd => {
+                for part in self.list.chunks_mut(LANES) {
+                    let logits = std::array::from_fn(|lane| match part.get(lane) {
+                        Some(candidate) => candidate.logit - greatest,
+                        None => 0.0,
+                    });
+                    for (candidate, p) in part.iter_mut().zip(exponentials(simd, logits)) {
+                        candidate.p = p;
+                    }
                 }
-            }
+            });
         } else {
             self.weigh();
         }

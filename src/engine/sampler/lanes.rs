@@ -1,9 +1,15 @@
 //! Vector operations on chunks of logits, where passes over a row spend their time.
 //!
 //! The vectors are explicit, because the compiler vectorizes a plain loop in one build and not in
-//! the next.
+//! the next. Each pass is compiled for several generations of processors, and `dispatch!` chooses
+//! one of them at run time. All of them give the same numbers: the number of lanes does not depend
+//! on the processor, sums have a fixed order, and products and sums are rounded separately.
+//!
+//! Functions with a `simd` argument must be inlined into the pass. Otherwise they are compiled for
+//! the oldest processor.
 
-use wide::{f32x8, f64x4, u32x8};
+use fearless_simd::prelude::{Bytes, Select, SimdBase, SimdMask, SimdSplit, SimdWiden};
+use fearless_simd::{Level, Simd, dispatch, f32x16, f64x8, mask32x16, u32x16, u64x8};
 
 /// The number of tokens in a chunk. In smaller chunks, reducing the lanes takes longer than filling
 /// them.
@@ -22,115 +28,153 @@ pub(super) type MaskWords = [u32; CHUNK / WORD];
 pub(super) const ALL: MaskWords = [u32::MAX; CHUNK / WORD];
 
 /// The number of floats in a vector.
-pub(super) const LANES: usize = 8;
+pub(super) const LANES: usize = 16;
 
 /// The greater number; `most` if `logit` is NaN.
 pub(super) fn greater(logit: f32, most: f32) -> f32 {
     if logit > most { logit } else { most }
 }
 
-fn vectors(chunk: &Chunk) -> impl Iterator<Item = f32x8> {
-    chunk.as_chunks::<LANES>().0.iter().map(|part| f32x8::new(*part))
+#[inline(always)]
+fn vectors<S: Simd>(simd: S, chunk: &Chunk) -> impl Iterator<Item = f32x16<S>> {
+    chunk.as_chunks::<LANES>().0.iter().map(move |part| f32x16::load_array_ref(simd, part))
+}
+
+#[inline(always)]
+fn none<S: Simd>(simd: S) -> f32x16<S> {
+    f32x16::splat(simd, f32::NEG_INFINITY)
 }
 
 /// Appends the greatest number of each chunk to `maxima`, or minus infinity for a chunk without a
 /// number.
 pub(super) fn greatest_of_each(chunks: &[Chunk], maxima: &mut Vec<f32>) {
     let first = maxima.len();
-    // The result of `fast_max` for NaN depends on the processor. A sum stays NaN.
-    let mut sum = f32x8::ZERO;
-    maxima.extend(chunks.iter().map(|chunk| {
-        let start = (f32x8::splat(f32::NEG_INFINITY), f32x8::ZERO);
-        let (most, of_chunk) =
-            vectors(chunk).fold(start, |(most, sum), part| (part.fast_max(most), sum + part));
-        sum += of_chunk;
-        greatest_lane(most)
-    }));
-    if sum.reduce_add().is_nan() {
-        maxima.truncate(first);
-        maxima.extend(chunks.iter().map(|chunk| greatest_allowed(chunk, ALL)));
+    maxima.resize(first + chunks.len(), f32::NEG_INFINITY);
+    let maxima = &mut maxima[first..];
+    let level = Level::new();
+    let are_numbers = dispatch!(level, simd => greatest_of_numbers(simd, chunks, maxima));
+    if !are_numbers {
+        dispatch!(level, simd => {
+            for (chunk, most) in chunks.iter().zip(maxima) {
+                *most = greatest_allowed(simd, chunk, ALL);
+            }
+        });
     }
 }
 
-/// The greatest number of a chunk that contains no NaN.
-#[inline]
-pub(super) fn greatest(chunk: &Chunk) -> f32 {
-    let none = f32x8::splat(f32::NEG_INFINITY);
-    greatest_lane(vectors(chunk).fold(none, |most, part| part.fast_max(most)))
+/// Sets `maxima` to the greatest number of each chunk. Returns false, with any maxima, if there is
+/// a NaN.
+#[inline(always)]
+fn greatest_of_numbers<S: Simd>(simd: S, chunks: &[Chunk], maxima: &mut [f32]) -> bool {
+    // The maximum of a number and NaN depends on the processor. A sum stays NaN.
+    let mut sums = f32x16::splat(simd, 0.0);
+    for (chunk, greatest) in chunks.iter().zip(maxima) {
+        let (mut most, mut sum) = (none(simd), f32x16::splat(simd, 0.0));
+        for part in vectors(simd, chunk) {
+            most = most.max(part);
+            sum += part;
+        }
+        sums += sum;
+        *greatest = most.reduce_max();
+    }
+    !sum_of(sums).is_nan()
 }
 
-fn greatest_lane(lanes: f32x8) -> f32 {
-    let [a, b, c, d, e, f, g, h] = lanes.to_array();
-    let (low, high) =
-        (greater(greater(a, b), greater(c, d)), greater(greater(e, f), greater(g, h)));
-    greater(low, high)
+/// The sum of all lanes, in an order that does not depend on the processor.
+#[inline(always)]
+fn sum_of<S: Simd>(lanes: f32x16<S>) -> f32 {
+    let (low, high) = lanes.split();
+    let (low, high) = (low + high).split();
+    let [a, b, c, d] = (low + high).to_array();
+    (a + c) + (b + d)
+}
+
+/// The greatest number of a chunk that contains no NaN.
+pub(super) fn greatest(chunk: &Chunk) -> f32 {
+    dispatch!(Level::new(), simd => {
+        let mut most = none(simd);
+        for part in vectors(simd, chunk) {
+            most = most.max(part);
+        }
+        most.reduce_max()
+    })
 }
 
 /// The greatest logit that the mask allows and that is not NaN.
-pub(super) fn greatest_allowed(chunk: &Chunk, words: MaskWords) -> f32 {
-    let none = f32x8::splat(f32::NEG_INFINITY);
-    let parts = vectors(chunk).enumerate();
-    let allowed = parts.map(|(place, logits)| allowed(place, logits, words));
-    greatest_lane(allowed.fold(none, |most, part| part.fast_max(most)))
+#[inline(always)]
+pub(super) fn greatest_allowed<S: Simd>(simd: S, chunk: &Chunk, words: MaskWords) -> f32 {
+    let mut most = none(simd);
+    for (place, logits) in vectors(simd, chunk).enumerate() {
+        most = most.max(allowed(simd, place, logits, words));
+    }
+    most.reduce_max()
 }
 
 /// Replaces NaN, and logits that the mask forbids, by minus infinity.
-pub(super) fn masked(chunk: &Chunk, words: MaskWords) -> Chunk {
+#[inline(always)]
+pub(super) fn masked<S: Simd>(simd: S, chunk: &Chunk, words: MaskWords) -> Chunk {
     let mut changed = [0.0; CHUNK];
     let parts = changed.as_chunks_mut::<LANES>().0.iter_mut();
-    for (place, (part, logits)) in parts.zip(vectors(chunk)).enumerate() {
-        *part = allowed(place, logits, words).to_array();
+    for (place, (part, logits)) in parts.zip(vectors(simd, chunk)).enumerate() {
+        allowed(simd, place, logits, words).store_array(part);
     }
     changed
 }
 
 /// Like [`masked`], for the vector at index `place`.
-#[inline]
-fn allowed(place: usize, logits: f32x8, words: MaskWords) -> f32x8 {
-    const BITS: [u32x8; WORD / LANES] = [bits(0), bits(LANES), bits(2 * LANES), bits(3 * LANES)];
-    let bits = BITS[place % BITS.len()];
-    let word = u32x8::splat(words[place / BITS.len()]);
-    let none = f32x8::splat(f32::NEG_INFINITY);
-    let logits = logits.simd_gt(none).select(logits, none);
-    (word & bits).simd_eq(bits).select(logits, none)
+#[inline(always)]
+fn allowed<S: Simd>(simd: S, place: usize, logits: f32x16<S>, words: MaskWords) -> f32x16<S> {
+    const PER_WORD: usize = WORD / LANES;
+    let none = none(simd);
+    let bits = words[place / PER_WORD] >> (place % PER_WORD * LANES) & 0xFFFF;
+    let allowed = mask32x16::from_bitmask(simd, u64::from(bits)) & logits.simd_gt(none);
+    allowed.select(logits, none)
 }
 
-const fn bits(first: usize) -> u32x8 {
-    let mut bits = [0; LANES];
-    let mut lane = 0;
-    while lane < LANES {
-        bits[lane] = 1 << (first + lane);
-        lane += 1;
+/// The places of a chunk whose logits are at least `least`, as bits.
+#[inline(always)]
+pub(super) fn at_least<S: Simd>(simd: S, chunk: &Chunk, least: f32) -> u128 {
+    let least = f32x16::splat(simd, least);
+    let mut places = 0;
+    for (place, logits) in vectors(simd, chunk).enumerate() {
+        places |= u128::from(logits.simd_ge(least).to_bitmask()) << (place * LANES);
     }
-    u32x8::new(bits)
+    places
 }
 
 /// The sum of e to the power of (logit - `greatest`), with a relative error of about 1e-6 because
 /// the difference is rounded. `greatest` is not NaN, and no logit exceeds it. A NaN among the
 /// logits may make the sum NaN.
-pub(super) fn weight(chunk: &Chunk, greatest: f32) -> f32 {
-    let greatest = f32x8::splat(greatest);
-    let weights = vectors(chunk).map(|logits| exponential(logits - greatest));
-    weights.fold(f32x8::ZERO, |sum, weights| sum + weights).reduce_add()
+#[inline(always)]
+pub(super) fn weight<S: Simd>(simd: S, chunk: &Chunk, greatest: f32) -> f32 {
+    let mut sum = f32x16::splat(simd, 0.0);
+    for logits in vectors(simd, chunk) {
+        sum += exponential(simd, logits - greatest);
+    }
+    sum_of(sum)
 }
 
 /// Like [`weight`], with a relative error of about 1e-15, for a chunk without NaN.
-pub(super) fn precise_weight(chunk: &Chunk, greatest: f32) -> f64 {
-    let greatest = f64x4::splat(f64::from(greatest));
-    let parts = chunk.as_chunks::<4>().0.iter();
-    let weights = parts.map(|[a, b, c, d]| {
-        let logits = f64x4::new([f64::from(*a), f64::from(*b), f64::from(*c), f64::from(*d)]);
-        precise_exponential(logits - greatest)
-    });
-    weights.fold(f64x4::ZERO, |sum, weights| sum + weights).reduce_add()
+#[inline(always)]
+pub(super) fn precise_weight<S: Simd>(simd: S, chunk: &Chunk, greatest: f32) -> f64 {
+    let greatest = f64::from(greatest);
+    let mut sum = f64x8::splat(simd, 0.0);
+    for logits in vectors(simd, chunk) {
+        let (low, high) = logits.widen();
+        sum += precise_exponential(simd, low - greatest);
+        sum += precise_exponential(simd, high - greatest);
+    }
+    let (low, high) = sum.split();
+    let [a, b, c, d] = (low + high).to_array();
+    (a + c) + (b + d)
 }
 
 /// Like [`exponential`], with a relative error of about 1e-15; 1e-304 below -700.
-#[inline]
-fn precise_exponential(x: f64x4) -> f64x4 {
-    const ROUND: f64x4 = f64x4::splat(6_755_399_441_055_744.0);
-    const LN_2_HIGH: f64x4 = f64x4::splat(0.693_145_751_953_125);
-    const LN_2_LOW: f64x4 = f64x4::splat(1.428_606_820_309_417_2e-6);
+#[inline(always)]
+fn precise_exponential<S: Simd>(simd: S, x: f64x8<S>) -> f64x8<S> {
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    const LN_2_HIGH: f64 = 0.693_145_751_953_125;
+    const LN_2_LOW: f64 = 1.428_606_820_309_417_2e-6;
     const FACTORS: [f64; 13] = [
         1.0 / 479_001_600.0,
         1.0 / 39_916_800.0,
@@ -146,16 +190,16 @@ fn precise_exponential(x: f64x4) -> f64x4 {
         1.0,
         1.0,
     ];
-    let x = x.fast_max(f64x4::splat(-700.0));
-    let rounded = x * f64x4::LOG2_E + ROUND;
+    let x = x.max(-700.0);
+    let rounded = x * std::f64::consts::LOG2_E + ROUND;
     let whole = rounded - ROUND;
     let rest = x - whole * LN_2_HIGH - whole * LN_2_LOW;
-    let mut polynomial = f64x4::splat(1.0 / 6_227_020_800.0);
+    let mut polynomial = f64x8::splat(simd, 1.0 / 6_227_020_800.0);
     for factor in FACTORS {
-        polynomial = polynomial * rest + f64x4::splat(factor);
+        polynomial = polynomial * rest + factor;
     }
-    let power = (rounded.to_bits() << 52) + f64x4::ONE.to_bits();
-    polynomial * f64x4::from_bits(power)
+    let power: u64x8<S> = (rounded.bitcast::<u64x8<S>>() << 52) + 1.0_f64.to_bits();
+    polynomial * power.bitcast::<f64x8<S>>()
 }
 
 /// The natural logarithm of the smallest normal `f32`.
@@ -163,32 +207,33 @@ const LEAST: f32 = -87.336_54;
 
 /// e to the power of each number, which is at most 0, with a relative error of about 1e-7. 0 below
 /// `LEAST`.
-pub(super) fn exponentials(numbers: [f32; LANES]) -> [f32; LANES] {
-    let x = f32x8::new(numbers);
-    x.simd_lt(f32x8::splat(LEAST)).select(f32x8::ZERO, exponential(x)).to_array()
+#[inline(always)]
+pub(super) fn exponentials<S: Simd>(simd: S, numbers: [f32; LANES]) -> [f32; LANES] {
+    let x = f32x16::load_array(simd, numbers);
+    let none = f32x16::splat(simd, 0.0);
+    x.simd_lt(LEAST).select(none, exponential(simd, x)).to_array()
 }
 
 /// e to the power of `x`, which is at most 0, with a relative error of about 1e-7. The smallest
 /// normal number below `LEAST`.
 ///
 /// Two to the power of the nearest integer to `x / ln 2`, assembled from its bits, times a Taylor
-/// polynomial of the rest. Takes half the time of `f32x8::exp`, which also handles infinities and
-/// denormals.
-#[inline]
-fn exponential(x: f32x8) -> f32x8 {
+/// polynomial of the rest.
+#[inline(always)]
+fn exponential<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     /// Adding this constant rounds to an integer, which is then in the low bits.
-    const ROUND: f32x8 = f32x8::splat(12_582_912.0);
-    const LN_2_HIGH: f32x8 = f32x8::splat(0.693_359_4);
-    const LN_2_LOW: f32x8 = f32x8::splat(-2.121_944_4e-4);
+    const ROUND: f32 = 12_582_912.0;
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
     const FACTORS: [f32; 6] = [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
-    let x = x.fast_max(f32x8::splat(LEAST));
-    let rounded = x * f32x8::LOG2_E + ROUND;
+    let x = x.max(LEAST);
+    let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let whole = rounded - ROUND;
     let rest = x - whole * LN_2_HIGH - whole * LN_2_LOW;
-    let mut polynomial = f32x8::splat(1.0 / 720.0);
+    let mut polynomial = f32x16::splat(simd, 1.0 / 720.0);
     for factor in FACTORS {
-        polynomial = polynomial * rest + f32x8::splat(factor);
+        polynomial = polynomial * rest + factor;
     }
-    let power = (rounded.to_bits() << 23) + f32x8::ONE.to_bits();
-    polynomial * f32x8::from_bits(power)
+    let power: u32x16<S> = (rounded.bitcast::<u32x16<S>>() << 23) + 1.0_f32.to_bits();
+    polynomial * power.bitcast::<f32x16<S>>()
 }

@@ -1,10 +1,11 @@
 //! A row of logits, read once. In: the logits in the backend's memory. Out: the greatest logit of
 //! each chunk, so that later passes skip chunks that cannot matter.
-//!
+
+use fearless_simd::{Level, Simd, dispatch};
 
 use super::lanes::{
-    ALL, CHUNK, Chunk, MaskWords, WORD, greater, greatest, greatest_allowed, greatest_of_each,
-    masked, precise_weight, weight,
+    ALL, CHUNK, Chunk, MaskWords, WORD, at_least, greater, greatest, greatest_allowed,
+    greatest_of_each, masked, precise_weight, weight,
 };
 use crate::engine::backend::{TokenId, TokenMask};
 
@@ -105,20 +106,27 @@ impl<'a> CandidateRow<'a> {
         };
         let unchanged = CandidateRow { logits, mask: Some(mask), changed: &[], maxima: &[] };
         maxima.clear();
-        maxima.extend(row.maxima.iter().enumerate().map(
-            |(chunk, most)| match unchanged.words(chunk) {
-                words if words == [0; CHUNK / WORD] => f32::NEG_INFINITY,
-                ALL => *most,
-                _ if *most == f32::NEG_INFINITY => f32::NEG_INFINITY,
-                words => unchanged.whole(chunk).map_or_else(
-                    || greatest(&unchanged.chunk(chunk)),
-                    |logits| greatest_allowed(logits, words),
-                ),
-            },
-        ));
+        maxima.extend_from_slice(row.maxima);
+        dispatch!(Level::new(), simd => unchanged.mask_maxima(simd, maxima));
         let row = CandidateRow { changed, ..unchanged };
         update(&row, maxima);
         CandidateRow { maxima, ..row }
+    }
+
+    /// Replaces the greatest logit of each chunk by the greatest that the mask allows.
+    #[inline(always)]
+    fn mask_maxima<S: Simd>(&self, simd: S, maxima: &mut [f32]) {
+        for (chunk, most) in maxima.iter_mut().enumerate() {
+            let words = self.words(chunk);
+            if words == ALL || *most == f32::NEG_INFINITY {
+                continue;
+            }
+            *most = match self.whole(chunk) {
+                _ if words == [0; CHUNK / WORD] => f32::NEG_INFINITY,
+                Some(logits) => greatest_allowed(simd, logits, words),
+                None => greatest(&self.chunk(chunk)),
+            };
+        }
     }
 
     /// The words of the mask for one chunk.
@@ -132,24 +140,35 @@ impl<'a> CandidateRow<'a> {
         self.logits.get(chunk * CHUNK..)?.first_chunk()
     }
 
+    /// The row's own logits of a chunk, if the mask allows all of them and none has changed. There
+    /// may be NaN among them.
+    fn unchanged(&self, chunk: usize) -> Option<&'a Chunk> {
+        let is_unchanged = self.words(chunk) == ALL && self.changes(chunk).is_empty();
+        self.whole(chunk).filter(|_| is_unchanged)
+    }
+
+    /// The logits of a chunk that differ from the row's.
+    fn changes(&self, chunk: usize) -> &'a [(TokenId, f32)] {
+        let start = chunk * CHUNK;
+        let first = self.changed.partition_point(|(token, _)| (*token as usize) < start);
+        let changed = self.changed.get(first..).unwrap_or_default();
+        let count = changed.partition_point(|(token, _)| (*token as usize) < start + CHUNK);
+        changed.get(..count).unwrap_or_default()
+    }
+
     /// The logits of a chunk; minus infinity for tokens that are not candidates, and beyond the end
     /// of the row.
     fn chunk(&self, chunk: usize) -> Chunk {
         let start = chunk * CHUNK;
         let words = self.words(chunk);
-        let mut logits = match self.whole(chunk) {
-            Some(logits) => masked(logits, words),
-            None => {
-                let mut logits = [f32::NEG_INFINITY; CHUNK];
-                let rest = self.logits.get(start..).unwrap_or_default();
-                logits[..rest.len()].copy_from_slice(rest);
-                masked(&logits, words)
-            }
-        };
-        let end = (start + CHUNK).min(self.logits.len());
-        let first = self.changed.partition_point(|(token, _)| (*token as usize) < start);
-        let changed = self.changed.get(first..).unwrap_or_default();
-        for (token, logit) in changed.iter().take_while(|(token, _)| (*token as usize) < end) {
+        let mut last = [f32::NEG_INFINITY; CHUNK];
+        let logits = self.whole(chunk).unwrap_or_else(|| {
+            let rest = self.logits.get(start..).unwrap_or_default();
+            last[..rest.len()].copy_from_slice(rest);
+            &last
+        });
+        let mut logits = dispatch!(Level::new(), simd => masked(simd, logits, words));
+        for (token, logit) in self.changes(chunk) {
             let place = *token as usize - start;
             if words[place / WORD] & (1 << (place % WORD)) != 0 {
                 logits[place] = greater(*logit, f32::NEG_INFINITY);
@@ -186,10 +205,21 @@ impl<'a> CandidateRow<'a> {
             if *most < least || *most == f32::NEG_INFINITY {
                 continue;
             }
-            let values = self.chunk(chunk);
-            for (place, logit) in values.iter().enumerate() {
-                if *logit >= least && *logit > f32::NEG_INFINITY {
-                    least = see((chunk * CHUNK + place) as TokenId, *logit);
+            let changed;
+            let values = match self.unchanged(chunk) {
+                Some(logits) => logits,
+                None => {
+                    changed = self.chunk(chunk);
+                    &changed
+                }
+            };
+            let mut places = dispatch!(Level::new(), simd => at_least(simd, values, least));
+            while places != 0 {
+                let place = places.trailing_zeros() as usize;
+                places &= places - 1;
+                let logit = values[place];
+                if logit >= least && logit > f32::NEG_INFINITY {
+                    least = see((chunk * CHUNK + place) as TokenId, logit);
                 }
             }
         }
@@ -217,12 +247,7 @@ impl<'a> CandidateRow<'a> {
             return;
         }
         // The k-th greatest maximum: at least k candidates are not below it.
-        let mut least = f32::NEG_INFINITY;
-        if k <= self.maxima.len() {
-            scratch.clear();
-            scratch.extend_from_slice(self.maxima);
-            least = *scratch.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1;
-        }
+        let mut least = kth_greatest(self.maxima, k, scratch);
         // A longer list is cut to the k likeliest, which matters if many logits are equal.
         let many = k.saturating_mul(2).saturating_add(4096);
         self.visit(least, |id, logit| {
@@ -246,9 +271,15 @@ impl<'a> CandidateRow<'a> {
     /// The sum of e to the power of (logit - `greatest`) over all candidates. Double precision is
     /// needed: of 262,144 tokens, the last token that a sum of 0.999 keeps has a share of 1e-8.
     pub(super) fn weight(&self, greatest: f32) -> f64 {
-        let chunks = self.maxima.iter().enumerate();
-        let heavy = chunks.filter(|(_, most)| **most >= greatest - NEGLIGIBLE);
-        heavy.map(|(chunk, _)| precise_weight(&self.chunk(chunk), greatest)).sum()
+        let mut sum = 0.0;
+        dispatch!(Level::new(), simd => {
+            for (chunk, most) in self.maxima.iter().enumerate() {
+                if *most >= greatest - NEGLIGIBLE {
+                    sum += precise_weight(simd, &self.chunk(chunk), greatest);
+                }
+            }
+        });
+        sum
     }
 
     /// The number of candidates, and the standard deviation of their logits.
@@ -272,6 +303,31 @@ impl<'a> CandidateRow<'a> {
         let mean = sum / n;
         (count, (squares / n - mean * mean).max(0.0).sqrt())
     }
+}
+
+/// The `k`th greatest number, where `k` is at least 1; minus infinity if there are fewer. `scratch`
+/// is a buffer.
+pub(super) fn kth_greatest(numbers: &[f32], k: usize, scratch: &mut Vec<f32>) -> f32 {
+    fn select(numbers: &mut [f32], k: usize) -> f32 {
+        *numbers.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
+    }
+    if k > numbers.len() {
+        return f32::NEG_INFINITY;
+    }
+    scratch.clear();
+    // The k-th greatest of the maxima of some groups is not above the k-th greatest number. Few
+    // numbers reach it.
+    let group = numbers.len() / (2 * k);
+    if group < 2 {
+        scratch.extend_from_slice(numbers);
+        return select(scratch, k);
+    }
+    let most = |group: &[f32]| group.iter().fold(f32::NEG_INFINITY, |most, n| greater(*n, most));
+    scratch.extend(numbers.chunks(group).map(most));
+    let least = select(scratch, k);
+    scratch.clear();
+    scratch.extend(numbers.iter().filter(|number| **number >= least));
+    select(scratch, k)
 }
 
 /// Updates the maxima of the chunks whose logits have changed.
@@ -299,16 +355,20 @@ pub(crate) fn log_weight(row: &LogitRow) -> f64 {
     }
     let all = CandidateRow { logits: row.logits, mask: None, changed: &[], maxima: row.maxima };
     let mut sum = 0.0;
-    for (chunk, most) in row.maxima.iter().enumerate() {
-        if *most >= greatest - NEAR {
-            sum += precise_weight(&all.chunk(chunk), greatest);
-        } else if *most >= greatest - NEGLIGIBLE {
-            let of_chunk = all.whole(chunk).map(|logits| weight(logits, greatest));
-            // The weight of a chunk with NaN may be NaN.
-            let of_chunk = of_chunk.filter(|weight| !weight.is_nan());
-            sum += f64::from(of_chunk.unwrap_or_else(|| weight(&all.chunk(chunk), greatest)));
+    dispatch!(Level::new(), simd => {
+        for (chunk, most) in row.maxima.iter().enumerate() {
+            if *most >= greatest - NEAR {
+                sum += precise_weight(simd, &all.chunk(chunk), greatest);
+            } else if *most >= greatest - NEGLIGIBLE {
+                let of_chunk = all.whole(chunk).map(|logits| weight(simd, logits, greatest));
+                // The weight of a chunk with NaN may be NaN.
+                let of_chunk = of_chunk.filter(|weight| !weight.is_nan());
+                let of_chunk =
+                    of_chunk.unwrap_or_else(|| weight(simd, &all.chunk(chunk), greatest));
+                sum += f64::from(of_chunk);
+            }
         }
-    }
+    });
     sum.ln()
 }
 

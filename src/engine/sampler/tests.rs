@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use fearless_simd::{Level, Simd, dispatch};
 use serde_json::{Value, json};
 
 use super::*;
@@ -194,6 +195,67 @@ fn chunk(seed: u64) -> lanes::Chunk {
     std::array::from_fn(|_| (12.0 * chance(&mut random) - 6.0) as f32)
 }
 
+fn greatest_allowed(chunk: &lanes::Chunk, words: lanes::MaskWords) -> f32 {
+    dispatch!(Level::new(), simd => lanes::greatest_allowed(simd, chunk, words))
+}
+
+fn exponentials(x: f32) -> [f32; lanes::LANES] {
+    dispatch!(Level::new(), simd => lanes::exponentials(simd, [x; lanes::LANES]))
+}
+
+/// The generations of processors that this one can run, for all of which the passes are compiled.
+fn levels() -> Vec<Level> {
+    let newest = Level::new();
+    #[cfg(target_arch = "x86_64")]
+    let older = [
+        newest.as_sse2().map(Level::Sse2),
+        newest.as_sse4_2().map(Level::Sse4_2),
+        newest.as_avx2().map(Level::Avx2),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let older = [None];
+    older.into_iter().flatten().chain([newest]).collect()
+}
+
+#[test]
+fn every_generation_of_processors_computes_the_same_numbers() {
+    /// The results of all passes over a chunk.
+    #[inline(always)]
+    fn results<S: Simd>(simd: S, chunk: &lanes::Chunk, words: lanes::MaskWords) -> Vec<u64> {
+        let bits = |number: f32| u64::from(number.to_bits());
+        let [numbers, ..] = chunk.as_chunks().0 else { panic!("a chunk has several vectors") };
+        let places = lanes::at_least(simd, chunk, 3.0);
+        let all = [
+            bits(lanes::greatest_allowed(simd, chunk, words)),
+            bits(lanes::weight(simd, chunk, 6.5)),
+            lanes::precise_weight(simd, chunk, 6.5).to_bits(),
+            places as u64,
+            (places >> 64) as u64,
+        ];
+        let exponentials = lanes::exponentials(simd, numbers.map(|number| number - 6.0));
+        let vectors = lanes::masked(simd, chunk, words).into_iter().chain(exponentials);
+        all.into_iter().chain(vectors.map(bits)).collect()
+    }
+    let levels = levels();
+    if cfg!(target_arch = "x86_64") {
+        assert!(levels.len() >= 2, "{levels:?}");
+    }
+    for seed in 0..200 {
+        let chunk = chunk(seed);
+        let mut random = Pcg64::seed_from_u64(seed);
+        let words: lanes::MaskWords = std::array::from_fn(|_| random.next_u64() as u32);
+        let expected: Vec<bool> = chunk.iter().map(|logit| *logit >= 3.0).collect();
+        let places = dispatch!(Level::new(), simd => lanes::at_least(simd, &chunk, 3.0));
+        for (place, expected) in expected.into_iter().enumerate() {
+            assert_eq!(places >> place & 1 == 1, expected, "{place}");
+        }
+        let mut found =
+            levels.iter().map(|level| dispatch!(*level, simd => results(simd, &chunk, words)));
+        let first = found.next();
+        assert!(found.all(|other| Some(other) == first), "{seed}");
+    }
+}
+
 #[test]
 fn the_greatest_of_a_chunk_is_found_at_each_place_beside_any_number() {
     for place in 0..lanes::CHUNK {
@@ -206,11 +268,11 @@ fn the_greatest_of_a_chunk_is_found_at_each_place_beside_any_number() {
                 let mut maxima = vec![1.0];
                 lanes::greatest_of_each(&[chunk; 3], &mut maxima);
                 assert_eq!(maxima, [1.0, greatest, greatest, greatest], "{place} {other}");
-                assert_eq!(lanes::greatest_allowed(&chunk, lanes::ALL), greatest);
+                assert_eq!(greatest_allowed(&chunk, lanes::ALL), greatest);
                 let mut words = lanes::ALL;
                 words[place / lanes::WORD] &= !(1 << (place % lanes::WORD));
-                assert!(lanes::greatest_allowed(&chunk, words) < 6.0, "{place} {other}");
-                let masked = lanes::masked(&chunk, words);
+                assert!(greatest_allowed(&chunk, words) < 6.0, "{place} {other}");
+                let masked = dispatch!(Level::new(), simd => lanes::masked(simd, &chunk, words));
                 for (at, (logit, before)) in masked.into_iter().zip(chunk).enumerate() {
                     let is_gone = at == place || before.is_nan();
                     let expected = if is_gone { f32::NEG_INFINITY } else { before };
@@ -234,18 +296,39 @@ fn weights_are_as_precise_as_promised() {
         let exact: f64 =
             chunk.iter().map(|logit| (f64::from(*logit) - f64::from(greatest)).exp()).sum();
         let error = |weight: f64| (weight / exact - 1.0).abs();
-        let weight = f64::from(lanes::weight(&chunk, greatest));
+        let weight = dispatch!(Level::new(), simd => lanes::weight(simd, &chunk, greatest));
+        let weight = f64::from(weight);
         assert!(error(weight) < 3e-6, "{greatest}: {}", error(weight));
-        let weight = lanes::precise_weight(&chunk, greatest);
+        let weight = dispatch!(Level::new(), simd => lanes::precise_weight(simd, &chunk, greatest));
         assert!(error(weight) < 3e-15, "{greatest}: {}", error(weight));
     }
     for x in [f32::NEG_INFINITY, f32::MIN, -1000.0, -87.4] {
-        assert_eq!(lanes::exponentials([x; lanes::LANES]), [0.0; lanes::LANES]);
+        assert_eq!(exponentials(x), [0.0; lanes::LANES]);
     }
     for step in 0..1000 {
         let x = -87.3 * step as f32 / 999.0;
-        let [found, ..] = lanes::exponentials([x; lanes::LANES]);
+        let [found, ..] = exponentials(x);
         let exact = f64::from(x).exp();
         assert!((f64::from(found) / exact - 1.0).abs() < 3e-7, "{x}: {found} {exact}");
+    }
+}
+
+#[test]
+fn the_kth_greatest_number_is_that_of_a_sorted_list() {
+    let mut random = Pcg64::seed_from_u64(5);
+    for length in [1, 2, 40, 79, 80, 81, 250, 1188] {
+        // With few different numbers, many are equal.
+        for different in [3.0, 1e6] {
+            let number = |random: &mut Pcg64| (different * chance(random)).floor() as f32;
+            let numbers: Vec<f32> = (0..length).map(|_| number(&mut random)).collect();
+            let mut sorted = numbers.clone();
+            sorted.sort_by(|a, b| b.total_cmp(a));
+            for k in [1_usize, 2, 20, 40, length / 2, length, length + 1] {
+                let Some(place) = k.checked_sub(1) else { continue };
+                let expected = sorted.get(place).copied().unwrap_or(f32::NEG_INFINITY);
+                let found = row::kth_greatest(&numbers, k, &mut Vec::new());
+                assert_eq!(found, expected, "{k} of {length}");
+            }
+        }
     }
 }

@@ -31,7 +31,7 @@ use super::prefix_cache::{
     CacheKey, CacheLookup, CacheRequest, OPENING, PrefixCache, SavedSequence, common_prefix,
 };
 use super::sampler::Sampler;
-use super::side_by_side;
+use super::side_by_side::HelperThreads;
 use super::speculate::Speculation;
 use super::threads::ThreadController;
 use crate::api::AdapterScales;
@@ -49,6 +49,7 @@ const WORTH_WAITING: usize = 64;
 pub(crate) struct Scheduler {
     backend: Box<dyn Backend>,
     threads: ThreadController,
+    helpers: HelperThreads,
     vocab: Arc<dyn Vocab>,
     cache: PrefixCache,
     speculation: Option<Speculation>,
@@ -70,6 +71,7 @@ impl Scheduler {
         let speculation = speculation.filter(|_| backend.is_divisible());
         Scheduler {
             threads: ThreadController::new(backend.threads()),
+            helpers: HelperThreads::new(backend.threads().most.saturating_sub(1)),
             backend,
             vocab,
             cache,
@@ -445,9 +447,7 @@ impl Scheduler {
         let tasks: Vec<SamplingTask> = tasks.collect();
         let writes_later = writing::is_later(self.backend.as_ref(), tasks.len());
         let vocab = self.vocab.as_ref();
-        side_by_side::map(tasks, self.backend.threads().most, |task| {
-            task.run(vocab, n_max, writes_later)
-        })
+        self.helpers.map(tasks, |task| task.run(vocab, n_max, writes_later))
     }
 
     fn fail(&mut self, index: usize, error: Error) {

@@ -4,8 +4,6 @@
 //! them, searching for stop strings and waking the receivers then takes no time of a step. If the
 //! text ends a job, its next token is computed for nothing and removed from its sequence.
 
-use std::sync::{Mutex, PoisonError};
-
 use super::Scheduler;
 use crate::engine::active_job::ActiveJob;
 use crate::engine::backend::{Backend, BatchEntry, Decoded};
@@ -30,7 +28,7 @@ impl Scheduler {
         batch: &[BatchEntry],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> (Result<Decoded>, StepThreads) {
-        let Scheduler { backend, threads, vocab, active, .. } = self;
+        let Scheduler { backend, threads, helpers, vocab, active, .. } = self;
         let mut decode = || threads.decode(backend.as_mut(), batch, abort);
         let unwritten: Vec<&mut ActiveJob> =
             active.iter_mut().filter(|active| active.is_unwritten()).collect();
@@ -38,13 +36,11 @@ impl Scheduler {
             return decode();
         }
         let vocab = vocab.as_ref();
-        let unwritten = Mutex::new(unwritten);
         let write = || {
-            let mut unwritten = unwritten.lock().unwrap_or_else(PoisonError::into_inner);
-            for active in unwritten.drain(..) {
+            for active in unwritten {
                 active.write(vocab);
             }
         };
-        side_by_side::join(write, decode)
+        helpers.join(write, decode)
     }
 }

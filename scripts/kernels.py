@@ -107,7 +107,24 @@ def libraries_of(compiler, libc):
 
 
 def link(target, cache, entry, compiler, objects, arguments, libc="gnu"):
-    """Links a file that exports its entry alone."""
+    """Links a file that exports its entry alone. Notes in `cache` how, for `relink`."""
+    how = {"entry": entry, "compiler": compiler, "objects": [*map(str, objects)],
+           "arguments": arguments, "libc": libc}
+    (cache / f"{target.name}.json").write_text(json.dumps(how))
+    return run_linker(target, cache, **how)
+
+
+def relink(name, cache, output, arguments):
+    """Links a file once more, into `output` and with further arguments for the linker."""
+    noted = cache / f"{name}.json"
+    if not noted.exists():
+        sys.exit(f"{noted}: does not exist; remove {name}, or compile it again (docs/backends.md)")
+    how = json.loads(noted.read_text())
+    how["arguments"] += arguments
+    return run_linker(output / name, cache, **how)
+
+
+def run_linker(target, cache, entry, compiler, objects, arguments, libc):
     script = cache / f"{entry}.map"
     script.write_text("{ global: " + entry + "; local: *; };\n")
     compiler, libraries = libraries_of(compiler, libc)
@@ -115,7 +132,7 @@ def link(target, cache, entry, compiler, objects, arguments, libc="gnu"):
     options = ["-z,defs", "-z,relro", "-z,now", "-z,nodelete", "-Bsymbolic", "--gc-sections",
                "--as-needed", "--build-id", f"-soname,{target.name}", f"--version-script={script}"]
     subprocess.run(
-        [compiler, "-shared", "-o", str(part), *map(str, objects),
+        [compiler, "-shared", "-o", str(part), *objects,
          *(f"-Wl,{option}" for option in options), *arguments, *libraries], check=True)
     part.rename(target)
     return target
@@ -132,8 +149,7 @@ def contents():
     return b"".join(file.read_bytes() for file in files)
 
 
-def build_variant(folder, build, name, features, pool, output=None, arguments=()):
-    """Writes the file into `output`, or else into `folder`. `arguments` are for the linker."""
+def build_variant(folder, build, name, features, pool):
     cache = folder / "kernels"
     cache.mkdir(exist_ok=True)
     commands = commands_of(build, features)
@@ -143,8 +159,8 @@ def build_variant(folder, build, name, features, pool, output=None, arguments=()
     jobs = [pool.submit(compile_one, cache, *item) for item in commands.items()]
     jobs.append(pool.submit(compile_one, cache, str(SOURCES / "variant.cpp"), glue, contents()))
     objects = [job.result() for job in jobs]
-    target = (output or folder) / f"libllb-cpu-{name}.so"
-    return link(target, cache, ENTRY, compiler, objects, arguments, build["libc"])
+    target = folder / f"libllb-cpu-{name}.so"
+    return link(target, cache, ENTRY, compiler, objects, [], build["libc"])
 
 
 def main():

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Links libllb.so and its kernels once more, for systems with an older glibc.
+"""Links libllb.so, its kernels and devices once more, for systems with an older glibc.
 
     scripts/release-lib.py FOLDER GLIBC
     scripts/release-lib.py --check GLIBC FILE...
 
 FOLDER is cargo's folder of the profile, after `make lib`. The files are written to
-FOLDER/glibc-GLIBC. Their objects are those of libllb.a and of FOLDER/kernels, so the code is the
-same. What differs are the C libraries of the linker: stubs of that version, which zig writes (the
+FOLDER/glibc-GLIBC. Their objects are those of libllb.a, FOLDER/kernels and FOLDER/devices, so the
+code is the same. What differs are the C libraries of the linker: stubs of that version, which zig writes (the
 package ziglang, for this Python). glibc/newer.c has what the objects need and that version lacks.
 
 Fails if a file needs a later version. --check does only that.
 """
 
-import concurrent.futures
 import os
 import pathlib
 import platform
@@ -106,13 +105,11 @@ def link_library(folder, output, stubs, architecture):
         sys.exit(f"{output}/libllb.so: other exports than {folder}/libllb.so")
 
 
-def link_kernels(folder, output, stubs, build):
-    """Relinks the kernels that are beside the library."""
-    variants = kernels.variants(build["architecture"])
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for name, features in variants.items():
-            if (folder / f"libllb-cpu-{name}.so").exists():
-                kernels.build_variant(folder, build, name, features, pool, output, stubs)
+def link_files(folder, output, stubs):
+    """Relinks the kernels and devices that are beside the library."""
+    for file in sorted(folder.glob("libllb-*.so")):
+        cache = folder / ("kernels" if file.name.startswith("libllb-cpu-") else "devices")
+        kernels.relink(file.name, cache, output, stubs)
 
 
 def main():
@@ -127,7 +124,7 @@ def main():
     architecture = build["architecture"]
     stubs = write_stubs(output / "stubs", version, architecture)
     link_library(folder, output, stubs, architecture)
-    link_kernels(folder, output, stubs, build)
+    link_files(folder, output, stubs)
     (output / "libllb.so.1").symlink_to("libllb.so")
     files = sorted(output.glob("*.so"))
     check(files, version)

@@ -13,6 +13,7 @@ import org.jspecify.annotations.Nullable;
  * @param inUse whether a chat has been opened, so that the variant is chosen
  * @param backends the variants found, the fastest first, and then what cannot be used
  * @param devices the names of the devices, such as {@code CPU}
+ * @param deviceFiles the files of devices that were found
  * @param raw the whole reply, with the folders and reasons
  */
 public record Backends(
@@ -22,14 +23,16 @@ public record Backends(
         boolean inUse,
         List<Backend> backends,
         List<String> devices,
+        List<Backend> deviceFiles,
         Map<String, Object> raw) {
 
     /**
-     * A variant of the kernels.
+     * A variant of the kernels, or a file of devices.
      *
-     * @param name its name, such as {@code haswell}; null if its file does not tell
+     * @param name its name, such as {@code haswell} or {@code vulkan}; null if its file does not
+     *     tell
      * @param file its file, or null for the kernels in the library
-     * @param usable whether this processor can run it
+     * @param usable whether this machine can run it
      * @param reason why it is not used, or null
      */
     public record Backend(
@@ -52,10 +55,15 @@ public record Backends(
                 Json.strings(processor.get("features")),
                 Json.string(chosen.get("name")),
                 Json.bool(chosen.get("in_use")),
-                Json.objects(reply.get("backends")).stream().map(Backend::of).toList(),
+                backends(reply.get("backends")),
                 Json.objects(reply.get("devices")).stream()
                         .map(device -> Json.string(device.get("name")))
                         .toList(),
+                backends(reply.get("device_files")),
                 reply);
+    }
+
+    private static List<Backend> backends(@Nullable Object list) {
+        return Json.objects(list).stream().map(Backend::of).toList();
     }
 }

@@ -16,15 +16,19 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * The files of the artifact {@code llb-natives} for one platform: the library, the JNI shim, and
- * the kernels for other processors, which the library finds in its own folder.
+ * the kernels for other processors, which the library finds in its own folder. A jar with the
+ * classifier of a device adds a file of that device, in a folder with a list of its own.
  *
- * <p>They are copied to {@code cache/<sha256>/}, named by the SHA-256 of the list of their hashes.
+ * <p>They are copied to {@code cache/<sha256>/}, named by the SHA-256 of the lists of their hashes.
  * Files are placed atomically, so processes can share the folder. A copy is used only if it is
  * intact and no other user can change it ({@link PrivateFolder}). If that is impossible, the files
  * go to a temporary folder of this process, which is deleted when the process ends.
@@ -36,44 +40,61 @@ final class NativeArtifact {
 
     private static final Pattern LINE = Pattern.compile("([0-9a-f]{64})  ([A-Za-z0-9_.-]+)");
 
-    private final URL folder;
-    private final String sha256;
-    private final Map<String, String> files;
+    /** The folders of devices, and the classifiers of their jars after the platform. */
+    static final List<String> DEVICES = List.of("cuda", "vulkan");
 
-    private NativeArtifact(URL folder, byte[] list) {
-        this.folder = folder;
-        sha256 = hex(sha256().digest(list));
-        files = parse(new String(list, StandardCharsets.US_ASCII));
+    /** A file in a jar, and the hash that it must have. */
+    private record Packed(URL folder, String sha256) {}
+
+    private final String sha256;
+    private final Map<String, Packed> files = new LinkedHashMap<>();
+
+    private NativeArtifact(List<URL> lists) throws IOException {
+        MessageDigest all = sha256();
+        for (URL list : lists) {
+            try (InputStream in = list.openStream()) {
+                byte[] content = in.readAllBytes();
+                all.update(content);
+                add(list, new String(content, StandardCharsets.US_ASCII));
+            }
+        }
+        sha256 = hex(all.digest());
     }
 
     /** Returns the artifact for a platform, or null if the program does not have it. */
     static NativeArtifact find(String platform) {
-        String path = "dev/llb/natives/" + platform + "/" + LIST;
-        URL inModule = NativeArtifact.class.getResource("/" + path);
-        ClassLoader loader = NativeArtifact.class.getClassLoader();
-        URL list = inModule != null || loader == null ? inModule : loader.getResource(path);
-        return list == null ? null : of(list);
+        String folder = "dev/llb/natives/" + platform + "/";
+        URL list = resource(folder + LIST);
+        if (list == null) {
+            return null;
+        }
+        Stream<URL> devices = DEVICES.stream().map(name -> resource(folder + name + "/" + LIST));
+        return of(Stream.concat(Stream.of(list), devices.filter(Objects::nonNull)).toList());
     }
 
-    /** The artifact with this list. Its files are in the same folder. */
-    static NativeArtifact of(URL list) {
-        try (InputStream in = list.openStream()) {
-            return new NativeArtifact(list, in.readAllBytes());
+    private static URL resource(String path) {
+        URL inModule = NativeArtifact.class.getResource("/" + path);
+        ClassLoader loader = NativeArtifact.class.getClassLoader();
+        return inModule != null || loader == null ? inModule : loader.getResource(path);
+    }
+
+    /** The artifact with these lists. The files of a list are in its folder. */
+    static NativeArtifact of(List<URL> lists) {
+        try {
+            return new NativeArtifact(lists);
         } catch (IOException e) {
-            throw NativeLibrary.notFound("cannot read " + list, e);
+            throw NativeLibrary.notFound("cannot read " + lists, e);
         }
     }
 
-    private static Map<String, String> parse(String list) {
-        Map<String, String> files = new LinkedHashMap<>();
+    private void add(URL folder, String list) {
         list.lines().forEach(line -> {
             Matcher matcher = LINE.matcher(line);
             if (!matcher.matches() || matcher.group(2).startsWith(".")) {
                 throw NativeLibrary.notFound(LIST + ": not a checksum: \"" + line + "\"", null);
             }
-            files.put(matcher.group(2), matcher.group(1));
+            files.putIfAbsent(matcher.group(2), new Packed(folder, matcher.group(1)));
         });
-        return files;
     }
 
     boolean has(String file) {
@@ -112,11 +133,14 @@ final class NativeArtifact {
         }
     }
 
-    /** The kernels are copied first, so that they are present when the library appears. */
+    /**
+     * Kernels and devices are copied first, so that they are present when the library appears.
+     */
     private Path copy(String file, Path target) throws IOException {
         if (file.equals(System.mapLibraryName("llb"))) {
+            String shim = System.mapLibraryName("llb-jni");
             for (String name : files.keySet()) {
-                if (name.startsWith("libllb-cpu-")) {
+                if (!name.equals(file) && !name.equals(shim)) {
                     copyOne(name, target.resolve(name));
                 }
             }
@@ -126,7 +150,8 @@ final class NativeArtifact {
     }
 
     private void copyOne(String name, Path file) throws IOException {
-        String expected = files.get(name);
+        Packed packed = files.get(name);
+        String expected = packed.sha256();
         if (isIntact(file, expected)) {
             return;
         }
@@ -134,7 +159,7 @@ final class NativeArtifact {
         try {
             // Written in place, because a newly created file would get its permissions from the
             // umask.
-            try (InputStream in = resource(name).openStream();
+            try (InputStream in = url(packed.folder(), name).openStream();
                     OutputStream out = Files.newOutputStream(part)) {
                 in.transferTo(out);
             }
@@ -179,7 +204,7 @@ final class NativeArtifact {
                 && sha256.equals(digest(file));
     }
 
-    private URL resource(String name) throws MalformedURLException {
+    private static URL url(URL folder, String name) throws MalformedURLException {
         @SuppressWarnings("deprecation") // Its successor is in Java 20 and later.
         URL url = new URL(folder, name);
         return url;

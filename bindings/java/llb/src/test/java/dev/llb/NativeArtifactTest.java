@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.net.URL;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
@@ -61,14 +62,17 @@ class NativeArtifactTest {
         return sha256(text.getBytes());
     }
 
+    private static URL listIn(Path folder) throws IOException {
+        return folder.resolve(NativeArtifact.LIST).toUri().toURL();
+    }
+
     private Path unpack() {
         return unpack(LIBRARY, cache);
     }
 
     private Path unpack(String file, Path to) {
         try {
-            return NativeArtifact.of(jar.resolve(NativeArtifact.LIST).toUri().toURL())
-                    .unpack(file, to);
+            return NativeArtifact.of(List.of(listIn(jar))).unpack(file, to);
         } catch (IOException e) {
             throw new AssertionError(e);
         }
@@ -97,6 +101,24 @@ class NativeArtifactTest {
         assertEquals(List.of(KERNELS, LIBRARY), names(shared));
         assertEquals(shared.resolve(SHIM), unpack(SHIM, cache));
         check(shared.resolve(SHIM));
+    }
+
+    @Test
+    void aDeviceComesFromAJarOfItsOwn() throws Exception {
+        Path before = unpack();
+        String device = "libllb-vulkan.so";
+        byte[] content = "device".getBytes();
+        Path other = Files.createDirectory(folder.resolve("other"));
+        Files.write(other.resolve(device), content);
+        Files.writeString(
+                other.resolve(NativeArtifact.LIST), sha256(content) + "  " + device + "\n");
+        Path library = NativeArtifact.of(List.of(listIn(jar), listIn(other))).unpack(LIBRARY, cache);
+        assertEquals(List.of(KERNELS, device, LIBRARY), names(library.getParent()));
+        assertArrayEquals(content, Files.readAllBytes(library.resolveSibling(device)));
+        // A program without the device does not find it.
+        assertNotEquals(before, library);
+        assertEquals(before, unpack());
+        assertEquals(List.of(KERNELS, LIBRARY), names(before.getParent()));
     }
 
     @Test

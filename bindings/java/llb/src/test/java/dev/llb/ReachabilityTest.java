@@ -170,6 +170,6 @@ class ReachabilityTest {
         String folder = Json.string(entry.get("glob")).replace("**", "");
         // The only place that creates names of resources.
         assertTrue(source("src/main/java/dev/llb/NativeArtifact.java")
-                .contains("String path = \"" + folder + "\" + platform"));
+                .contains("String folder = \"" + folder + "\" + platform"));
     }
 }

@@ -3,9 +3,8 @@
 //!
 //! At the same time 0, 1, 2 or 4 other processes compute without a pause. For each of these loads,
 //! every round measures all numbers of threads in rotating order. A turn is one reply that is
-//! cancelled after a fixed time, because some numbers of threads decode almost nothing. Then a
-//! single reply is generated while the load changes. Its speed is measured from one second after
-//! each change. Nothing is asserted; the output reports whether targets are met.
+//! cancelled after a fixed time, because some numbers of threads decode almost nothing. Then replies
+//! are generated while the load changes. Their speed is measured from one second after the change. Nothing is asserted; the output reports whether targets are met.
 //!
 //! Environment variables: `LLB_ROUNDS` is the number of rounds, `LLB_SECONDS` the time of a turn,
 //! `LLB_BUSY` the loads (`0,4`), `LLB_PREFILL` the number of rounds of prefill (0 for none), and
@@ -32,9 +31,13 @@ const N_CTX: u32 = 4096;
 /// quiet machine.
 const LEAST: f64 = 0.9;
 const LEAST_QUIET: f64 = 0.99;
-/// The time in seconds after a change that is not measured, and the time that is.
+/// The times in seconds before a change of the load, after it without measuring, and of the
+/// measurement.
+const BEFORE: f64 = 1.0;
 const SETTLE: f64 = 1.0;
-const COUNTED: f64 = 4.0;
+const COUNTED: f64 = 3.0;
+/// How often each change is measured.
+const CHANGES: usize = 5;
 /// If this variable is set, the program becomes a busy process.
 const SPIN: &str = "LLB_BENCH_SPIN";
 
@@ -156,40 +159,44 @@ fn compare(
     best.median()
 }
 
-/// Generates one reply while the load alternates between the smallest and each other load.
+/// Generates replies during which the load changes: between the smallest and each other load, in
+/// both directions. A reply is as short as a turn, because decode slows down as the context grows.
 fn changes(auto: &Contestant, loads: &[usize], best: &[f64]) {
-    let Some((&first, others)) = loads.split_first() else { return };
-    let sequence: Vec<usize> =
-        others.iter().flat_map(|load| [first, *load]).chain([first]).collect();
-    let length = SETTLE + COUNTED;
+    let Some((first, others)) = loads.split_first().zip(best.split_first()) else { return };
+    let ((&quiet, others), (&best_quiet, best)) = (first, others);
+    heading("replies while the load changes, tokens/s of auto from a second after the change");
+    for (&load, &best) in others.iter().zip(best) {
+        for (before, after, best) in [(quiet, load, best), (load, quiet, best_quiet)] {
+            let mut speeds = Figures::default();
+            (0..CHANGES).for_each(|_| speeds.push(speed_after(auto, before, after)));
+            row(&format!("{before} to {after} busy"), &speeds);
+            let ratio = speeds.median() / best;
+            target(
+                &format!("at least {LEAST} of the best fixed number: {ratio:.3}"),
+                ratio >= LEAST,
+            );
+        }
+    }
+}
+
+/// The speed of a reply in tokens per second, from a second after the load has changed.
+fn speed_after(auto: &Contestant, before: usize, after: usize) -> f64 {
+    let earlier = Busy::start(before);
     let mut stamps: Vec<Instant> = Vec::new();
     let start = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for (place, load) in sequence.iter().enumerate() {
-                let _busy = Busy::start(*load);
-                let end = start + Duration::from_secs_f64(length * (place + 1) as f64);
-                std::thread::sleep(end.saturating_duration_since(Instant::now()));
-            }
+            std::thread::sleep(Duration::from_secs_f64(BEFORE));
+            drop(earlier);
+            let _later = Busy::start(after);
+            std::thread::sleep(Duration::from_secs_f64(SETTLE + COUNTED));
         });
-        while start.elapsed().as_secs_f64() < length * sequence.len() as f64 {
-            let left = length * sequence.len() as f64 - start.elapsed().as_secs_f64();
-            auto.chat.stream(&request(left.max(0.01), 3500, true), |_| stamps.push(Instant::now()));
-        }
+        let seconds = BEFORE + SETTLE + COUNTED;
+        auto.chat.stream(&request(seconds, 3500, true), |_| stamps.push(Instant::now()));
     });
-    heading("one reply while the load changes, tokens/s of auto from a second after each change");
-    for (place, load) in sequence.iter().enumerate() {
-        let from = start + Duration::from_secs_f64(length * place as f64 + SETTLE);
-        let to = from + Duration::from_secs_f64(COUNTED);
-        let counted = stamps.iter().filter(|stamp| (from..to).contains(stamp)).count();
-        let speed = counted as f64 / COUNTED;
-        let known = loads.iter().position(|other| other == load).expect("one of the loads");
-        let ratio = speed / best[known];
-        target(
-            &format!("{load} busy: {speed:.1}, {ratio:.2} of the best fixed number"),
-            ratio >= LEAST,
-        );
-    }
+    let from = start + Duration::from_secs_f64(BEFORE + SETTLE);
+    let to = from + Duration::from_secs_f64(COUNTED);
+    stamps.iter().filter(|stamp| (from..to).contains(stamp)).count() as f64 / COUNTED
 }
 
 /// A request for a reply that lasts longer than any turn.

@@ -37,8 +37,9 @@ struct Started {
 }
 
 impl HelperThreads {
-    /// At most `count` threads, none of which starts yet.
-    pub(crate) fn new(count: usize) -> HelperThreads {
+    /// At most `threads`, and no more than `tasks` at a time need. None of them starts yet.
+    pub(crate) fn new(threads: usize, tasks: usize) -> HelperThreads {
+        let count = threads.min(tasks / TASKS_PER_THREAD);
         HelperThreads { count, started: OnceCell::new() }
     }
 
@@ -136,7 +137,7 @@ mod tests {
         for (count, threads) in [(0, 3), (1, 3), (5, 3), (64, 0), (64, 3), (1000, 2)] {
             let tasks: Vec<usize> = (0..count).collect();
             let expected: Vec<usize> = (0..count).map(|task| task * task).collect();
-            assert_eq!(HelperThreads::new(threads).map(tasks, |task| task * task), expected);
+            assert_eq!(HelperThreads::new(threads, count).map(tasks, |task| task * task), expected);
         }
     }
 
@@ -145,7 +146,7 @@ mod tests {
         // Each task waits until two threads are running tasks, or for a time much longer than that
         // should take.
         let (seen, changed) = (Mutex::new(HashSet::new()), Condvar::new());
-        HelperThreads::new(1).map((0..12).collect(), |_: usize| {
+        HelperThreads::new(1, 12).map((0..12).collect(), |_: usize| {
             let mut threads = seen.lock().expect("no panic");
             threads.insert(thread::current().id());
             changed.notify_all();
@@ -154,7 +155,7 @@ mod tests {
         });
         assert_eq!(seen.into_inner().expect("no panic").len(), 2);
         for (count, threads) in [(TASKS_PER_THREAD - 1, 8), (100, 0)] {
-            let helpers = HelperThreads::new(threads);
+            let helpers = HelperThreads::new(threads, 100);
             let used = helpers.map((0..count).collect(), |_: usize| thread::current().id());
             assert!(used.iter().all(|id| *id == thread::current().id()));
         }
@@ -171,13 +172,13 @@ mod tests {
             barrier.wait();
             7
         };
-        assert_eq!(HelperThreads::new(1).join(aside, run), 7);
+        assert_eq!(HelperThreads::new(1, TASKS_PER_THREAD).join(aside, run), 7);
     }
 
     #[test]
     fn a_panic_is_the_callers() {
         let _quiet = Quiet::enter();
-        let helpers = HelperThreads::new(3);
+        let helpers = HelperThreads::new(3, 64);
         for place in [0, 40] {
             let run =
                 || helpers.map((0..64).collect(), |task: i32| assert_ne!(task, place, "task"));

@@ -71,7 +71,10 @@ impl Scheduler {
         let speculation = speculation.filter(|_| backend.is_divisible());
         Scheduler {
             threads: ThreadController::new(backend.threads()),
-            helpers: HelperThreads::new(backend.threads().most.saturating_sub(1)),
+            helpers: HelperThreads::new(
+                backend.threads().most.saturating_sub(1),
+                backend.n_sequences(),
+            ),
             backend,
             vocab,
             cache,

@@ -5,7 +5,6 @@
 //! its tasks, so they never outlive what they borrow.
 
 use std::cell::OnceCell;
-use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -111,7 +110,8 @@ impl Drop for HelperThreads {
             // This tells the threads to end, and does not wait for them.
             drop(pool);
             for thread in threads {
-                thread.join().unwrap_or_else(|payload| resume_unwind(payload));
+                // The panic of a task was the caller's.
+                let _ = thread.join();
             }
         }
     }
@@ -123,9 +123,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::collections::HashSet;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Condvar;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Condvar};
     use std::thread;
     use std::time::Duration;
 
@@ -173,6 +176,41 @@ mod tests {
             7
         };
         assert_eq!(HelperThreads::new(1, TASKS_PER_THREAD).join(aside, run), 7);
+    }
+
+    #[test]
+    fn threads_stay_for_the_next_call_and_end_with_their_owner() {
+        /// Counts the threads that have ended: it is dropped with its thread.
+        struct Ended(Arc<AtomicUsize>);
+
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                // An owner that does not wait would be seen.
+                thread::sleep(Duration::from_millis(50));
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+
+        thread_local! {
+            static ENDED: RefCell<Option<Ended>> = const { RefCell::new(None) };
+        }
+        let ended = Arc::new(AtomicUsize::new(0));
+        let helpers = HelperThreads::new(1, TASKS_PER_THREAD);
+        let id = || {
+            let (sender, receiver) = channel();
+            let aside = || {
+                ENDED.set(Some(Ended(Arc::clone(&ended))));
+                sender.send(thread::current().id()).expect("a receiver");
+            };
+            helpers.join(aside, || receiver.recv().expect("an id"))
+        };
+        let first = id();
+        assert_ne!(first, thread::current().id());
+        assert_eq!(id(), first);
+        // The second call has replaced the first value.
+        assert_eq!(ended.load(Ordering::SeqCst), 1);
+        drop(helpers);
+        assert_eq!(ended.load(Ordering::SeqCst), 2);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! At the same time 0, 1, 2 or 4 other processes compute without a pause. For each of these loads,
 //! every round measures all numbers of threads in rotating order. A turn is one reply that is
 //! cancelled after a fixed time, because some numbers of threads decode almost nothing. Then replies
-//! are generated while the load changes. Their speed is measured from one second after the change. Nothing is asserted; the output reports whether targets are met.
+//! are generated while the load changes. Their speed is measured from one second after the change.
+//! Nothing is asserted; the output reports whether targets are met.
 //!
 //! Environment variables: `LLB_ROUNDS` is the number of rounds, `LLB_SECONDS` the time of a turn,
 //! `LLB_BUSY` the loads (`0,4`), `LLB_PREFILL` the number of rounds of prefill (0 for none), and

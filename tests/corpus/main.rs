@@ -7,10 +7,11 @@
 //!
 //! `LLB_CORPUS_FILES` is the number of files (500), which are a fixed sample. With
 //! `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most 20,000. The
-//! following are for searches. `LLB_CORPUS_KIND` selects one kind of fault. `LLB_CORPUS_ONLY` runs
-//! every file whose name, `architecture: fault`, contains its text, except names that contain
-//! `LLB_CORPUS_NOT`. `LLB_CORPUS_LIST` is a file to which the outcomes are written. With
-//! `LLB_CORPUS_THREADS=1`, failed assertions become errors that contain their location.
+//! following are for searches. `LLB_CORPUS_SEED`, a number, selects another sample, and
+//! `LLB_CORPUS_KIND` one kind of fault. `LLB_CORPUS_ONLY` runs every file whose name,
+//! `architecture: fault`, contains its text, except names that contain `LLB_CORPUS_NOT`.
+//! `LLB_CORPUS_LIST` is a file to which the outcomes are written. With `LLB_CORPUS_THREADS=1`,
+//! failed assertions become errors that contain their location.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the table is printed")]
@@ -61,7 +62,7 @@ fn selection(models: &[ModelFile]) -> Vec<Choice> {
     let kinds: Vec<Kind> = KINDS.into_iter().filter(is_wanted).collect();
     let counts = |model| kinds.iter().map(|kind| mutants::names(model, *kind).len()).collect();
     let faults: Vec<Vec<usize>> = models.iter().map(counts).collect();
-    let mut numbers = Numbers(7);
+    let mut numbers = Numbers(setting("LLB_CORPUS_SEED").unwrap_or(7) as u64);
     while chosen.len() < count {
         let (index, kind) = (chosen.len() % models.len(), numbers.below(kinds.len()));
         chosen.push((index, Some((kinds[kind], numbers.below(faults[index][kind])))));

@@ -58,6 +58,7 @@ const WITH_SECTIONS: [&str; 9] = [
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     epsilons(facts)?;
     heads(facts)?;
+    lengths_of_heads(facts)?;
     let rotates = !WITHOUT_ROTATION.contains(&facts.architecture)
         && !matches!(facts.architecture, "kimi-linear" | "kimi-k3");
     if rotates { rotations(facts) } else { Ok(()) }
@@ -148,6 +149,32 @@ fn heads(facts: &Facts<'_>) -> Result<()> {
 fn is_of_attention(tensor: &TensorInfo) -> bool {
     let of_queries = [".attn_q.weight", ".attn_qkv.weight"];
     tensor.name.starts_with("blk.") && of_queries.iter().any(|end| tensor.name.ends_with(end))
+}
+
+/// Checks the lengths of a head, which decide the size of the KV cache. Not every architecture has
+/// tensors of whose shape they are a part, and not in layers with a window.
+fn lengths_of_heads(facts: &Facts<'_>) -> Result<()> {
+    let of_attention = facts.tensors.iter().filter(|it| {
+        it.name.starts_with("blk.") && it.name.contains(".attn_") && it.name.ends_with(".weight")
+    });
+    // A vector has one row. Layers without attention may have `attn_norm.weight`.
+    let Some(widest) = of_attention.map(|it| it.rows).max().filter(|rows| *rows > 1) else {
+        return Ok(());
+    };
+    for key in [
+        "attention.key_length",
+        "attention.value_length",
+        "attention.key_length_swa",
+        "attention.value_length_swa",
+    ] {
+        if let Some(length) = facts.count(key).filter(|length| u64::from(*length) > widest) {
+            return Err(refused(format!(
+                "{} is {length}, but the widest matrix of attention has {widest} rows",
+                facts.key(key)
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn rotations(facts: &Facts<'_>) -> Result<()> {

@@ -102,6 +102,38 @@ fn heads_are_shared_evenly() {
 }
 
 #[test]
+fn heads_fit_the_matrices_of_attention() {
+    let with = |key: &str, length: u32, tensors: &[(&str, &[u64])]| {
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", "a new one")
+            .metadata("a new one.attention.head_count", 2_u32)
+            .metadata(format!("a new one.{key}"), length);
+        for (name, shape) in tensors {
+            let elements = vec![0.0; shape.iter().product::<u64>() as usize];
+            writer = writer.tensor(*name, shape, &elements);
+        }
+        let bytes = writer.to_bytes();
+        let header = ModelHeader::read(Cursor::new(&bytes), bytes.len() as u64).unwrap();
+        header.check_loadable().err().map(|error| error.message().to_owned())
+    };
+    let tensors: [(&str, &[u64]); 4] = [
+        ("token_embd.weight", &[1, 16]),
+        ("blk.0.attn_norm.weight", &[16]),
+        ("blk.0.attn_k.weight", &[1, 4]),
+        ("blk.1.attn_k.weight", &[1, 8]),
+    ];
+    for key in ["key_length", "value_length", "key_length_swa", "value_length_swa"] {
+        let key = format!("attention.{key}");
+        assert_eq!(with(&key, 8, &tensors), None);
+        let message =
+            format!("a new one.{key} is 9, but the widest matrix of attention has 8 rows");
+        assert_eq!(with(&key, 9, &tensors), Some(message));
+        // Without a matrix of attention, nothing is known.
+        assert_eq!(with(&key, 65_535, &tensors[..2]), None);
+    }
+}
+
+#[test]
 fn layers_have_what_is_used() {
     let heads = [("attention.head_count", 4_u32.into())];
     let of = |architecture, tensors: &[&str]| problem(architecture, &heads, tensors);

@@ -22,8 +22,8 @@ ARCH ?=
 # The C library of the system: empty (glibc), or musl, compiled with zig's compilers, on x86-64. For
 # lib, backends and wheel, after lib-musl.
 LIBC ?=
-# The operating system: empty (Linux), or windows, compiled with zig's compilers, on x86-64. For lib,
-# after lib-windows.
+# The operating system: empty (Linux), or windows or macos, compiled with zig's compilers, on x86-64.
+# For lib, after lib-windows and lib-macos.
 SYSTEM ?=
 # A model of the Hugging Face hub for the demo instead of MODEL: org/name or org/name:Q8_0.
 HF ?=
@@ -101,12 +101,14 @@ export BINDGEN_EXTRA_CLANG_ARGS_x86_64_unknown_linux_musl := -nostdlibinc \
 # What ggml's CMake switches on by itself unless it cross-compiles.
 $(foreach set,$(INSTRUCTION_SETS),$(eval export GGML_$(set) := ON))
 endif
-# scripts/windows.sh says what is in this folder.
+# scripts/windows.sh and scripts/macos.sh say what is in these folders.
 WINDOWS := $(CURDIR)/target/windows
+MACOS := $(CURDIR)/target/macos
 ifneq ($(SYSTEM),)
-ifneq ($(SYSTEM)$(LIBC)$(ARCH)$(CPU),windows)
-$(error SYSTEM=$(SYSTEM): must be empty or windows, and windows without ARCH, CPU and LIBC)
+ifneq ($(LIBC)$(ARCH)$(CPU),)
+$(error SYSTEM=$(SYSTEM): without ARCH, CPU and LIBC)
 endif
+ifeq ($(SYSTEM),windows)
 TRIPLE := x86_64-pc-windows-gnullvm
 RELEASE := $(TARGET)/$(TRIPLE)/release
 export CC_x86_64_pc_windows_gnullvm := $(WINDOWS)/clang
@@ -118,6 +120,25 @@ export CARGO_TARGET_X86_64_PC_WINDOWS_GNULLVM_LINKER := $(WINDOWS)/rust-clang++
 export BINDGEN_EXTRA_CLANG_ARGS_x86_64_pc_windows_gnullvm := -nostdlibinc \
 	-isystem $(WINDOWS)/zig/include -isystem $(WINDOWS)/zig/libc/include/any-windows-any
 $(foreach set,$(INSTRUCTION_SETS),$(eval export GGML_$(set) := ON))
+else ifeq ($(SYSTEM),macos)
+TRIPLE := aarch64-apple-darwin
+RELEASE := $(TARGET)/$(TRIPLE)/release
+export CC_aarch64_apple_darwin := $(MACOS)/clang
+export CXX_aarch64_apple_darwin := $(MACOS)/clang++
+export AR_aarch64_apple_darwin := $(MACOS)/ar
+export CARGO_TARGET_AARCH64_APPLE_DARWIN_LINKER := $(MACOS)/ld64.lld
+export CARGO_TARGET_AARCH64_APPLE_DARWIN_RUSTFLAGS := -Clinker-flavor=ld64.lld
+export BINDGEN_EXTRA_CLANG_ARGS_aarch64_apple_darwin := -nostdlibinc \
+	-isystem $(MACOS)/zig/include -isystem $(MACOS)/zig/libc/include/any-darwin-any
+# The last version of which llama.cpp's CMake is sure. Without Apple's SDK, only the processor.
+export MACOSX_DEPLOYMENT_TARGET := 13.3
+export SDKROOT := /
+export GGML_METAL := OFF
+export GGML_ACCELERATE := OFF
+export PATH := $(MACOS)/tools:$(PATH)
+else
+$(error SYSTEM=$(SYSTEM): must be empty, windows or macos)
+endif
 endif
 VENV := $(CURDIR)/target/venv
 # The members of llb.OpenAI's objects are those of this version.
@@ -161,7 +182,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
 
 .PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel \
 	wheel-vulkan wheel-cuda wheel-device wheel-windows wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl \
-	lib-windows test-windows test-with-wine \
+	lib-windows test-windows test-with-wine lib-macos \
 	models scripted-models demo test test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
 	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
@@ -178,7 +199,7 @@ help: ## list the targets
 	@echo "           PREFIX=  DESTDIR=  REAL_MODELS=no (test)  GLIBC=2.28 (release-lib, wheel)"
 	@echo "           ARCH=aarch64 (lib, backends, release-lib, wheel, wheel-old-system)"
 	@echo "           LIBC=musl (lib, backends, wheel; after lib-musl)"
-	@echo "           SYSTEM=windows (lib; after lib-windows)"
+	@echo "           SYSTEM=windows|macos (lib; after lib-windows, lib-macos)"
 
 setup: ## find what the build and the tests need; install what is missing if permitted
 	@scripts/setup.sh --for test
@@ -278,6 +299,12 @@ test-with-wine:
 	@$(STEP) "Rust tests with Wine" $(TEST_ENV) $(CARGO) test --release --target $(TRIPLE) --lib --test integration \
 		--test hub --test corpus -- --test-threads=2 $(WINDOWS_SKIPS:%=--skip %)
 
+# Nothing runs it here.
+lib-macos: release-tools ## cross-compile the library for macOS on ARM (libllb.dylib), for processors alone
+	@$(STEP) "compilers for macOS" scripts/macos.sh setup "$(MACOS)" "$(WHEEL_VENV)"
+	@$(MAKE) lib SYSTEM=macos
+	@$(STEP) "library for macOS" scripts/macos.sh check "$(TARGET)/aarch64-apple-darwin/release/libllb.dylib"
+
 .PHONY: release-tools
 release-tools:
 	@[ -x "$(WHEEL_VENV)/bin/python" ] || \
@@ -327,7 +354,9 @@ wheel-device:
 		$(STEP) "wheel: platform" auditwheel repair -w "$(WHEEL)" --exclude libvulkan.so.1 \
 			--exclude libcuda.so.1 --exclude libcublas.so.13 "$(WHEEL)/$(DEVICE)"/*.whl && \
 		$(STEP) "wheel: metadata" twine check --strict "$(WHEEL)"/$(PACKAGE)-*.whl
-	@$(STEP) "wheel: installed" scripts/device-wheel-check.sh "$(WHEEL)" $(PACKAGE) \
+	@CUDA_LIBRARIES=$$(echo "$(CUDA_VENV)"/lib/python3*/site-packages/nvidia/cu13/lib); \
+		[ -e "$$CUDA_LIBRARIES/libcublas.so.13" ] || CUDA_LIBRARIES=; export CUDA_LIBRARIES; \
+		$(STEP) "wheel: installed" scripts/device-wheel-check.sh "$(WHEEL)" $(PACKAGE) \
 		"$(TARGET)/scripted-models/text.gguf"
 
 wheel-windows: lib-windows ## build the Python wheel for 64-bit Windows (target/wheel-windows)

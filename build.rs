@@ -5,6 +5,7 @@ use std::env;
 
 /// The SONAME. It changes with an incompatible ABI only, unlike `LLB_ABI_VERSION`.
 const SONAME: &str = "libllb.so.1";
+const MACOS_NAME: &str = "libllb.1.dylib";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -18,6 +19,9 @@ fn main() {
         // dlclose leaves the library in memory: its threads may still run, and exit handlers and
         // handlers of forks point into it.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    }
+    if target("OS") == "macos" {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-install_name,@rpath/{MACOS_NAME}");
     }
 
     // `isolation`: helper.cpp has an entry point for these systems, where the dynamic loader runs the

@@ -1,4 +1,4 @@
-# Compilers of zig for another system. musl.sh and windows.sh source this file. They set:
+# Compilers of zig for another system. musl.sh, macos.sh and windows.sh source it. They set:
 #
 #   folder  where the compilers are written
 #   zig     the program zig
@@ -21,7 +21,7 @@ write_compiler() {
 for argument; do
     shift
     case \$argument in
-    --target=* | -march=x86-64 | -m64) ;;
+    --target=* | -march=x86-64 | -m64 | -arch | arm64 | -mmacosx-version-min=*) ;;
     *) set -- "\$@" "\$argument" ;;
     esac
 done

@@ -7,7 +7,8 @@
 // forever.
 //
 // - The calling thread leaves by an exception (shim.cpp). Before that, `llb_workers_end` ends the
-//   others from outside: in that loop they hold no lock and own no resources. They use data on the stack of the calling thread, so all must have ended before it unwinds.
+//   others from outside: in that loop they hold no lock and own no resources. They use data on the
+//   stack of the calling thread, so all must have ended before it unwinds.
 // - A worker must not leave, or the calling thread would wait forever. It stays in the barrier with
 //   the others, and computes nothing. llama.cpp's abort check reads `llb_workers_failure` after
 //   each operation, so the calling thread soon ends the graph. The worker is then ended.

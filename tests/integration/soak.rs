@@ -104,7 +104,8 @@ fn soak() {
 impl World {
     fn step(&self, random: &mut Random) {
         self.steps.fetch_add(1, Ordering::Relaxed);
-        let slot = &self.slots[random.below(SLOTS)];
+        // Half of the steps meet in one slot, so that many requests share its model's batches.
+        let slot = &self.slots[random.below(2) * random.below(SLOTS)];
         let open_chat = *slot.lock().unwrap();
         let Some(open) = open_chat else { return self.create(slot, random) };
         let handle = std::ptr::without_provenance_mut(open.handle);
@@ -149,8 +150,10 @@ impl World {
         if random.below(3) == 0 {
             options["speculative"] = "ngram".into();
         }
-        if random.below(3) == 0 {
-            options["n_parallel"] = 2.into();
+        // With eight sequences and two threads, the engine has helper threads.
+        if let Some(n_parallel) = [2, 8].get(random.below(4)) {
+            options["n_parallel"] = (*n_parallel).into();
+            options["n_threads"] = 2.into();
         }
         let options = CString::new(options.to_string()).unwrap();
         // SAFETY: NUL-terminated, no callback.

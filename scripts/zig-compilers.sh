@@ -25,6 +25,8 @@ for argument; do
     *) set -- "\$@" "\$argument" ;;
     esac
 done
+# For macOS, zig then leaves an empty file in the working folder.
+[ "\$*" != --version ] || cd "$folder"
 export ZIG_GLOBAL_CACHE_DIR="$folder/cache" ZIG_LOCAL_CACHE_DIR="$folder/cache"
 exec "$zig" $2 -target $short "\$@"
 EOF

@@ -16,7 +16,9 @@ use crate::abi::{Recorder, infer, real_model, scripted_model, stream, take, weat
 use crate::scripted::{LONG_TOKENS, REASONING, TEXT, long_text};
 
 const THREADS: usize = 8;
-const SLOTS: usize = 12;
+const SLOTS: usize = 16;
+/// The first slots share one model, whose batches then have rows for helper threads.
+const TOGETHER: usize = 8;
 /// The number of steps without `LLB_SOAK_SECONDS`.
 const STEPS: usize = 60;
 
@@ -104,10 +106,10 @@ fn soak() {
 impl World {
     fn step(&self, random: &mut Random) {
         self.steps.fetch_add(1, Ordering::Relaxed);
-        // Half of the steps meet in one slot, so that many requests share its model's batches.
-        let slot = &self.slots[random.below(2) * random.below(SLOTS)];
+        let number = random.below(SLOTS);
+        let slot = &self.slots[number];
         let open_chat = *slot.lock().unwrap();
-        let Some(open) = open_chat else { return self.create(slot, random) };
+        let Some(open) = open_chat else { return self.create(number, random) };
         let handle = std::ptr::without_provenance_mut(open.handle);
         match random.below(20) {
             0..8 => self.check(open, &infer(handle, &request(random))),
@@ -143,25 +145,36 @@ impl World {
         }
     }
 
-    fn create(&self, slot: &Mutex<Option<Open>>, random: &mut Random) {
-        let (path, answers) = &self.models[random.below(self.models.len())];
-        let mut options =
-            json!({ "model": path, "n_ctx": 1024, "n_threads": 1, "tool_policy": "any" });
-        if random.below(3) == 0 {
-            options["speculative"] = "ngram".into();
-        }
-        // With eight sequences and two threads, the engine has helper threads.
-        if let Some(n_parallel) = [2, 8].get(random.below(4)) {
-            options["n_parallel"] = (*n_parallel).into();
-            options["n_threads"] = 2.into();
+    fn create(&self, number: usize, random: &mut Random) {
+        let mut options = json!({ "tool_policy": "any" });
+        // The last model may be a real one, which is slow enough for requests to meet.
+        let is_together = number < TOGETHER;
+        let last = self.models.len() - 1;
+        let (path, answers) =
+            &self.models[if is_together { last } else { random.below(self.models.len()) }];
+        options["model"] = path.as_str().into();
+        if is_together {
+            options["n_ctx"] = 8192.into();
+            options["n_parallel"] = TOGETHER.into();
+        } else {
+            options["n_ctx"] = 1024.into();
+            options["n_threads"] = 1.into();
+            if random.below(3) == 0 {
+                options["speculative"] = "ngram".into();
+            }
+            if random.below(3) == 0 {
+                options["n_parallel"] = 2.into();
+            }
         }
         let options = CString::new(options.to_string()).unwrap();
         // SAFETY: NUL-terminated, no callback.
         let handle =
             unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
         self.expect(!handle.is_null(), &json!("create failed"));
-        let before =
-            slot.lock().unwrap().replace(Open { handle: handle.addr(), answers: *answers });
+        let before = self.slots[number]
+            .lock()
+            .unwrap()
+            .replace(Open { handle: handle.addr(), answers: *answers });
         if let Some(open) = before {
             ffi::llb_chat_destroy(std::ptr::without_provenance_mut(open.handle));
         }

@@ -93,6 +93,10 @@ EOF
     ;;
 check)
     library=$2
+    command -v llvm-nm llvm-objdump >/dev/null || {
+        echo "missing: llvm-nm, llvm-objdump; on Debian: apt-get install llvm" >&2
+        exit 1
+    }
     root=$(cd "$(dirname "$0")/.." && pwd)
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT

@@ -93,7 +93,7 @@ EOF
     ;;
 check)
     library=$2
-    command -v llvm-nm llvm-objdump >/dev/null || {
+    { command -v llvm-nm && command -v llvm-objdump; } >/dev/null || {
         echo "missing: llvm-nm, llvm-objdump; on Debian: apt-get install llvm" >&2
         exit 1
     }

@@ -58,7 +58,7 @@ const WITH_SECTIONS: [&str; 9] = [
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     epsilons(facts)?;
     heads(facts)?;
-    lengths_of_heads(facts)?;
+    lengths(facts)?;
     let rotates = !WITHOUT_ROTATION.contains(&facts.architecture)
         && !matches!(facts.architecture, "kimi-linear" | "kimi-k3");
     if rotates { rotations(facts) } else { Ok(()) }
@@ -151,16 +151,15 @@ fn is_of_attention(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with("blk.") && of_queries.iter().any(|end| tensor.name.ends_with(end))
 }
 
-/// Checks the lengths of a head, which decide the size of the KV cache. Not every architecture has
+/// Checks lengths that decide the size of the KV cache and of other memory. Not every architecture has
 /// tensors of whose shape they are a part, and not in layers with a window.
-fn lengths_of_heads(facts: &Facts<'_>) -> Result<()> {
+fn lengths(facts: &Facts<'_>) -> Result<()> {
     let of_attention = facts.tensors.iter().filter(|it| {
         it.name.starts_with("blk.") && it.name.contains(".attn_") && it.name.ends_with(".weight")
     });
     // A vector has one row. Layers without attention may have `attn_norm.weight`.
-    let Some(widest) = of_attention.map(|it| it.rows).max().filter(|rows| *rows > 1) else {
-        return Ok(());
-    };
+    let of_attention = of_attention.map(|it| it.rows).max().filter(|rows| *rows > 1);
+    let widest = of_attention.unwrap_or(u64::MAX);
     for key in [
         "attention.key_length",
         "attention.value_length",
@@ -174,7 +173,15 @@ fn lengths_of_heads(facts: &Facts<'_>) -> Result<()> {
             )));
         }
     }
-    Ok(())
+    // The size of the buffer for vectors.
+    let widest = facts.tensors.iter().map(|it| it.rows).max().unwrap_or(u64::MAX);
+    match facts.count("embedding_length_out").filter(|length| u64::from(*length) > widest) {
+        None => Ok(()),
+        Some(length) => Err(refused(format!(
+            "{} is {length}, but the widest matrix has {widest} rows",
+            facts.key("embedding_length_out")
+        ))),
+    }
 }
 
 fn rotations(facts: &Facts<'_>) -> Result<()> {

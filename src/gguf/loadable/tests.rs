@@ -128,9 +128,12 @@ fn heads_fit_the_matrices_of_attention() {
         let message =
             format!("a new one.{key} is 9, but the widest matrix of attention has 8 rows");
         assert_eq!(with(&key, 9, &tensors), Some(message));
-        // Without a matrix of attention, nothing is known.
+        // Without a matrix of attention, nothing is known of it.
         assert_eq!(with(&key, 65_535, &tensors[..2]), None);
     }
+    assert_eq!(with("embedding_length_out", 16, &tensors), None);
+    let message = "a new one.embedding_length_out is 17, but the widest matrix has 16 rows";
+    assert_eq!(with("embedding_length_out", 17, &tensors).as_deref(), Some(message));
 }
 
 #[test]

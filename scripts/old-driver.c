@@ -1,6 +1,6 @@
 /*
  * Stands in for the libcuda.so.1 of NVIDIA's driver for CUDA 12.4, which programs for CUDA 13 refuse.
- * They find functions by cuGetProcAddress and ask for the version; nothing else is ever called.
+ * NVIDIA's runtime looks its functions up by cuGetProcAddress, asks for the version, and uses no more.
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -23,21 +23,21 @@ int cuGetErrorString(int error, const char **text) {
     return SUCCESS;
 }
 
-/* What the file for CUDA is linked with, and what the runtime asks for by name. */
-#define NEVER_CALLED(name) \
+/* What the file for CUDA is linked with, and a table of functions that the runtime can do without. */
+#define FAILS(name) \
     int name(void) { return NOT_FOUND; }
-NEVER_CALLED(cuDeviceGet)
-NEVER_CALLED(cuDeviceGetAttribute)
-NEVER_CALLED(cuDeviceGetCount)
-NEVER_CALLED(cuMemAddressFree)
-NEVER_CALLED(cuMemAddressReserve)
-NEVER_CALLED(cuMemCreate)
-NEVER_CALLED(cuMemGetAllocationGranularity)
-NEVER_CALLED(cuMemMap)
-NEVER_CALLED(cuMemRelease)
-NEVER_CALLED(cuMemSetAccess)
-NEVER_CALLED(cuMemUnmap)
-NEVER_CALLED(cuGetExportTable)
+FAILS(cuDeviceGet)
+FAILS(cuDeviceGetAttribute)
+FAILS(cuDeviceGetCount)
+FAILS(cuMemAddressFree)
+FAILS(cuMemAddressReserve)
+FAILS(cuMemCreate)
+FAILS(cuMemGetAllocationGranularity)
+FAILS(cuMemMap)
+FAILS(cuMemRelease)
+FAILS(cuMemSetAccess)
+FAILS(cuMemUnmap)
+FAILS(cuGetExportTable)
 
 int cuGetProcAddress_v2(const char *name, void **function, int version, unsigned long long flags, int *status) {
     (void) version, (void) flags, (void) status;

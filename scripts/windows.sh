@@ -37,22 +37,10 @@ exec "$folder/clang++" "\$@"
 EOF
 }
 
-write_tool() {
-    put "$folder/$1" <<EOF
-#!/bin/sh
-exec "$zig" $1 "\$@"
-EOF
-}
-
 case ${1:-} in
 setup)
-    folder=$2 venv=$3
-    zig=$("$venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0] + "/zig")')
-    [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || rustup -q target add "$target"
-    mkdir -p "$folder"
+    prepare "$2" "$3"
     ln -sfn "${zig%/*}/lib" "$folder/zig"
-    write_compiler clang cc
-    write_compiler clang++ c++
     write_linker
     write_tool ar
     write_tool rc

@@ -151,35 +151,30 @@ fn is_of_attention(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with("blk.") && of_queries.iter().any(|end| tensor.name.ends_with(end))
 }
 
-/// Checks lengths that decide the size of the KV cache and of other memory. Not every architecture
-/// has tensors of whose shape they are a part, and not in layers with a window.
+/// Checks lengths that decide how much memory the KV cache and the vectors of a context take. Not
+/// every architecture has a tensor with a shape of which they are a part.
 fn lengths(facts: &Facts<'_>) -> Result<()> {
-    let of_attention = facts.tensors.iter().filter(|it| {
-        it.name.starts_with("blk.") && it.name.contains(".attn_") && it.name.ends_with(".weight")
-    });
+    let is_of_attention = |tensor: &TensorInfo| {
+        let name = &tensor.name;
+        name.starts_with("blk.") && name.contains(".attn_") && name.ends_with(".weight")
+    };
+    let attention = facts.tensors.iter().filter(|it| is_of_attention(it)).map(|it| it.rows).max();
     // A vector has one row. Layers without attention may have `attn_norm.weight`.
-    let of_attention = of_attention.map(|it| it.rows).max().filter(|rows| *rows > 1);
-    let widest = of_attention.unwrap_or(u64::MAX);
-    for key in [
-        "attention.key_length",
-        "attention.value_length",
-        "attention.key_length_swa",
-        "attention.value_length_swa",
-    ] {
-        if let Some(length) = facts.count(key).filter(|length| u64::from(*length) > widest) {
-            return Err(refused(format!(
-                "{} is {length}, but the widest matrix of attention has {widest} rows",
-                facts.key(key)
-            )));
+    if let Some(rows) = attention.filter(|rows| *rows > 1) {
+        for key in ["key_length", "value_length", "key_length_swa", "value_length_swa"] {
+            length(facts, &format!("attention.{key}"), rows, "widest matrix of attention")?;
         }
     }
-    // The size of the buffer for vectors.
-    let widest = facts.tensors.iter().map(|it| it.rows).max().unwrap_or(u64::MAX);
-    match facts.count("embedding_length_out").filter(|length| u64::from(*length) > widest) {
+    let rows = facts.tensors.iter().map(|it| it.rows).max().unwrap_or(u64::MAX);
+    length(facts, "embedding_length_out", rows, "widest matrix")
+}
+
+fn length(facts: &Facts<'_>, key: &str, rows: u64, matrix: &str) -> Result<()> {
+    match facts.count(key).filter(|length| u64::from(*length) > rows) {
         None => Ok(()),
         Some(length) => Err(refused(format!(
-            "{} is {length}, but the widest matrix has {widest} rows",
-            facts.key("embedding_length_out")
+            "{} is {length}, but the {matrix} has {rows} rows",
+            facts.key(key)
         ))),
     }
 }

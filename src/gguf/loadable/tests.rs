@@ -15,6 +15,10 @@ fn problem(architecture: &str, keys: &[(&str, GgufValue)], tensors: &[&str]) -> 
     for name in tensors {
         writer = writer.tensor(*name, &[1], &[1.0]);
     }
+    problem_of(&writer)
+}
+
+fn problem_of(writer: &GgufWriter) -> Option<String> {
     let bytes = writer.to_bytes();
     let header = ModelHeader::read(Cursor::new(&bytes), bytes.len() as u64).unwrap();
     header.check_loadable().err().map(|error| error.message().to_owned())
@@ -112,9 +116,7 @@ fn heads_fit_the_matrices_of_attention() {
             let elements = vec![0.0; shape.iter().product::<u64>() as usize];
             writer = writer.tensor(*name, shape, &elements);
         }
-        let bytes = writer.to_bytes();
-        let header = ModelHeader::read(Cursor::new(&bytes), bytes.len() as u64).unwrap();
-        header.check_loadable().err().map(|error| error.message().to_owned())
+        problem_of(&writer)
     };
     let tensors: [(&str, &[u64]); 4] = [
         ("token_embd.weight", &[1, 16]),

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Embedder, model_info};
+use llb::ffi;
+
+use crate::abi::{Chat, Embedder, TextFunction, model_info, template};
+use crate::vocabularies::N_TOKENS;
 
 /// Set in a child. Its value is the folder of the files.
 const SETTING: &str = "LLB_CORPUS_CHILD";
@@ -169,15 +172,18 @@ fn files_of_a_parent() {
 
 fn try_file(path: &str) -> (&'static str, String) {
     model_info(path);
-    let n_threads = crate::setting("LLB_CORPUS_THREADS").unwrap_or(2);
-    let options =
-        json!({ "model": path, "n_ctx": 256, "n_threads": n_threads, "tool_policy": "any" });
+    read_only(path);
+    if std::env::var_os("LLB_CORPUS_VECTORS").is_some() {
+        return try_vectors(path);
+    }
+    let mut options = options(path);
+    options["tool_policy"] = "any".into();
     let chat = match Chat::open_with(&options) {
         Ok(chat) => chat,
         Err(refused) => {
             let error = refused.error["error"].to_string();
             let embeds = error.contains("llb_embed_create");
-            return if embeds { try_vectors(path, n_threads) } else { ("refused", error) };
+            return if embeds { try_vectors(path) } else { ("refused", error) };
         }
     };
     let mut messages = vec![json!({ "role": "user", "content": "Hi 1" })];
@@ -193,10 +199,43 @@ fn try_file(path: &str) -> (&'static str, String) {
     ("replied", String::new())
 }
 
-/// Computes vectors with a model that generates no text.
-fn try_vectors(path: &str, n_threads: usize) -> (&'static str, String) {
-    let options = json!({ "model": path, "n_ctx": 256, "n_threads": n_threads });
-    let embedder = match Embedder::create(&options) {
+/// Calls the functions that open a file without its weights. They may refuse it.
+fn read_only(path: &str) {
+    let call = |function: TextFunction, mut request: Value| {
+        request["model_path"] = path.into();
+        let reply = template(function, &request);
+        assert_ne!(reply["error"]["code"], "INTERNAL_BRIDGE_ERROR", "{reply}");
+        reply
+    };
+    let text = "Hi 1 <|im_end|> \u{e9}\u{4f60} \u{c548}\u{1f44b}\u{0}\t\u{2581}a\u{120}<0x41>";
+    for parse_special in [false, true] {
+        let request = json!({ "text": text, "add_special": true, "parse_special": parse_special });
+        let ids = call(ffi::llb_tokenize, request)["ids"].take();
+        if ids.is_array() {
+            call(ffi::llb_detokenize, json!({ "ids": ids, "remove_special": true }));
+        }
+    }
+    let known: Vec<usize> = (0..N_TOKENS).collect();
+    call(ffi::llb_detokenize, json!({ "ids": known, "unparse_special": false }));
+    call(ffi::llb_count, json!({ "messages": [{ "role": "user", "content": text }] }));
+    call(ffi::llb_memory, json!({ "n_ctx": 256, "tool_policy": "any" }));
+    call(ffi::llb_memory, json!({ "tool_policy": "any", "cache_type_k": "q8_0" }));
+}
+
+/// The options of a create, with those of `LLB_CORPUS_OPTIONS`.
+fn options(path: &str) -> Value {
+    let n_threads = crate::setting("LLB_CORPUS_THREADS").unwrap_or(2);
+    let mut options = json!({ "model": path, "n_ctx": 256, "n_threads": n_threads });
+    if let Ok(more) = std::env::var("LLB_CORPUS_OPTIONS") {
+        let more: serde_json::Map<String, Value> = serde_json::from_str(&more).unwrap();
+        options.as_object_mut().unwrap().extend(more);
+    }
+    options
+}
+
+/// Computes vectors, with a model that generates no text or with any.
+fn try_vectors(path: &str) -> (&'static str, String) {
+    let embedder = match Embedder::create(&options(path)) {
         Ok(embedder) => embedder,
         Err(refused) => return ("refused", refused["error"].to_string()),
     };

@@ -11,7 +11,10 @@
 //! `LLB_CORPUS_KIND` one kind of fault. `LLB_CORPUS_ONLY` runs every file whose name,
 //! `architecture: fault`, contains its text, except names that contain `LLB_CORPUS_NOT`.
 //! `LLB_CORPUS_LIST` is a file to which the outcomes are written. With `LLB_CORPUS_THREADS=1`,
-//! failed assertions become errors that contain their location.
+//! failed assertions become errors that contain their location. `LLB_CORPUS_OPTIONS` is a JSON
+//! object of further options of create, for example `{"flash_attn": "on", "cache_type_k": "q8_0"}`.
+//! With `LLB_CORPUS_VECTORS`, every model computes vectors. Not every valid file can do that, or
+//! has every option, so these two report valid files that are refused.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the table is printed")]

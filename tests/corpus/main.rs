@@ -29,6 +29,8 @@ mod crafted;
 mod model_file;
 mod mutants;
 mod numbers;
+#[path = "../integration/run_folder.rs"]
+mod run_folder;
 #[path = "../scripted/mod.rs"]
 mod scripted;
 mod vocabularies;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use llb::gguf::{GgufValue, GgufWriter};
 
+use crate::numbers::Numbers;
 use crate::vocabularies::Vocabulary;
 
 /// A change to the written bytes.
@@ -25,11 +26,23 @@ pub struct TensorSpec {
     pub shape: Vec<u64>,
     /// A row of `TYPES`.
     pub tensor_type: TensorType,
+    pub content: Content,
+}
+
+/// The data of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub enum Content {
+    /// Numbers with which the model runs, if they are of 32 bits, otherwise zeros.
+    Usual,
+    /// The bytes of these two numbers, again and again.
+    Repeated(f32, f32),
+    /// Any bytes.
+    Random,
 }
 
 impl TensorSpec {
     pub fn new(name: &str, shape: Vec<u64>) -> TensorSpec {
-        TensorSpec { name: name.to_owned(), shape, tensor_type: TYPES[0] }
+        TensorSpec { name: name.to_owned(), shape, tensor_type: TYPES[0], content: Content::Usual }
     }
 }
 
@@ -99,10 +112,20 @@ impl ModelFile {
             let (number, block, bytes) = tensor.tensor_type;
             let elements: u64 = tensor.shape.iter().product();
             let n_bytes = elements.div_ceil(block) * bytes;
-            let data = if number == 0 {
-                floats(&tensor.name, elements).iter().flat_map(|x| x.to_le_bytes()).collect()
-            } else {
-                vec![0; n_bytes as usize]
+            let repeated =
+                |bytes: Vec<u8>| bytes.into_iter().cycle().take(n_bytes as usize).collect();
+            let data = match tensor.content {
+                Content::Usual if number == 0 => {
+                    floats(&tensor.name, elements).iter().flat_map(|x| x.to_le_bytes()).collect()
+                }
+                Content::Usual => vec![0; n_bytes as usize],
+                Content::Repeated(first, second) => {
+                    repeated([first.to_le_bytes(), second.to_le_bytes()].concat())
+                }
+                Content::Random => {
+                    let mut numbers = Numbers(elements);
+                    (0..n_bytes).map(|_| numbers.below(256) as u8).collect()
+                }
             };
             writer = writer.tensor_bytes(&tensor.name, &tensor.shape, number, data);
         }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use llb::gguf::{GgufValue, ValueType};
 
 use crate::crafted;
-use crate::model_file::{ModelFile, TYPES};
+use crate::model_file::{Content, ModelFile, TYPES};
 use crate::numbers::Numbers;
 use crate::vocabularies::{self, Vocabulary};
 
@@ -18,17 +18,20 @@ pub enum Kind {
     Missing,
     Vocabulary,
     Crafted,
+    /// The numbers in tensors.
+    Data,
     /// Two or three faults of the other kinds.
     Several,
 }
 
-pub const KINDS: [Kind; 7] = [
+pub const KINDS: [Kind; 8] = [
     Kind::Key,
     Kind::Type,
     Kind::Shape,
     Kind::Missing,
     Kind::Vocabulary,
     Kind::Crafted,
+    Kind::Data,
     Kind::Several,
 ];
 
@@ -167,6 +170,7 @@ fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
         Kind::Shape => shapes(good, visit),
         Kind::Missing => missing(good, visit),
         Kind::Crafted => crafted::each(good, visit),
+        Kind::Data => data(good, visit),
         Kind::Several => unreachable!("`names` and `make` handle it"),
         Kind::Vocabulary => {
             static FAULTS: LazyLock<Vec<(String, Vocabulary)>> =
@@ -325,6 +329,52 @@ fn shapes(good: &ModelFile, visit: &mut Visit) {
                 it.tensors[index].shape = other.clone()
             });
         }
+    }
+}
+
+/// So many experts that choosing among them takes more than llama.cpp's shortest sort.
+const MANY_EXPERTS: u32 = 256;
+
+fn data(good: &ModelFile, visit: &mut Visit) {
+    let contents = [
+        Content::Repeated(f32::NAN, f32::NAN),
+        Content::Repeated(f32::NAN, 1.0),
+        Content::Repeated(f32::INFINITY, f32::NEG_INFINITY),
+        Content::Repeated(f32::MAX, f32::MIN),
+        Content::Repeated(0.0, -0.0),
+        Content::Random,
+    ];
+    let key = format!("{}.expert_count", good.architecture);
+    let experts = good.keys.iter().find(|(name, _)| *name == key).and_then(|(_, n)| n.as_u64());
+    for content in contents {
+        visit(format!("every tensor: {content:?}"), &|it| {
+            it.tensors.iter_mut().for_each(|tensor| tensor.content = content);
+        });
+        for (index, tensor) in good.tensors.iter().enumerate() {
+            visit(format!("{}: {content:?}", tensor.name), &|it| {
+                it.tensors[index].content = content;
+            });
+            if let Some(n) = experts.filter(|n| tensor.shape.last() == Some(n)) {
+                visit(format!("{}: {content:?}, {MANY_EXPERTS} experts", tensor.name), &|it| {
+                    it.keys.retain(|(name, _)| *name != key);
+                    it.keys.push((key.clone(), MANY_EXPERTS.into()));
+                    let of_experts = |name: &str| name.contains("exp") || name.contains("gate_inp");
+                    for tensor in it.tensors.iter_mut().filter(|it| of_experts(&it.name)) {
+                        if let Some(last) = tensor.shape.last_mut().filter(|last| **last == n) {
+                            *last = MANY_EXPERTS.into();
+                        }
+                    }
+                    it.tensors[index].content = content;
+                });
+            }
+        }
+    }
+    for tensor_type in TYPES {
+        visit(format!("all matrices of type {}: Random", tensor_type.0), &|it| {
+            for tensor in it.tensors.iter_mut().filter(|tensor| tensor.shape.len() > 1) {
+                (tensor.tensor_type, tensor.content) = (tensor_type, Content::Random);
+            }
+        });
     }
 }
 

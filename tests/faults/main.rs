@@ -21,6 +21,8 @@ mod clock;
 mod disk;
 mod libc_functions;
 mod model_files;
+#[path = "../integration/run_folder.rs"]
+mod run_folder;
 #[path = "../scripted/mod.rs"]
 mod scripted;
 

@@ -2,23 +2,20 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use llb::ffi;
 use serde_json::{Value, json};
 
+use crate::run_folder::run_folder;
 use crate::scripted;
 
 /// The path of a scripted model. The models are written once per test run.
 pub fn scripted_model(name: &str) -> String {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        scripted::write_all(folder.path()).unwrap();
-        folder
-    });
-    folder.path().join(name).to_str().unwrap().to_owned()
+    static WRITTEN: Once = Once::new();
+    WRITTEN.call_once(|| drop(scripted::write_all(run_folder()).unwrap()));
+    run_folder().join(name).to_str().unwrap().to_owned()
 }
 
 /// The path of a copy of a scripted model. Chats of other tests, which open models with the same

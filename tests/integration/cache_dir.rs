@@ -8,14 +8,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::abi::{Chat, real_model, scripted_model};
-use crate::scripted::random::{Memory, random};
+use crate::run_folder::random_model;
+use crate::scripted::random::Memory;
 use crate::scripted::text_model;
 
 const ALL: [Memory; 4] = [Memory::Dense, Memory::Window, Memory::State, Memory::Both];
@@ -24,15 +24,7 @@ const OPENING: u64 = 16;
 
 /// A model with random weights. Only one chat at a time may use each, so tests use different ones.
 fn model(memory: Memory) -> String {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        ALL.iter().for_each(|memory| {
-            fs::write(folder.path().join(format!("{memory:?}.gguf")), random(*memory)).unwrap()
-        });
-        folder
-    });
-    folder.path().join(format!("{memory:?}.gguf")).to_str().unwrap().to_owned()
+    random_model("cache_dir", memory)
 }
 
 /// Opens a chat with f32 throughout, as in `memory`. Each test has its own context size, because

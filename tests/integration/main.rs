@@ -54,6 +54,7 @@ mod remote;
 mod remote_hostile;
 #[cfg(feature = "remote")]
 mod remote_server;
+mod run_folder;
 mod soak;
 mod speculative;
 mod state;

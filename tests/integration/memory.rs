@@ -5,26 +5,18 @@
 //! before it. If a reply equals the one without any cache, the cache held the prompt and nothing
 //! else.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Recorder};
-use crate::scripted::random::{Memory, random};
+use crate::run_folder::random_model;
+use crate::scripted::random::Memory;
 
 const ALL: [Memory; 4] = [Memory::Dense, Memory::Window, Memory::State, Memory::Both];
 
 fn model(memory: Memory) -> String {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        ALL.iter().for_each(|memory| {
-            std::fs::write(folder.path().join(format!("{memory:?}.gguf")), random(*memory)).unwrap()
-        });
-        folder
-    });
-    folder.path().join(format!("{memory:?}.gguf")).to_str().unwrap().to_owned()
+    random_model("memory", memory)
 }
 
 /// Everything is f32, so that another order of computation changes only the seventh digit and not

@@ -2,7 +2,7 @@
 
 use llb::gguf::{GgufValue, ValueType};
 
-use crate::model_file::{ModelFile, TensorSpec};
+use crate::model_file::{I32, ModelFile, TensorSpec};
 
 /// Made by scripts/architectures.py from the sources of llama.cpp. For each architecture it lists
 /// keys with types and values, and the tensors that llama.cpp requires for them.
@@ -22,7 +22,11 @@ pub fn all() -> Vec<ModelFile> {
             }
             ("tensor", name) => {
                 let shape = word().split(',').map(|extent| extent.parse().unwrap()).collect();
-                models.last_mut().unwrap().tensors.push(TensorSpec::new(name, shape));
+                let mut tensor = TensorSpec::new(name, shape);
+                if words.next() == Some("i32") {
+                    tensor.tensor_type = I32;
+                }
+                models.last_mut().unwrap().tensors.push(tensor);
             }
             other => panic!("unknown line {other:?}"),
         }

@@ -10,7 +10,8 @@
 //! following are for searches. `LLB_CORPUS_SEED`, a number, selects another sample, and
 //! `LLB_CORPUS_KIND` one kind of fault. `LLB_CORPUS_ONLY` runs every file whose name,
 //! `architecture: fault`, contains its text, except names that contain `LLB_CORPUS_NOT`.
-//! `LLB_CORPUS_LIST` is a file to which the outcomes are written. With `LLB_CORPUS_THREADS=1`,
+//! `LLB_CORPUS_LIST` is a file to which the outcomes are written, `LLB_CORPUS_KEEP` a folder in which
+//! the files stay, by the number of their outcome. With `LLB_CORPUS_THREADS=1`,
 //! failed assertions become errors that contain their location. `LLB_CORPUS_OPTIONS` is a JSON
 //! object of further options of create, for example `{"flash_attn": "on", "cache_type_k": "q8_0"}`.
 //! With `LLB_CORPUS_VECTORS`, every model computes vectors. Not every valid file can do that, or
@@ -129,6 +130,7 @@ pub fn setting(name: &str) -> Option<usize> {
 fn no_model_file_ends_the_process() {
     let models = architectures::all();
     let folder = tempfile::tempdir().unwrap();
+    let keep = std::env::var_os("LLB_CORPUS_KEEP").map(PathBuf::from);
     let mut runner = Runner::start();
     let mut table: BTreeMap<String, usize> = BTreeMap::new();
     let mut list =
@@ -155,7 +157,10 @@ fn no_model_file_ends_the_process() {
                 mutants::make(model, kind, number),
             ),
         };
-        let path: PathBuf = folder.path().join(format!("{}.gguf", number % 4));
+        let path = match &keep {
+            Some(keep) => keep.join(format!("{number}.gguf")),
+            None => folder.path().join(format!("{}.gguf", number % 4)),
+        };
         let bytes = file.to_bytes();
         std::fs::write(&path, &bytes).unwrap();
         let (outcome, peak) = runner.run(&path);

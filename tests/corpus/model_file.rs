@@ -49,6 +49,9 @@ impl TensorSpec {
 /// The type's number, its elements per block, and its bytes per block.
 pub type TensorType = (u32, u64, u64);
 
+/// The type of tensors of integers.
+pub const I32: TensorType = (26, 1, 4);
+
 /// The types of ggml, and one that ggml does not know.
 pub const TYPES: [TensorType; 36] = [
     (0, 1, 4),

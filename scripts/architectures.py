@@ -29,9 +29,9 @@ OPERANDS = os.path.join(ROOT, "src/gguf/loadable/operands.txt")
 # Operations whose operand must be F32.
 BY_ELEMENT = {"MUL", "ADD", "DIV", "ROPE", "SSM_CONV", "SSM_SCAN", "RWKV_WKV6", "SCALE"}
 # clip, eagle3 and gemma4-assistant are parts of other models; llama.cpp does not load gptj, and its
-# graph of plm fails for every model. t5 does not generate without a text for its encoder. chameleon
-# and qwen3tts need thousands of tokens, clef a head that llama.cpp does not ask for here.
-LEFT_OUT = "chameleon clef clip eagle3 gemma4-assistant gptj plm qwen3tts t5".split()
+# graph of plm fails for every model. chameleon and qwen3tts need thousands of tokens, clef a head
+# that llama.cpp does not ask for here.
+LEFT_OUT = "chameleon clef clip eagle3 gemma4-assistant gptj plm qwen3tts".split()
 # Tensors of numbers of rows.
 OF_INTEGERS = ["ffn_gate_tid2eid"]
 

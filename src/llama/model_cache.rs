@@ -43,6 +43,10 @@ pub(super) const MOST_TRAILING_BYTES: u64 = 64 << 20;
 const ENCODER: &str = "the model does not generate text token by token; if it is an encoder, open it \
                        with llb_embed_create for vectors of texts";
 
+/// The reason for refusing a model that generates from the text of an encoder (T5).
+const ENCODER_AND_DECODER: &str = "the model has an encoder and a decoder; llb generates text only \
+                                   with models that have a decoder alone";
+
 /// A model in memory with its engine.
 pub struct LoadedModel {
     /// Runs the jobs.
@@ -284,6 +288,9 @@ fn load(
                 let model = Arc::new(Model::load(options, on_progress).map_err(with_reason)?);
                 if !model.has_decoder() {
                     return Err(Error::new(Code::ModelInvalid, ENCODER));
+                }
+                if model.has_encoder() {
+                    return Err(Error::new(Code::ModelInvalid, ENCODER_AND_DECODER));
                 }
                 if !model.has_vocabulary() {
                     return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));

@@ -289,9 +289,6 @@ fn load(
                 if !model.has_decoder() {
                     return Err(Error::new(Code::ModelInvalid, ENCODER));
                 }
-                if model.has_encoder() {
-                    return Err(Error::new(Code::ModelInvalid, ENCODER_AND_DECODER));
-                }
                 if !model.has_vocabulary() {
                     return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
                 }
@@ -300,7 +297,11 @@ fn load(
                 if !context.has_memory() {
                     return Err(Error::new(Code::ModelInvalid, ENCODER));
                 }
-                Ok((model, tried(context)?))
+                let context = tried(context).map_err(|error| match model.has_encoder() {
+                    true => Error::new(Code::ModelInvalid, ENCODER_AND_DECODER).caused_by(error),
+                    false => error,
+                })?;
+                Ok((model, context))
             };
             let (model, mut context) =
                 device::load_fitting(&key.model, needs.model.as_ref(), &queue, load)?;

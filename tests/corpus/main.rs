@@ -194,7 +194,7 @@ fn no_model_file_ends_the_process() {
             problems.push(format!("{name}: {outcome}"));
         }
         if let Some(list) = &mut list {
-            writeln!(list, "{class}\t{name}\t{outcome}").unwrap();
+            writeln!(list, "{class}\t{name}\t{outcome}\t{peak} KiB").unwrap();
         }
         *table.entry(class).or_default() += 1;
     }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -91,9 +90,10 @@ impl Runner {
         Runner { child, lines }
     }
 
-    /// Tries a file. Also returns how much memory the process needed for it, in KiB.
-    pub fn run(&mut self, path: &Path) -> (Outcome, u64) {
-        let written = writeln!(self.child.stdin.as_mut().unwrap(), "{}", path.display());
+    /// Tries the files in the options of a create. Also returns how much memory the process needed
+    /// for them, in KiB.
+    pub fn run(&mut self, options: &Value) -> (Outcome, u64) {
+        let written = writeln!(self.child.stdin.as_mut().unwrap(), "{options}");
         let answer = written.map_err(|_| RecvTimeoutError::Disconnected);
         match answer.and_then(|()| self.answer()) {
             Ok(line) => {
@@ -159,31 +159,36 @@ fn files_of_a_parent() {
     if std::env::var_os(SETTING).is_none() {
         return;
     }
-    for path in std::io::stdin().lines().map_while(Result::ok) {
+    for options in std::io::stdin().lines().map_while(Result::ok) {
+        let options = serde_json::from_str(&options).unwrap();
         // Resets VmHWM.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let before = memory("VmRSS:");
-        let (class, message) = try_file(&path);
+        let (class, message) = try_files(&options);
         let grown = memory("VmHWM:").saturating_sub(before);
         let line = json!({ "class": class, "message": message, "memory": grown });
         println!("\n{line}");
     }
 }
 
-fn try_file(path: &str) -> (&'static str, String) {
-    model_info(path);
-    read_only(path);
-    if std::env::var_os("LLB_CORPUS_VECTORS").is_some() {
-        return try_vectors(path);
+fn try_files(files: &Value) -> (&'static str, String) {
+    let path = files["model"].as_str().unwrap();
+    // Otherwise the model has no fault.
+    if files.as_object().unwrap().len() == 1 {
+        model_info(path);
+        read_only(path);
     }
-    let mut options = options(path);
+    if std::env::var_os("LLB_CORPUS_VECTORS").is_some() {
+        return try_vectors(files);
+    }
+    let mut options = options(files);
     options["tool_policy"] = "any".into();
     let chat = match Chat::open_with(&options) {
         Ok(chat) => chat,
         Err(refused) => {
             let error = refused.error["error"].to_string();
             let embeds = error.contains("llb_embed_create");
-            return if embeds { try_vectors(path) } else { ("refused", error) };
+            return if embeds { try_vectors(files) } else { ("refused", error) };
         }
     };
     let mut messages = vec![json!({ "role": "user", "content": "Hi 1" })];
@@ -222,10 +227,11 @@ fn read_only(path: &str) {
     call(ffi::llb_memory, json!({ "tool_policy": "any", "cache_type_k": "q8_0" }));
 }
 
-/// The options of a create, with those of `LLB_CORPUS_OPTIONS`.
-fn options(path: &str) -> Value {
-    let n_threads = crate::setting("LLB_CORPUS_THREADS").unwrap_or(2);
-    let mut options = json!({ "model": path, "n_ctx": 256, "n_threads": n_threads });
+/// The options of a create with these files, and those of `LLB_CORPUS_OPTIONS`.
+fn options(files: &Value) -> Value {
+    let mut options = files.clone();
+    options["n_ctx"] = 256.into();
+    options["n_threads"] = crate::setting("LLB_CORPUS_THREADS").unwrap_or(2).into();
     if let Ok(more) = std::env::var("LLB_CORPUS_OPTIONS") {
         let more: serde_json::Map<String, Value> = serde_json::from_str(&more).unwrap();
         options.as_object_mut().unwrap().extend(more);
@@ -234,8 +240,8 @@ fn options(path: &str) -> Value {
 }
 
 /// Computes vectors, with a model that generates no text or with any.
-fn try_vectors(path: &str) -> (&'static str, String) {
-    let embedder = match Embedder::create(&options(path)) {
+fn try_vectors(files: &Value) -> (&'static str, String) {
+    let embedder = match Embedder::create(&options(files)) {
         Ok(embedder) => embedder,
         Err(refused) => return ("refused", refused["error"].to_string()),
     };

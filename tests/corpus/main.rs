@@ -1,11 +1,14 @@
 //! Opens model files with faults. None of them may end the process.
 //!
 //! Nearly every architecture that llama.cpp supports has a tiny model (`architectures`). A mutant is one
-//! of these models with one fault, two or three (`mutants`). Each file goes through info, create with two
-//! threads, two turns and destroy, in a child process (`child`). If the model generates no text,
-//! two requests for vectors take the place of the turns.
+//! of these models with one fault, two or three (`mutants`). Each file goes through the functions
+//! that read a file without its weights, then through create with two threads, two turns and
+//! destroy, in a child process (`child`). If the model generates no text, two requests for vectors
+//! take the place of the turns. Adapters and draft models with faults are opened with a valid model
+//! (`roles`).
 //!
-//! `LLB_CORPUS_FILES` is the number of files (500), which are a fixed sample. With
+//! `LLB_CORPUS_FILES` is the number of files (500; 250 adapters and drafts), which are a fixed
+//! sample. With
 //! `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most 20,000. The
 //! following are for searches. `LLB_CORPUS_SEED`, a number, selects another sample, and
 //! `LLB_CORPUS_KIND` one kind of fault. `LLB_CORPUS_ONLY` runs every file whose name,
@@ -30,6 +33,7 @@ mod crafted;
 mod model_file;
 mod mutants;
 mod numbers;
+mod roles;
 #[path = "../integration/run_folder.rs"]
 mod run_folder;
 #[path = "../scripted/mod.rs"]
@@ -45,6 +49,7 @@ use child::{Outcome, Runner};
 use model_file::ModelFile;
 use mutants::{KINDS, Kind};
 use numbers::Numbers;
+use roles::Role;
 
 /// A mutant may take twice the memory of its sibling, plus this many KiB.
 const SLACK: u64 = 32 * 1024;
@@ -58,17 +63,17 @@ const ENCODER_AND_DECODER: &str = "t5";
 /// An architecture, and the kind and the number of its fault.
 type Choice = (usize, Option<(Kind, usize)>);
 
-/// The files to try.
-fn selection(models: &[ModelFile]) -> Vec<Choice> {
+/// The files to try. `most` is their number unless the environment has another.
+fn selection(models: &[ModelFile], role: Role, most: usize) -> Vec<Choice> {
     if let Ok(only) = std::env::var("LLB_CORPUS_ONLY") {
         return selected(models, &only);
     }
-    let most = if setting("LLB_CORPUS_SECONDS").is_some() { 20_000 } else { 500 };
+    let most = if setting("LLB_CORPUS_SECONDS").is_some() { 20_000 } else { most };
     let count = setting("LLB_CORPUS_FILES").unwrap_or(most);
     let mut chosen: Vec<Choice> = (0..models.len()).map(|index| (index, None)).collect();
     let wanted = std::env::var("LLB_CORPUS_KIND").ok();
     let is_wanted = |kind: &Kind| wanted.as_ref().is_none_or(|name| format!("{kind:?}") == *name);
-    let kinds: Vec<Kind> = KINDS.into_iter().filter(is_wanted).collect();
+    let kinds: Vec<Kind> = role.kinds().into_iter().filter(is_wanted).collect();
     let counts = |model| kinds.iter().map(|kind| mutants::names(model, *kind).len()).collect();
     let faults: Vec<Vec<usize>> = models.iter().map(counts).collect();
     let mut numbers = Numbers(setting("LLB_CORPUS_SEED").unwrap_or(7) as u64);
@@ -131,7 +136,22 @@ pub fn setting(name: &str) -> Option<usize> {
 
 #[test]
 fn no_model_file_ends_the_process() {
+    try_files(Role::Model, 500);
+}
+
+#[test]
+fn no_adapter_ends_the_process() {
+    try_files(Role::Adapter, 250);
+}
+
+#[test]
+fn no_draft_model_ends_the_process() {
+    try_files(Role::Draft, 250);
+}
+
+fn try_files(role: Role, most: usize) {
     let models = architectures::all();
+    let files = role.files(&models);
     let folder = tempfile::tempdir().unwrap();
     let keep = std::env::var_os("LLB_CORPUS_KEEP").map(PathBuf::from);
     let mut runner = Runner::start();
@@ -143,12 +163,12 @@ fn no_model_file_ends_the_process() {
     let end = setting("LLB_CORPUS_SECONDS")
         .map(|seconds| Instant::now() + Duration::from_secs(seconds as u64));
     let mut counts = Counts::default();
-    for (number, (index, fault)) in selection(&models).into_iter().enumerate() {
+    for (number, (index, fault)) in selection(&files, role, most).into_iter().enumerate() {
         // The models without a fault come first, and all of them are tried.
         if fault.is_some() && end.is_some_and(|end| Instant::now() >= end) {
             break;
         }
-        let model = &models[index];
+        let model = &files[index];
         let (name, file) = match fault {
             None => ("good".to_owned(), model.clone()),
             Some((Kind::Several, number)) => {
@@ -166,13 +186,15 @@ fn no_model_file_ends_the_process() {
         };
         let bytes = file.to_bytes();
         std::fs::write(&path, &bytes).unwrap();
-        let (outcome, peak) = runner.run(&path);
+        let (outcome, peak) = runner.run(&role.options(&path, &models, index, folder.path()));
         let name = format!("{}: {name}", model.architecture);
         let mut class = outcome.class();
         counts.add(&outcome, fault.is_some());
         if fault.is_none() {
             memory.insert(index, peak);
             let is_right = match &outcome {
+                // Not every model can have an adapter for all matrices, or be a draft.
+                Outcome::Refused(_) if role != Role::Model => true,
                 Outcome::Refused(message) if model.architecture == ENCODER_AND_DECODER => {
                     message.contains("an encoder and a decoder")
                 }

@@ -1,0 +1,86 @@
+//! What a file with a fault is for: a chat or vectors by itself, or a part of a chat with a valid
+//! model.
+
+use std::path::{Path, PathBuf};
+
+use llb::gguf::GgufValue;
+use serde_json::{Value, json};
+
+use crate::model_file::{ModelFile, TensorSpec};
+use crate::mutants::{KINDS, Kind};
+
+/// The rank of the adapters.
+const RANK: u64 = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    Model,
+    /// The option `lora`.
+    Adapter,
+    /// The option `draft_model`.
+    Draft,
+}
+
+impl Role {
+    /// The valid files of the role. For a model and a draft, they are the models themselves.
+    pub fn files(self, models: &[ModelFile]) -> Vec<ModelFile> {
+        match self {
+            Role::Adapter => models.iter().map(adapter).collect(),
+            Role::Model | Role::Draft => models.to_vec(),
+        }
+    }
+
+    /// The parts of a file that a fault changes. An adapter has no vocabulary.
+    pub fn kinds(self) -> Vec<Kind> {
+        let has_part = |kind: &Kind| self != Role::Adapter || *kind != Kind::Vocabulary;
+        KINDS.into_iter().filter(has_part).collect()
+    }
+
+    /// The options of a create that uses the file at `path`. `models` are the valid models, and
+    /// `index` is the one that the file is made from or for; a model that the file is for is
+    /// written into `folder`.
+    pub fn options(self, path: &Path, models: &[ModelFile], index: usize, folder: &Path) -> Value {
+        let partner = |model: &ModelFile| -> PathBuf {
+            let target = folder.join(format!("{}.gguf", model.architecture));
+            if !target.exists() {
+                std::fs::write(&target, model.to_bytes()).unwrap();
+            }
+            target
+        };
+        match self {
+            Role::Model => json!({ "model": path }),
+            Role::Adapter => json!({ "model": partner(&models[index]), "lora": [path] }),
+            Role::Draft => {
+                let llama = models.iter().find(|model| model.architecture == "llama").unwrap();
+                json!({ "model": partner(llama), "draft_model": path })
+            }
+        }
+    }
+}
+
+/// An adapter for all matrices of a model but those of embeddings, whose two factors llama.cpp
+/// expects the other way round.
+fn adapter(model: &ModelFile) -> ModelFile {
+    let mut adapter = ModelFile::new(&model.architecture);
+    let keys: [(&str, GgufValue); 3] = [
+        ("general.type", "adapter".into()),
+        ("adapter.type", "lora".into()),
+        ("adapter.lora.alpha", 2.0_f32.into()),
+    ];
+    adapter.keys = keys.map(|(key, value)| (key.to_owned(), value)).to_vec();
+    let is_matrix = |tensor: &&TensorSpec| {
+        (2..=3).contains(&tensor.shape.len()) && tensor.tensor_type.0 == 0 && !is_table(tensor)
+    };
+    for tensor in model.tensors.iter().filter(is_matrix) {
+        let (input, output) = (tensor.shape[0], tensor.shape[1]);
+        for (factor, extents) in [("lora_a", [input, RANK]), ("lora_b", [RANK, output])] {
+            let shape = [&extents, &tensor.shape[2..]].concat();
+            adapter.tensors.push(TensorSpec::new(&format!("{}.{factor}", tensor.name), shape));
+        }
+    }
+    adapter
+}
+
+fn is_table(tensor: &TensorSpec) -> bool {
+    ["token_embd", "position_embd"].iter().any(|name| tensor.name.contains(name))
+}

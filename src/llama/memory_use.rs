@@ -24,6 +24,12 @@ const CELLS: u32 = 256;
 /// The most attempts to find the largest context, and the context size of the first attempt.
 const MOST_ATTEMPTS: usize = 10;
 const FIRST_GUESS: u32 = 4096;
+/// The longest context that is created to compute its size. The size of a longer one is
+/// extrapolated, because a file may claim any context length, and llama.cpp keeps some data for
+/// each cell even without buffers.
+const MOST_CREATED: u32 = 1 << 20;
+/// The longest context that "fit" chooses. No model is trained on as many tokens.
+const MOST_FITTING: u32 = 1 << 24;
 /// The bytes that llama.cpp and llb keep for each token of context besides the cache, overestimated
 /// at least fourfold.
 const MOST_NOTES: u64 = 256;
@@ -180,12 +186,12 @@ fn most_noted(free: u64) -> u32 {
     (free / MOST_NOTES).clamp(u64::from(CELLS), i32::MAX as u64) as u32
 }
 
-/// The trained context length in tokens.
+/// The trained context length in tokens, at most [`MOST_FITTING`].
 fn most_ctx(header: &ModelHeader) -> u32 {
     let trained = header.extended_context_length().or(header.context_length());
     let most = trained.filter(|tokens| *tokens > 0).unwrap_or(model_cache::UNKNOWN_CONTEXT);
     let most = most.min(header.learned_positions().unwrap_or(u64::MAX));
-    most.min(i32::MAX as u64) as u32
+    most.min(u64::from(MOST_FITTING)) as u32
 }
 
 /// The sizes that do not depend on the context.
@@ -256,9 +262,7 @@ impl Sizes {
     }
 
     /// The largest multiple of [`CELLS`] up to `most` with which everything fits, or `most` itself.
-    /// Sizes grow almost linearly, so each attempt interpolates between the last two. Contexts that
-    /// are expected to be much too large are not tried, because llama.cpp keeps some data for each
-    /// cell.
+    /// Sizes grow almost linearly, so each attempt interpolates between the last two.
     fn largest(
         &self,
         models: &SizedModels,
@@ -301,6 +305,34 @@ impl Sizes {
 
     /// The memory taken on each device, and the part of it that the draft model takes.
     fn taken(
+        &self,
+        models: &SizedModels,
+        context: &ContextOptions,
+    ) -> Result<(Vec<DeviceMemory>, Option<PartMemory>)> {
+        if context.n_ctx <= MOST_CREATED {
+            return self.taken_by_created(models, context);
+        }
+        let with =
+            |n_ctx| self.taken_by_created(models, &ContextOptions { n_ctx, ..context.clone() });
+        let (half, half_draft) = with(MOST_CREATED / 2)?;
+        let (mut taken, mut draft) = with(MOST_CREATED)?;
+        let steps = f64::from(context.n_ctx - MOST_CREATED) / f64::from(MOST_CREATED / 2);
+        let extend = |half: u64, full: &mut u64| {
+            *full = full.saturating_add((full.saturating_sub(half) as f64 * steps) as u64);
+        };
+        for (half, full) in half.iter().zip(&mut taken) {
+            extend(half.cache, &mut full.cache);
+            extend(half.compute, &mut full.compute);
+        }
+        if let (Some(half), Some(full)) = (half_draft, &mut draft) {
+            extend(half.cache, &mut full.cache);
+            extend(half.compute, &mut full.compute);
+        }
+        Ok((taken, draft))
+    }
+
+    /// The same, for a context that llama.cpp creates without buffers.
+    fn taken_by_created(
         &self,
         models: &SizedModels,
         context: &ContextOptions,
@@ -384,15 +416,8 @@ fn sum(devices: &[DeviceMemory]) -> PartMemory {
 }
 
 /// Checks that the recurrent states fit in memory, because llama.cpp allocates and clears them even
-/// when it only computes sizes. It also keeps some data about each cell.
+/// when it only computes sizes.
 fn check_states(header: &ModelHeader, context: &ContextOptions) -> Result<()> {
-    if let Some(free) = memory::available().filter(|free| context.n_ctx > most_noted(*free)) {
-        let (n_ctx, most) = (context.n_ctx, most_noted(free));
-        let message = format!(
-            "n_ctx: {n_ctx} tokens do not fit into memory with any model; set at most {most}"
-        );
-        return Err(Error::new(Code::OutOfMemory, message).with("available_bytes", free));
-    }
     let Some(layers) = header.layers(2.0, 2.0) else { return Ok(()) };
     let states = layers.blocks.iter().map(|block| block.per_sequence);
     let states = states.fold(0, u64::saturating_add);

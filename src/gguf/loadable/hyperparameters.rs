@@ -55,6 +55,9 @@ const WITH_SECTIONS: [&str; 9] = [
     "qwen3tts",
 ];
 
+/// The most states of shifted tokens in a layer: the graphs of RWKV use one or two.
+const MOST_TOKEN_SHIFTS: u32 = 2;
+
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     epsilons(facts)?;
     heads(facts)?;
@@ -166,7 +169,14 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
         }
     }
     let rows = facts.tensors.iter().map(|it| it.rows).max().unwrap_or(u64::MAX);
-    length(facts, "embedding_length_out", rows, "widest matrix")
+    length(facts, "embedding_length_out", rows, "widest matrix")?;
+    match facts.count("token_shift_count").filter(|count| *count > MOST_TOKEN_SHIFTS) {
+        None => Ok(()),
+        Some(count) => Err(refused(format!(
+            "{} is {count}, but must be at most {MOST_TOKEN_SHIFTS}",
+            facts.key("token_shift_count")
+        ))),
+    }
 }
 
 fn length(facts: &Facts<'_>, key: &str, rows: u64, matrix: &str) -> Result<()> {

@@ -136,6 +136,9 @@ fn heads_fit_the_matrices_of_attention() {
     assert_eq!(with("embedding_length_out", 16, &tensors), None);
     let message = "a new one.embedding_length_out is 17, but the widest matrix has 16 rows";
     assert_eq!(with("embedding_length_out", 17, &tensors).as_deref(), Some(message));
+    assert_eq!(with("token_shift_count", 2, &tensors), None);
+    let message = "a new one.token_shift_count is 3, but must be at most 2";
+    assert_eq!(with("token_shift_count", 3, &tensors).as_deref(), Some(message));
 }
 
 #[test]

@@ -24,8 +24,15 @@ pub(crate) struct TensorInfo {
     pub(crate) name: String,
     /// ggml's number for the type.
     pub(crate) type_number: u32,
-    /// The second extent: the number of values that a matrix computes from a row.
-    pub(crate) rows: u64,
+    /// The extents, in ggml's order.
+    pub(crate) shape: [u64; MAX_DIMENSIONS as usize],
+}
+
+impl TensorInfo {
+    /// The number of values that a matrix computes from a row.
+    pub(crate) fn rows(&self) -> u64 {
+        self.shape[1]
+    }
 }
 
 #[derive(Default)]
@@ -116,7 +123,7 @@ impl TensorTable {
         let elements: u64 = shape.iter().product();
         let type_number = cursor.u32(name)?;
         let offset = cursor.u64(name)?;
-        let tensor = TensorInfo { name: name.to_owned(), type_number, rows: shape[1] };
+        let tensor = TensorInfo { name: name.to_owned(), type_number, shape };
 
         self.elements = self.elements.checked_add(elements).ok_or_else(too_large)?;
         *self.elements_by_type.entry(type_number).or_default() += elements;

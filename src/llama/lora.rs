@@ -1,9 +1,10 @@
 //! LoRA adapters: small files that change a model's weights.
 //!
-//! llama.cpp asserts on metadata of wrong types and trusts tensor types, so the file's header is
-//! checked before llama.cpp reads the file. Wrong shapes show only during computation: a context
-//! with adapters decodes one token before it is used.
+//! llama.cpp asserts on metadata of wrong types, and trusts tensor types and numbers of experts, so
+//! the file's header is checked before llama.cpp reads the file. Other wrong shapes show only during
+//! computation: a context with adapters decodes one token before it is used.
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -139,5 +140,34 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<u64> {
         return refuse("its tensors must be F32, F16, BF16 or Q8_0".to_owned());
     }
     header.check_complete().map_err(|error| error.about(path))?;
+    check_copies(&header, model).map_err(|error| error.about(path))?;
     Ok(header.tensor_bytes())
+}
+
+/// Checks that an adapter has as many copies of its factors as the model has of the matrix, such as
+/// one for each expert. llama.cpp compares only the first two extents, and reads the copy of an
+/// expert without a check.
+fn check_copies(adapter: &ModelHeader, model: &ModelHeader) -> Result<()> {
+    let matrices: HashMap<&str, &[u64; 4]> = model.shapes().collect();
+    let experts = format!("{}.expert_count", model.architecture());
+    let experts = model.get(&experts).and_then(GgufValue::as_u64).unwrap_or(1);
+    for (name, shape) in adapter.shapes() {
+        let Some(matrix) = name.strip_suffix(".lora_a").or(name.strip_suffix(".lora_b")) else {
+            continue;
+        };
+        let expected = match matrices.get(matrix) {
+            Some(shape) => [shape[2], shape[3]],
+            // The matrix may be in another part of a split model.
+            None if matrix.contains("_exps.") => [experts, 1],
+            None => continue,
+        };
+        if shape[2..] != expected {
+            let problem = format!(
+                "tensor {name:?} has the shape {shape:?}, but the last two extents of {matrix:?} \
+                 in the model are {expected:?}"
+            );
+            return Err(Error::new(Code::ModelInvalid, problem));
+        }
+    }
+    Ok(())
 }

@@ -58,8 +58,8 @@ impl Role {
     }
 }
 
-/// An adapter for all matrices of a model but those of embeddings, whose two factors llama.cpp
-/// expects the other way round.
+/// An adapter for the matrices of a model. llama.cpp expects the factors for the embeddings of
+/// tokens the other way round.
 fn adapter(model: &ModelFile) -> ModelFile {
     let mut adapter = ModelFile::new(&model.architecture);
     let keys: [(&str, GgufValue); 3] = [
@@ -73,7 +73,11 @@ fn adapter(model: &ModelFile) -> ModelFile {
     };
     for tensor in model.tensors.iter().filter(is_matrix) {
         let (input, output) = (tensor.shape[0], tensor.shape[1]);
-        for (factor, extents) in [("lora_a", [input, RANK]), ("lora_b", [RANK, output])] {
+        let factors = match tensor.name.as_str() {
+            "token_embd.weight" => [("lora_a", [RANK, output]), ("lora_b", [RANK, input])],
+            _ => [("lora_a", [input, RANK]), ("lora_b", [RANK, output])],
+        };
+        for (factor, extents) in factors {
             let shape = [&extents, &tensor.shape[2..]].concat();
             adapter.tensors.push(TensorSpec::new(&format!("{}.{factor}", tensor.name), shape));
         }
@@ -82,5 +86,5 @@ fn adapter(model: &ModelFile) -> ModelFile {
 }
 
 fn is_table(tensor: &TensorSpec) -> bool {
-    ["token_embd", "position_embd"].iter().any(|name| tensor.name.contains(name))
+    ["per_layer_token_embd", "position_embd"].iter().any(|name| tensor.name.contains(name))
 }

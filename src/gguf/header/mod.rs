@@ -260,6 +260,11 @@ impl ModelHeader {
         Err(Error::new(Code::ModelInvalid, message))
     }
 
+    /// Names and shapes of the tensors in this file, in its order. Missing extents are 1.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = (&str, &[u64; 4])> {
+        self.tensors.list.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape))
+    }
+
     /// The ggml numbers of the tensor types.
     pub fn tensor_types(&self) -> impl Iterator<Item = u32> {
         self.tensors.elements_by_type.keys().copied()

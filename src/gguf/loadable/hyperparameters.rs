@@ -161,14 +161,15 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
         let name = &tensor.name;
         name.starts_with("blk.") && name.contains(".attn_") && name.ends_with(".weight")
     };
-    let attention = facts.tensors.iter().filter(|it| is_of_attention(it)).map(|it| it.rows).max();
+    let attention =
+        facts.tensors.iter().filter(|it| is_of_attention(it)).map(TensorInfo::rows).max();
     // A vector has one row. Layers without attention may have `attn_norm.weight`.
     if let Some(rows) = attention.filter(|rows| *rows > 1) {
         for key in ["key_length", "value_length", "key_length_swa", "value_length_swa"] {
             length(facts, &format!("attention.{key}"), rows, "widest matrix of attention")?;
         }
     }
-    let rows = facts.tensors.iter().map(|it| it.rows).max().unwrap_or(u64::MAX);
+    let rows = facts.tensors.iter().map(TensorInfo::rows).max().unwrap_or(u64::MAX);
     length(facts, "embedding_length_out", rows, "widest matrix")?;
     match facts.count("token_shift_count").filter(|count| *count > MOST_TOKEN_SHIFTS) {
         None => Ok(()),

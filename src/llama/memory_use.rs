@@ -24,10 +24,11 @@ const CELLS: u32 = 256;
 /// The most attempts to find the largest context, and the context size of the first attempt.
 const MOST_ATTEMPTS: usize = 10;
 const FIRST_GUESS: u32 = 4096;
-/// The longest context that is created to compute its size. The size of a longer one is
-/// extrapolated, because a file may claim any context length, and llama.cpp keeps some data for
-/// each cell even without buffers.
-const MOST_CREATED: u32 = 1 << 20;
+/// The longest context that is created to compute its size, for small and for large files, and the
+/// bytes of tensors for each token of it. The size of a longer one is extrapolated, because a file
+/// may claim any context length, and llama.cpp keeps some data for each cell even without buffers.
+const MOST_CREATED: [u32; 2] = [1 << 16, 1 << 22];
+const BYTES_PER_CREATED: u64 = 256;
 /// The longest context that "fit" chooses. No model is trained on as many tokens.
 const MOST_FITTING: u32 = 1 << 24;
 /// The bytes that llama.cpp and llb keep for each token of context besides the cache, overestimated
@@ -202,6 +203,8 @@ struct Sizes {
     adapters: u64,
     /// The devices that the options select.
     devices: Vec<Device>,
+    /// The longest context that is created; the sizes of longer ones are extrapolated.
+    most_created: u32,
 }
 
 /// The models of a chat, without weights.
@@ -247,7 +250,9 @@ impl Sizes {
             }
             _ => None,
         };
-        Ok(Sizes { model, draft, adapters, devices })
+        let [least, most] = MOST_CREATED.map(u64::from);
+        let most_created = (header.tensor_bytes() / BYTES_PER_CREATED).clamp(least, most) as u32;
+        Ok(Sizes { model, draft, adapters, devices, most_created })
     }
 
     /// The options of the models.
@@ -309,14 +314,15 @@ impl Sizes {
         models: &SizedModels,
         context: &ContextOptions,
     ) -> Result<(Vec<DeviceMemory>, Option<PartMemory>)> {
-        if context.n_ctx <= MOST_CREATED {
+        let most = self.most_created;
+        if context.n_ctx <= most {
             return self.taken_by_created(models, context);
         }
         let with =
             |n_ctx| self.taken_by_created(models, &ContextOptions { n_ctx, ..context.clone() });
-        let (half, half_draft) = with(MOST_CREATED / 2)?;
-        let (mut taken, mut draft) = with(MOST_CREATED)?;
-        let steps = f64::from(context.n_ctx - MOST_CREATED) / f64::from(MOST_CREATED / 2);
+        let (half, half_draft) = with(most / 2)?;
+        let (mut taken, mut draft) = with(most)?;
+        let steps = f64::from(context.n_ctx - most) / f64::from(most / 2);
         let extend = |half: u64, full: &mut u64| {
             *full = full.saturating_add((full.saturating_sub(half) as f64 * steps) as u64);
         };

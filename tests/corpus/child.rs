@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use llb::ffi;
 
-use crate::abi::{Chat, Embedder, TextFunction, model_info, template};
+use crate::abi::{Chat, Embedder, TextFunction, model_info, rank, template};
 use crate::vocabularies::N_TOKENS;
 
 /// Set in a child. Its value is the folder of the files.
@@ -245,14 +245,17 @@ fn options(files: &Value) -> Value {
     options
 }
 
-/// Computes vectors, with a model that generates no text or with any.
+/// Computes vectors or scores, with a model that generates no text or with any.
 fn try_vectors(files: &Value) -> (&'static str, String) {
     let embedder = match Embedder::create(&options(files)) {
         Ok(embedder) => embedder,
         Err(refused) => return ("refused", refused["error"].to_string()),
     };
     for input in [json!("Hi 1"), json!(["a", "b"])] {
-        let reply = embedder.embed(&json!({ "input": input }));
+        let mut reply = embedder.embed(&json!({ "input": input }));
+        if reply["error"].to_string().contains("llb_rank") {
+            reply = rank(&embedder, &json!({ "query": "b", "documents": ["Hi 1", "a"] }));
+        }
         if reply["type"] == "error" {
             return ("failed", reply["error"].to_string());
         }

@@ -106,6 +106,7 @@ impl ModelFile {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = GgufWriter::new()
             .metadata("general.architecture", self.architecture.as_str())
+            .metadata("tokenizer.chat_template.rerank", "{query} {document}")
             .metadata("general.file_type", 0_u32);
         for (key, value) in &self.keys {
             writer = writer.metadata(key, value.clone());

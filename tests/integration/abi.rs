@@ -98,6 +98,13 @@ impl Embedder {
     }
 }
 
+/// Scores documents for a query.
+pub fn rank(embedder: &Embedder, request: &Value) -> Value {
+    let request = CString::new(request.to_string()).unwrap();
+    // SAFETY: NUL-terminated.
+    take(unsafe { ffi::llb_rank(embedder.handle(), request.as_ptr()) })
+}
+
 impl Drop for Embedder {
     fn drop(&mut self) {
         ffi::llb_embed_destroy(self.handle());

@@ -1,19 +1,10 @@
 //! Tests `llb_rank`: scores of documents for a query. The expected scores are in
 //! tests/data/embeddings.json, computed with NumPy (scripts/embeddings.py).
 
-use std::ffi::CString;
-
-use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Embedder, take};
+use crate::abi::{Embedder, rank};
 use crate::embeddings::{check_error, golden};
-
-fn rank(embedder: &Embedder, request: &Value) -> Value {
-    let request = CString::new(request.to_string()).unwrap();
-    // SAFETY: NUL-terminated.
-    take(unsafe { ffi::llb_rank(embedder.handle(), request.as_ptr()) })
-}
 
 /// The score of each document, in the order of the request.
 #[track_caller]

@@ -297,9 +297,11 @@ fn load(
                 if !context.has_memory() {
                     return Err(Error::new(Code::ModelInvalid, ENCODER));
                 }
-                let context = tried(context).map_err(|error| match model.has_encoder() {
-                    true => Error::new(Code::ModelInvalid, ENCODER_AND_DECODER).caused_by(error),
-                    false => error,
+                let context = tried(context).map_err(|error| {
+                    if error.code() != Code::ModelInvalid || !model.has_encoder() {
+                        return error;
+                    }
+                    Error::new(Code::ModelInvalid, ENCODER_AND_DECODER).caused_by(error)
                 })?;
                 Ok((model, context))
             };

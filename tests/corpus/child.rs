@@ -13,7 +13,7 @@ use llb::ffi;
 use crate::abi::{Chat, Embedder, TextFunction, model_info, rank, template};
 use crate::vocabularies::N_TOKENS;
 
-/// Set in a child. Its value is the folder of the files.
+/// Set in a child.
 const SETTING: &str = "LLB_CORPUS_CHILD";
 /// A file that takes more seconds of processor time than this, on two threads, is a hang. Processor
 /// time does not depend on how busy the machine is.

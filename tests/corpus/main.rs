@@ -1,24 +1,26 @@
 //! Opens model files with faults. None of them may end the process.
 //!
-//! Nearly every architecture that llama.cpp supports has a tiny model (`architectures`). A mutant is one
-//! of these models with one fault, two or three (`mutants`). Each file goes through the functions
+//! Nearly every architecture that llama.cpp supports has a tiny model (`architectures`). A mutant is
+//! one of these models with one fault, two or three (`mutants`). Each file goes through the functions
 //! that read a file without its weights, then through create with two threads, two turns and
 //! destroy, in a child process (`child`). If the model generates no text, two requests for vectors
-//! take the place of the turns. Adapters and draft models with faults are opened with a valid model
-//! (`roles`).
+//! or scores take the place of the turns. Adapters and draft models with faults are opened with a
+//! valid model (`roles`).
 //!
 //! `LLB_CORPUS_FILES` is the number of files (500; 250 adapters and drafts), which are a fixed
-//! sample. With
-//! `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most 20,000. The
-//! following are for searches. `LLB_CORPUS_SEED`, a number, selects another sample, and
-//! `LLB_CORPUS_KIND` one kind of fault. `LLB_CORPUS_ONLY` runs every file whose name,
-//! `architecture: fault`, contains its text, except names that contain `LLB_CORPUS_NOT`.
-//! `LLB_CORPUS_LIST` is a file to which the outcomes are written, `LLB_CORPUS_KEEP` a folder in which
-//! the files stay, by the number of their outcome. With `LLB_CORPUS_THREADS=1`,
-//! failed assertions become errors that contain their location. `LLB_CORPUS_OPTIONS` is a JSON
-//! object of further options of create, for example `{"flash_attn": "on", "cache_type_k": "q8_0"}`.
-//! With `LLB_CORPUS_VECTORS`, every model computes vectors. Not every valid file can do that, or
-//! has every option, so these two report valid files that are refused.
+//! sample. With `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most
+//! 20,000. The following are for searches:
+//!
+//! - `LLB_CORPUS_SEED`, a number, selects another sample, and `LLB_CORPUS_KIND` one kind of fault.
+//! - `LLB_CORPUS_ONLY` runs every file whose name, `architecture: fault`, contains its text, except
+//!   names that contain `LLB_CORPUS_NOT`.
+//! - `LLB_CORPUS_LIST` is a file to which the outcomes are written, `LLB_CORPUS_KEEP` a folder in
+//!   which the files stay, by the number of their outcome.
+//! - With `LLB_CORPUS_THREADS=1`, failed assertions become errors that contain their location.
+//! - `LLB_CORPUS_OPTIONS` is a JSON object of further options of create, for example
+//!   `{"flash_attn": "on", "cache_type_k": "q8_0"}`. With `LLB_CORPUS_VECTORS`, every model computes
+//!   vectors. Not every valid file can do that, or has every option, so these two report valid files
+//!   that are refused.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the table is printed")]
@@ -137,20 +139,20 @@ pub fn setting(name: &str) -> Option<usize> {
 
 #[test]
 fn no_model_file_ends_the_process() {
-    try_files(Role::Model, 500);
+    try_role(Role::Model, 500);
 }
 
 #[test]
 fn no_adapter_ends_the_process() {
-    try_files(Role::Adapter, 250);
+    try_role(Role::Adapter, 250);
 }
 
 #[test]
 fn no_draft_model_ends_the_process() {
-    try_files(Role::Draft, 250);
+    try_role(Role::Draft, 250);
 }
 
-fn try_files(role: Role, most: usize) {
+fn try_role(role: Role, most: usize) {
     // Two threads that wait for each other need two processors.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

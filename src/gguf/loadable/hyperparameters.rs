@@ -77,11 +77,19 @@ impl Facts<'_> {
     }
 
     /// Reads a 32-bit number, the only type that llama.cpp accepts for lengths and counts.
-    fn count(&self, key: &str) -> Option<u32> {
+    pub(super) fn count(&self, key: &str) -> Option<u32> {
         match self.value(key) {
             Some(GgufValue::U32(count)) => Some(*count),
             _ => None,
         }
+    }
+
+    /// The length of a head.
+    pub(super) fn head_length(&self) -> Option<u32> {
+        self.count("attention.key_length").or_else(|| {
+            let heads = self.count("attention.head_count").filter(|heads| *heads > 0)?;
+            Some(self.count("embedding_length")? / heads)
+        })
     }
 
     fn float(&self, key: &str) -> Option<f32> {
@@ -191,10 +199,7 @@ fn length(facts: &Facts<'_>, key: &str, rows: u64, matrix: &str) -> Result<()> {
 }
 
 fn rotations(facts: &Facts<'_>) -> Result<()> {
-    let head = facts.count("attention.key_length").or_else(|| {
-        let heads = facts.count("attention.head_count").filter(|heads| *heads > 0)?;
-        Some(facts.count("embedding_length")? / heads)
-    });
+    let head = facts.head_length();
     let head_of_window = facts.count("attention.key_length_swa").or(head);
     let dimensions = [("rope.dimension_count", head), ("rope.dimension_count_swa", head_of_window)];
     for (key, head) in dimensions {

@@ -76,8 +76,20 @@ const NEEDS: [Need; 8] = [
 const WINDOWED: [&str; 1] = ["afmoe"];
 const WINDOW: &str = "attention.sliding_window";
 
+/// Architectures in which llama.cpp rotates the keys of indexers (llama-kv-cache.cpp), and the key
+/// that says which layers have one.
+const WITH_INDEXERS: [(&str, &str); 3] = [
+    ("deepseek4", "attention.compress_ratios"),
+    ("dots3note", "attention.indexer.types"),
+    ("glm-dsa", "attention.indexer.types"),
+];
+/// The ratio of layers with an indexer, in `attention.compress_ratios`.
+const INDEXED_RATIO: u64 = 4;
+const PATTERN: &str = "attention.sliding_window_pattern";
+
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     window(facts)?;
+    indexers(facts)?;
     let needs = NEEDS.iter().filter(|need| need.architectures.contains(&facts.architecture));
     let needs: Vec<&Need> = needs.collect();
     if needs.is_empty() {
@@ -116,4 +128,41 @@ fn window(facts: &Facts<'_>) -> Result<()> {
         return Err(refused(message));
     }
     Ok(())
+}
+
+/// Checks that no KV cache whose heads are as long as those of indexers is without layers. For such
+/// a cache, llama.cpp looks for a divisor of 0 until it divides by zero, or, on AArch64, for ever.
+fn indexers(facts: &Facts<'_>) -> Result<()> {
+    let Some((_, key)) = WITH_INDEXERS.iter().find(|(name, _)| *name == facts.architecture) else {
+        return Ok(());
+    };
+    let by_ratio = facts.architecture == "deepseek4";
+    let indexed = |value: &u64| if by_ratio { *value == INDEXED_RATIO } else { *value != 0 };
+    if facts.value(key).is_some() && !of_layers(facts, key).iter().any(indexed) {
+        return Err(refused(format!("{} has no layer with an indexer", facts.key(key))));
+    }
+    let length = facts.count("attention.indexer.key_length");
+    // All layers of deepseek4 have a window.
+    let pattern = of_layers(facts, PATTERN);
+    let is_mixed = pattern.contains(&0) && pattern.iter().any(|window| *window != 0);
+    let is_safe = !by_ratio && (is_mixed || facts.value(PATTERN).is_none());
+    match length.filter(|length| !is_safe && facts.head_length() == Some(*length)) {
+        None => Ok(()),
+        Some(length) => Err(refused(format!(
+            "{} is {length}, but must differ from the length of a head, because no layer or every \
+             layer has a window",
+            facts.key("attention.indexer.key_length")
+        ))),
+    }
+}
+
+/// Reads a list of numbers or marks with one for each layer.
+fn of_layers(facts: &Facts<'_>, key: &str) -> Vec<u64> {
+    let layers = facts.count("block_count").map_or(usize::MAX, |count| count as usize);
+    let number = |item: &GgufValue| item.as_u64().or(item.as_bool().map(u64::from)).unwrap_or(0);
+    match facts.value(key) {
+        Some(GgufValue::Array(_, items)) => items.iter().take(layers).map(number).collect(),
+        Some(scalar) => vec![number(scalar)],
+        None => Vec::new(),
+    }
 }

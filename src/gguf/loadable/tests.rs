@@ -156,3 +156,36 @@ fn layers_have_what_is_used() {
     let window = "afmoe.attention.sliding_window is missing or 0, but afmoe needs a window";
     assert_eq!(of("afmoe", &[]).as_deref(), Some(window));
 }
+
+#[test]
+fn no_cache_of_rotated_indexers_is_without_layers() {
+    let of = |architecture: &str, lists: &[(&str, Vec<u32>)], lengths: [u32; 2]| {
+        let mut keys: Vec<(&str, GgufValue)> = vec![
+            ("block_count", 2_u32.into()),
+            ("attention.key_length", lengths[0].into()),
+            ("attention.indexer.key_length", lengths[1].into()),
+        ];
+        keys.extend(lists.iter().map(|(key, list)| (*key, list.clone().into())));
+        problem(architecture, &keys, &[])
+    };
+    let ratios = |list: [u32; 2]| vec![("attention.compress_ratios", list.to_vec())];
+    assert_eq!(of("deepseek4", &ratios([4, 128]), [128, 64]), None);
+    let none = "deepseek4.attention.compress_ratios has no layer with an indexer";
+    assert_eq!(of("deepseek4", &ratios([0, 128]), [128, 64]).as_deref(), Some(none));
+    let same = "deepseek4.attention.indexer.key_length is 64, but must differ from the length of a \
+                head, because no layer or every layer has a window";
+    assert_eq!(of("deepseek4", &ratios([4, 128]), [64, 64]).as_deref(), Some(same));
+    // The lists may be longer than the model. Only its own layers count.
+    let marks = |windows: [u32; 3], types: [u32; 3]| {
+        vec![
+            ("attention.sliding_window_pattern", windows.to_vec()),
+            ("attention.indexer.types", types.to_vec()),
+        ]
+    };
+    assert_eq!(of("dots3note", &marks([1, 0, 0], [1, 0, 0]), [64, 64]), None);
+    assert_eq!(of("dots3note", &marks([1, 1, 0], [1, 0, 0]), [48, 64]), None);
+    assert!(of("dots3note", &marks([1, 1, 0], [1, 0, 0]), [64, 64]).is_some());
+    assert!(of("dots3note", &marks([1, 0, 0], [0, 0, 1]), [64, 64]).is_some());
+    assert_eq!(of("glm-dsa", &[], [64, 64]), None);
+    assert_eq!(of("llama", &ratios([0, 0]), [64, 64]), None);
+}

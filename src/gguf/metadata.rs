@@ -1,7 +1,8 @@
 //! The key-value table of a GGUF file.
 //!
-//! In: a cursor after the counts. Out: scalars, strings, short integer arrays and the word lists of
-//! `general.` by key, and the offsets of the token texts. Long arrays and long strings are skipped.
+//! In: a cursor after the counts. Out: scalars, strings, short arrays of integers or flags and the
+//! word lists of `general.` by key, and the offsets of the token texts. Long arrays and long strings
+//! are skipped.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -152,7 +153,9 @@ impl Metadata {
                 self.charsmap = Some((cursor.offset(), count));
                 cursor.skip(total, key).map(|()| None)
             }
-            _ if element.is_integer() && count <= MAX_KEPT_ARRAY => {
+            _ if (element.is_integer() || element == ValueType::Bool)
+                && count <= MAX_KEPT_ARRAY =>
+            {
                 budget.keep(count * size_of::<GgufValue>() as u64, at)?;
                 let item = |_| GgufValue::read_scalar(cursor, element, key);
                 let items = (0..count).map(item).collect::<Result<_>>()?;

@@ -83,6 +83,8 @@ const WITH_INDEXERS: [(&str, &str); 3] = [
     ("dots3note", "attention.indexer.types"),
     ("glm-dsa", "attention.indexer.types"),
 ];
+/// `LLAMA_MAX_LAYERS`.
+const MOST_LAYERS: u32 = 512;
 /// The ratio of layers with an indexer, in `attention.compress_ratios`.
 const INDEXED_RATIO: u64 = 4;
 const PATTERN: &str = "attention.sliding_window_pattern";
@@ -138,6 +140,7 @@ fn indexers(facts: &Facts<'_>) -> Result<()> {
     };
     let by_ratio = facts.architecture == "deepseek4";
     let indexed = |value: &u64| if by_ratio { *value == INDEXED_RATIO } else { *value != 0 };
+    // Where it is optional, every layer has an indexer without it.
     if facts.value(key).is_some() && !of_layers(facts, key).iter().any(indexed) {
         return Err(refused(format!("{} has no layer with an indexer", facts.key(key))));
     }
@@ -145,7 +148,7 @@ fn indexers(facts: &Facts<'_>) -> Result<()> {
     // All layers of deepseek4 have a window.
     let pattern = of_layers(facts, PATTERN);
     let is_mixed = pattern.contains(&0) && pattern.iter().any(|window| *window != 0);
-    let is_safe = !by_ratio && (is_mixed || facts.value(PATTERN).is_none());
+    let is_safe = !by_ratio && (is_mixed || facts.architecture == "glm-dsa");
     match length.filter(|length| !is_safe && facts.head_length() == Some(*length)) {
         None => Ok(()),
         Some(length) => Err(refused(format!(
@@ -156,13 +159,16 @@ fn indexers(facts: &Facts<'_>) -> Result<()> {
     }
 }
 
-/// Reads a list of numbers or marks with one for each layer.
+/// Reads a list of numbers or marks, one for each layer but those that predict further tokens, or
+/// one value for all. Elements that are missing are 0.
 fn of_layers(facts: &Facts<'_>, key: &str) -> Vec<u64> {
-    let layers = facts.count("block_count").map_or(usize::MAX, |count| count as usize);
     let number = |item: &GgufValue| item.as_u64().or(item.as_bool().map(u64::from)).unwrap_or(0);
-    match facts.value(key) {
-        Some(GgufValue::Array(_, items)) => items.iter().take(layers).map(number).collect(),
-        Some(scalar) => vec![number(scalar)],
-        None => Vec::new(),
-    }
+    let value = facts.value(key);
+    let of_layer = |layer: u32| match value {
+        Some(GgufValue::Array(_, items)) => items.get(layer as usize).map_or(0, number),
+        scalar => scalar.map_or(0, number),
+    };
+    let count = |key: &str| facts.count(key).unwrap_or(0);
+    let layers = count("block_count").saturating_sub(count("nextn_predict_layers"));
+    (0..layers.min(MOST_LAYERS)).map(of_layer).collect()
 }

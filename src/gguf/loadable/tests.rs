@@ -187,5 +187,14 @@ fn no_cache_of_rotated_indexers_is_without_layers() {
     assert!(of("dots3note", &marks([1, 1, 0], [1, 0, 0]), [64, 64]).is_some());
     assert!(of("dots3note", &marks([1, 0, 0], [0, 0, 1]), [64, 64]).is_some());
     assert_eq!(of("glm-dsa", &[], [64, 64]), None);
+    let scalar = |types: u32| {
+        let keys = [("block_count", 2_u32.into()), ("attention.indexer.types", types.into())];
+        problem("glm-dsa", &keys, &[])
+    };
+    assert_eq!(scalar(1), None);
+    assert!(scalar(0).is_some());
+    let marks =
+        [("block_count", 2_u32.into()), ("attention.indexer.types", vec![false, true].into())];
+    assert_eq!(problem("glm-dsa", &marks, &[]), None);
     assert_eq!(of("llama", &ratios([0, 0]), [64, 64]), None);
 }

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::thread::JoinHandle;
 
 use crate::error::{Code, Error, Result};
-use crate::process::Lazy;
+use crate::process::{Lazy, ThreadEnd};
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -40,8 +40,8 @@ impl Drop for Quiet {
     }
 }
 
-/// Starts a thread whose panics print nothing. Fails with `OUT_OF_MEMORY` if the system cannot
-/// start it.
+/// Starts a thread whose panics print nothing, and which does not end during a fork. Fails with
+/// `OUT_OF_MEMORY` if the system cannot start it.
 pub(crate) fn spawn_quiet<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -65,6 +65,8 @@ fn spawn<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
     let quiet = move || {
+        // Dropped last.
+        let _end = ThreadEnd;
         let _quiet = Quiet::enter();
         run()
     };

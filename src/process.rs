@@ -51,6 +51,8 @@ static HAS_ENDLESS_USE: AtomicBool = AtomicBool::new(false);
 pub(crate) const FORK_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
+    /// The use that lasts until the thread has ended.
+    static LAST_USE: Cell<Option<Use>> = const { Cell::new(None) };
     /// The number of current uses on this thread.
     static USES_HERE: Cell<usize> = const { Cell::new(0) };
     /// Whether the fork of this thread waited in vain for uses of other threads.
@@ -126,6 +128,21 @@ impl Drop for Use {
     fn drop(&mut self) {
         USES_HERE.set(USES_HERE.get() - 1);
         USES.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Begins a [`Use`] when it is dropped, which lasts until the thread has ended. A function that
+/// `std::thread` runs drops it last.
+///
+/// A thread of `std::thread` that ends holds a lock of the standard library for a moment
+/// (`delete_current_info` in library/std/src/sys/pal/unix/stack_overflow/thread_info.rs, Rust 1.95).
+/// In a child forked at that moment, no such thread could end. Thread-local values are dropped after
+/// that moment, so one of them holds the use.
+pub(crate) struct ThreadEnd;
+
+impl Drop for ThreadEnd {
+    fn drop(&mut self) {
+        LAST_USE.set(Some(Use::begin()));
     }
 }
 
@@ -231,7 +248,9 @@ impl<T> Deref for Lazy<T> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use crate::panic::spawn_quiet;
 
     #[test]
     fn a_fork_waits_for_uses_and_holds_new_ones() {
@@ -258,5 +277,35 @@ mod tests {
             later.join().expect("it goes on");
         });
         assert_eq!(*STATE.lock(), 2);
+    }
+
+    #[test]
+    fn a_fork_waits_for_ends_of_threads() {
+        /// The result of a thread. The last of its function is the drop of this.
+        struct Last(Sender<()>, Receiver<()>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                self.0.send(()).expect("the test waits");
+                self.1.recv().expect("the test sends");
+            }
+        }
+        let (ending, is_ending) = channel();
+        let (end, is_ended) = channel();
+        let (begin, may_begin) = channel();
+        let run = move || may_begin.recv().map(|()| Last(ending, is_ended));
+        // Without a handle, the thread itself drops its result.
+        drop(spawn_quiet("ending", run).expect("a thread"));
+        begin.send(()).expect("the thread waits");
+        is_ending.recv().expect("the thread sends");
+        let (forked, has_forked) = channel();
+        let fork = std::thread::spawn(move || {
+            before_fork();
+            after_fork_in_parent();
+            forked.send(()).expect("the test waits");
+        });
+        assert!(has_forked.recv_timeout(FORK_TIMEOUT / 10).is_err());
+        end.send(()).expect("the thread waits");
+        has_forked.recv().expect("the fork follows");
+        fork.join().expect("no panic");
     }
 }

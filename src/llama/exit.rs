@@ -157,9 +157,13 @@ pub(super) fn is_stopping() -> bool {
 /// load and after the first decode.
 pub(super) fn register() {
     #[cfg(unix)]
-    // SAFETY: the handler takes and returns nothing, and does not unwind. A failed registration
-    // changes nothing.
-    let _ = unsafe { libc::atexit(stop_all) };
+    {
+        // A forked child could not exit if it inherited the lock of the list of handlers.
+        let _during = process::Use::begin();
+        // SAFETY: the handler takes and returns nothing, and does not unwind. A failed registration
+        // changes nothing.
+        let _ = unsafe { libc::atexit(stop_all) };
+    }
 }
 
 /// The handler may be registered several times. Only its first run does anything.

@@ -104,3 +104,41 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("panic without a message").to_owned()
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::process::{FORK_TIMEOUT, after_fork_in_parent, before_fork};
+
+    #[test]
+    fn a_fork_waits_for_ends_of_threads() {
+        /// The result of a thread. The last of its function is the drop of this.
+        struct Last(Sender<()>, Receiver<()>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                self.0.send(()).expect("the test waits");
+                self.1.recv().expect("the test sends");
+            }
+        }
+        let (ending, is_ending) = channel();
+        let (end, is_ended) = channel();
+        let (begin, may_begin) = channel();
+        let run = move || may_begin.recv().map(|()| Last(ending, is_ended));
+        // Without a handle, the thread itself drops its result.
+        drop(spawn_quiet("ending", run).expect("a thread"));
+        begin.send(()).expect("the thread waits");
+        is_ending.recv().expect("the thread sends");
+        let (forked, has_forked) = channel();
+        let fork = std::thread::spawn(move || {
+            before_fork();
+            after_fork_in_parent();
+            forked.send(()).expect("the test waits");
+        });
+        assert!(has_forked.recv_timeout(FORK_TIMEOUT / 10).is_err());
+        end.send(()).expect("the thread waits");
+        has_forked.recv().expect("the fork follows");
+        fork.join().expect("no panic");
+    }
+}

@@ -261,6 +261,7 @@ impl ModelHeader {
     }
 
     /// Names and shapes of the tensors in this file, in its order. Missing extents are 1.
+    #[cfg(feature = "engine")]
     pub(crate) fn shapes(&self) -> impl Iterator<Item = (&str, &[u64; 4])> {
         self.tensors.list.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape))
     }

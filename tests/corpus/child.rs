@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use llb::ffi;
 
-use crate::abi::{Chat, Embedder, TextFunction, model_info, rank, template};
+use crate::abi::{Chat, Embedder, TextFunction, call, model_info, rank};
 use crate::vocabularies::N_TOKENS;
 
 /// Set in a child.
@@ -214,7 +214,7 @@ fn try_files(files: &Value) -> (&'static str, String) {
 fn read_only(path: &str) {
     let call = |function: TextFunction, mut request: Value| {
         request["model_path"] = path.into();
-        let reply = template(function, &request);
+        let reply = call(function, &request);
         assert_ne!(reply["error"]["code"], "INTERNAL_BRIDGE_ERROR", "{reply}");
         reply
     };

@@ -66,7 +66,7 @@ pub fn last_error() -> Value {
 pub type TextFunction = unsafe extern "C" fn(*const c_char) -> *const c_char;
 
 /// Calls a function with one JSON argument.
-pub fn template(function: TextFunction, request: &Value) -> Value {
+pub fn call(function: TextFunction, request: &Value) -> Value {
     let request = CString::new(request.to_string()).unwrap();
     // SAFETY: NUL-terminated.
     take(unsafe { function(request.as_ptr()) })

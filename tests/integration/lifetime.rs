@@ -234,7 +234,7 @@ fn template_functions_work_in_a_callback() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let recorder = Recorder::reacting(|_| {
         let request = json!({ "chat_template": "{{ messages[0].content }}", "messages": [{ "role": "user", "content": "x" }] });
-        assert_eq!(crate::abi::template(ffi::llb_template_render, &request)["prompt"], "x");
+        assert_eq!(crate::abi::call(ffi::llb_template_render, &request)["prompt"], "x");
     });
     assert_eq!(chat.stream(&ask(json!({})), &recorder)["text"], TEXT);
 }

@@ -4,7 +4,7 @@
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, ask, template, weather_tool};
+use crate::abi::{Chat, Recorder, ask, call, weather_tool};
 use crate::scripted::{Model, PLAIN_TEMPLATE, TOOLS_TEMPLATE};
 
 /// A model whose tokens are these pieces, and the folder of its file.
@@ -95,11 +95,11 @@ fn control_tokens_of_another_family_open_a_call() {
 fn text_with_a_model_file_spells_control_tokens() {
     let (_folder, path) = model(&["unused"]);
     let request = json!({ "gguf": path, "output": "The <|im_start|>answer.<|im_end|>\n" });
-    let reply = template(ffi::llb_template_parse, &request);
+    let reply = call(ffi::llb_template_parse, &request);
     assert_eq!(reply["message"]["content"], "The answer.", "{reply}");
     assert_eq!(codes(&reply), ["control_token_removed", "eog_text_removed"], "{reply}");
     // Without the model file, no text is known to be a token.
     let request = json!({ "chat_template": PLAIN_TEMPLATE, "output": "The <|im_start|>answer." });
-    let reply = template(ffi::llb_template_parse, &request);
+    let reply = call(ffi::llb_template_parse, &request);
     assert_eq!(reply["message"]["content"], "The <|im_start|>answer.", "{reply}");
 }

@@ -3,13 +3,13 @@
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, real_model, scripted_model, template};
+use crate::abi::{Chat, Recorder, call, real_model, scripted_model};
 use crate::scripted::learned;
 use crate::scripted::random::{Memory, random};
 use crate::scripted::text_model;
 
 fn memory(request: &Value) -> Value {
-    template(ffi::llb_memory, request)
+    call(ffi::llb_memory, request)
 }
 
 /// The memory in MiB that the log of a create reports: weights, caches and states, buffers.

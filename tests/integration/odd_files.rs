@@ -11,7 +11,7 @@ use llb::ffi;
 use llb::gguf::GgufWriter;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, ask, model_info, scripted_model, template};
+use crate::abi::{Chat, ask, call, model_info, scripted_model};
 use crate::scripted::{TEXT, TOOLS_TEMPLATE};
 
 /// Runs a case on a separate thread, because a failure here is a call that never returns.
@@ -53,7 +53,7 @@ fn every_option_that_names_a_file() {
         let request = ask(json!({ "gguf": path }));
         check(
             "template",
-            ends("template", move || template(ffi::llb_template_render, &request)),
+            ends("template", move || call(ffi::llb_template_render, &request)),
             "MODEL_NOT_FOUND",
         );
         let text = scripted_model("text.gguf");

@@ -7,7 +7,7 @@ use llb::ffi;
 use llb::gguf::GgufValue;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, model_info, scripted_model, template};
+use crate::abi::{Chat, Recorder, call, model_info, scripted_model};
 use crate::scripted::{TEXT, text_model};
 
 /// A file that recommends a high temperature, at which the scripted text is lost, and keeps every
@@ -147,10 +147,10 @@ fn model_info_shows_origin_and_sampling() {
         (&info["sampling"]["temperature"], &info["sampling"]["samplers"]),
         (&json!(100.0), &json!(["top_k", "dry"]))
     );
-    let of_template = template(ffi::llb_template_info, &json!({ "gguf": file.path }));
+    let of_template = call(ffi::llb_template_info, &json!({ "gguf": file.path }));
     assert_eq!(of_template["sampling"], info["sampling"]);
     assert_eq!(of_template["findings"], info["findings"]);
-    let without = template(ffi::llb_template_info, &json!({ "chat_template": "{{ messages }}" }));
+    let without = call(ffi::llb_template_info, &json!({ "chat_template": "{{ messages }}" }));
     assert_eq!(without.get("sampling"), None);
     assert_eq!(model_info(&scripted_model("text.gguf"))["sampling"], Value::Null);
 }

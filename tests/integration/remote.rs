@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, ask, scripted_model, template, weather_tool};
+use crate::abi::{Chat, Recorder, ask, call, scripted_model, weather_tool};
 use crate::remote_server::{
     Server, answer, chunk, end, head, json_answer, stream, text, wait_for_close,
 };
@@ -48,7 +48,7 @@ fn codes(reply: &Value) -> Vec<&str> {
 fn rendered() -> Value {
     let mut request = ask(json!({ "chat_template": TOOLS_TEMPLATE }));
     request.as_object_mut().unwrap().remove("temperature");
-    template(ffi::llb_template_render, &request)["prompt"].clone()
+    call(ffi::llb_template_render, &request)["prompt"].clone()
 }
 
 #[test]

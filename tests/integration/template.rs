@@ -3,12 +3,12 @@
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{scripted_model, template, weather_tool};
+use crate::abi::{call, scripted_model, weather_tool};
 use crate::scripted::{TOOL_CALL, TOOLS_TEMPLATE};
 
 #[test]
 fn info_agrees_with_model_info() {
-    let info = template(ffi::llb_template_info, &json!({ "chat_template": TOOLS_TEMPLATE }));
+    let info = call(ffi::llb_template_info, &json!({ "chat_template": TOOLS_TEMPLATE }));
     assert_eq!(info["type"], "template_info");
     let of_file = crate::abi::model_info(&scripted_model("text.gguf"));
     for key in ["caps", "tool_support", "evidence", "output_format"] {
@@ -16,11 +16,11 @@ fn info_agrees_with_model_info() {
     }
     let named = json!([{ "name": "default", "template": "{{ messages[0].content }}" }, { "name": "tool_use", "template": TOOLS_TEMPLATE }]);
     assert_eq!(
-        template(ffi::llb_template_info, &json!({ "chat_template": named }))["caps"]["supports_tools"],
+        call(ffi::llb_template_info, &json!({ "chat_template": named }))["caps"]["supports_tools"],
         true
     );
     assert_eq!(
-        template(ffi::llb_template_info, &json!({ "gguf": scripted_model("text.gguf") }))["caps"],
+        call(ffi::llb_template_info, &json!({ "gguf": scripted_model("text.gguf") }))["caps"],
         info["caps"]
     );
 }
@@ -29,7 +29,7 @@ fn info_agrees_with_model_info() {
 fn render_returns_the_prompt() {
     let request = json!({ "chat_template": "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ flag }}",
         "bos_token": "<s>", "messages": [{ "role": "user", "content": "hi" }], "chat_template_kwargs": { "flag": "!" }, "spare": 1 });
-    let reply = template(ffi::llb_template_render, &request);
+    let reply = call(ffi::llb_template_render, &request);
     assert_eq!(
         reply,
         json!({ "type": "rendered", "prompt": "<s>[user]hi!", "polyfills_applied": [], "ignored_keys": ["spare"] })
@@ -39,7 +39,7 @@ fn render_returns_the_prompt() {
 #[test]
 fn parse_returns_the_message() {
     let request = json!({ "chat_template": TOOLS_TEMPLATE, "output": format!("Let me see.\n{TOOL_CALL}"), "tools": [weather_tool()] });
-    let reply = template(ffi::llb_template_parse, &request);
+    let reply = call(ffi::llb_template_parse, &request);
     assert_eq!(reply["type"], "message");
     assert_eq!(reply["complete"], true);
     assert_eq!(reply["message"]["content"], "Let me see.");
@@ -56,7 +56,7 @@ fn refused(
     code: &str,
     says: &str,
 ) {
-    let reply = template(function, &request);
+    let reply = call(function, &request);
     assert_eq!(reply["error"]["code"], code, "{reply}");
     assert!(reply["error"]["message"].as_str().unwrap().contains(says), "{reply}");
 }

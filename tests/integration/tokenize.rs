@@ -4,22 +4,22 @@
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, ask, real_model, scripted_model, template, weather_tool};
+use crate::abi::{Chat, ask, call, real_model, scripted_model, weather_tool};
 use crate::scripted::{Model, PLAIN_TEMPLATE, TOOLS_TEMPLATE};
 
 fn tokenize(request: Value) -> Value {
-    template(ffi::llb_tokenize, &request)
+    call(ffi::llb_tokenize, &request)
 }
 
 fn detokenize(request: Value) -> Value {
-    template(ffi::llb_detokenize, &request)
+    call(ffi::llb_detokenize, &request)
 }
 
 /// Counts a request to a model.
 fn count(model: &str, request: &Value) -> Value {
     let mut request = request.clone();
     request["model_path"] = model.into();
-    template(ffi::llb_count, &request)
+    call(ffi::llb_count, &request)
 }
 
 #[track_caller]
@@ -249,8 +249,8 @@ fn a_helper_process_answers_the_same() {
     ];
     for (function, mut request) in requests {
         request["model_path"] = path.as_str().into();
-        let here = template(function, &request);
+        let here = call(function, &request);
         request["isolation"] = "process".into();
-        assert_eq!(template(function, &request), here);
+        assert_eq!(call(function, &request), here);
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 #[cfg(target_os = "linux")]
 use crate::abi::scripted_model;
-use crate::abi::{Chat, Embedder, Recorder, ask, own_model, template};
+use crate::abi::{Chat, Embedder, Recorder, ask, call, own_model};
 use crate::scripted::{TEXT, TEXT_PIECES, long_text, text_model};
 
 fn open(model: &str, members: Value) -> Chat {
@@ -29,7 +29,7 @@ fn open(model: &str, members: Value) -> Chat {
 }
 
 fn unload(path: &str) -> Value {
-    template(ffi::llb_model_unload, &json!({ "model_path": path }))
+    call(ffi::llb_model_unload, &json!({ "model_path": path }))
 }
 
 #[track_caller]
@@ -390,7 +390,7 @@ fn no_model_is_no_file() {
         assert_eq!(unload(path), json!({ "type": "error", "error": error }));
     }
     let request = json!({ "model_path": model, "strange": 1 });
-    assert_eq!(template(ffi::llb_model_unload, &request)["ignored_keys"], json!(["strange"]));
+    assert_eq!(call(ffi::llb_model_unload, &request)["ignored_keys"], json!(["strange"]));
 }
 
 /// Names the case for a child process of this program.

@@ -40,23 +40,22 @@ static char *read_file(const char *path)
     return text;
 }
 
+/* Without a lock, which a forked child could inherit from another thread. */
 const char *model_path(const char *name)
 {
-    static char *paths[32];
-    static int count;
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    const char *folder = getenv("LLB_TEST_MODELS");
-    char *path = json_format("%s/%s", folder, name);
-    pthread_mutex_lock(&lock);
-    int index = 0;
-    while (index < count && strcmp(paths[index], path) != 0)
-        index++;
-    if (index == count)
-        paths[count++] = path;
-    else
-        free(path);
-    pthread_mutex_unlock(&lock);
-    return paths[index];
+    enum { MOST = 32 };
+    static _Atomic(char *) paths[MOST];
+    char *path = json_format("%s/%s", getenv("LLB_TEST_MODELS"), name);
+    for (int index = 0; index < MOST; index++) {
+        char *known = NULL;
+        if (atomic_compare_exchange_strong(&paths[index], &known, path))
+            return path;
+        if (strcmp(known, path) == 0) {
+            free(path);
+            return known;
+        }
+    }
+    abort();
 }
 
 const char *expected(const char *name)

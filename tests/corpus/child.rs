@@ -212,7 +212,7 @@ fn try_files(files: &Value) -> (&'static str, String) {
 
 /// Calls the functions that open a file without its weights. They may refuse it.
 fn read_only(path: &str) {
-    let call = |function: TextFunction, mut request: Value| {
+    let try_call = |function: TextFunction, mut request: Value| {
         request["model_path"] = path.into();
         let reply = call(function, &request);
         assert_ne!(reply["error"]["code"], "INTERNAL_BRIDGE_ERROR", "{reply}");
@@ -221,16 +221,16 @@ fn read_only(path: &str) {
     let text = "Hi 1 <|im_end|> \u{e9}\u{4f60} \u{c548}\u{1f44b}\u{0}\t\u{2581}a\u{120}<0x41>";
     for parse_special in [false, true] {
         let request = json!({ "text": text, "add_special": true, "parse_special": parse_special });
-        let ids = call(ffi::llb_tokenize, request)["ids"].take();
+        let ids = try_call(ffi::llb_tokenize, request)["ids"].take();
         if ids.is_array() {
-            call(ffi::llb_detokenize, json!({ "ids": ids, "remove_special": true }));
+            try_call(ffi::llb_detokenize, json!({ "ids": ids, "remove_special": true }));
         }
     }
     let known: Vec<usize> = (0..N_TOKENS).collect();
-    call(ffi::llb_detokenize, json!({ "ids": known, "unparse_special": false }));
-    call(ffi::llb_count, json!({ "messages": [{ "role": "user", "content": text }] }));
-    call(ffi::llb_memory, json!({ "n_ctx": 256, "tool_policy": "any" }));
-    call(ffi::llb_memory, json!({ "tool_policy": "any", "cache_type_k": "q8_0" }));
+    try_call(ffi::llb_detokenize, json!({ "ids": known, "unparse_special": false }));
+    try_call(ffi::llb_count, json!({ "messages": [{ "role": "user", "content": text }] }));
+    try_call(ffi::llb_memory, json!({ "n_ctx": 256, "tool_policy": "any" }));
+    try_call(ffi::llb_memory, json!({ "tool_policy": "any", "cache_type_k": "q8_0" }));
 }
 
 /// The options of a create with these files, and those of `LLB_CORPUS_OPTIONS`.

@@ -76,22 +76,8 @@ const NEEDS: [Need; 8] = [
 const WINDOWED: [&str; 1] = ["afmoe"];
 const WINDOW: &str = "attention.sliding_window";
 
-/// Architectures in which llama.cpp rotates the keys of indexers (llama-kv-cache.cpp), and the key
-/// that says which layers have one.
-const WITH_INDEXERS: [(&str, &str); 3] = [
-    ("deepseek4", "attention.compress_ratios"),
-    ("dots3note", "attention.indexer.types"),
-    ("glm-dsa", "attention.indexer.types"),
-];
-/// `LLAMA_MAX_LAYERS`.
-const MOST_LAYERS: u32 = 512;
-/// The ratio of layers with an indexer, in `attention.compress_ratios`.
-const INDEXED_RATIO: u64 = 4;
-const PATTERN: &str = "attention.sliding_window_pattern";
-
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     window(facts)?;
-    indexers(facts)?;
     let needs = NEEDS.iter().filter(|need| need.architectures.contains(&facts.architecture));
     let needs: Vec<&Need> = needs.collect();
     if needs.is_empty() {
@@ -130,45 +116,4 @@ fn window(facts: &Facts<'_>) -> Result<()> {
         return Err(refused(message));
     }
     Ok(())
-}
-
-/// Checks that no KV cache whose heads are as long as those of indexers is without layers. For such
-/// a cache, llama.cpp looks for a divisor of 0 until it divides by zero, or, on AArch64, for ever.
-fn indexers(facts: &Facts<'_>) -> Result<()> {
-    let Some((_, key)) = WITH_INDEXERS.iter().find(|(name, _)| *name == facts.architecture) else {
-        return Ok(());
-    };
-    let by_ratio = facts.architecture == "deepseek4";
-    let indexed = |value: &u64| if by_ratio { *value == INDEXED_RATIO } else { *value != 0 };
-    // Where it is optional, every layer has an indexer without it.
-    if facts.value(key).is_some() && !of_layers(facts, key).iter().any(indexed) {
-        return Err(refused(format!("{} has no layer with an indexer", facts.key(key))));
-    }
-    let length = facts.count("attention.indexer.key_length");
-    // All layers of deepseek4 have a window.
-    let pattern = of_layers(facts, PATTERN);
-    let is_mixed = pattern.contains(&0) && pattern.iter().any(|window| *window != 0);
-    let is_safe = !by_ratio && (is_mixed || facts.architecture == "glm-dsa");
-    match length.filter(|length| !is_safe && facts.head_length() == Some(*length)) {
-        None => Ok(()),
-        Some(length) => Err(refused(format!(
-            "{} is {length}, but must differ from the length of a head, because no layer or every \
-             layer has a window",
-            facts.key("attention.indexer.key_length")
-        ))),
-    }
-}
-
-/// Reads a list of numbers or marks, one for each layer but those that predict further tokens, or
-/// one value for all. Elements that are missing are 0.
-fn of_layers(facts: &Facts<'_>, key: &str) -> Vec<u64> {
-    let number = |item: &GgufValue| item.as_u64().or(item.as_bool().map(u64::from)).unwrap_or(0);
-    let value = facts.value(key);
-    let of_layer = |layer: u32| match value {
-        Some(GgufValue::Array(_, items)) => items.get(layer as usize).map_or(0, number),
-        scalar => scalar.map_or(0, number),
-    };
-    let count = |key: &str| facts.count(key).unwrap_or(0);
-    let layers = count("block_count").saturating_sub(count("nextn_predict_layers"));
-    (0..layers.min(MOST_LAYERS)).map(of_layer).collect()
 }

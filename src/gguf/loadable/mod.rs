@@ -6,6 +6,7 @@
 //! the pinned llama.cpp (`scripts/architectures.py`); `make harden` tests them.
 
 mod hyperparameters;
+mod indexers;
 mod layers;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,8 @@ pub(super) struct Facts<'a> {
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     types::check(facts)?;
     hyperparameters::check(facts)?;
-    layers::check(facts)
+    layers::check(facts)?;
+    indexers::check(facts)
 }
 
 impl ModelHeader {

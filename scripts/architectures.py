@@ -29,9 +29,8 @@ OPERANDS = os.path.join(ROOT, "src/gguf/loadable/operands.txt")
 # Operations whose operand must be F32.
 BY_ELEMENT = {"MUL", "ADD", "DIV", "ROPE", "SSM_CONV", "SSM_SCAN", "RWKV_WKV6", "SCALE"}
 # clip, eagle3 and gemma4-assistant are parts of other models; llama.cpp does not load gptj, and its
-# graph of plm fails for every model. chameleon and qwen3tts need thousands of tokens, clef a head
-# that llama.cpp does not ask for here.
-LEFT_OUT = "chameleon clef clip eagle3 gemma4-assistant gptj plm qwen3tts".split()
+# graph of plm fails for every model. clef needs a head that llama.cpp does not ask for here.
+LEFT_OUT = "clef clip eagle3 gemma4-assistant gptj plm".split()
 # Tensors of numbers of rows.
 OF_INTEGERS = ["ffn_gate_tid2eid"]
 
@@ -181,6 +180,10 @@ OWN = {
     },
     "bert": {
         "tokenizer.ggml.token_type_count": "u32 2",
+    },
+    # Its graph hides the logits of tokens 4 to 8195.
+    "chameleon": {
+        "vocab_size": "u32 8200",
     },
     "deepseek2": {
         "rope.dimension_count": "u32 16",
@@ -359,6 +362,10 @@ OWN = {
     },
     "qwen35moe": {
         "full_attention_interval": "u32 2",
+    },
+    # Its output has 3,072 rows, which are for the last tokens.
+    "qwen3tts": {
+        "vocab_size": "u32 3080",
     },
     "qwen3next": {
         "full_attention_interval": "u32 2",

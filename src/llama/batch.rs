@@ -4,6 +4,10 @@ use llama_cpp_sys_2 as sys;
 
 use crate::engine::BatchEntry;
 
+/// Architectures whose graph writes into the logits (`ggml_set_1d`), which fails an assertion if a
+/// batch has none. llama.cpp itself cannot compute a prompt that is longer than a batch for them.
+const WITH_LOGITS_IN_EACH_BATCH: [&str; 1] = ["chameleon"];
+
 /// The arrays of a `llama_batch`. They are reused for every decode.
 pub(super) struct Batch {
     tokens: Vec<sys::llama_token>,
@@ -12,11 +16,12 @@ pub(super) struct Batch {
     sequences: Vec<sys::llama_seq_id>,
     sequence_pointers: Vec<*mut sys::llama_seq_id>,
     logits: Vec<i8>,
+    needs_logits: bool,
 }
 
 impl Batch {
-    /// Allocates room for `n_batch` entries.
-    pub(super) fn new(n_batch: usize) -> Self {
+    /// Allocates room for `n_batch` entries of a model of this architecture.
+    pub(super) fn new(n_batch: usize, architecture: Option<&str>) -> Self {
         let mut sequences = vec![0; n_batch];
         let sequence_pointers = sequences.iter_mut().map(|sequence| &raw mut *sequence).collect();
         Batch {
@@ -26,6 +31,7 @@ impl Batch {
             sequences,
             sequence_pointers,
             logits: vec![0; n_batch],
+            needs_logits: architecture.is_some_and(|it| WITH_LOGITS_IN_EACH_BATCH.contains(&it)),
         }
     }
 
@@ -38,6 +44,12 @@ impl Batch {
             self.sequence_pointers[index] = &raw mut self.sequences[index];
             self.logits[index] = i8::from(entry.logits);
         }
+        if self.needs_logits
+            && let Some(last) = entries.len().checked_sub(1)
+            && !entries.iter().any(|entry| entry.logits)
+        {
+            self.logits[last] = 1;
+        }
         sys::llama_batch {
             n_tokens: entries.len() as i32,
             token: self.tokens.as_mut_ptr(),
@@ -47,5 +59,25 @@ impl Batch {
             seq_id: self.sequence_pointers.as_mut_ptr(),
             logits: self.logits.as_mut_ptr(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_logits_where_the_graph_needs_them() {
+        let entry = |position, logits| BatchEntry { token: 0, position, sequence: 0, logits };
+        let marked = |architecture, entries: &[BatchEntry]| {
+            let mut batch = Batch::new(3, Some(architecture));
+            batch.fill(&[entry(0, true), entry(1, true), entry(2, true)]);
+            batch.fill(entries);
+            batch.logits[..entries.len()].to_vec()
+        };
+        let middle = [entry(0, false), entry(1, false)];
+        assert_eq!(marked("llama", &middle), [0, 0]);
+        assert_eq!(marked("chameleon", &middle), [0, 1]);
+        assert_eq!(marked("chameleon", &[entry(0, true), entry(1, false)]), [1, 0]);
     }
 }

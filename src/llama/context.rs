@@ -98,7 +98,7 @@ impl LlamaContext {
             adapts_threads: options.adapts_threads,
             n_threads: 1,
             context,
-            batch: Batch::new(n_batch),
+            batch: Batch::new(n_batch, model.metadata("general.architecture").as_deref()),
             decoding,
             n_ctx,
             n_batch,

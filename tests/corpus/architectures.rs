@@ -18,7 +18,11 @@ pub fn all() -> Vec<ModelFile> {
             ("architecture", name) => models.push(ModelFile::new(name)),
             ("key", key) => {
                 let value = value(word(), word());
-                models.last_mut().unwrap().keys.push((key.to_owned(), value));
+                let model = models.last_mut().unwrap();
+                if let (true, GgufValue::U32(count)) = (key.ends_with(".vocab_size"), &value) {
+                    model.n_tokens = *count as usize;
+                }
+                model.keys.push((key.to_owned(), value));
             }
             ("tensor", name) => {
                 let shape = word().split(',').map(|extent| extent.parse().unwrap()).collect();

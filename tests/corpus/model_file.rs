@@ -5,7 +5,7 @@ use std::sync::Arc;
 use llb::gguf::{GgufValue, GgufWriter};
 
 use crate::numbers::Numbers;
-use crate::vocabularies::Vocabulary;
+use crate::vocabularies::{N_TOKENS, Vocabulary};
 
 /// A change to the written bytes.
 pub type Edit = Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>;
@@ -17,6 +17,8 @@ pub struct ModelFile {
     pub keys: Vec<(String, GgufValue)>,
     pub tensors: Vec<TensorSpec>,
     pub vocabulary: Vocabulary,
+    /// The number of tokens, at least `N_TOKENS`.
+    pub n_tokens: usize,
     pub edits: Vec<Edit>,
 }
 
@@ -99,6 +101,7 @@ impl ModelFile {
             keys: Vec::new(),
             tensors: Vec::new(),
             vocabulary: Vocabulary::bytes(),
+            n_tokens: N_TOKENS,
             edits: Vec::new(),
         }
     }
@@ -111,7 +114,7 @@ impl ModelFile {
         for (key, value) in &self.keys {
             writer = writer.metadata(key, value.clone());
         }
-        writer = self.vocabulary.write(writer);
+        writer = self.vocabulary.write(writer, self.n_tokens);
         for tensor in &self.tensors {
             let (number, block, bytes) = tensor.tensor_type;
             let elements: u64 = tensor.shape.iter().product();

@@ -12,8 +12,12 @@ pub struct Vocabulary {
     pub replaced: Vec<(String, Vec<u8>)>,
 }
 
-/// The number of tokens in every vocabulary here. The table of architectures has the same number.
+/// The number of tokens in every vocabulary here. The table of architectures has the same number,
+/// except for the few architectures whose graphs need more (`Vocabulary::write`).
 pub const N_TOKENS: usize = 263;
+
+/// The type of tokens that are not in use.
+const UNUSED: i32 = 5;
 
 const SPECIAL: [&str; 7] =
     ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "<s>", "</s>", "<pad>"];
@@ -88,9 +92,23 @@ impl Vocabulary {
         }
     }
 
-    pub fn write(&self, mut writer: GgufWriter) -> GgufWriter {
+    /// Lists with an item for each token are extended to `n_tokens` by tokens that no text has.
+    pub fn write(&self, mut writer: GgufWriter, n_tokens: usize) -> GgufWriter {
         for (key, value) in &self.keys {
-            writer = writer.metadata(key, value.clone());
+            let mut value = value.clone();
+            if let GgufValue::Array(element, items) = &mut value
+                && items.len() == N_TOKENS
+            {
+                let item = |id: usize| match element {
+                    ValueType::String => format!("'<|unused {id}|>'").into(),
+                    ValueType::F32 => (-(id as f32)).into(),
+                    ValueType::I32 => UNUSED.into(),
+                    _ => items[0].clone(),
+                };
+                let more: Vec<GgufValue> = (N_TOKENS..n_tokens).map(item).collect();
+                items.extend(more);
+            }
+            writer = writer.metadata(key, value);
         }
         writer
     }

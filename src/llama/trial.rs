@@ -62,8 +62,9 @@ pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
     })
 }
 
-/// The batches: a prompt with the first and the last token of the vocabulary, the next token, and
-/// the next tokens of two sequences. Each is cut to the size of the context.
+/// The batches: a prompt with the first and the last token of the vocabulary, the next token, and a
+/// batch without an output, as in the middle of a long prompt. That one has two sequences if it can.
+/// Each is cut to the size of the context.
 fn batches(n_vocab: i32, n_batch: usize, n_ctx: usize, n_sequences: usize) -> Vec<Vec<BatchEntry>> {
     // More rows than one tile of the kernels for several rows, so that a remainder is left.
     const PROMPT: usize = 5;
@@ -75,12 +76,14 @@ fn batches(n_vocab: i32, n_batch: usize, n_ctx: usize, n_sequences: usize) -> Ve
     };
     let length = PROMPT.min(n_batch).min(n_ctx.saturating_sub(1));
     let token = |index: usize| if index + 1 == length { n_vocab - 1 } else { index as TokenId };
-    // Only the next token has an output, because the output is the largest multiplication.
-    let prompt = (0..length).map(|index| entry(token(index), index, 0, false)).collect();
+    // The output is the largest multiplication. The one of the next token is a repetition.
+    let prompt =
+        (0..length).map(|index| entry(token(index), index, 0, index + 1 == length)).collect();
     let next = vec![entry(0, length, 0, true)];
     let mut batches = vec![prompt, next];
-    if n_sequences > 1 && n_batch > 1 && n_ctx > length + 3 {
-        batches.push(vec![entry(0, length + 1, 0, false), entry(0, 0, 1, false)]);
+    if n_batch > 1 && n_ctx > length + 3 {
+        let other = if n_sequences > 1 { (0, 1) } else { (length + 2, 0) };
+        batches.push(vec![entry(0, length + 1, 0, false), entry(0, other.0, other.1, false)]);
     }
     batches.retain(|batch: &Vec<BatchEntry>| !batch.is_empty());
     batches
@@ -265,10 +268,14 @@ mod tests {
                 lengths[entry.sequence] += 1;
             }
             assert!(lengths.iter().sum::<usize>() <= n_ctx);
-            assert_eq!(batches.iter().flatten().filter(|entry| entry.logits).count(), 1);
+            // The prompt and the next token have an output, the last of their batches.
+            for (number, batch) in batches.iter().enumerate() {
+                assert_eq!(batch.last().unwrap().logits, number < 2);
+                assert!(batch.iter().rev().skip(1).all(|entry| !entry.logits));
+            }
         };
         check(100, [512, 4096, 4], &[&[0, 1, 2, 3, 99], &[0], &[0, 0]]);
-        check(100, [512, 4096, 1], &[&[0, 1, 2, 3, 99], &[0]]);
+        check(100, [512, 4096, 1], &[&[0, 1, 2, 3, 99], &[0], &[0, 0]]);
         check(2, [3, 4096, 2], &[&[0, 1, 1], &[0], &[0, 0]]);
         check(100, [1, 4096, 2], &[&[99], &[0]]);
         check(100, [512, 1, 2], &[&[0]]);

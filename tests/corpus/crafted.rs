@@ -416,8 +416,11 @@ fn bytes(_: &ModelFile, visit: &mut Visit) {
     }
 }
 
-/// The position after the first occurrence of a name.
+/// The position after the first occurrence of a name. `None` for the empty name of an earlier fault.
 fn after(bytes: &[u8], name: &str) -> Option<usize> {
+    if name.is_empty() {
+        return None;
+    }
     let found = bytes.windows(name.len()).position(|window| window == name.as_bytes())?;
     Some(found + name.len())
 }

@@ -179,11 +179,26 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
     }
     let rows = facts.tensors.iter().map(TensorInfo::rows).max().unwrap_or(u64::MAX);
     length(facts, "embedding_length_out", rows, "widest matrix")?;
+    layers_of_images(facts)?;
     match facts.count("token_shift_count").filter(|count| *count > MOST_TOKEN_SHIFTS) {
         None => Ok(()),
         Some(count) => Err(refused(format!(
             "{} is {count}, but must be at most {MOST_TOKEN_SHIFTS}",
             facts.key("token_shift_count")
+        ))),
+    }
+}
+
+/// Checks how many layers get a part of an image's vector. The graph cannot add it to the last layer
+/// (qwen3vl.cpp), and each of them makes the input of the model longer.
+fn layers_of_images(facts: &Facts<'_>) -> Result<()> {
+    let (key, layers) = ("n_deepstack_layers", facts.count("block_count").unwrap_or(u32::MAX));
+    match facts.count(key).filter(|count| *count > 0 && *count >= layers) {
+        None => Ok(()),
+        Some(count) => Err(refused(format!(
+            "{} is {count}, but must be below {}, {layers}",
+            facts.key(key),
+            facts.key("block_count")
         ))),
     }
 }

@@ -48,6 +48,24 @@ fn epsilons_are_above_zero() {
 }
 
 #[test]
+fn images_reach_the_layers_before_the_last() {
+    let of = |count: u32| {
+        let keys = [
+            ("rope.dimension_sections", vec![24_i32, 20, 20, 0].into()),
+            ("block_count", 28_u32.into()),
+            ("n_deepstack_layers", count.into()),
+        ];
+        problem("qwen3vl", &keys, &[])
+    };
+    let refusal = |count| {
+        let count = format!("qwen3vl.n_deepstack_layers is {count}");
+        Some(format!("{count}, but must be below qwen3vl.block_count, 28"))
+    };
+    let found = [0, 3, 27, 28, 65_535].map(of);
+    assert_eq!(found, [None, None, None, refusal(28), refusal(65_535)]);
+}
+
+#[test]
 fn rotations_fit_a_head() {
     for (n, rule) in [
         (2_u32, ""),

@@ -143,13 +143,16 @@ fn byte_tokens(vocab: &dyn PlainVocab, character: &str) -> Result<Vec<TokenId>> 
     let tokens: Option<Vec<TokenId>> =
         character.bytes().map(|byte| vocab.byte_token(byte)).collect();
     let tokens = tokens.filter(|tokens| !tokens.iter().any(|token| vocab.is_reserved(*token)));
-    tokens.ok_or_else(|| {
-        Error::new(
-            Code::InvalidRequest,
-            format!(
-                "messages: this model's vocabulary has no token for {character:?}, or only a \
-                 control token; leave the character out"
-            ),
-        )
-    })
+    tokens.ok_or_else(|| no_token(character))
+}
+
+/// The error for a character that the vocabulary cannot represent.
+pub(super) fn no_token(character: &str) -> Error {
+    Error::new(
+        Code::InvalidRequest,
+        format!(
+            "messages: this model's vocabulary has no token for {character:?}, or only a \
+             control token; leave the character out"
+        ),
+    )
 }

@@ -270,7 +270,7 @@ mod tests {
             assert!(lengths.iter().sum::<usize>() <= n_ctx);
             // The prompt and the next token have an output, the last of their batches.
             for (number, batch) in batches.iter().enumerate() {
-                assert_eq!(batch.last().unwrap().logits, number < 2);
+                assert_eq!(batch.last().map(|entry| entry.logits), Some(number < 2));
                 assert!(batch.iter().rev().skip(1).all(|entry| !entry.logits));
             }
         };

@@ -332,7 +332,9 @@ impl LlamaVocab {
             return None;
         }
         let mut tried = HashSet::new();
-        let mut characters = text.chars().filter(|character| tried.insert(*character));
+        // Most of these vocabularies put a space before a text, so without one, every text fails.
+        let characters = [' '].into_iter().chain(text.chars());
+        let mut characters = characters.filter(|character| tried.insert(*character));
         characters.find_map(|it| Some(it.to_string()).filter(|text| fails(text)))
     }
 

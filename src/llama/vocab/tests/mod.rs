@@ -175,12 +175,16 @@ fn a_character_that_is_a_control_token_is_written_in_bytes_or_refused() {
 fn a_character_without_bytes_is_refused_by_name() {
     let mut vocab = TestVocab::new("llama", "");
     vocab.add("<unk>", UNKNOWN, 0.0).add("<s>", CONTROL, 0.0).add("</s>", CONTROL, 0.0);
-    vocab.add("\u{2581}", NORMAL, 1.0).add("a", NORMAL, 1.0).add("\n", NORMAL, 1.0);
-    let vocab = vocab.load();
-    assert_eq!(plain(&vocab, "a a\n").expect("tokens").len(), 5);
-    let refused = plain(&vocab, "a a\né").expect_err("refused");
-    assert_eq!(refused.code(), Code::InvalidRequest);
-    assert!(refused.message().contains("no token for \"é\""), "{refused}");
+    vocab.add("a", NORMAL, 1.0).add("\n", NORMAL, 1.0);
+    let check = |vocab: &TestVocab, missing| {
+        let refused = plain(&vocab.load(), "a a\né").expect_err("refused");
+        assert_eq!(refused.code(), Code::InvalidRequest);
+        assert!(refused.message().contains(&format!("no token for {missing:?}")), "{refused}");
+    };
+    check(&vocab, " ");
+    vocab.add("\u{2581}", NORMAL, 1.0);
+    check(&vocab, "é");
+    assert_eq!(plain(&vocab.load(), "a a\n").expect("tokens").len(), 5);
 }
 
 /// Texts with the kinds of letters, marks, digits and whitespace that pre-tokenizers distinguish.

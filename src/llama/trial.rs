@@ -2,7 +2,7 @@
 //!
 //! A file may pass all checks and still make llama.cpp fail an assertion or use a missing tensor.
 //! On the calling thread, both only end the decode. Before other threads join, the model therefore
-//! computes a short prompt, one token, and two sequences at once. A create that fails here is
+//! computes a short prompt, one token, and a batch without an output. A create that fails here is
 //! `MODEL_INVALID`.
 //!
 //! The assertions depend on shapes and types, not on values. If an earlier multiplication had

@@ -55,8 +55,11 @@ const WITH_SECTIONS: [&str; 9] = [
     "qwen3tts",
 ];
 
-/// The most states of shifted tokens in a layer: the graphs of RWKV use one or two.
-const MOST_TOKEN_SHIFTS: u32 = 2;
+/// Counts, and the most that a model can use. The graphs of RWKV use one or two states of shifted
+/// tokens in a layer. Sinkhorn iterations are a loop in one operation, which nothing can interrupt;
+/// DeepSeek V4 has 20.
+const MOST: [(&str, u32); 2] =
+    [("token_shift_count", 2), ("hyper_connection.sinkhorn_iterations", 1000)];
 
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     epsilons(facts)?;
@@ -180,13 +183,13 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
     let rows = facts.tensors.iter().map(TensorInfo::rows).max().unwrap_or(u64::MAX);
     length(facts, "embedding_length_out", rows, "widest matrix")?;
     layers_of_images(facts)?;
-    match facts.count("token_shift_count").filter(|count| *count > MOST_TOKEN_SHIFTS) {
-        None => Ok(()),
-        Some(count) => Err(refused(format!(
-            "{} is {count}, but must be at most {MOST_TOKEN_SHIFTS}",
-            facts.key("token_shift_count")
-        ))),
+    for (key, most) in MOST {
+        if let Some(count) = facts.count(key).filter(|count| *count > most) {
+            let key = facts.key(key);
+            return Err(refused(format!("{key} is {count}, but must be at most {most}")));
+        }
     }
+    Ok(())
 }
 
 /// Checks how many layers get a part of an image's vector. The graph cannot add it to the last layer

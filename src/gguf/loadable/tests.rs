@@ -66,6 +66,15 @@ fn images_reach_the_layers_before_the_last() {
 }
 
 #[test]
+fn counts_that_decide_time_or_memory_are_limited() {
+    let iterations = "hyper_connection.sinkhorn_iterations";
+    check("deepseek4", iterations, 20_u32, "");
+    check("deepseek4", iterations, 1000_u32, "");
+    check("deepseek4", iterations, 1001_u32, "1001, but must be at most 1000");
+    check("rwkv6", "token_shift_count", 3_u32, "3, but must be at most 2");
+}
+
+#[test]
 fn rotations_fit_a_head() {
     for (n, rule) in [
         (2_u32, ""),

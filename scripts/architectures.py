@@ -363,12 +363,12 @@ OWN = {
     "qwen35moe": {
         "full_attention_interval": "u32 2",
     },
+    "qwen3next": {
+        "full_attention_interval": "u32 2",
+    },
     # Its output has 3,072 rows, which are for the last tokens.
     "qwen3tts": {
         "vocab_size": "u32 3080",
-    },
-    "qwen3next": {
-        "full_attention_interval": "u32 2",
     },
     "qwen4exp": {
         "full_attention_interval": "u32 2",

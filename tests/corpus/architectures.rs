@@ -19,8 +19,10 @@ pub fn all() -> Vec<ModelFile> {
             ("key", key) => {
                 let value = value(word(), word());
                 let model = models.last_mut().unwrap();
-                if let (true, GgufValue::U32(count)) = (key.ends_with(".vocab_size"), &value) {
-                    model.n_tokens = *count as usize;
+                if key.ends_with(".vocab_size")
+                    && let GgufValue::U32(count) = value
+                {
+                    model.n_tokens = count as usize;
                 }
                 model.keys.push((key.to_owned(), value));
             }

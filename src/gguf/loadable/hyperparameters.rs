@@ -55,16 +55,17 @@ const WITH_SECTIONS: [&str; 9] = [
     "qwen3tts",
 ];
 
-/// Counts, and the most that a model can use. The graphs of RWKV use one or two states of shifted
-/// tokens in a layer. Sinkhorn iterations are a loop in one operation, which nothing can interrupt;
-/// DeepSeek V4 has 20.
-const MOST: [(&str, u32); 2] =
+/// The most that a count may be. The graphs of RWKV use one or two states of shifted tokens in a
+/// layer. Sinkhorn iterations are a loop in one operation, which nothing can interrupt; the paper of
+/// the method has 20 (arXiv:2512.24880).
+const LIMITS: [(&str, u32); 2] =
     [("token_shift_count", 2), ("hyper_connection.sinkhorn_iterations", 1000)];
 
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     epsilons(facts)?;
     heads(facts)?;
     lengths(facts)?;
+    limits(facts)?;
     let rotates = !WITHOUT_ROTATION.contains(&facts.architecture)
         && !matches!(facts.architecture, "kimi-linear" | "kimi-k3");
     if rotates { rotations(facts) } else { Ok(()) }
@@ -182,8 +183,11 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
     }
     let rows = facts.tensors.iter().map(TensorInfo::rows).max().unwrap_or(u64::MAX);
     length(facts, "embedding_length_out", rows, "widest matrix")?;
-    layers_of_images(facts)?;
-    for (key, most) in MOST {
+    deepstack_layers(facts)
+}
+
+fn limits(facts: &Facts<'_>) -> Result<()> {
+    for (key, most) in LIMITS {
         if let Some(count) = facts.count(key).filter(|count| *count > most) {
             let key = facts.key(key);
             return Err(refused(format!("{key} is {count}, but must be at most {most}")));
@@ -192,9 +196,9 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks how many layers get a part of an image's vector. The graph cannot add it to the last layer
-/// (qwen3vl.cpp), and each of them makes the input of the model longer.
-fn layers_of_images(facts: &Facts<'_>) -> Result<()> {
+/// Checks how many layers add a part of an image's vector. Each makes the model's input longer. The
+/// graph cannot do it in the last layer, which has only the rows of outputs (qwen3vl.cpp).
+fn deepstack_layers(facts: &Facts<'_>) -> Result<()> {
     let (key, layers) = ("n_deepstack_layers", facts.count("block_count").unwrap_or(u32::MAX));
     match facts.count(key).filter(|count| *count > 0 && *count >= layers) {
         None => Ok(()),

@@ -48,7 +48,7 @@ fn epsilons_are_above_zero() {
 }
 
 #[test]
-fn images_reach_the_layers_before_the_last() {
+fn deepstack_layers_come_before_the_last() {
     let of = |count: u32| {
         let keys = [
             ("rope.dimension_sections", vec![24_i32, 20, 20, 0].into()),

@@ -1,13 +1,13 @@
 //! The vocabulary of a loaded model.
 
 mod hangul;
+mod one_call;
 mod plain_text;
 #[cfg(test)]
 mod tests;
 mod text_pieces;
 mod text_tokens;
 
-use std::collections::HashSet;
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +18,7 @@ use super::{shim, stack};
 use crate::constraint::Vocabulary;
 use crate::engine::{Interrupt, SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
-use plain_text::{PlainVocab, no_token, without_reserved};
+use plain_text::{PlainVocab, without_reserved};
 use text_pieces::{PIECE, TextPieces};
 
 /// The vocabulary of a loaded model. It is immutable after loading, and its functions may be called
@@ -284,81 +284,6 @@ impl LlamaVocab {
         // WordPiece ends every text with this token anyway.
         let ends_text = self.kind() == sys::LLAMA_VOCAB_TYPE_WPM;
         (wanted && !ends_text && self.contains(separator)).then_some(separator)
-    }
-
-    /// llama.cpp's tokens, but all letters of Hangul. `enclosed` adds the tokens of
-    /// [`LlamaVocab::enclosing`].
-    fn call_tokenize(
-        &self,
-        text: &str,
-        enclosed: bool,
-        parse_special: bool,
-    ) -> Result<Vec<TokenId>> {
-        let text = self.normalized(text);
-        let too_long = || {
-            Error::new(
-                Code::ContextOverflow,
-                format!("a text of {} bytes is too long to tokenize", text.len()),
-            )
-        };
-        if i32::try_from(text.len()).is_err() {
-            return Err(too_long());
-        }
-        // Most tokens have several bytes. If the array is too small, a second call is made.
-        let mut tokens: Vec<TokenId> = vec![0; text.len() / 2 + 16];
-        for _ in 0..2 {
-            let count = self.fill(&mut tokens, &text, [enclosed, parse_special]);
-            let count = count.map_err(|failed| {
-                let error = || failed.error(Code::InferenceFailed, "llama.cpp could not tokenize");
-                self.unspelt(&text).map_or_else(error, |character| no_token(&character))
-            })?;
-            match usize::try_from(count) {
-                Ok(count) => {
-                    tokens.truncate(count);
-                    return Ok(tokens);
-                }
-                Err(_) if count == i32::MIN => return Err(too_long()),
-                Err(_) => tokens.resize(count.unsigned_abs() as usize, 0),
-            }
-        }
-        Err(Error::new(Code::InferenceFailed, "llama.cpp could not tokenize the prompt"))
-    }
-
-    /// The first character that llama.cpp cannot tokenize. SentencePiece throws an exception for one
-    /// that is no token if one of its bytes is none either.
-    fn unspelt(&self, text: &str) -> Option<String> {
-        let fails = |text: &str| self.fill(&mut [0; 16], text, [false; 2]).is_err();
-        if fails("") {
-            return None;
-        }
-        let mut tried = HashSet::new();
-        // Most of these vocabularies put a space before a text, so without one, every text fails.
-        let characters = [' '].into_iter().chain(text.chars());
-        let mut characters = characters.filter(|character| tried.insert(*character));
-        characters.find_map(|it| Some(it.to_string()).filter(|text| fails(text)))
-    }
-
-    /// Writes the tokens of a text. Returns their number, negative if there is not enough room.
-    /// Flags: `enclosed`, `parse_special`.
-    fn fill(
-        &self,
-        tokens: &mut [TokenId],
-        text: &str,
-        [enclosed, parse_special]: [bool; 2],
-    ) -> std::result::Result<i32, shim::CallFailed> {
-        let length = i32::try_from(text.len()).unwrap_or(i32::MAX);
-        // SAFETY: text and tokens are valid for the given lengths, and the model is alive.
-        shim::guard(|| unsafe {
-            shim::calls::llama_tokenize(
-                self.model.vocab(),
-                text.as_ptr().cast::<c_char>(),
-                length,
-                tokens.as_mut_ptr(),
-                tokens.len() as i32,
-                enclosed,
-                parse_special,
-            )
-        })
     }
 
     /// Whether the id may be passed to llama.cpp. An id outside the vocabulary throws an exception

@@ -10,8 +10,9 @@
         LLB_CORPUS_ONLY=' of type 1$' LLB_CORPUS_LIST=F cargo test --release --test corpus
 
 Needs `make lib` before, and a C compiler. An architecture: `key NAME TYPE VALUE` for the keys of a
-tiny model, `tensor NAME EXTENTS` for the tensors that llama.cpp then creates, optional ones too,
-with `i32` after it for those of integers.
+tiny model, `optional NAME` for further keys that llama.cpp reads, `tensor NAME EXTENTS` for the
+tensors that llama.cpp then creates, optional ones too, with `i32` after it for those of integers.
+`every NAME` is a key that it reads for every architecture.
 The sources give the names, the keys that an architecture reads and the operation of each tensor
 (llama-arch.cpp, models/*.cpp); `architectures.c` asks the library for the tensors.
 """
@@ -445,7 +446,13 @@ def tensors_of(program, architecture, keys):
     return (ran.stdout.splitlines() if ran.returncode == 0 else None), ran.stderr
 
 
-def describe(program, architecture, path):
+def keys_in(path, names):
+    """The keys that a file of the sources names."""
+    found = set(re.findall(r"\bLLM_KV_\w+", read(path)))
+    return {names[name] for name in found if name in names}
+
+
+def describe(program, architecture, path, optional):
     """The lines of an architecture, with the keys that llama.cpp asks for."""
     keys = dict(BASE)
     if "EXPERT" in read(path) and architecture != "phimoe":
@@ -462,6 +469,7 @@ def describe(program, architecture, path):
         keys[key] = WANTED[key]
     lines = [f"architecture {architecture}"]
     lines += [f"key {full_key(architecture, key)} {value}" for key, value in keys.items()]
+    lines += [f"optional {full_key(architecture, key)}" for key in sorted(optional - keys.keys())]
     seen = set()
     for tensor in tensors:
         name, *extents = tensor.split()
@@ -502,17 +510,19 @@ def operands(source, tried):
 
 def main():
     source = source_folder()
-    names = dict(
-        re.findall(r'\{ LLM_ARCH_(\w+),\s+"([^"]+)"', read(f"{source}/src/llama-arch.cpp"))
-    )
+    text = read(f"{source}/src/llama-arch.cpp")
+    names = dict(re.findall(r'\{ LLM_ARCH_(\w+),\s+"([^"]+)"', text))
     names.pop("UNKNOWN")
+    keys = dict(re.findall(r'\{ (LLM_KV_\w+),\s+"%s\.([^"]+)"', text))
+    of_all = keys_in(f"{source}/src/llama-model.cpp", keys)
     files = files_of(source, names)
     tried = sys.argv[2] if sys.argv[1:2] == ["--tried"] else None
-    lines = []
+    lines = [f"every {key}" for key in sorted(of_all)]
     with tempfile.TemporaryDirectory() as folder:
         program = build(source, folder)
         for name in sorted(set(names.values()) - set(LEFT_OUT)):
-            lines += describe(program, name, files[name])
+            optional = keys_in(files[name], keys) - of_all
+            lines += describe(program, name, files[name], optional)
     same = True
     for path, made in [(TABLE, lines), (OPERANDS, operands(source, tried))]:
         text = "".join(line + "\n" for line in made)

@@ -5,12 +5,13 @@ use llb::gguf::{GgufValue, ValueType};
 use crate::model_file::{I32, ModelFile, TensorSpec};
 
 /// Made by scripts/architectures.py from the sources of llama.cpp. For each architecture it lists
-/// keys with types and values, and the tensors that llama.cpp requires for them.
+/// keys with types and values, further keys that llama.cpp reads, and the tensors for the first ones.
 const TABLE: &str = include_str!("../data/architectures.txt");
 
 /// A model of each architecture, in alphabetical order, without a vocabulary.
 pub fn all() -> Vec<ModelFile> {
     let mut models: Vec<ModelFile> = Vec::new();
+    let mut of_every: Vec<String> = Vec::new();
     for line in TABLE.lines() {
         let mut words = line.split(' ');
         let mut word = || words.next().unwrap_or_else(|| panic!("{line:?} is too short"));
@@ -26,6 +27,8 @@ pub fn all() -> Vec<ModelFile> {
                 }
                 model.keys.push((key.to_owned(), value));
             }
+            ("every", key) => of_every.push(key.to_owned()),
+            ("optional", key) => models.last_mut().unwrap().optional_keys.push(key.to_owned()),
             ("tensor", name) => {
                 let shape = word().split(',').map(|extent| extent.parse().unwrap()).collect();
                 let mut tensor = TensorSpec::new(name, shape);
@@ -36,6 +39,11 @@ pub fn all() -> Vec<ModelFile> {
             }
             other => panic!("unknown line {other:?}"),
         }
+    }
+    for model in &mut models {
+        let keys = of_every.iter().map(|key| format!("{}.{key}", model.architecture));
+        let is_absent = |key: &String| model.keys.iter().all(|(name, _)| name != key);
+        model.optional_keys.extend(keys.filter(is_absent));
     }
     models
 }

@@ -74,8 +74,6 @@ fn selection(models: &[ModelFile], role: Role, most: usize) -> Vec<Choice> {
     let most = if setting("LLB_CORPUS_SECONDS").is_some() { 20_000 } else { most };
     let count = setting("LLB_CORPUS_FILES").unwrap_or(most);
     let mut chosen: Vec<Choice> = (0..models.len()).map(|index| (index, None)).collect();
-    let wanted = std::env::var("LLB_CORPUS_KIND").ok();
-    let is_wanted = |kind: &Kind| wanted.as_ref().is_none_or(|name| format!("{kind:?}") == *name);
     let kinds: Vec<Kind> = role.kinds().into_iter().filter(is_wanted).collect();
     let counts = |model| kinds.iter().map(|kind| mutants::names(model, *kind).len()).collect();
     let faults: Vec<Vec<usize>> = models.iter().map(counts).collect();
@@ -85,6 +83,11 @@ fn selection(models: &[ModelFile], role: Role, most: usize) -> Vec<Choice> {
         chosen.push((index, Some((kinds[kind], numbers.below(faults[index][kind])))));
     }
     chosen
+}
+
+/// Whether `LLB_CORPUS_KIND` names this kind, or no kind.
+fn is_wanted(kind: &Kind) -> bool {
+    std::env::var("LLB_CORPUS_KIND").ok().is_none_or(|name| format!("{kind:?}") == name)
 }
 
 /// The files whose name contains one of the texts in `only`, which are separated by `|`, and not
@@ -101,7 +104,7 @@ fn selected(models: &[ModelFile], only: &str) -> Vec<Choice> {
         if is_chosen(model, "good") {
             chosen.push((index, None));
         }
-        for kind in KINDS {
+        for kind in KINDS.into_iter().filter(is_wanted) {
             let names = mutants::names(model, kind).into_iter().enumerate();
             let names = names.filter(|(_, name)| is_chosen(model, name));
             chosen.extend(names.map(|(number, _)| (index, Some((kind, number)))));

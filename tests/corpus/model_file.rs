@@ -15,6 +15,8 @@ pub type Edit = Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 pub struct ModelFile {
     pub architecture: String,
     pub keys: Vec<(String, GgufValue)>,
+    /// Keys that llama.cpp reads if a model has them. This one does not.
+    pub optional_keys: Vec<String>,
     pub tensors: Vec<TensorSpec>,
     pub vocabulary: Vocabulary,
     /// The number of tokens, at least `N_TOKENS`.
@@ -99,6 +101,7 @@ impl ModelFile {
         ModelFile {
             architecture: architecture.to_owned(),
             keys: Vec::new(),
+            optional_keys: Vec::new(),
             tensors: Vec::new(),
             vocabulary: Vocabulary::bytes(),
             n_tokens: N_TOKENS,

@@ -38,62 +38,6 @@ pub const KINDS: [Kind; 8] = [
 /// The number of combinations of several faults for each architecture.
 const COMBINATIONS: usize = 1000;
 
-/// Hyperparameters that models of every architecture may have (`LLM_KV_NAMES`).
-const OPTIONAL_KEYS: &[&str] = &[
-    "attention.key_length",
-    "attention.value_length",
-    "attention.max_alibi_bias",
-    "attention.clamp_kqv",
-    "attention.causal",
-    "attention.scale",
-    "attention.sliding_window",
-    "attention.sliding_window_pattern",
-    "attention.key_length_swa",
-    "attention.value_length_swa",
-    "attention.shared_kv_layers",
-    "attention.temperature_length",
-    "attention.temperature_scale",
-    "attention.output_scale",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "router_logit_softcapping",
-    "decoder_block_count",
-    "decoder_start_token_id",
-    "embedding_length_out",
-    "embedding_scale",
-    "residual_scale",
-    "logit_scale",
-    "expert_count",
-    "expert_used_count",
-    "expert_group_count",
-    "expert_group_used_count",
-    "expert_gating_func",
-    "expert_weights_scale",
-    "full_attention_interval",
-    "leading_dense_block_count",
-    "nextn_predict_layers",
-    "n_deepstack_layers",
-    "deepstack_mapping",
-    "pooling_type",
-    "rope.dimension_count",
-    "rope.dimension_count_swa",
-    "rope.dimension_sections",
-    "rope.freq_base",
-    "rope.freq_base_swa",
-    "rope.scale_linear",
-    "rope.scaling.type",
-    "rope.scaling.factor",
-    "rope.scaling.attn_factor",
-    "rope.scaling.original_context_length",
-    "rope.scaling.yarn_log_multiplier",
-    "rope.scaling.yarn_ext_factor",
-    "rope.scaling.yarn_beta_fast",
-    "swiglu_clamp_exp",
-    "token_shift_count",
-    "use_parallel_residual",
-    "hidden_activation",
-];
-
 /// The names of all mutants of a model. The names are unique.
 pub fn names(good: &ModelFile, kind: Kind) -> Vec<String> {
     if kind == Kind::Several {
@@ -184,15 +128,17 @@ fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
 
 fn keys(good: &ModelFile, visit: &mut Visit) {
     let prefix = format!("{}.", good.architecture);
-    let optional = OPTIONAL_KEYS.iter().map(|key| format!("{prefix}{key}"));
-    let optional = optional.filter(|key| good.keys.iter().all(|(name, _)| name != key));
     let present = good.keys.iter().map(|(key, value)| (key.clone(), Some(value)));
-    for (key, value) in present.chain(optional.map(|key| (key, None))) {
+    let optional = good.optional_keys.iter().map(|key| (key.clone(), None));
+    let layers = format!("{prefix}block_count");
+    let layers = good.keys.iter().find(|(key, _)| *key == layers).and_then(|(_, n)| n.as_u64());
+    let layers = layers.map_or(2, |count| count.clamp(2, 8) as usize);
+    for (key, value) in present.chain(optional) {
         let short = key.strip_prefix(&prefix).unwrap_or(&key).to_owned();
         if value.is_some() {
             visit(format!("{short} missing"), &|it| it.keys.retain(|(name, _)| *name != key));
         }
-        for other in values(value) {
+        for other in values(value, layers) {
             visit(format!("{short} = {other:?}"), &|it| {
                 it.keys.retain(|(name, _)| *name != key);
                 it.keys.push((key.clone(), other.clone()));
@@ -201,8 +147,9 @@ fn keys(good: &ModelFile, visit: &mut Visit) {
     }
 }
 
-/// Values for a key: some of its own type, and one of each other type.
-fn values(value: Option<&GgufValue>) -> Vec<GgufValue> {
+/// Values for a key: some of its own type, lists with an element for each layer, and one of each
+/// other type.
+fn values(value: Option<&GgufValue>, layers: usize) -> Vec<GgufValue> {
     let integers = [
         0_u32,
         1,
@@ -250,19 +197,24 @@ fn values(value: Option<&GgufValue>) -> Vec<GgufValue> {
         for list in
             [[0_u32, 0], [1, 0], [0, 1], [2, 1], [3, 2], [65, 64], [u32::MAX, 1], [1, 1 << 31]]
         {
-            values.push(list.to_vec().into());
+            values.push(of_layers(list, layers));
         }
-        values.push(vec![7_u32; 3].into());
+        values.push(vec![7_u32; layers + 1].into());
         values.push(vec![2_u32; 600].into());
     }
     if unknown || matches!(value, Some(GgufValue::F32(_) | GgufValue::Array(ValueType::F32, _))) {
         values.extend(floats.map(GgufValue::from));
-        values.push(vec![f32::NAN, 1.0].into());
-        values.push(vec![1.0_f32; 3].into());
+        for list in [[f32::NAN, 1.0], [1.0, f32::INFINITY], [-1.0, 0.0], [1e30, 1e-30]] {
+            values.push(of_layers(list, layers));
+        }
+        values.push(vec![1.0_f32; layers + 1].into());
     }
     if unknown || matches!(value, Some(GgufValue::Bool(_) | GgufValue::Array(ValueType::Bool, _))) {
         values.extend([true.into(), false.into()]);
-        values.extend([vec![true, true].into(), vec![false, false].into(), vec![true; 3].into()]);
+        for list in [[true, true], [false, false], [true, false], [false, true]] {
+            values.push(of_layers(list, layers));
+        }
+        values.push(vec![true; layers + 1].into());
     }
     if unknown || matches!(value, Some(GgufValue::Array(ValueType::I32, _))) {
         for sections in [
@@ -277,8 +229,15 @@ fn values(value: Option<&GgufValue>) -> Vec<GgufValue> {
         ] {
             values.push(sections.to_vec().into());
         }
-        values.push(vec![1_i32, 1].into());
+        for list in [[1_i32, 1], [0, 1], [1, 0], [-1, 1], [1, i32::MAX], [i32::MIN, 0]] {
+            values.push(of_layers(list, layers));
+        }
         values.push(vec![1_i32; 5].into());
+    }
+    if unknown || matches!(value, Some(GgufValue::Array(ValueType::U64, _))) {
+        for list in [[0_u64, 0], [1, 2], [1 << 40, u64::MAX]] {
+            values.push(GgufValue::Array(ValueType::U64, list.map(GgufValue::from).to_vec()));
+        }
     }
     if unknown || matches!(value, Some(GgufValue::String(_))) {
         for text in ["none", "linear", "yarn", "longrope", "x", ""] {
@@ -301,6 +260,14 @@ fn values(value: Option<&GgufValue>) -> Vec<GgufValue> {
         values.push(GgufValue::Array(element, Vec::new()));
     }
     values
+}
+
+/// A list with an element for each layer, the two given ones in turn.
+fn of_layers<T: Copy>(elements: [T; 2], layers: usize) -> GgufValue
+where
+    GgufValue: From<Vec<T>>,
+{
+    (0..layers).map(|layer| elements[layer % 2]).collect::<Vec<_>>().into()
 }
 
 fn shapes(good: &ModelFile, visit: &mut Visit) {

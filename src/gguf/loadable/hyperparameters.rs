@@ -18,6 +18,9 @@ const EPSILONS: [&str; 4] = [
     "hyper_connection.epsilon",
 ];
 
+/// `LLAMA_MAX_LAYERS`.
+const MOST_LAYERS: u32 = 512;
+
 /// Architectures without rotation (`LLAMA_ROPE_TYPE_NONE`). Their keys about rotation are not used.
 const WITHOUT_ROTATION: [&str; 20] = [
     "gpt2",
@@ -107,11 +110,33 @@ impl Facts<'_> {
     fn counts(&self, key: &str) -> Vec<u64> {
         match self.value(key) {
             Some(GgufValue::Array(_, items)) => {
-                items.iter().filter_map(GgufValue::as_u64).collect()
+                items.iter().map(|item| element(item).unwrap_or(0)).collect()
             }
             Some(scalar) => scalar.as_u64().into_iter().collect(),
             None => Vec::new(),
         }
+    }
+
+    /// Reads a list of numbers or marks, one for each layer but those that predict further tokens,
+    /// or one value for all. Elements that are missing are 0.
+    pub(super) fn of_layers(&self, key: &str) -> Vec<u64> {
+        let value = self.value(key);
+        let of_layer = |layer: u32| match value {
+            Some(GgufValue::Array(_, items)) => items.get(layer as usize).and_then(element),
+            scalar => scalar.and_then(element),
+        };
+        let count = |key: &str| self.count(key).unwrap_or(0);
+        let layers = count("block_count").saturating_sub(count("nextn_predict_layers"));
+        (0..layers.min(MOST_LAYERS)).map(|layer| of_layer(layer).unwrap_or(0)).collect()
+    }
+}
+
+/// An element of a list as llama.cpp reads it: a mark is 0 or 1, a signed number an unsigned one.
+fn element(item: &GgufValue) -> Option<u64> {
+    match item {
+        GgufValue::Bool(mark) => Some((*mark).into()),
+        GgufValue::I32(number) => Some(number.cast_unsigned().into()),
+        _ => item.as_u64(),
     }
 }
 

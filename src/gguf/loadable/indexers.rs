@@ -7,7 +7,6 @@
 
 use super::{Facts, refused};
 use crate::error::Result;
-use crate::gguf::value::GgufValue;
 
 /// How llama.cpp distributes the layers over the caches of attention.
 #[derive(PartialEq)]
@@ -55,8 +54,6 @@ const INDEXERS: [Indexers; 3] = [
 
 const LENGTH: &str = "attention.indexer.key_length";
 const PATTERN: &str = "attention.sliding_window_pattern";
-/// `LLAMA_MAX_LAYERS`.
-const MOST_LAYERS: u32 = 512;
 
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     let Some(indexers) = INDEXERS.iter().find(|known| known.architecture == facts.architecture)
@@ -66,14 +63,14 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     let is_indexed =
         |number: &u64| indexers.number.map_or(*number != 0, |indexed| *number == indexed);
     let key = indexers.of_layers;
-    if facts.value(key).is_some() && !of_layers(facts, key).iter().any(is_indexed) {
+    if facts.value(key).is_some() && !facts.of_layers(key).iter().any(is_indexed) {
         return Err(refused(format!("{} has no layer with an indexer", facts.key(key))));
     }
     let one_is_empty = match indexers.caches {
         Caches::One => false,
         Caches::AllWindowed => true,
         Caches::ByPattern => {
-            let pattern = of_layers(facts, PATTERN);
+            let pattern = facts.of_layers(PATTERN);
             !pattern.contains(&0) || pattern.iter().all(|window| *window == 0)
         }
     };
@@ -85,18 +82,4 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Reads a list of numbers or marks, one for each layer but those that predict further tokens, or
-/// one value for all. Elements that are missing are 0.
-fn of_layers(facts: &Facts<'_>, key: &str) -> Vec<u64> {
-    let number = |item: &GgufValue| item.as_u64().or(item.as_bool().map(u64::from)).unwrap_or(0);
-    let value = facts.value(key);
-    let of_layer = |layer: u32| match value {
-        Some(GgufValue::Array(_, items)) => items.get(layer as usize).map_or(0, number),
-        scalar => scalar.map_or(0, number),
-    };
-    let count = |key: &str| facts.count(key).unwrap_or(0);
-    let layers = count("block_count").saturating_sub(count("nextn_predict_layers"));
-    (0..layers.min(MOST_LAYERS)).map(of_layer).collect()
 }

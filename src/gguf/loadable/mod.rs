@@ -5,6 +5,7 @@
 //! rule. Unknown architectures are checked only against rules that need no table. The tables follow
 //! the pinned llama.cpp (`scripts/architectures.py`); `make harden` tests them.
 
+mod experts;
 mod hyperparameters;
 mod indexers;
 mod layers;
@@ -31,6 +32,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     types::check(facts)?;
     hyperparameters::check(facts)?;
     layers::check(facts)?;
+    experts::check(facts)?;
     indexers::check(facts)
 }
 

@@ -48,6 +48,29 @@ fn epsilons_are_above_zero() {
 }
 
 #[test]
+fn layers_with_experts_use_one() {
+    let of = |used: GgufValue, nextn: u32| {
+        let keys = [
+            ("block_count", 3_u32.into()),
+            ("nextn_predict_layers", nextn.into()),
+            ("expert_count", 8_u32.into()),
+            ("expert_used_count", used),
+        ];
+        problem("a new one", &keys, &["blk.1.ffn_up_exps.weight", "blk.2.ffn_down_exps.weight"])
+    };
+    let refusal = |layer| {
+        let key = "a new one.expert_used_count";
+        Some(format!("{key} is 0 for layer {layer}, but the layer has experts"))
+    };
+    assert_eq!(of(vec![0_u32, 1, 2].into(), 0), None);
+    assert_eq!(of(vec![1_u32, 0, 2].into(), 0), refusal(1));
+    assert_eq!(of(vec![1_u32, 2, 0].into(), 0), refusal(2));
+    assert_eq!(of(vec![true, true, false].into(), 0), refusal(2));
+    // Nothing runs a layer that predicts a further token.
+    assert_eq!(of(vec![1_u32, 2, 0].into(), 1), None);
+}
+
+#[test]
 fn deepstack_layers_come_before_the_last() {
     let of = |count: u32| {
         let keys = [

@@ -30,7 +30,7 @@ static enum gguf_type element_type(const char *type) {
     case 'f': return GGUF_TYPE_FLOAT32;
     case 'b': return GGUF_TYPE_BOOL;
     case 'i': return GGUF_TYPE_INT32;
-    default: return GGUF_TYPE_UINT32;
+    default: return strncmp(type, "u64", 3) ? GGUF_TYPE_UINT32 : GGUF_TYPE_UINT64;
     }
 }
 
@@ -39,6 +39,7 @@ static void add_array(struct gguf_context *metadata, const char *key, const char
     static union {
         float floats[1024];
         uint32_t integers[1024];
+        uint64_t long_integers[1024];
         int8_t bools[1024];
     } data;
     enum gguf_type element = element_type(type);
@@ -46,6 +47,7 @@ static void add_array(struct gguf_context *metadata, const char *key, const char
     for (char *item = strtok(text, ","); item && n < 1024; item = strtok(NULL, ","), n++) {
         if (element == GGUF_TYPE_FLOAT32) data.floats[n] = strtof(item, NULL);
         else if (element == GGUF_TYPE_BOOL) data.bools[n] = item[0] == '1';
+        else if (element == GGUF_TYPE_UINT64) data.long_integers[n] = strtoull(item, NULL, 0);
         else data.integers[n] = (uint32_t)strtol(item, NULL, 0);
     }
     gguf_set_arr_data(metadata, key, element, &data, n);

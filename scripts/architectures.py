@@ -12,7 +12,8 @@
 Needs `make lib` before, and a C compiler. An architecture: `key NAME TYPE VALUE` for the keys of a
 tiny model, `optional NAME` for further keys that llama.cpp reads, `tensor NAME EXTENTS` for the
 tensors that llama.cpp then creates, optional ones too, with `i32` after it for those of integers.
-`every NAME` is a key that it reads for every architecture.
+`every NAME` is a key that it reads for every architecture. A variant of an architecture has other
+keys, and other tensors by them.
 The sources give the names, the keys that an architecture reads and the operation of each tensor
 (llama-arch.cpp, models/*.cpp); `architectures.c` asks the library for the tensors.
 """
@@ -385,6 +386,104 @@ OWN = {
     },
 }
 
+# A layer with a state, one with attention, and one with neither.
+NEMOTRON_FFN = {
+    "block_count": "u32 3",
+    "attention.head_count_kv": "u32[] 0,2,0",
+    "feed_forward_length": "u32[] 0,0,64",
+}
+
+# Further models of an architecture: keys that replace or extend those of the first one, or None for
+# a key that it does not have. Two more are made by `variants_of`: "dense" has no experts, "swapped"
+# has the layers with a state and those with attention the other way round.
+VARIANTS = {
+    "bailingmoe2": {"groups": {"expert_group_count": "u32 2", "expert_group_used_count": "u32 1"}},
+    "bailingmoe3": {"full_q": {"attention.q_lora_rank": None}},
+    "deci": {
+        "no_attention": {"attention.head_count_kv": "u32[] 0,2"},
+        "no_ffn": {"feed_forward_length": "u32[] 0,64"},
+    },
+    "deepseek2": {
+        "full_kv": {
+            "attention.key_length_mla": None,
+            "attention.value_length_mla": None,
+            "attention.head_count_kv": "u32 2",
+        },
+        "full_q": {"attention.q_lora_rank": "u32 0"},
+        "groups": {"expert_group_count": "u32 2", "expert_group_used_count": "u32 1"},
+    },
+    "deepseek4": {
+        "hashed": {"hash_layer_count": "u32 2"},
+        "uncompressed": {"attention.compress_ratios": "u32[] 0,4", "hash_layer_count": "u32 0"},
+    },
+    "dots3note": {"fewer_indexers": {"attention.indexer.types": "bool[] 0,1,0,1"}},
+    "gemma-embedding": {
+        "dense_layers": {
+            "dense_2_feat_in": "u32 64",
+            "dense_2_feat_out": "u32 96",
+            "dense_3_feat_in": "u32 96",
+            "dense_3_feat_out": "u32 64",
+        },
+    },
+    "gemma4": {
+        "no_ple": {"embedding_length_per_layer_input": "u32 0"},
+        "shared_kv": {
+            "block_count": "u32 4",
+            "attention.sliding_window_pattern": "bool[] 1,0,1,0",
+            "attention.shared_kv_layers": "u32 2",
+        },
+    },
+    "glm-dsa": {"shared": {"attention.indexer.types": "bool[] 1,0"}},
+    "hy_v4": {
+        "indexed": {
+            "attention.indexer.head_count": "u32 2",
+            "attention.indexer.key_length": "u32 64",
+            "attention.indexer.top_k": "u32 8",
+            "attention.indexer.types": "bool[] 1,0",
+        },
+    },
+    "kimi-k3": {
+        "full_q": {"attention.q_lora_rank": None},
+        "latent": {"expert_latent_length": "u32 32"},
+    },
+    "llama4": {
+        "all_experts": {"interleave_moe_layer_step": "u32 1"},
+        "no_experts": {"interleave_moe_layer_step": "u32 0"},
+    },
+    "mamba": {"normed": {"ssm.dt_b_c_rms": "bool 1"}},
+    "minimax-01": {"swapped": {"attention.recurrent_layers": "bool[] 0,1"}},
+    "mistral4": {
+        "full_kv": {
+            "attention.key_length_mla": None,
+            "attention.value_length_mla": None,
+            "attention.head_count_kv": "u32 2",
+        },
+    },
+    "modern-bert": {
+        "decision": {
+            "decision.block_count": "u32 1",
+            "tokenizer.ggml.token_type_count": "u32 3",
+        },
+    },
+    "nanbeige": {"looped": {"num_loops": "u32 2"}},
+    "nemotron_h": {"ffn": NEMOTRON_FFN},
+    "nemotron_h_moe": {"ffn": NEMOTRON_FFN, "latent": NEMOTRON_FFN | {"moe_latent_size": "u32 32"}},
+    "qwen4exp": {
+        "compressed": {"attention.compress_ratios": "u32[] 0,2"},
+        "ple": {
+            "ple.layers": "u32[] 0",
+            "ple.ngram_size": "u32 2",
+            "ple.heads_per_ngram": "u32 2",
+            "ple.conv_kernel": "u32 4",
+            "ple.eos_token_id": "u32 2",
+            "ple.layer_multipliers": "u64[] 3,5",
+            "ple.head_offsets": "u64[] 0,7",
+            "ple.head_vocab_sizes": "u64[] 7,9",
+            "embedding_length_per_layer_input": "u32 32",
+        },
+    },
+}
+
 
 def source_folder():
     found = glob.glob(os.path.expanduser("~/.cargo/registry/src/*/llama-cpp-sys-2-*/llama.cpp"))
@@ -452,22 +551,21 @@ def keys_in(path, names):
     return {names[name] for name in found if name in names}
 
 
-def describe(program, architecture, path, optional):
-    """The lines of an architecture, with the keys that llama.cpp asks for."""
-    keys = dict(BASE)
-    if "EXPERT" in read(path) and architecture != "phimoe":
-        keys.update(MOE)
-    keys.update(OWN.get(architecture, {}))
+def complete(program, architecture, keys):
+    """The tensors for the keys and those that llama.cpp asks for, or None with its errors."""
+    keys = dict(keys)
     for _ in range(60):
         tensors, errors = tensors_of(program, architecture, keys)
-        if tensors is not None:
-            break
         missing = re.search(r"key not found in model: (\S+)", errors)
         key = missing and missing[1].removeprefix(architecture + ".")
-        if key not in WANTED or key in keys:
-            sys.exit(f"{architecture}: {errors.strip()}")
+        if tensors is not None or key not in WANTED or key in keys:
+            break
         keys[key] = WANTED[key]
-    lines = [f"architecture {architecture}"]
+    return keys, tensors, errors
+
+
+def lines_of(architecture, head, keys, optional, tensors):
+    lines = [head]
     lines += [f"key {full_key(architecture, key)} {value}" for key, value in keys.items()]
     lines += [f"optional {full_key(architecture, key)}" for key in sorted(optional - keys.keys())]
     seen = set()
@@ -483,6 +581,40 @@ def describe(program, architecture, path, optional):
             extents.pop()
         kind = " i32" if any(word in name for word in OF_INTEGERS) else ""
         lines.append(f"tensor {name} {','.join(extents)}{kind}")
+    return lines
+
+
+def variants_of(architecture, keys):
+    """The names and keys of further models. Not every architecture has all of them."""
+    yield "dense", {key: value for key, value in keys.items() if key not in MOE}
+    kind, heads = keys["attention.head_count_kv"].split(" ")
+    if kind.endswith("[]"):
+        swapped = ",".join(reversed(heads.split(",")))
+        yield "swapped", keys | {"attention.head_count_kv": f"{kind} {swapped}"}
+    for name, changes in VARIANTS.get(architecture, {}).items():
+        changed = {key: value for key, value in (keys | changes).items() if value is not None}
+        yield name, changed
+
+
+def describe(program, architecture, path, optional):
+    """The lines of an architecture and its variants, with the keys that llama.cpp asks for."""
+    keys = dict(BASE)
+    if "EXPERT" in read(path) and architecture != "phimoe":
+        keys.update(MOE)
+    keys.update(OWN.get(architecture, {}))
+    keys, tensors, errors = complete(program, architecture, keys)
+    if tensors is None:
+        sys.exit(f"{architecture}: {errors.strip()}")
+    lines = lines_of(architecture, f"architecture {architecture}", keys, optional, tensors)
+    names = {tensor.split()[0] for tensor in tensors}
+    for name, changed in variants_of(architecture, keys):
+        changed, others, errors = complete(program, architecture, changed)
+        known = name in VARIANTS.get(architecture, {})
+        if others is None and known:
+            sys.exit(f"{architecture} {name}: {errors.strip()}")
+        if known or others and {tensor.split()[0] for tensor in others} != names:
+            head = f"variant {architecture} {name}"
+            lines += lines_of(architecture, head, changed, optional, others)
     return lines
 
 

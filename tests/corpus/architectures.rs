@@ -8,7 +8,7 @@ use crate::model_file::{I32, ModelFile, TensorSpec};
 /// keys with types and values, further keys that llama.cpp reads, and the tensors for the first ones.
 const TABLE: &str = include_str!("../data/architectures.txt");
 
-/// A model of each architecture, in alphabetical order, without a vocabulary.
+/// A model of each architecture, and its variants, in alphabetical order, without a vocabulary.
 pub fn all() -> Vec<ModelFile> {
     let mut models: Vec<ModelFile> = Vec::new();
     let mut of_every: Vec<String> = Vec::new();
@@ -17,6 +17,11 @@ pub fn all() -> Vec<ModelFile> {
         let mut word = || words.next().unwrap_or_else(|| panic!("{line:?} is too short"));
         match (word(), word()) {
             ("architecture", name) => models.push(ModelFile::new(name)),
+            ("variant", architecture) => {
+                let mut model = ModelFile::new(architecture);
+                model.name = format!("{architecture} {}", word());
+                models.push(model);
+            }
             ("key", key) => {
                 let value = value(word(), word());
                 let model = models.last_mut().unwrap();
@@ -52,6 +57,7 @@ fn value(kind: &str, text: &str) -> GgufValue {
     match kind {
         "u32" => text.parse::<u32>().unwrap().into(),
         "i32" => text.parse::<i32>().unwrap().into(),
+        "u64" => text.parse::<u64>().unwrap().into(),
         "f32" => text.parse::<f32>().unwrap().into(),
         "bool" => (text == "1").into(),
         "str" => text.into(),

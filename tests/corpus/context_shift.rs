@@ -27,7 +27,7 @@ fn a_context_that_cannot_be_moved_is_refused_with_the_reason() {
         ("jamba", Some(STATE)),
         ("lfm2", Some(STATE)),
     ] {
-        let model = models.iter().find(|model| model.architecture == architecture);
+        let model = models.iter().find(|model| model.name == architecture);
         let model = model.unwrap_or_else(|| panic!("{architecture} is not in the table"));
         std::fs::write(&path, model.to_bytes()).unwrap();
         let open = |overflow: &str| {

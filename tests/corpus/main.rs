@@ -1,19 +1,21 @@
 //! Opens model files with faults. None of them may end the process.
 //!
-//! Nearly every architecture that llama.cpp supports has a tiny model (`architectures`). A mutant is
-//! one of these models with one fault, two or three (`mutants`). Each file goes through the functions
-//! that read a file without its weights, then through create with two threads, two turns and
-//! destroy, in a child process (`child`). If the model generates no text, two requests for vectors
-//! or scores take the place of the turns. Adapters and draft models with faults are opened with a
-//! valid model (`roles`).
+//! Nearly every architecture that llama.cpp supports has a tiny model, and some have more, with other
+//! layers (`architectures`). A mutant is one of these models with one fault, two or three
+//! (`mutants`). Each file goes through the functions that read a file without its weights, then
+//! through create with two threads, two turns and destroy, in a child process (`child`). If the model
+//! generates no text, two requests for vectors or scores take the place of the turns. Adapters and
+//! draft models with faults are opened with a valid model (`roles`).
 //!
 //! `LLB_CORPUS_FILES` is the number of files (500; 250 adapters and drafts), which are a fixed
 //! sample. With `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most
 //! 20,000. The following are for searches:
 //!
-//! - `LLB_CORPUS_SEED`, a number, selects another sample, and `LLB_CORPUS_KIND` one kind of fault.
-//! - `LLB_CORPUS_ONLY` runs every file whose name, `architecture: fault`, contains its text, except
-//!   names that contain `LLB_CORPUS_NOT`.
+//! - `LLB_CORPUS_SEED`, a number, selects another sample, and `LLB_CORPUS_KIND` the kinds of faults,
+//!   separated by `|`.
+//! - `LLB_CORPUS_ONLY` runs every file whose name, `architecture: fault` or `architecture variant:
+//!   fault`, contains one of its texts, separated by `|`, except names that contain
+//!   `LLB_CORPUS_NOT`.
 //! - `LLB_CORPUS_LIST` is a file to which the outcomes are written, `LLB_CORPUS_KEEP` a folder in
 //!   which the files stay, by the number of their outcome.
 //! - With `LLB_CORPUS_THREADS=1`, failed assertions become errors that contain their location.
@@ -87,7 +89,8 @@ fn selection(models: &[ModelFile], role: Role, most: usize) -> Vec<Choice> {
 
 /// Whether `LLB_CORPUS_KIND` names this kind, or no kind.
 fn is_wanted(kind: &Kind) -> bool {
-    std::env::var("LLB_CORPUS_KIND").ok().is_none_or(|name| format!("{kind:?}") == name)
+    let is_named = |names: String| names.split('|').any(|name| format!("{kind:?}") == name);
+    std::env::var("LLB_CORPUS_KIND").ok().is_none_or(is_named)
 }
 
 /// The files whose name contains one of the texts in `only`, which are separated by `|`, and not
@@ -95,7 +98,7 @@ fn is_wanted(kind: &Kind) -> bool {
 fn selected(models: &[ModelFile], only: &str) -> Vec<Choice> {
     let not = std::env::var("LLB_CORPUS_NOT").ok();
     let is_chosen = |model: &ModelFile, name: &str| {
-        let name = format!("{}: {name}$", model.architecture);
+        let name = format!("{}: {name}$", model.name);
         only.split('|').any(|only| name.contains(only))
             && not.as_ref().is_none_or(|not| !name.contains(not.as_str()))
     };
@@ -196,7 +199,7 @@ fn try_role(role: Role, most: usize) {
         let bytes = file.to_bytes();
         std::fs::write(&path, &bytes).unwrap();
         let (outcome, peak) = runner.run(&role.options(&path, &models, index, folder.path()));
-        let name = format!("{}: {name}", model.architecture);
+        let name = format!("{}: {name}", model.name);
         let mut class = outcome.class();
         counts.add(&outcome, fault.is_some());
         if fault.is_none() {

@@ -14,6 +14,8 @@ pub type Edit = Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>;
 #[derive(Clone)]
 pub struct ModelFile {
     pub architecture: String,
+    /// The architecture, with the name of the variant if it is one.
+    pub name: String,
     pub keys: Vec<(String, GgufValue)>,
     /// Keys that llama.cpp reads if a model has them. This one does not.
     pub optional_keys: Vec<String>,
@@ -100,6 +102,7 @@ impl ModelFile {
     pub fn new(architecture: &str) -> ModelFile {
         ModelFile {
             architecture: architecture.to_owned(),
+            name: architecture.to_owned(),
             keys: Vec::new(),
             optional_keys: Vec::new(),
             tensors: Vec::new(),

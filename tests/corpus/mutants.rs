@@ -68,7 +68,7 @@ pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> ModelFile {
 /// A model with several faults, and the name of each. A later fault may undo an earlier one.
 pub fn several(good: &ModelFile, wanted: usize) -> (Vec<String>, ModelFile) {
     // Architectures with the same faults get other combinations.
-    let seed = good.architecture.bytes().fold(wanted as u64, |hash, byte| {
+    let seed = good.name.bytes().fold(wanted as u64, |hash, byte| {
         hash.wrapping_mul(0x0100_0000_01B3).wrapping_add(u64::from(byte))
     });
     let mut numbers = Numbers(seed);

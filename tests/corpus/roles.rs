@@ -41,7 +41,7 @@ impl Role {
     /// written into `folder`.
     pub fn options(self, path: &Path, models: &[ModelFile], index: usize, folder: &Path) -> Value {
         let partner = |model: &ModelFile| -> PathBuf {
-            let target = folder.join(format!("{}.gguf", model.architecture));
+            let target = folder.join(format!("{}.gguf", model.name));
             if !target.exists() {
                 std::fs::write(&target, model.to_bytes()).unwrap();
             }
@@ -51,7 +51,7 @@ impl Role {
             Role::Model => json!({ "model": path }),
             Role::Adapter => json!({ "model": partner(&models[index]), "lora": [path] }),
             Role::Draft => {
-                let llama = models.iter().find(|model| model.architecture == "llama").unwrap();
+                let llama = models.iter().find(|model| model.name == "llama").unwrap();
                 json!({ "model": partner(llama), "draft_model": path })
             }
         }

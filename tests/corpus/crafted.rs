@@ -92,7 +92,7 @@ fn nested(depth: usize) -> GgufValue {
 }
 
 fn lists(good: &ModelFile, visit: &mut Visit) {
-    let layers = 2;
+    let layers = good.n_layers();
     let of =
         |value: GgufValue, count: usize| GgufValue::Array(value.value_type(), vec![value; count]);
     for key in [

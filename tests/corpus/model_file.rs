@@ -112,6 +112,13 @@ impl ModelFile {
         }
     }
 
+    /// The number of layers, at most 8.
+    pub fn n_layers(&self) -> usize {
+        let key = format!("{}.block_count", self.architecture);
+        let count = self.keys.iter().find(|(name, _)| *name == key).and_then(|(_, n)| n.as_u64());
+        count.map_or(2, |count| count.clamp(1, 8) as usize)
+    }
+
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = GgufWriter::new()
             .metadata("general.architecture", self.architecture.as_str())

@@ -130,15 +130,12 @@ fn keys(good: &ModelFile, visit: &mut Visit) {
     let prefix = format!("{}.", good.architecture);
     let present = good.keys.iter().map(|(key, value)| (key.clone(), Some(value)));
     let optional = good.optional_keys.iter().map(|key| (key.clone(), None));
-    let layers = format!("{prefix}block_count");
-    let layers = good.keys.iter().find(|(key, _)| *key == layers).and_then(|(_, n)| n.as_u64());
-    let layers = layers.map_or(2, |count| count.clamp(2, 8) as usize);
     for (key, value) in present.chain(optional) {
         let short = key.strip_prefix(&prefix).unwrap_or(&key).to_owned();
         if value.is_some() {
             visit(format!("{short} missing"), &|it| it.keys.retain(|(name, _)| *name != key));
         }
-        for other in values(value, layers) {
+        for other in values(value, good.n_layers()) {
             visit(format!("{short} = {other:?}"), &|it| {
                 it.keys.retain(|(name, _)| *name != key);
                 it.keys.push((key.clone(), other.clone()));

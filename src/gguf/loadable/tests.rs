@@ -183,9 +183,11 @@ fn heads_fit_the_matrices_of_attention() {
         // Without a matrix of attention, nothing is known of it.
         assert_eq!(with(&key, 65_535, &tensors[..2]), None);
     }
-    assert_eq!(with("embedding_length_out", 16, &tensors), None);
-    let message = "a new one.embedding_length_out is 17, but the widest matrix has 16 rows";
-    assert_eq!(with("embedding_length_out", 17, &tensors).as_deref(), Some(message));
+    for key in ["embedding_length_out", "ssm.inner_size"] {
+        assert_eq!(with(key, 16, &tensors), None);
+        let message = format!("a new one.{key} is 17, but the widest matrix has 16 rows");
+        assert_eq!(with(key, 17, &tensors), Some(message));
+    }
     assert_eq!(with("token_shift_count", 2, &tensors), None);
     let message = "a new one.token_shift_count is 3, but must be at most 2";
     assert_eq!(with("token_shift_count", 3, &tensors).as_deref(), Some(message));

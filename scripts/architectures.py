@@ -552,7 +552,7 @@ def keys_in(path, names):
 
 
 def complete(program, architecture, keys):
-    """The tensors for the keys and those that llama.cpp asks for, or None with its errors."""
+    """The keys with those that llama.cpp asks for, their tensors or None, and its errors."""
     keys = dict(keys)
     for _ in range(60):
         tensors, errors = tensors_of(program, architecture, keys)

@@ -7,8 +7,8 @@
 //! generates no text, two requests for vectors or scores take the place of the turns. Adapters and
 //! draft models with faults are opened with a valid model (`roles`).
 //!
-//! `LLB_CORPUS_FILES` is the number of files (500; 250 adapters and drafts), which are a fixed
-//! sample. With `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most
+//! `LLB_CORPUS_FILES` is the number of files with faults (500; 250 adapters and drafts), which are a
+//! fixed sample. With `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most
 //! 20,000. The following are for searches:
 //!
 //! - `LLB_CORPUS_SEED`, a number, selects another sample, and `LLB_CORPUS_KIND` the kinds of faults,
@@ -68,7 +68,8 @@ const ENCODER_AND_DECODER: &str = "t5";
 /// An architecture, and the kind and the number of its fault.
 type Choice = (usize, Option<(Kind, usize)>);
 
-/// The files to try. `most` is their number unless the environment has another.
+/// The files to try: all valid ones, and files with faults. `most` is the number of the latter unless
+/// the environment has another.
 fn selection(models: &[ModelFile], role: Role, most: usize) -> Vec<Choice> {
     if let Ok(only) = std::env::var("LLB_CORPUS_ONLY") {
         return selected(models, &only);
@@ -80,7 +81,7 @@ fn selection(models: &[ModelFile], role: Role, most: usize) -> Vec<Choice> {
     let counts = |model| kinds.iter().map(|kind| mutants::names(model, *kind).len()).collect();
     let faults: Vec<Vec<usize>> = models.iter().map(counts).collect();
     let mut numbers = Numbers(setting("LLB_CORPUS_SEED").unwrap_or(7) as u64);
-    while chosen.len() < count {
+    while chosen.len() < models.len() + count {
         let (index, kind) = (chosen.len() % models.len(), numbers.below(kinds.len()));
         chosen.push((index, Some((kinds[kind], numbers.below(faults[index][kind])))));
     }

@@ -1,5 +1,6 @@
 //! Makes models with one fault each, or with several, from a valid model.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use llb::gguf::{GgufValue, ValueType};
@@ -256,6 +257,8 @@ fn values(value: Option<&GgufValue>, layers: usize) -> Vec<GgufValue> {
     for element in [ValueType::U32, ValueType::F32, ValueType::String] {
         values.push(GgufValue::Array(element, Vec::new()));
     }
+    let mut seen = HashSet::new();
+    values.retain(|value| seen.insert(format!("{value:?}")));
     values
 }
 

@@ -208,7 +208,7 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
     }
     let rows = facts.tensors.iter().map(TensorInfo::rows).max().unwrap_or(u64::MAX);
     length(facts, "embedding_length_out", rows, "widest matrix")?;
-    // A layer with a state has a matrix from or to its inner vector, and a convolution over it.
+    // The convolution of a layer with a state has a row for each element of its inner vector.
     length(facts, "ssm.inner_size", rows, "widest matrix")?;
     deepstack_layers(facts)
 }

@@ -143,6 +143,10 @@ fn heads_are_shared_evenly() {
     check("llama", KEY, vec![0_u32, 2, 4], "");
     check("llama", KEY, 3_u32, "3, but must divide llama.attention.head_count, 4");
     check("llama", KEY, vec![4_u32, 3], "3, but must divide llama.attention.head_count, 4");
+    // llama.cpp reads signed numbers as unsigned ones.
+    let rule = "4294967295, but must divide llama.attention.head_count, 4";
+    check("llama", KEY, vec![2_i32, -1, 4], rule);
+    check("llama", KEY, vec![true, false], "");
     let missing = Some(
         "llama.attention.head_count is missing or 0, but there are layers with attention"
             .to_owned(),

@@ -17,7 +17,8 @@ use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 
 /// Loads onto devices run one after another: each must see the memory that the previous one took,
-/// and backends start a device in its first load, without a lock.
+/// and backends start a device in its first load, without a lock. The mutex may be held during a
+/// fork, because a child computes on the processor.
 static FITTING: Mutex<()> = Mutex::new(());
 
 /// Keeps other threads from loading models onto devices. `None` if these options use none.

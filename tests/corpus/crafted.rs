@@ -76,8 +76,8 @@ fn pairs(visit: &mut Visit) {
     let all = assignments();
     for (index, first) in all.iter().enumerate() {
         for second in all[index + 1..].iter().filter(|second| second.0 != first.0) {
-            let name = format!("{} = {:?} and {} = {:?}", first.0, first.1, second.0, second.1);
-            visit(name, &|it| {
+            let (key, value, other_key, other) = (first.0, &first.1, second.0, &second.1);
+            visit(format_args!("{key} = {value:?} and {other_key} = {other:?}"), &|it| {
                 set(it, first.0, first.1.clone());
                 set(it, second.0, second.1.clone());
             });
@@ -116,27 +116,27 @@ fn lists(good: &ModelFile, visit: &mut Visit) {
             ("lists of lists", nested(2)),
         ];
         for (name, element) in &elements {
-            visit(format!("{key}: a list of {name}"), &|it| {
+            visit(format_args!("{key}: a list of {name}"), &|it| {
                 set(it, key, of(element.clone(), layers))
             });
         }
         for count in [511, 512, 513, 100_000] {
-            visit(format!("{key}: a list of {count} numbers"), &|it| {
+            visit(format_args!("{key}: a list of {count} numbers"), &|it| {
                 set(it, key, of(2_u32.into(), count));
             });
         }
     }
     for depth in [2, 3, 64, 1000] {
-        visit(format!("lists in lists, {depth} deep"), &|it| {
+        visit(format_args!("lists in lists, {depth} deep"), &|it| {
             it.keys.push(("general.tags".to_owned(), nested(depth)));
         });
     }
     for (key, value) in &good.keys {
         let (key, value) = (key.clone(), value.clone());
-        visit(format!("{key} twice, the second time as a text"), &|it| {
+        visit(format_args!("{key} twice, the second time as a text"), &|it| {
             it.keys.push((key.clone(), "x".into()));
         });
-        visit(format!("{key} as a list of itself"), &|it| {
+        visit(format_args!("{key} as a list of itself"), &|it| {
             it.keys.retain(|(name, _)| *name != key);
             it.keys.push((key.clone(), GgufValue::Array(value.value_type(), vec![value.clone()])));
         });
@@ -147,8 +147,8 @@ fn tensors(good: &ModelFile, visit: &mut Visit) {
     let Some(last) = good.tensors.len().checked_sub(1) else { return };
     for index in [0, last / 2, last] {
         let name = good.tensors[index].name.clone();
-        visit(format!("{name} twice"), &|it| it.tensors.push(it.tensors[index].clone()));
-        visit(format!("{name} twice, with another shape"), &|it| {
+        visit(format_args!("{name} twice"), &|it| it.tensors.push(it.tensors[index].clone()));
+        visit(format_args!("{name} twice, with another shape"), &|it| {
             let mut other = it.tensors[index].clone();
             other.shape = vec![1];
             it.tensors.push(other);
@@ -172,14 +172,14 @@ fn tensors(good: &ModelFile, visit: &mut Visit) {
             "%s%n".to_owned(),
         ] {
             let short: String = other.escape_default().take(40).collect();
-            visit(format!("{name} has the name {short} of {}", other.len()), &|it| {
+            visit(format_args!("{name} has the name {short} of {}", other.len()), &|it| {
                 it.tensors[index].name = other.clone();
             });
         }
     }
-    visit("no tensors".to_owned(), &|it| it.tensors.clear());
-    visit("the tensors in the other order".to_owned(), &|it| it.tensors.reverse());
-    visit("100000 unknown tensors".to_owned(), &|it| {
+    visit(format_args!("no tensors"), &|it| it.tensors.clear());
+    visit(format_args!("the tensors in the other order"), &|it| it.tensors.reverse());
+    visit(format_args!("100000 unknown tensors"), &|it| {
         let mut other = it.tensors[0].clone();
         other.shape = vec![1];
         it.tensors.extend((0..100_000).map(|number| {
@@ -187,7 +187,7 @@ fn tensors(good: &ModelFile, visit: &mut Visit) {
             other.clone()
         }));
     });
-    visit("the tensors of block 0 also as those of blocks to 600".to_owned(), &|it| {
+    visit(format_args!("the tensors of block 0 also as those of blocks to 600"), &|it| {
         let first: Vec<_> =
             it.tensors.iter().filter(|tensor| tensor.name.starts_with("blk.0.")).cloned().collect();
         let norms = first.into_iter().filter(|tensor| tensor.shape.len() == 1);
@@ -239,19 +239,19 @@ fn file_keys(visit: &mut Visit) {
     ]);
     for (key, value) in values {
         let name: String = format!("{value:?}").chars().take(60).collect();
-        visit(format!("{key} = {name}"), &|it| set(it, key, value.clone()));
+        visit(format_args!("{key} = {name}"), &|it| set(it, key, value.clone()));
     }
     for other in ["llama", "mamba", "bert", "clip", "t5", "rwkv7", "gemma3n", "x", "", "llama\0"] {
-        visit(format!("the architecture is {}", other.escape_default()), &|it| {
+        visit(format_args!("the architecture is {}", other.escape_default()), &|it| {
             it.architecture = other.to_owned();
         });
     }
     for length in [0, 1, 65_536, 1 << 20] {
-        visit(format!("a key of {length} letters"), &|it| {
+        visit(format_args!("a key of {length} letters"), &|it| {
             it.keys.push(("k".repeat(length), 1_u32.into()));
         });
     }
-    visit("100000 keys".to_owned(), &|it| {
+    visit(format_args!("100000 keys"), &|it| {
         it.keys.extend((0..100_000).map(|number| (format!("x.{number}"), 1_u32.into())));
     });
 }
@@ -261,7 +261,7 @@ fn tokens(visit: &mut Visit) {
     let types = |count: usize| GgufValue::from(vec![1_i32; count]);
     for scored in [0, 1, N_TOKENS - 1, N_TOKENS, N_TOKENS + 1] {
         for typed in [0, 1, N_TOKENS - 1, N_TOKENS + 1] {
-            visit(format!("{scored} scores and {typed} types"), &|it| {
+            visit(format_args!("{scored} scores and {typed} types"), &|it| {
                 set_token(it, "ggml.scores", scores(scored));
                 set_token(it, "ggml.token_type", types(typed));
             });
@@ -278,19 +278,21 @@ fn tokens(visit: &mut Visit) {
         ("of NUL", vec!["\0 \0".to_owned()]),
     ];
     for (name, merges) in &merges {
-        visit(format!("merges {name}"), &|it| set_token(it, "ggml.merges", merges.clone().into()));
+        visit(format_args!("merges {name}"), &|it| {
+            set_token(it, "ggml.merges", merges.clone().into())
+        });
     }
-    visit("a million merges".to_owned(), &|it| {
+    visit(format_args!("a million merges"), &|it| {
         set_token(it, "ggml.merges", vec!["a b".to_owned(); 1_000_000].into());
     });
     for count in [0, 1, 2, N_TOKENS - 1, N_TOKENS + 1, 200_000] {
-        visit(format!("{count} tokens"), &|it| {
+        visit(format_args!("{count} tokens"), &|it| {
             let texts: Vec<String> = (0..count).map(|id| format!("t{id}")).collect();
             set_token(it, "ggml.tokens", texts.into());
         });
     }
     for id in [0_u32, 97, 256, N_TOKENS as u32 - 1, N_TOKENS as u32, u32::MAX] {
-        visit(format!("every special token is {id}"), &|it| {
+        visit(format_args!("every special token is {id}"), &|it| {
             for key in ["bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "mask"] {
                 set_token(it, &format!("ggml.{key}_token_id"), id.into());
             }
@@ -300,7 +302,7 @@ fn tokens(visit: &mut Visit) {
         });
     }
     for kind in [2, 3, 5, 6, 99, -1] {
-        visit(format!("every token is of type {kind}, and no text"), &|it| {
+        visit(format_args!("every token is of type {kind}, and no text"), &|it| {
             set_token(it, "ggml.token_type", vec![kind; N_TOKENS].into());
             set_token(it, "ggml.tokens", vec![String::new(); N_TOKENS].into());
         });
@@ -321,7 +323,7 @@ fn templates(visit: &mut Visit) {
         ("only a comment that does not end", || "{#".to_owned()),
     ];
     for (name, text) in texts {
-        visit(format!("a template of {name}"), &|it| {
+        visit(format_args!("a template of {name}"), &|it| {
             set_token(it, "chat_template", text().as_str().into());
         });
     }
@@ -331,14 +333,14 @@ fn templates(visit: &mut Visit) {
         ("nested lists", nested(3)),
         ("an empty list", GgufValue::Array(ValueType::String, Vec::new())),
     ] {
-        visit(format!("the template is {name}"), &|it| {
+        visit(format_args!("the template is {name}"), &|it| {
             set_token(it, "chat_template", value.clone())
         });
-        visit(format!("the list of templates is {name}"), &|it| {
+        visit(format_args!("the list of templates is {name}"), &|it| {
             set_token(it, "chat_templates", value.clone());
         });
     }
-    visit("1000 templates without a text".to_owned(), &|it| {
+    visit(format_args!("1000 templates without a text"), &|it| {
         set_token(
             it,
             "chat_templates",
@@ -391,7 +393,7 @@ fn bytes(_: &ModelFile, visit: &mut Visit) {
         ("zeros after the counts", |it| it[24..].fill(0)),
     ];
     for (name, edit) in edits {
-        visit(format!("the file: {name}"), &|it| it.edits.push(Arc::new(edit)));
+        visit(format_args!("the file: {name}"), &|it| it.edits.push(Arc::new(edit)));
     }
     // The length of a text, or the type and the length of a list, directly after the key.
     for (key, what, value) in [
@@ -406,7 +408,7 @@ fn bytes(_: &ModelFile, visit: &mut Visit) {
         ("tokenizer.ggml.token_type", 4, 0x0000_0107_0000_0063),
         ("general.architecture", 4, u64::MAX),
     ] {
-        visit(format!("{key}: {value:#x} at {what}"), &|it| {
+        visit(format_args!("{key}: {value:#x} at {what}"), &|it| {
             it.edits.push(Arc::new(move |bytes: &mut Vec<u8>| {
                 if let Some(after) = after(bytes, key) {
                     put(bytes, after + what, value);
@@ -431,7 +433,7 @@ fn table(good: &ModelFile, visit: &mut Visit) {
     for index in [0, last] {
         let (name, dimensions) = (&good.tensors[index].name, good.tensors[index].shape.len());
         let mut entry = |what: String, at: usize, value: Vec<u8>| {
-            visit(format!("{name}: {what}"), &|it| {
+            visit(format_args!("{name}: {what}"), &|it| {
                 let (name, value) = (name.clone(), value.clone());
                 it.edits.push(Arc::new(move |bytes: &mut Vec<u8>| {
                     if let Some(after) = after(bytes, &name) {

@@ -14,7 +14,7 @@
 //! - `LLB_CORPUS_SEED`, a number, selects another sample, and `LLB_CORPUS_KIND` the kinds of faults,
 //!   separated by `|`.
 //! - `LLB_CORPUS_ONLY` runs every file whose name, `architecture: fault` or `architecture variant:
-//!   fault`, contains one of its texts, separated by `|`, except names that contain
+//!   fault`, contains one of its texts, separated by `|`, except names that contain one of
 //!   `LLB_CORPUS_NOT`.
 //! - `LLB_CORPUS_LIST` is a file to which the outcomes are written, `LLB_CORPUS_KEEP` a folder in
 //!   which the files stay, by the number of their outcome.
@@ -78,7 +78,7 @@ fn selection(models: &[ModelFile], role: Role, most: usize) -> Vec<Choice> {
     let count = setting("LLB_CORPUS_FILES").unwrap_or(most);
     let mut chosen: Vec<Choice> = (0..models.len()).map(|index| (index, None)).collect();
     let kinds: Vec<Kind> = role.kinds().into_iter().filter(is_wanted).collect();
-    let counts = |model| kinds.iter().map(|kind| mutants::names(model, *kind).len()).collect();
+    let counts = |model| kinds.iter().map(|kind| mutants::count(model, *kind)).collect();
     let faults: Vec<Vec<usize>> = models.iter().map(counts).collect();
     let mut numbers = Numbers(setting("LLB_CORPUS_SEED").unwrap_or(7) as u64);
     while chosen.len() < models.len() + count {
@@ -94,14 +94,14 @@ fn is_wanted(kind: &Kind) -> bool {
     std::env::var("LLB_CORPUS_KIND").ok().is_none_or(is_named)
 }
 
-/// The files whose name contains one of the texts in `only`, which are separated by `|`, and not
-/// the text of `LLB_CORPUS_NOT`. `$` matches the end of a name.
+/// The files whose name contains one of the texts in `only`, which are separated by `|`, and none of
+/// those in `LLB_CORPUS_NOT`. `^` and `$` match the ends of a name.
 fn selected(models: &[ModelFile], only: &str) -> Vec<Choice> {
     let not = std::env::var("LLB_CORPUS_NOT").ok();
     let is_chosen = |model: &ModelFile, name: &str| {
-        let name = format!("{}: {name}$", model.name);
-        only.split('|').any(|only| name.contains(only))
-            && not.as_ref().is_none_or(|not| !name.contains(not.as_str()))
+        let name = format!("^{}: {name}$", model.name);
+        let contains_one = |texts: &str| texts.split('|').any(|text| name.contains(text));
+        contains_one(only) && !not.as_deref().is_some_and(contains_one)
     };
     let mut chosen = Vec::new();
     for (index, model) in models.iter().enumerate() {
@@ -184,14 +184,7 @@ fn try_role(role: Role, most: usize) {
         let model = &files[index];
         let (name, file) = match fault {
             None => ("good".to_owned(), model.clone()),
-            Some((Kind::Several, number)) => {
-                let (faults, file) = mutants::several(model, number);
-                (format!("several faults, {number}: {}", faults.join("; ")), file)
-            }
-            Some((kind, number)) => (
-                mutants::names(model, kind).swap_remove(number),
-                mutants::make(model, kind, number),
-            ),
+            Some((kind, number)) => mutants::make(model, kind, number),
         };
         let path = match &keep {
             Some(keep) => keep.join(format!("{number}.gguf")),

@@ -1,6 +1,6 @@
 //! Makes models with one fault each, or with several, from a valid model.
 
-use std::collections::HashSet;
+use std::fmt;
 use std::sync::LazyLock;
 
 use llb::gguf::{GgufValue, ValueType};
@@ -45,29 +45,39 @@ pub fn names(good: &ModelFile, kind: Kind) -> Vec<String> {
         return (0..COMBINATIONS).map(|number| format!("several faults, {number}")).collect();
     }
     let mut names = Vec::new();
-    each(good, kind, &mut |name, _| names.push(name));
+    each(good, kind, &mut |name, _| names.push(name.to_string()));
     names
 }
 
-/// Makes the mutant with this number.
-pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> ModelFile {
+/// The number of mutants of a model.
+pub fn count(good: &ModelFile, kind: Kind) -> usize {
     if kind == Kind::Several {
-        return several(good, wanted).1;
+        return COMBINATIONS;
+    }
+    let mut count = 0;
+    each(good, kind, &mut |_, _| count += 1);
+    count
+}
+
+/// Makes the mutant with this number, which is below the [`count`]. Also returns its name.
+pub fn make(good: &ModelFile, kind: Kind, wanted: usize) -> (String, ModelFile) {
+    if kind == Kind::Several {
+        return several(good, wanted);
     }
     let (mut number, mut made) = (0, None);
-    each(good, kind, &mut |_, change| {
+    each(good, kind, &mut |name, change| {
         if number == wanted {
             let mut model = good.clone();
             change(&mut model);
-            made = Some(model);
+            made = Some((name.to_string(), model));
         }
         number += 1;
     });
-    made.expect("the number is below the number of names")
+    made.expect("the number is below the count")
 }
 
-/// A model with several faults, and the name of each. A later fault may undo an earlier one.
-pub fn several(good: &ModelFile, wanted: usize) -> (Vec<String>, ModelFile) {
+/// A model with several faults. A later fault may undo an earlier one.
+fn several(good: &ModelFile, wanted: usize) -> (String, ModelFile) {
     // Architectures with the same faults get other combinations.
     let seed = good.name.bytes().fold(wanted as u64, |hash, byte| {
         hash.wrapping_mul(0x0100_0000_01B3).wrapping_add(u64::from(byte))
@@ -77,18 +87,19 @@ pub fn several(good: &ModelFile, wanted: usize) -> (Vec<String>, ModelFile) {
     for _ in 0..2 + numbers.below(2) {
         // Every kind but the last, which is this one.
         let kind = KINDS[numbers.below(KINDS.len() - 1)];
-        let mut names = names(&model, kind);
-        if names.is_empty() {
+        let count = count(&model, kind);
+        if count == 0 {
             continue;
         }
-        let number = numbers.below(names.len());
-        model = make(&model, kind, number);
-        faults.push(names.swap_remove(number));
+        let (fault, changed) = make(&model, kind, numbers.below(count));
+        model = changed;
+        faults.push(fault);
     }
-    (faults, model)
+    (format!("several faults, {wanted}: {}", faults.join("; ")), model)
 }
 
-pub type Visit<'a> = dyn FnMut(String, &dyn Fn(&mut ModelFile)) + 'a;
+/// Called with the name of a fault and its change. Few names are needed, so they are written late.
+pub type Visit<'a> = dyn FnMut(fmt::Arguments, &dyn Fn(&mut ModelFile)) + 'a;
 
 fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
     match kind {
@@ -96,18 +107,18 @@ fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
         Kind::Type => {
             for (index, tensor) in good.tensors.iter().enumerate() {
                 for tensor_type in TYPES {
-                    visit(format!("{} of type {}", tensor.name, tensor_type.0), &|it| {
+                    visit(format_args!("{} of type {}", tensor.name, tensor_type.0), &|it| {
                         it.tensors[index].tensor_type = tensor_type;
                     });
                 }
             }
             for tensor_type in TYPES {
-                visit(format!("all matrices of type {}", tensor_type.0), &|it| {
+                visit(format_args!("all matrices of type {}", tensor_type.0), &|it| {
                     for tensor in it.tensors.iter_mut().filter(|tensor| tensor.shape.len() > 1) {
                         tensor.tensor_type = tensor_type;
                     }
                 });
-                visit(format!("all tensors of type {}", tensor_type.0), &|it| {
+                visit(format_args!("all tensors of type {}", tensor_type.0), &|it| {
                     it.tensors.iter_mut().for_each(|tensor| tensor.tensor_type = tensor_type);
                 });
             }
@@ -121,7 +132,7 @@ fn each(good: &ModelFile, kind: Kind, visit: &mut Visit) {
             static FAULTS: LazyLock<Vec<(String, Vocabulary)>> =
                 LazyLock::new(|| Vocabulary::all().iter().flat_map(vocabularies::faults).collect());
             for (name, broken) in FAULTS.iter() {
-                visit(name.clone(), &|it| it.vocabulary = broken.clone());
+                visit(format_args!("{name}"), &|it| it.vocabulary = broken.clone());
             }
         }
     }
@@ -134,10 +145,10 @@ fn keys(good: &ModelFile, visit: &mut Visit) {
     for (key, value) in present.chain(optional) {
         let short = key.strip_prefix(&prefix).unwrap_or(&key).to_owned();
         if value.is_some() {
-            visit(format!("{short} missing"), &|it| it.keys.retain(|(name, _)| *name != key));
+            visit(format_args!("{short} missing"), &|it| it.keys.retain(|(name, _)| *name != key));
         }
         for other in values(value, good.n_layers()) {
-            visit(format!("{short} = {other:?}"), &|it| {
+            visit(format_args!("{short} = {other:?}"), &|it| {
                 it.keys.retain(|(name, _)| *name != key);
                 it.keys.push((key.clone(), other.clone()));
             });
@@ -242,7 +253,7 @@ fn values(value: Option<&GgufValue>, layers: usize) -> Vec<GgufValue> {
             values.push(text.into());
         }
     }
-    values.extend([
+    let of_each_type: [GgufValue; 10] = [
         1_u8.into(),
         (-1_i8).into(),
         1_u16.into(),
@@ -253,12 +264,15 @@ fn values(value: Option<&GgufValue>, layers: usize) -> Vec<GgufValue> {
         "1".into(),
         1.0_f32.into(),
         1_u32.into(),
-    ]);
+    ];
+    for other in of_each_type {
+        if !values.contains(&other) {
+            values.push(other);
+        }
+    }
     for element in [ValueType::U32, ValueType::F32, ValueType::String] {
         values.push(GgufValue::Array(element, Vec::new()));
     }
-    let mut seen = HashSet::new();
-    values.retain(|value| seen.insert(format!("{value:?}")));
     values
 }
 
@@ -292,7 +306,7 @@ fn shapes(good: &ModelFile, visit: &mut Visit) {
         others.push([shape.as_slice(), &[2]].concat());
         others.push(vec![shape.iter().product()]);
         for other in others.into_iter().filter(|other| other != shape && other.len() <= 4) {
-            visit(format!("{} of shape {other:?}", tensor.name), &|it| {
+            visit(format_args!("{} of shape {other:?}", tensor.name), &|it| {
                 it.tensors[index].shape = other.clone()
             });
         }
@@ -314,30 +328,34 @@ fn data(good: &ModelFile, visit: &mut Visit) {
     let key = format!("{}.expert_count", good.architecture);
     let experts = good.keys.iter().find(|(name, _)| *name == key).and_then(|(_, n)| n.as_u64());
     for content in contents {
-        visit(format!("every tensor: {content:?}"), &|it| {
+        visit(format_args!("every tensor: {content:?}"), &|it| {
             it.tensors.iter_mut().for_each(|tensor| tensor.content = content);
         });
         for (index, tensor) in good.tensors.iter().enumerate() {
-            visit(format!("{}: {content:?}", tensor.name), &|it| {
+            visit(format_args!("{}: {content:?}", tensor.name), &|it| {
                 it.tensors[index].content = content;
             });
             if let Some(n) = experts.filter(|n| tensor.shape.last() == Some(n)) {
-                visit(format!("{}: {content:?}, {MANY_EXPERTS} experts", tensor.name), &|it| {
-                    it.keys.retain(|(name, _)| *name != key);
-                    it.keys.push((key.clone(), MANY_EXPERTS.into()));
-                    let of_experts = |name: &str| name.contains("exp") || name.contains("gate_inp");
-                    for tensor in it.tensors.iter_mut().filter(|it| of_experts(&it.name)) {
-                        if let Some(last) = tensor.shape.last_mut().filter(|last| **last == n) {
-                            *last = MANY_EXPERTS.into();
+                visit(
+                    format_args!("{}: {content:?}, {MANY_EXPERTS} experts", tensor.name),
+                    &|it| {
+                        it.keys.retain(|(name, _)| *name != key);
+                        it.keys.push((key.clone(), MANY_EXPERTS.into()));
+                        let of_experts =
+                            |name: &str| name.contains("exp") || name.contains("gate_inp");
+                        for tensor in it.tensors.iter_mut().filter(|it| of_experts(&it.name)) {
+                            if let Some(last) = tensor.shape.last_mut().filter(|last| **last == n) {
+                                *last = MANY_EXPERTS.into();
+                            }
                         }
-                    }
-                    it.tensors[index].content = content;
-                });
+                        it.tensors[index].content = content;
+                    },
+                );
             }
         }
     }
     for tensor_type in TYPES {
-        visit(format!("all matrices of type {}: Random", tensor_type.0), &|it| {
+        visit(format_args!("all matrices of type {}: Random", tensor_type.0), &|it| {
             for tensor in it.tensors.iter_mut().filter(|tensor| tensor.shape.len() > 1) {
                 (tensor.tensor_type, tensor.content) = (tensor_type, Content::Random);
             }
@@ -349,12 +367,12 @@ fn missing(good: &ModelFile, visit: &mut Visit) {
     let suffix = |name: &str| name.splitn(3, '.').nth(2).unwrap_or(name).to_owned();
     let mut seen = Vec::new();
     for tensor in &good.tensors {
-        visit(format!("{} missing", tensor.name), &|it| {
+        visit(format_args!("{} missing", tensor.name), &|it| {
             it.tensors.retain(|other| other.name != tensor.name)
         });
         let kind = suffix(&tensor.name);
         if tensor.name.starts_with("blk.") && !seen.contains(&kind) {
-            visit(format!("blk.*.{kind} missing"), &|it| {
+            visit(format_args!("blk.*.{kind} missing"), &|it| {
                 it.tensors
                     .retain(|other| !other.name.starts_with("blk.") || suffix(&other.name) != kind);
             });
@@ -368,7 +386,7 @@ fn missing(good: &ModelFile, visit: &mut Visit) {
             if first[..first.len().min(4)] == second[..second.len().min(4)]
                 || same(first) == same(second)
             {
-                visit(format!("blk.*.{first} and blk.*.{second} missing"), &|it| {
+                visit(format_args!("blk.*.{first} and blk.*.{second} missing"), &|it| {
                     it.tensors.retain(|other| {
                         !other.name.starts_with("blk.")
                             || suffix(&other.name) != *first && suffix(&other.name) != *second

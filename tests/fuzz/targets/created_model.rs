@@ -49,11 +49,11 @@ impl<'a> Arbitrary<'a> for Input {
         for _ in 0..u.int_in_range(0..=4)? {
             // Every kind but the last, which combines the others.
             let kind = *u.choose(&KINDS[..KINDS.len() - 1])?;
-            let mut names = mutants::names(&model, kind);
-            if !names.is_empty() {
-                let number = u.choose_index(names.len())?;
-                model = mutants::make(&model, kind, number);
-                faults.push(names.swap_remove(number));
+            let count = mutants::count(&model, kind);
+            if count > 0 {
+                let (fault, changed) = mutants::make(&model, kind, u.choose_index(count)?);
+                model = changed;
+                faults.push(fault);
             }
         }
         let mut file = model.to_bytes();

@@ -3,6 +3,13 @@
 
 use super::header::ModelHeader;
 use super::value::GgufValue;
+use crate::error::{Code, Error, Result};
+
+/// Architectures whose layers with states have linear attention, with a square for each head.
+const LINEAR_ATTENTION: [&str; 1] = ["minimax-01"];
+/// The most numbers that the state of a layer may have for each sequence. Known models have up to 4
+/// million. The file says little about it: a state can be as large as the square of a matrix.
+const MOST_OF_A_STATE: u64 = 1 << 24;
 
 /// The memory that a model's layers need. Sizes are in bytes unless noted otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +106,20 @@ impl ModelHeader {
         })
     }
 
+    /// Fails with `MODEL_INVALID` if a layer has a huge state for each sequence.
+    pub(super) fn check_states(&self) -> Result<()> {
+        match self.state_elements(self.embedding_length().unwrap_or(0)) {
+            ..=MOST_OF_A_STATE => Ok(()),
+            state => Err(Error::new(
+                Code::ModelInvalid,
+                format!(
+                    "the state of a layer has {state} numbers for each sequence, more than \
+                     {MOST_OF_A_STATE}"
+                ),
+            )),
+        }
+    }
+
     /// The number of elements in the state of a layer (llama.cpp `n_embd_r` and `n_embd_s`). 0
     /// without state, or if its size is unknown.
     fn state_elements(&self, embedding: u64) -> u64 {
@@ -113,7 +134,19 @@ impl ModelHeader {
             number("wkv.head_size").saturating_add(if number("wkv.head_size") > 0 { 2 } else { 0 });
         let short = number("shortconv.l_cache").saturating_sub(1);
         let by_embedding = shifts.saturating_add(short).saturating_mul(embedding);
-        convolution.saturating_add(inner.saturating_mul(state)).saturating_add(by_embedding)
+        let head = match number("kda.head_dim") {
+            0 if LINEAR_ATTENTION.contains(&self.architecture()) => number("attention.key_length"),
+            head => head,
+        };
+        let heads =
+            self.architecture_value("attention.head_count").and_then(largest_u64).unwrap_or(0);
+        // The convolution of KDA has three vectors of all heads for each position.
+        let of_heads = number("ssm.conv_kernel").saturating_mul(3).saturating_add(head);
+        let of_heads = heads.saturating_mul(head).saturating_mul(of_heads);
+        convolution
+            .saturating_add(inner.saturating_mul(state))
+            .saturating_add(by_embedding)
+            .saturating_add(of_heads)
     }
 }
 
@@ -180,6 +213,29 @@ mod tests {
             Layer { weights: 0, per_token: 0, per_sequence: 4 * (3 * 16 + 16 * 5) }
         );
         assert_eq!(layers.blocks[1], Layer { weights: 32, per_token: 12, per_sequence: 0 });
+    }
+
+    #[test]
+    fn squares_of_heads_are_states() {
+        let state = |key: &str, architecture: &str, head: u32| {
+            let bytes = GgufWriter::new()
+                .metadata("general.architecture", architecture)
+                .metadata(format!("{architecture}.embedding_length"), 8_u32)
+                .metadata(format!("{architecture}.attention.head_count"), 4_u32)
+                .metadata(format!("{architecture}.{key}"), head)
+                .to_bytes();
+            let size = bytes.len() as u64;
+            let header = ModelHeader::read(Cursor::new(bytes), size).unwrap();
+            (header.state_elements(8), header.check_states().err())
+        };
+        assert_eq!(state("kda.head_dim", "x", 16).0, 4 * 16 * 16);
+        assert_eq!(state("attention.key_length", "minimax-01", 16).0, 4 * 16 * 16);
+        assert_eq!(state("attention.key_length", "x", 16).0, 0);
+        assert!(state("kda.head_dim", "x", 2048).1.is_none());
+        let error = state("kda.head_dim", "x", 2050).1.unwrap();
+        let message =
+            "the state of a layer has 16810000 numbers for each sequence, more than 16777216";
+        assert_eq!((error.code(), error.message()), (Code::ModelInvalid, message));
     }
 
     #[test]

@@ -22,6 +22,11 @@ const MAX_KEPT_BYTES: u64 = 8 * 1024 * 1024;
 /// The maximum size of a kept string that is not a chat template. Some converters store a whole
 /// tokenizer.json.
 const MAX_OTHER_STRING_BYTES: u64 = 64 * 1024;
+/// The keys of the vocabulary that llama.cpp reads. Their strings are names.
+const VOCABULARY_PREFIX: &str = "tokenizer.ggml.";
+const MAX_VOCABULARY_STRING_BYTES: u64 = 1024;
+/// The general keys that are names.
+const GENERAL_NAMES: [&str; 2] = ["general.architecture", "general.type"];
 /// The maximum length of a kept array. Longer arrays do not have one value per layer.
 const MAX_KEPT_ARRAY: u64 = 1_024;
 /// The prefix of string arrays that are kept. They are lists of words: tags, languages, datasets.
@@ -85,7 +90,7 @@ impl Metadata {
                 return Err(invalid(at, "a metadata key is empty"));
             }
             budget.keep(length, at)?;
-            let key = cursor.text(length, "a metadata key")?;
+            let key = cursor.name(length, "a metadata key")?;
             if table.entries.contains_key(&key) {
                 return Err(invalid(at, format_args!("metadata key {key:?} occurs twice")));
             }
@@ -324,11 +329,23 @@ fn string<R: Read + Seek>(
 ) -> Result<Option<GgufValue>> {
     let at = cursor.offset();
     let length = cursor.length(u64::MAX, key)?;
+    let what = format!("the value of {key:?}");
+    if key.starts_with(VOCABULARY_PREFIX) && length > MAX_VOCABULARY_STRING_BYTES {
+        return Err(invalid(
+            at,
+            format_args!(
+                "{what} has {length} bytes, more than the limit of {MAX_VOCABULARY_STRING_BYTES}"
+            ),
+        ));
+    }
     if length > MAX_OTHER_STRING_BYTES && !key.starts_with(TEMPLATE_KEY) {
         return cursor.skip(length, key).map(|()| None);
     }
     budget.keep(length, at)?;
-    Ok(Some(GgufValue::String(cursor.text(length, &format!("the value of {key:?}"))?)))
+    // Of the general keys, these decide how the file is read.
+    let is_prose = key.starts_with("general.") && !GENERAL_NAMES.contains(&key);
+    let text = if is_prose { cursor.text(length, &what)? } else { cursor.name(length, &what)? };
+    Ok(Some(GgufValue::String(text)))
 }
 
 /// Reads the first elements of a string array. Skips those that are too long or not UTF-8.

@@ -189,6 +189,18 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(bytes)
     }
 
+    /// Reads a text that llama.cpp compares as a C string, up to its first NUL, so it must have none.
+    pub(crate) fn name(&mut self, length: u64, what: &str) -> Result<String> {
+        let at = self.offset();
+        let name = self.text(length, what)?;
+        match name.find('\0') {
+            None => Ok(name),
+            Some(nul) => {
+                Err(invalid(at + nul as u64, format_args!("{what} contains a NUL character")))
+            }
+        }
+    }
+
     /// Reads a text of `length` bytes. The caller has limited `length`.
     pub(crate) fn text(&mut self, length: u64, what: &str) -> Result<String> {
         let at = self.offset();
@@ -230,6 +242,16 @@ mod tests {
         let mut cursor = Cursor::new(Bytes::new(vec![0; 6]), 100);
         let error = cursor.u64("a count").unwrap_err();
         assert!(error.message().contains("ended early"), "{error}");
+    }
+
+    #[test]
+    fn a_nul_in_a_name_has_its_offset() {
+        let mut cursor = Cursor::new(Bytes::new(b"abc\0d".to_vec()), 5);
+        assert_eq!(cursor.name(2, "the key").unwrap(), "ab");
+        assert_eq!(
+            cursor.name(3, "the key").unwrap_err().message(),
+            "the key contains a NUL character (at byte 3)"
+        );
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl TensorTable {
         for _ in 0..count {
             let at = cursor.offset();
             let length = cursor.length(MAX_NAME_BYTES, "a tensor name")?;
-            let name = cursor.text(length, "a tensor name")?;
+            let name = cursor.name(length, "a tensor name")?;
             let tensor = table.tensor(cursor, &name, alignment, &mut problems)?;
             table.list.push(tensor);
             if let Some(name) = names.replace(name) {

@@ -14,6 +14,7 @@ use crate::error::{Code, Error, Result};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TokenLengths {
     pub(super) longest: u64,
+    pub(super) sum: u64,
     pub(super) squares: u128,
     pub(super) cubes: u128,
 }
@@ -22,6 +23,7 @@ impl TokenLengths {
     #[inline]
     pub(super) fn add(&mut self, length: u64) {
         self.longest = self.longest.max(length);
+        self.sum = self.sum.saturating_add(length);
         let length = u128::from(length);
         self.squares = self.squares.saturating_add(length.saturating_mul(length));
         self.cubes = self.cubes.saturating_add(length.saturating_pow(3));
@@ -30,6 +32,9 @@ impl TokenLengths {
 
 /// RWKV's and T5's tokenizers recurse for each byte of a token when they are loaded and freed.
 const MOST_BYTES_OF_A_TREE: u64 = 1_024;
+/// RWKV's and T5's tokenizers keep about 200 bytes for each byte of a token. The largest known
+/// vocabulary has 2 MB.
+const MOST_BYTES_OF_ALL_TREES: u64 = 8 << 20;
 /// WordPiece tries every length up to that of the longest token, at each character.
 const MOST_BYTES_OF_WORDPIECE: u64 = 128;
 /// PLaMo-2's tokenizer builds every part of each token. Its own vocabulary needs a fiftieth of this
@@ -41,7 +46,9 @@ const MOST_SQUARES: u128 = 1_000_000_000;
 
 /// The most bytes that replace a character before it is tokenized. The tokenizer keeps 25 bytes for
 /// each of them. The longest replacement of Unicode's own rules (NFKC) has 33 bytes.
-const MOST_BYTES_OF_REPLACEMENT: usize = 128;
+const MOST_BYTES_OF_REPLACEMENT: u64 = 128;
+/// T5's tokenizer walks through its tokens at each byte of the replacements.
+const MOST_STEPS_OF_REPLACEMENT: u64 = 8_192;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
@@ -64,13 +71,23 @@ pub(super) fn check<R: Read + Seek>(
             lengths.longest
         )));
     }
+    if matches!(kind, "rwkv" | "t5") && lengths.sum > MOST_BYTES_OF_ALL_TREES {
+        return Err(refused(format!(
+            "the tokens have {} bytes, more than the {MOST_BYTES_OF_ALL_TREES} of a tokenizer of \
+             the kind {kind:?}",
+            lengths.sum
+        )));
+    }
     match kind {
         "plamo2" if lengths.cubes > MOST_CUBES => Err(refused(format!(
             "the tokens are too long for a tokenizer of the kind {kind:?}; one has {} bytes",
             lengths.longest
         ))),
+        "plamo2" => check_encoding(metadata, &mut open()?),
         "rwkv" => check_first_bytes(metadata, &mut open()?),
-        "t5" if metadata.contains(CHARSMAP_KEY) => check_replacements(metadata, &mut open()?),
+        "t5" if metadata.contains(CHARSMAP_KEY) => {
+            check_replacements(metadata, lengths.longest, &mut open()?)
+        }
         "gpt2" | "hybriddna" | "whitespace" if lengths.squares > MOST_SQUARES => {
             check_letters(metadata, &mut open()?)
         }
@@ -82,17 +99,43 @@ fn refused(problem: String) -> Error {
     Error::new(Code::ModelInvalid, format!("{TOKENS}: {problem}"))
 }
 
+/// PLaMo-2's tokenizer finds the rest of a token by its characters, and takes another one for it if a
+/// token is not UTF-8.
+fn check_encoding<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
+    let (mut number, mut wrong) = (0_u64, None);
+    metadata.each_token(cursor, &mut |text| {
+        if str::from_utf8(text).is_err() {
+            wrong.get_or_insert(number);
+        }
+        number += 1;
+    })?;
+    match wrong {
+        Some(number) => Err(refused(format!("token {number} is not valid UTF-8"))),
+        None => Ok(()),
+    }
+}
+
 /// Where a token begins with a byte that is not a token itself, llama.cpp's RWKV tokenizer starts
 /// again from the beginning of the text and never ends.
 fn check_first_bytes<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
     let (mut first, mut single) = ([false; 256], [false; 256]);
+    let mut wrong = None;
     metadata.each_token(cursor, &mut |text| {
-        let bytes = unescaped(text);
+        // llama.cpp reads a text up to its first NUL, and gives an empty one a name.
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        let text = if text.is_empty() { b"[EMPTY_" } else { text };
+        let Some(bytes) = unescaped(text) else {
+            wrong.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
+            return;
+        };
         if let Some(byte) = bytes.first() {
             first[usize::from(*byte)] = true;
             single[usize::from(*byte)] |= bytes.len() == 1;
         }
     })?;
+    if let Some(text) = wrong {
+        return Err(refused(format!("the token {text:?} has an escape with a wrong digit")));
+    }
     match (0..256).find(|byte| first[*byte] && !single[*byte]) {
         Some(byte) => Err(refused(format!(
             "tokens begin with the byte 0x{byte:02X}, which is no token itself"
@@ -103,7 +146,11 @@ fn check_first_bytes<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>
 
 /// A text grows by the length of the replacements. They follow a table, whose length comes first,
 /// and each ends with a NUL.
-fn check_replacements<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
+fn check_replacements<R: Read + Seek>(
+    metadata: &Metadata,
+    longest_token: u64,
+    cursor: &mut Cursor<R>,
+) -> Result<()> {
     let (mut head, mut table) = (Vec::new(), None);
     let (mut length, mut longest) = (0, 0);
     metadata.charsmap(cursor, &mut |block| {
@@ -121,17 +168,20 @@ fn check_replacements<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R
             }
         }
     })?;
-    if longest > MOST_BYTES_OF_REPLACEMENT {
+    let most = MOST_BYTES_OF_REPLACEMENT.min(MOST_STEPS_OF_REPLACEMENT / longest_token.max(1));
+    if longest > most {
         let message = format!(
-            "{CHARSMAP_KEY}: a replacement has {longest} bytes, more than {MOST_BYTES_OF_REPLACEMENT}"
+            "{CHARSMAP_KEY}: a replacement has {longest} bytes, more than {most}, and the longest \
+             token has {longest_token}"
         );
         return Err(Error::new(Code::ModelInvalid, message));
     }
     Ok(())
 }
 
-/// The bytes of an RWKV token text, unescaped as in llama.cpp.
-fn unescaped(text: &[u8]) -> Vec<u8> {
+/// The bytes of an RWKV token text, unescaped as in llama.cpp. `None` if a digit is not ASCII, whose
+/// value depends on the processor.
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter().copied();
     let digit =
@@ -147,6 +197,9 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
             Some(b'r') => bytes.push(b'\r'),
             Some(b'x') => {
                 if let (Some(high), Some(low)) = (rest.next(), rest.next()) {
+                    if !high.is_ascii() || !low.is_ascii() {
+                        return None;
+                    }
                     bytes.push((digit(high) << 4).wrapping_add(digit(low)));
                 }
             }
@@ -154,7 +207,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
             None => {}
         }
     }
-    bytes
+    Some(bytes)
 }
 
 /// For each character of a token that is not one of GPT-2's byte letters, llama.cpp writes the
@@ -214,6 +267,12 @@ mod tests {
     #[test]
     fn tokens_that_a_tokenizer_cannot_take_are_refused() {
         refuse("t5", long(1, 1_025, "x"), "has 1025 bytes");
+        refuse(
+            "t5",
+            long(9_000, 1_000, "x"),
+            "the tokens have 9000000 bytes, more than the 8388608",
+        );
+        refuse("rwkv", long(9_000, 1_000, "x"), "the tokens have 9000000 bytes");
         refuse("bert", long(1, 129, "x"), "has 129 bytes");
         refuse("rwkv", long(1, 2_000, "x"), "has 2000 bytes");
         refuse("plamo2", long(1, 20_000, "x"), "too long");
@@ -225,6 +284,7 @@ mod tests {
             ("llama", long(3, 20_000, "\u{4E2D}")),
             ("plamo2", long(1_000, 60, "x")),
             ("t5", long(10, 1_000, "x")),
+            ("t5", long(8_000, 1_000, "x")),
         ] {
             assert_eq!(problem(kind, tokens), "");
         }
@@ -232,11 +292,11 @@ mod tests {
 
     #[test]
     fn long_replacements_are_refused() {
-        let problem = |kind: &str, rules: Vec<u8>| {
+        let problem_with = |kind: &str, token: usize, rules: Vec<u8>| {
             let bytes = GgufWriter::new()
                 .metadata("general.architecture", "llama")
                 .metadata("tokenizer.ggml.model", kind)
-                .metadata(TOKENS, vec!["a".to_owned()])
+                .metadata(TOKENS, vec!["a".repeat(token)])
                 .metadata(CHARSMAP_KEY, rules)
                 .to_bytes();
             let size = bytes.len() as u64;
@@ -245,6 +305,7 @@ mod tests {
             let checked = check(&file.metadata, || Ok(cursor));
             checked.err().map(|error| error.message().to_owned()).unwrap_or_default()
         };
+        let problem = |kind, rules| problem_with(kind, 1, rules);
         let rules = |table: u32, length: usize| {
             let text = [vec![b'x'; length], vec![0], vec![b'y'; 3], vec![0]].concat();
             [table.to_le_bytes().to_vec(), vec![7; table as usize], text].concat()
@@ -252,11 +313,15 @@ mod tests {
         for table in [0, 4, 1024, 200_000] {
             assert_eq!(problem("t5", rules(table, 128)), "");
             let expected = "tokenizer.ggml.precompiled_charsmap: a replacement has 129 bytes, more \
-                            than 128";
+                            than 128, and the longest token has 1";
             assert_eq!(problem("t5", rules(table, 129)), expected);
             // Other tokenizers do not read it.
             assert_eq!(problem("llama", rules(table, 129)), "");
         }
+        assert_eq!(problem_with("t5", 64, rules(4, 128)), "");
+        let expected = "tokenizer.ggml.precompiled_charsmap: a replacement has 128 bytes, more than \
+                        81, and the longest token has 100";
+        assert_eq!(problem_with("t5", 100, rules(4, 128)), expected);
         // llama.cpp refuses these.
         assert_eq!(problem("t5", vec![1]), "");
         assert_eq!(problem("t5", [u32::MAX.to_le_bytes().to_vec(), vec![7; 500]].concat()), "");
@@ -268,5 +333,31 @@ mod tests {
         assert_eq!(problem("rwkv", tokens(&["<", "<s>", "\\n", "\\n\\n", "\\x41b", "A"])), "");
         refuse("rwkv", tokens(&["a", "\\n\\n"]), "0x0A");
         refuse("rwkv", tokens(&["\\x41b", "b"]), "0x41");
+        // llama.cpp names an empty token [EMPTY_0], and reads others up to a NUL.
+        refuse("rwkv", tokens(&["", "a"]), "0x5B");
+        assert_eq!(problem("rwkv", tokens(&["", "["])), "");
+        refuse("rwkv", tokens(&["\0a", "a"]), "0x5B");
+        assert_eq!(problem("rwkv", tokens(&["a\0b"])), "");
+        refuse("rwkv", tokens(&["\\x\u{441}b", "\\x4"]), "has an escape with a wrong digit");
+    }
+
+    #[test]
+    fn tokens_of_plamo2_are_utf8() {
+        let of = |token: &[u8]| {
+            let writer = GgufWriter::new()
+                .metadata("general.architecture", "plamo2")
+                .metadata("tokenizer.ggml.model", "plamo2");
+            let mut bytes =
+                writer.metadata(TOKENS, ["<0x80>", "#####"].map(str::to_owned).to_vec()).to_bytes();
+            let at = bytes.windows(5).position(|part| part == b"#####").expect("the token");
+            bytes[at..at + token.len()].copy_from_slice(token);
+            let mut cursor = Cursor::new(Bytes::new(&bytes), bytes.len() as u64);
+            let file = FilePart::read(&mut cursor).expect("a header");
+            let checked = check(&file.metadata, || Ok(cursor));
+            checked.err().map(|error| error.message().to_owned())
+        };
+        assert_eq!(of("a\u{80}".as_bytes()), None);
+        let refusal = "tokenizer.ggml.tokens: token 1 is not valid UTF-8";
+        assert_eq!(of(b"a\x80\x80").as_deref(), Some(refusal));
     }
 }

@@ -155,6 +155,11 @@ fn check_copies(adapter: &ModelHeader, model: &ModelHeader) -> Result<()> {
         let Some(matrix) = name.strip_suffix(".lora_a").or(name.strip_suffix(".lora_b")) else {
             continue;
         };
+        // llama.cpp removes the endings wherever they are in a name.
+        if matrix.contains(".lora_a") || matrix.contains(".lora_b") {
+            let problem = format!("tensor {name:?} has an ending in its middle");
+            return Err(Error::new(Code::ModelInvalid, problem));
+        }
         let expected = match matrices.get(matrix) {
             Some(shape) => [shape[2], shape[3]],
             // The matrix may be in another part of a split model.

@@ -421,9 +421,9 @@ fn sum(devices: &[DeviceMemory]) -> PartMemory {
     }
 }
 
-/// Checks that the recurrent states fit in memory, because llama.cpp allocates and clears them even
+/// Checks that the recurrent states fit in memory, because llama.cpp allocates and clears them, even
 /// when it only computes sizes.
-fn check_states(header: &ModelHeader, context: &ContextOptions) -> Result<()> {
+pub(super) fn check_states(header: &ModelHeader, context: &ContextOptions) -> Result<()> {
     let Some(layers) = header.layers(2.0, 2.0) else { return Ok(()) };
     let states = layers.blocks.iter().map(|block| block.per_sequence);
     let states = states.fold(0, u64::saturating_add);

@@ -95,7 +95,11 @@ impl Model {
         let uses_device = has_devices && options.n_gpu_layers != Some(0);
         let path = options.path.clone();
         let model = Model { raw, path, has_devices, uses_device, mappings, _handlers: handlers };
-        if is_lost { Err(Error::new(Code::ModelInvalid, model.lost())) } else { Ok(model) }
+        if is_lost {
+            return Err(Error::new(Code::ModelInvalid, model.lost()));
+        }
+        model.check_special_tokens()?;
+        Ok(model)
     }
 
     /// Loads only the vocabulary. The result cannot compute.
@@ -109,7 +113,38 @@ impl Model {
         params.devices = no_devices.as_mut_ptr();
         // SAFETY: the list of devices outlives the call, and only the call uses it.
         let raw = unsafe { load_from_file(&c_path(path)?, params) }?;
-        Ok(Model::without_weights(raw, path.to_owned(), handlers))
+        let model = Model::without_weights(raw, path.to_owned(), handlers);
+        model.check_special_tokens()?;
+        Ok(model)
+    }
+
+    /// Checks that special tokens are UTF-8. Texts are split at them before llama.cpp tokenizes the
+    /// parts, because its own splitting takes quadratic time, but texts have no other ones.
+    fn check_special_tokens(&self) -> Result<()> {
+        const SPECIAL: sys::llama_token_attr = sys::LLAMA_TOKEN_ATTR_CONTROL
+            | sys::LLAMA_TOKEN_ATTR_UNKNOWN
+            | sys::LLAMA_TOKEN_ATTR_USER_DEFINED;
+        let vocab = self.vocab();
+        // SAFETY: the vocabulary is alive.
+        if unsafe { sys::llama_vocab_type(vocab) } == sys::LLAMA_VOCAB_TYPE_NONE {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        let n_tokens = unsafe { sys::llama_vocab_n_tokens(vocab) };
+        for token in 0..n_tokens {
+            // SAFETY: the id is inside the vocabulary.
+            if unsafe { sys::llama_vocab_get_attr(vocab, token) } & SPECIAL == 0 {
+                continue;
+            }
+            // SAFETY: as above.
+            let text = unsafe { sys::llama_vocab_get_text(vocab, token) };
+            // SAFETY: it is NUL-terminated and lives as long as the model.
+            if unsafe { CStr::from_ptr(text) }.to_str().is_err() {
+                let problem = format!("the text of the special token {token} is not valid UTF-8");
+                return Err(Error::new(Code::ModelInvalid, problem));
+            }
+        }
+        Ok(())
     }
 
     /// Loads only the metadata that determines the sizes of the model and its contexts, without

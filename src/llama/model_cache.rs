@@ -426,6 +426,12 @@ pub(super) fn check_memory(
     context: &ContextOptions,
     headers: &[&ModelHeader],
 ) -> Result<()> {
+    // The states and the KV cache of a layer are on the layer's device, whose memory is checked
+    // elsewhere.
+    let on_devices = options.n_gpu_layers != Some(0) && devices.has_any();
+    if !on_devices {
+        headers.iter().try_for_each(|header| memory_use::check_states(header, context))?;
+    }
     let per_token = |header: &&ModelHeader| {
         header.kv_bytes_per_token(context.cache_type_k.bytes(), context.cache_type_v.bytes())
     };
@@ -433,8 +439,6 @@ pub(super) fn check_memory(
     let (Some(available), Some(per_token)) = (memory::available(), per_token) else {
         return Ok(());
     };
-    // The KV cache of a layer is on the layer's device, whose memory is checked elsewhere.
-    let on_devices = options.n_gpu_layers != Some(0) && devices.has_any();
     let cache = if on_devices { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
     // Mapped weights can be paged in and out. Weights that are read into memory must fit.
     let size = |header: &&ModelHeader| header.file_size() - header.trailing_bytes();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use llb::gguf::{GgufValue, ValueType};
 
+use crate::combinations;
 use crate::model_file::ModelFile;
 use crate::mutants::Visit;
 use crate::vocabularies::N_TOKENS;
@@ -57,16 +58,17 @@ pub fn each(good: &ModelFile, visit: &mut Visit) {
     templates(visit);
     bytes(good, visit);
     table(good, visit);
+    combinations::each(good, visit);
 }
 
-fn set(model: &mut ModelFile, key: &str, value: GgufValue) {
+pub fn set(model: &mut ModelFile, key: &str, value: GgufValue) {
     let own = format!("{}.{key}", model.architecture);
     let key = if key.starts_with("general.") || key.starts_with("split.") { key } else { &own };
     model.keys.retain(|(name, _)| name != key);
     model.keys.push((key.to_owned(), value));
 }
 
-fn set_token(model: &mut ModelFile, key: &str, value: GgufValue) {
+pub fn set_token(model: &mut ModelFile, key: &str, value: GgufValue) {
     let key = format!("tokenizer.{key}");
     model.vocabulary.keys.retain(|(name, _)| *name != key);
     model.vocabulary.keys.push((key, value));

@@ -32,6 +32,7 @@
 mod abi;
 mod architectures;
 mod child;
+mod combinations;
 mod context_shift;
 mod crafted;
 mod model_file;

@@ -165,10 +165,16 @@ pub fn faults(kind: &Vocabulary) -> Vec<(String, Vocabulary)> {
         set("a byte beyond", id, "<0xZZ>".to_owned());
         set("whitespace", id, " \n\t ".to_owned());
     }
-    for id in [0, 97, 256] {
-        add(format!("token {id} not UTF-8"), &|it| {
+    for (id, kind) in [(0, None), (97, None), (256, None), (97, Some(4)), (98, Some(4))] {
+        let of_type = kind.map_or(String::new(), |kind| format!(", of type {kind}"));
+        add(format!("token {id} not UTF-8{of_type}"), &|it| {
             if let Some(GgufValue::Array(_, items)) = it.value(texts) {
                 items[id] = "\u{E000}\u{E001}\u{E002}".into();
+            }
+            if let (Some(kind), Some(GgufValue::Array(_, items))) =
+                (kind, it.value("tokenizer.ggml.token_type"))
+            {
+                items[id] = GgufValue::from(kind);
             }
             let bytes = vec![0xFF, 0xFE, 0xC0, 0x80, 0xF8, 0x88, 0x80, 0x80, 0x80];
             it.replaced.push(("\u{E000}\u{E001}\u{E002}".to_owned(), bytes));

@@ -186,7 +186,8 @@ impl ModelHeader {
             architecture: self.architecture(),
             metadata: &self.metadata,
             tensors: &self.tensors.list,
-        })
+        })?;
+        self.check_states()
     }
 
     /// The version of the format: 2 or 3.

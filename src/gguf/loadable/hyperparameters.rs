@@ -5,7 +5,7 @@
 //! `ggml_mul_mat`, and `llama_model_base::load_hparams`. Values of a type that llama.cpp does not
 //! read are not checked, because llama.cpp refuses them itself.
 
-use super::{Facts, refused};
+use super::{Facts, MOST_LAYERS, refused};
 use crate::error::Result;
 use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;
@@ -18,60 +18,13 @@ const EPSILONS: [&str; 4] = [
     "hyper_connection.epsilon",
 ];
 
-/// `LLAMA_MAX_LAYERS`.
-const MOST_LAYERS: u32 = 512;
-
-/// Architectures without rotation (`LLAMA_ROPE_TYPE_NONE`). Their keys about rotation are not used.
-const WITHOUT_ROTATION: [&str; 20] = [
-    "gpt2",
-    "gptj",
-    "mpt",
-    "refact",
-    "bloom",
-    "mamba",
-    "mamba2",
-    "jamba",
-    "jina-bert-v2",
-    "t5",
-    "t5encoder",
-    "jais",
-    "rwkv6",
-    "rwkv6qwen2",
-    "rwkv7",
-    "arwkv7",
-    "wavtokenizer-dec",
-    "nemotron_h",
-    "nemotron_h_moe",
-    "glm5-next",
-];
-
-/// Architectures that always rotate by sections (`LLAMA_ROPE_TYPE_MROPE`, `IMROPE`).
-const WITH_SECTIONS: [&str; 9] = [
-    "qwen2vl",
-    "paddleocr",
-    "qwen3vl",
-    "qwen3vlmoe",
-    "qwen35",
-    "qwen35moe",
-    "clef",
-    "qwen4exp",
-    "qwen3tts",
-];
-
-/// The most that a count may be. The graphs of RWKV use one or two states of shifted tokens in a
-/// layer. Sinkhorn iterations are a loop in one operation, which nothing can interrupt; the paper of
-/// the method has 20 (arXiv:2512.24880).
-const LIMITS: [(&str, u32); 2] =
-    [("token_shift_count", 2), ("hyper_connection.sinkhorn_iterations", 1000)];
+/// The kinds of vocabulary without tokens, for which llama.cpp makes as many as the file says.
+const WITHOUT_TOKENS: [&str; 2] = ["none", "no_vocab"];
 
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     epsilons(facts)?;
     heads(facts)?;
-    lengths(facts)?;
-    limits(facts)?;
-    let rotates = !WITHOUT_ROTATION.contains(&facts.architecture)
-        && !matches!(facts.architecture, "kimi-linear" | "kimi-k3");
-    if rotates { rotations(facts) } else { Ok(()) }
+    lengths(facts)
 }
 
 impl Facts<'_> {
@@ -94,12 +47,13 @@ impl Facts<'_> {
     /// The length of a head.
     pub(super) fn head_length(&self) -> Option<u32> {
         self.count("attention.key_length").or_else(|| {
-            let heads = self.count("attention.head_count").filter(|heads| *heads > 0)?;
-            Some(self.count("embedding_length")? / heads)
+            // With a list, that of the first layer decides.
+            let heads = *self.counts("attention.head_count").first()?;
+            u64::from(self.count("embedding_length")?).checked_div(heads)?.try_into().ok()
         })
     }
 
-    fn float(&self, key: &str) -> Option<f32> {
+    pub(super) fn float(&self, key: &str) -> Option<f32> {
         match self.value(key) {
             Some(GgufValue::F32(value)) => Some(*value),
             _ => None,
@@ -107,7 +61,7 @@ impl Facts<'_> {
     }
 
     /// Reads a count for all layers, or one for each layer.
-    fn counts(&self, key: &str) -> Vec<u64> {
+    pub(super) fn counts(&self, key: &str) -> Vec<u64> {
         match self.value(key) {
             Some(GgufValue::Array(_, items)) => {
                 items.iter().map(|item| element(item).unwrap_or(0)).collect()
@@ -132,7 +86,7 @@ impl Facts<'_> {
 }
 
 /// An element of a list as llama.cpp reads it: a mark is 0 or 1, a signed number an unsigned one.
-fn element(item: &GgufValue) -> Option<u64> {
+pub(super) fn element(item: &GgufValue) -> Option<u64> {
     match item {
         GgufValue::Bool(mark) => Some((*mark).into()),
         GgufValue::I32(number) => Some(number.cast_unsigned().into()),
@@ -210,17 +164,12 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
     length(facts, "embedding_length_out", rows, "widest matrix")?;
     // The convolution of a layer with a state has a row for each element of its inner vector.
     length(facts, "ssm.inner_size", rows, "widest matrix")?;
-    deepstack_layers(facts)
-}
-
-fn limits(facts: &Facts<'_>) -> Result<()> {
-    for (key, most) in LIMITS {
-        if let Some(count) = facts.count(key).filter(|count| *count > most) {
-            let key = facts.key(key);
-            return Err(refused(format!("{key} is {count}, but must be at most {most}")));
-        }
+    if facts.metadata.str("tokenizer.ggml.model").is_none_or(|kind| WITHOUT_TOKENS.contains(&kind))
+    {
+        length(facts, "vocab_size", rows, "widest matrix")?;
     }
-    Ok(())
+    deepstack_layers(facts)?;
+    deepstack_mapping(facts)
 }
 
 /// Checks how many layers add a part of an image's vector. Each makes the model's input longer. The
@@ -237,6 +186,27 @@ fn deepstack_layers(facts: &Facts<'_>) -> Result<()> {
     }
 }
 
+/// Checks how many parts of an image's vector the layers add, by the list that says which one each
+/// layer adds. Each makes the model's input longer (granite.cpp).
+fn deepstack_mapping(facts: &Facts<'_>) -> Result<()> {
+    const KEY: &str = "deepstack_mapping";
+    let layers = facts.count("block_count").unwrap_or(MOST_LAYERS);
+    let is_short = match facts.value(KEY) {
+        Some(GgufValue::Array(_, items)) => items.len() as u64 <= u64::from(layers),
+        // A list that is too long to be kept has no value.
+        value => value.is_some() || !facts.metadata.contains(&facts.key(KEY)),
+    };
+    if is_short {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "{} must have at most {} numbers, as many as {}",
+        facts.key(KEY),
+        layers,
+        facts.key("block_count")
+    )))
+}
+
 fn length(facts: &Facts<'_>, key: &str, rows: u64, matrix: &str) -> Result<()> {
     match facts.count(key).filter(|length| u64::from(*length) > rows) {
         None => Ok(()),
@@ -244,65 +214,5 @@ fn length(facts: &Facts<'_>, key: &str, rows: u64, matrix: &str) -> Result<()> {
             "{} is {length}, but the {matrix} has {rows} rows",
             facts.key(key)
         ))),
-    }
-}
-
-fn rotations(facts: &Facts<'_>) -> Result<()> {
-    let head = facts.head_length();
-    let head_of_window = facts.count("attention.key_length_swa").or(head);
-    let dimensions = [("rope.dimension_count", head), ("rope.dimension_count_swa", head_of_window)];
-    for (key, head) in dimensions {
-        let Some(n) = facts.count(key) else { continue };
-        let rule = match head {
-            _ if n == 0 || n % 2 != 0 => "even and above 0".to_owned(),
-            Some(head) if n > head => format!("at most the length of a head, {head}"),
-            _ => continue,
-        };
-        return Err(refused(format!("{} is {n}, but must be {rule}", facts.key(key))));
-    }
-    for key in ["rope.freq_base", "rope.freq_base_swa"] {
-        if let Some(base) = facts.float(key).filter(|it| !(it.is_finite() && *it > 0.0)) {
-            let key = facts.key(key);
-            return Err(refused(format!("{key} is {base}, but must be above 0 and finite")));
-        }
-    }
-    sections(facts, head)
-}
-
-/// Checks the sections: how many pairs of a head rotate by each of up to four positions.
-fn sections(facts: &Facts<'_>, head: Option<u32>) -> Result<()> {
-    const KEY: &str = "rope.dimension_sections";
-    let sections: Vec<i64> = match facts.value(KEY) {
-        Some(GgufValue::Array(_, items)) => items.iter().filter_map(as_i64).collect(),
-        Some(scalar) => as_i64(scalar).map(|it| vec![it; 4]).unwrap_or_default(),
-        None => Vec::new(),
-    };
-    let by_sections = WITH_SECTIONS.contains(&facts.architecture);
-    let refuse =
-        |rule: &str| Err(refused(format!("{} is {sections:?}, but {rule}", facts.key(KEY))));
-    if by_sections && sections.iter().take(3).all(|length| *length == 0) {
-        return refuse("one of the first three must be above 0");
-    }
-    if sections.iter().any(|length| *length < 0) {
-        return refuse("none may be below 0");
-    }
-    let total: i64 = sections.iter().fold(0, |sum, length| sum.saturating_add(*length));
-    match head {
-        Some(head) if total > i64::from(head) => {
-            refuse(&format!("their sum must be at most the length of a head, {head}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn as_i64(value: &GgufValue) -> Option<i64> {
-    match *value {
-        GgufValue::I32(v) => Some(v.into()),
-        GgufValue::I64(v) => Some(v),
-        GgufValue::I16(v) => Some(v.into()),
-        GgufValue::I8(v) => Some(v.into()),
-        // llama.cpp reads the elements of an array as signed numbers.
-        GgufValue::U32(v) => Some(v.cast_signed().into()),
-        _ => value.as_u64().and_then(|v| v.try_into().ok()),
     }
 }

@@ -76,8 +76,51 @@ const NEEDS: [Need; 8] = [
 const WINDOWED: [&str; 1] = ["afmoe"];
 const WINDOW: &str = "attention.sliding_window";
 
+/// Tensors that every layer uses, with the architectures that load them as optional. Only the first
+/// layer must have them.
+const OF_FIRST_LAYERS: [(&str, &[&str]); 2] = [
+    ("enc.blk.0.attn_rel_b.weight", &["t5", "t5encoder"]),
+    ("dec.blk.0.attn_rel_b.weight", &["t5"]),
+];
+
+/// Architectures that take a file for nothing but layers that predict further tokens, if it lacks the
+/// first norm: then all other tensors are optional (`mtp_only` in `load_arch_tensors`).
+const WITH_PREDICTING_LAYERS: [&str; 19] = [
+    "bailingmoe3",
+    "clef",
+    "cohere2moe",
+    "deepseek2",
+    "deepseek2-ocr",
+    "deepseek32",
+    "deepseek4",
+    "glm-dsa",
+    "glm4moe",
+    "hy_v3",
+    "mimo2",
+    "mistral4",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "qwen35",
+    "qwen35moe",
+    "qwen3next",
+    "qwen4exp",
+    "step35",
+];
+const FIRST_NORMS: [&str; 2] = ["blk.0.attn_norm.weight", "blk.0.hc_attn_norm.weight"];
+
+/// Architectures whose layers have the matrices of keys and values together or apart. Which ones they
+/// have must match whether the KV cache holds latent vectors, which two lengths decide.
+const LATENT: [&str; 2] = ["kimi-linear", "kimi-k3"];
+const LATENT_LENGTHS: [&str; 2] = ["attention.key_length_mla", "attention.value_length_mla"];
+
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     window(facts)?;
+    first_layers(facts)?;
+    latent_vectors(facts)?;
+    layers(facts)
+}
+
+fn layers(facts: &Facts<'_>) -> Result<()> {
     let needs = NEEDS.iter().filter(|need| need.architectures.contains(&facts.architecture));
     let needs: Vec<&Need> = needs.collect();
     if needs.is_empty() {
@@ -116,4 +159,43 @@ fn window(facts: &Facts<'_>) -> Result<()> {
         return Err(refused(message));
     }
     Ok(())
+}
+
+fn first_layers(facts: &Facts<'_>) -> Result<()> {
+    let has = |name: &str| facts.tensors.iter().any(|tensor| tensor.name == name);
+    for (name, architectures) in OF_FIRST_LAYERS {
+        if architectures.contains(&facts.architecture) && !has(name) {
+            return Err(refused(format!("tensor {name:?} is missing")));
+        }
+    }
+    let predicts = facts.count("nextn_predict_layers").is_some_and(|count| count > 0);
+    if predicts
+        && WITH_PREDICTING_LAYERS.contains(&facts.architecture)
+        && !FIRST_NORMS.iter().any(|name| has(name))
+    {
+        return Err(refused(format!(
+            "tensor {:?} is missing, and layers that predict further tokens are no model",
+            FIRST_NORMS[0]
+        )));
+    }
+    Ok(())
+}
+
+fn latent_vectors(facts: &Facts<'_>) -> Result<()> {
+    if !LATENT.contains(&facts.architecture) {
+        return Ok(());
+    }
+    let is_latent =
+        LATENT_LENGTHS.iter().all(|key| facts.count(key).is_some_and(|length| length > 0));
+    let wrong = if is_latent { ".attn_kv_b.weight" } else { ".attn_k_b.weight" };
+    match facts.tensors.iter().find(|tensor| tensor.name.ends_with(wrong)) {
+        None => Ok(()),
+        Some(tensor) => Err(refused(format!(
+            "tensor {:?} must not be there if {} and {} are {}",
+            tensor.name,
+            facts.key(LATENT_LENGTHS[0]),
+            facts.key(LATENT_LENGTHS[1]),
+            if is_latent { "above 0" } else { "0 or missing" }
+        ))),
+    }
 }

@@ -9,6 +9,8 @@ mod experts;
 mod hyperparameters;
 mod indexers;
 mod layers;
+mod limits;
+mod rotations;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -19,6 +21,9 @@ use super::header::ModelHeader;
 use super::metadata::Metadata;
 use super::tensors::TensorInfo;
 use crate::error::{Code, Error, Result};
+
+/// `LLAMA_MAX_LAYERS`.
+const MOST_LAYERS: u32 = 512;
 
 /// The facts about a file that the checks read.
 pub(super) struct Facts<'a> {
@@ -31,6 +36,8 @@ pub(super) struct Facts<'a> {
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     types::check(facts)?;
     hyperparameters::check(facts)?;
+    limits::check(facts)?;
+    rotations::check(facts)?;
     layers::check(facts)?;
     experts::check(facts)?;
     indexers::check(facts)

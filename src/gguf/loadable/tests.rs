@@ -66,8 +66,22 @@ fn layers_with_experts_use_one() {
     assert_eq!(of(vec![1_u32, 0, 2].into(), 0), refusal(1));
     assert_eq!(of(vec![1_u32, 2, 0].into(), 0), refusal(2));
     assert_eq!(of(vec![true, true, false].into(), 0), refusal(2));
-    // Nothing runs a layer that predicts a further token.
-    assert_eq!(of(vec![1_u32, 2, 0].into(), 1), None);
+    assert_eq!(of(vec![1_u32, 2, 0].into(), 1), refusal(2));
+    assert_eq!(of(vec![0_u32, 1, 2].into(), 1), None);
+}
+
+#[test]
+fn groups_of_experts_are_whole() {
+    let of = |count: u32, of_group: u32| {
+        let keys = [("expert_count", count.into()), ("experts_per_group", of_group.into())];
+        problem("grovemoe", &keys, &[])
+    };
+    let refusal = |of_group| {
+        let key = format!("grovemoe.experts_per_group is {of_group}");
+        Some(format!("{key}, but must divide grovemoe.expert_count, 64"))
+    };
+    let found = [1, 2, 64, 0, 33, 128].map(|of_group| of(64, of_group));
+    assert_eq!(found, [None, None, None, refusal(0), refusal(33), refusal(128)]);
 }
 
 #[test]
@@ -89,12 +103,127 @@ fn deepstack_layers_come_before_the_last() {
 }
 
 #[test]
+fn each_layer_adds_one_part_of_an_image() {
+    let of = |numbers: Vec<i32>| {
+        problem(
+            "granite",
+            &[("block_count", 3_u32.into()), ("deepstack_mapping", numbers.into())],
+            &[],
+        )
+    };
+    assert_eq!(of(vec![-1, 0, 1]), None);
+    let refusal = "granite.deepstack_mapping must have at most 3 numbers, as many as \
+                   granite.block_count";
+    assert_eq!(of(vec![0, 1, 2, 3]).as_deref(), Some(refusal));
+    assert_eq!(of(vec![0; 5000]).as_deref(), Some(refusal));
+}
+
+#[test]
 fn counts_that_decide_time_or_memory_are_limited() {
     let iterations = "hyper_connection.sinkhorn_iterations";
     check("deepseek4", iterations, 20_u32, "");
     check("deepseek4", iterations, 1000_u32, "");
     check("deepseek4", iterations, 1001_u32, "1001, but must be at most 1000");
     check("rwkv6", "token_shift_count", 3_u32, "3, but must be at most 2");
+    let groups = "attention.group_norm_groups";
+    check("wavtokenizer-dec", groups, 32_u32, "");
+    check("wavtokenizer-dec", groups, i32::MAX as u32, "2147483647, but must be at most 65536");
+}
+
+#[test]
+fn products_and_signed_numbers_do_not_overflow() {
+    check("hrm_text", "hrm.l_cycles", 2_u32, "");
+    check("hrm_text", "hrm.l_cycles", 0x5555_5555_u32, "1431655765, but must be at most 512");
+    check("hrm_text", "hrm.h_cycles", 0x4000_0001_u32, "1073741825, but must be at most 512");
+    check("a new one", "ple.heads_per_ngram", 65_u32, "65, but must be at most 64");
+    check("kimi-k3", "leading_dense_block_count", 99_u32, "");
+    let rule = "4294967295, but must be at most 2147483647";
+    check("kimi-k3", "leading_dense_block_count", u32::MAX, rule);
+}
+
+#[test]
+fn blocks_of_numbers_are_whole() {
+    check("rwkv7", "wkv.head_size", 64_u32, "");
+    check("rwkv7", "wkv.head_size", 32_u32, "32, but must be a multiple of 64");
+    check("rwkv6", "wkv.head_size", 32_u32, "");
+    let block = "attention.indexer.block_size";
+    check("minimax-m3", block, 128_u32, "");
+    check("minimax-m3", block, 24_u32, "24, but must be a power of two");
+    check("minimax-m3", block, 8192_u32, "8192, but must be at most 4096");
+}
+
+#[test]
+fn first_layers_have_what_all_use() {
+    let refusal = |name: &str| Some(format!("tensor {name:?} is missing"));
+    let [encoder, decoder] = ["enc.blk.0.attn_rel_b.weight", "dec.blk.0.attn_rel_b.weight"];
+    assert_eq!(problem("t5", &[], &[encoder, decoder]), None);
+    assert_eq!(problem("t5", &[], &[encoder]), refusal(decoder));
+    assert_eq!(problem("t5encoder", &[], &[encoder]), None);
+    assert_eq!(problem("t5encoder", &[], &["enc.blk.1.attn_rel_b.weight"]), refusal(encoder));
+}
+
+#[test]
+fn layers_that_predict_further_tokens_are_no_model() {
+    let of = |architecture: &str, nextn: u32, tensors: &[&str]| {
+        problem(architecture, &[("nextn_predict_layers", nextn.into())], tensors)
+    };
+    let refusal = "tensor \"blk.0.attn_norm.weight\" is missing, and layers that predict further \
+                   tokens are no model";
+    assert_eq!(of("mimo2", 1, &["blk.0.attn_norm.weight"]), None);
+    assert_eq!(of("deepseek4", 1, &["blk.0.hc_attn_norm.weight"]), None);
+    assert_eq!(of("mimo2", 1, &["blk.1.attn_norm.weight"]), Some(refusal.to_owned()));
+    // llama.cpp itself refuses the others without a tensor that they need.
+    assert_eq!(of("mimo2", 0, &[]), None);
+    assert_eq!(of("llama", 1, &[]), None);
+}
+
+#[test]
+fn caches_of_latent_vectors_have_their_matrices() {
+    let of = |length: u32, tensor: &str| {
+        let lengths = ["attention.key_length_mla", "attention.value_length_mla"];
+        problem("kimi-linear", &lengths.map(|key| (key, length.into())), &[tensor])
+    };
+    assert_eq!(of(32, "blk.3.attn_k_b.weight"), None);
+    assert_eq!(of(0, "blk.3.attn_kv_b.weight"), None);
+    let refusal = |tensor: &str, lengths: &str| {
+        Some(format!(
+            "tensor \"blk.3.{tensor}.weight\" must not be there if \
+             kimi-linear.attention.key_length_mla and kimi-linear.attention.value_length_mla are \
+             {lengths}"
+        ))
+    };
+    assert_eq!(of(32, "blk.3.attn_kv_b.weight"), refusal("attn_kv_b", "above 0"));
+    assert_eq!(of(0, "blk.3.attn_k_b.weight"), refusal("attn_k_b", "0 or missing"));
+}
+
+#[test]
+fn heads_that_rotate_are_even() {
+    let of = |architecture: &str, heads: GgufValue, more: &[(&str, GgufValue)]| {
+        let keys = [("attention.head_count", heads), ("embedding_length", 66_u32.into())];
+        problem(architecture, &[keys.as_slice(), more].concat(), &[])
+    };
+    let refusal = |length| {
+        Some(format!(
+            "the length of a head is {length}, llama.embedding_length divided by \
+             llama.attention.head_count, but must be even and above 0"
+        ))
+    };
+    assert_eq!(of("llama", 3_u32.into(), &[]), None);
+    assert_eq!(of("llama", 2_u32.into(), &[]), refusal(33));
+    assert_eq!(of("llama", vec![2_u32, 3].into(), &[]), refusal(33));
+    // Nothing rotates, and the operation never ends.
+    assert_eq!(of("llama", 67_u32.into(), &[]), refusal(0));
+    assert_eq!(of("gpt2", 2_u32.into(), &[]), None);
+    let rule = "0 for the first layer, but its heads decide how long the others are";
+    let zero = Some(format!("llama.attention.head_count is {rule}"));
+    assert_eq!(of("llama", vec![0_u32, 3].into(), &[]), zero);
+    assert_eq!(of("llama", vec![0_u32, 0].into(), &[]), None);
+    let of_32 = |key: &'static str| of("llama", 3_u32.into(), &[(key, 31_u32.into())]);
+    for key in ["attention.key_length", "attention.key_length_swa", "attention.indexer.key_length"]
+    {
+        let message = format!("llama.{key} is 31, but must be even and above 0");
+        assert_eq!(of_32(key), Some(message));
+    }
 }
 
 #[test]
@@ -185,7 +314,9 @@ fn heads_fit_the_matrices_of_attention() {
             format!("a new one.{key} is 9, but the widest matrix of attention has 8 rows");
         assert_eq!(with(&key, 9, &tensors), Some(message));
         // Without a matrix of attention, nothing is known of it.
-        assert_eq!(with(&key, 65_535, &tensors[..2]), None);
+        assert_eq!(with(&key, 2048, &tensors[..2]), None);
+        let message = format!("a new one.{key} is 4096, but must be at most 2048");
+        assert_eq!(with(&key, 4096, &tensors[..2]), Some(message));
     }
     for key in ["embedding_length_out", "ssm.inner_size"] {
         assert_eq!(with(key, 16, &tensors), None);

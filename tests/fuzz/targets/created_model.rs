@@ -4,6 +4,8 @@
 
 #[path = "../../corpus/architectures.rs"]
 mod architectures;
+#[path = "../../corpus/combinations.rs"]
+mod combinations;
 #[path = "../../corpus/crafted.rs"]
 mod crafted;
 #[path = "../../corpus/model_file.rs"]

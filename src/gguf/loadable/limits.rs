@@ -1,0 +1,82 @@
+//! Checks single numbers that llama.cpp takes as they are: for products and loop counters that would
+//! overflow, and for loops inside one operation, which nothing can interrupt.
+
+use super::{Facts, MOST_LAYERS, refused};
+use crate::error::Result;
+
+enum Rule {
+    AtMost(u32),
+    MultipleOf(u32),
+    PowerOfTwo,
+}
+
+struct Limit {
+    key: &'static str,
+    /// Empty if the key exists for any architecture.
+    architectures: &'static [&'static str],
+    rule: Rule,
+}
+
+impl Limit {
+    const fn at_most(key: &'static str, most: u32) -> Limit {
+        Limit { key, architectures: &[], rule: Rule::AtMost(most) }
+    }
+}
+
+/// The most for a length of keys or values. With a cache of quantized numbers, llama.cpp makes
+/// matrices of rotation for every power of two up to it (llama-kv-cache.cpp). Known models have up to
+/// 576.
+const MOST_OF_A_HEAD: u32 = 2048;
+
+const LIMITS: [Limit; 18] = [
+    Limit::at_most("attention.key_length", MOST_OF_A_HEAD),
+    Limit::at_most("attention.key_length_swa", MOST_OF_A_HEAD),
+    Limit::at_most("attention.value_length", MOST_OF_A_HEAD),
+    Limit::at_most("attention.value_length_swa", MOST_OF_A_HEAD),
+    Limit::at_most("attention.indexer.key_length", MOST_OF_A_HEAD),
+    // Each token of a batch has so many numbers for the indexer (glm5-next.cpp).
+    Limit::at_most("attention.indexer.kpool", 4096),
+    // The graphs of RWKV use one or two states of shifted tokens in a layer.
+    Limit::at_most("token_shift_count", 2),
+    // A loop inside one operation. The paper of the method has 20 iterations (arXiv:2512.24880).
+    Limit::at_most("hyper_connection.sinkhorn_iterations", 1000),
+    // The loop over the groups never ends if its counter overflows
+    // (`ggml_compute_forward_group_norm_f32`).
+    Limit::at_most("attention.group_norm_groups", 65_536),
+    // The number of layers is a product of these in 32 bits (hrm-text.cpp).
+    Limit::at_most("hrm.layers_per_stack", MOST_LAYERS),
+    Limit::at_most("hrm.h_cycles", MOST_LAYERS),
+    Limit::at_most("hrm.l_cycles", MOST_LAYERS),
+    // `LLAMA_MAX_PLE_HEADS`, which llama.cpp compares with a product in 32 bits (qwen4exp.cpp).
+    Limit::at_most("ple.heads_per_ngram", 64),
+    // llama.cpp reads these as signed numbers while it loads, and as unsigned ones in the graph.
+    Limit::at_most("leading_dense_block_count", i32::MAX as u32),
+    Limit::at_most("decoder_block_count", MOST_LAYERS),
+    // Positions are padded to a multiple by `GGML_PAD`, which needs a power of two
+    // (minimax-m3.cpp).
+    Limit { key: "attention.indexer.block_size", architectures: &[], rule: Rule::PowerOfTwo },
+    // Each token of a batch has a number for each padded position.
+    Limit::at_most("attention.indexer.block_size", 4096),
+    // The operation reads and writes 64 numbers at once with AVX-512, fewer with other processors
+    // (`ggml_compute_forward_rwkv_wkv7_f32`).
+    Limit { key: "wkv.head_size", architectures: &["rwkv7", "arwkv7"], rule: Rule::MultipleOf(64) },
+];
+
+pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
+    for limit in &LIMITS {
+        let is_known = |known: &[&str]| known.is_empty() || known.contains(&facts.architecture);
+        let number = facts.count(limit.key).filter(|_| is_known(limit.architectures));
+        let Some(number) = number else { continue };
+        let rule = match limit.rule {
+            Rule::AtMost(most) if number > most => format!("at most {most}"),
+            Rule::MultipleOf(factor) if !number.is_multiple_of(factor) => {
+                format!("a multiple of {factor}")
+            }
+            Rule::PowerOfTwo if !number.is_power_of_two() => "a power of two".to_owned(),
+            _ => continue,
+        };
+        let key = facts.key(limit.key);
+        return Err(refused(format!("{key} is {number}, but must be {rule}")));
+    }
+    Ok(())
+}

@@ -26,6 +26,9 @@ pub(crate) struct TensorInfo {
     pub(crate) type_number: u32,
     /// The extents, in ggml's order.
     pub(crate) shape: [u64; MAX_DIMENSIONS as usize],
+    /// The number of bytes from the start of the tensor's data to the end of the last tensor of the
+    /// same file.
+    pub(crate) bytes_to_end: u64,
 }
 
 impl TensorInfo {
@@ -87,11 +90,15 @@ impl TensorTable {
                 return Err(invalid(at, format_args!("tensor name {name:?} occurs twice")));
             }
         }
+        let end = table.data_bytes.unwrap_or(0);
+        for tensor in &mut table.list {
+            tensor.bytes_to_end = end.saturating_sub(tensor.bytes_to_end);
+        }
         diagnostics.extend(problems.into_diagnostics());
         Ok(table)
     }
 
-    /// Reads the rest of an entry, after the name.
+    /// Reads the rest of an entry, after the name. `bytes_to_end` is still the offset of the data.
     fn tensor<R: Read + Seek>(
         &mut self,
         cursor: &mut Cursor<R>,
@@ -123,7 +130,7 @@ impl TensorTable {
         let elements: u64 = shape.iter().product();
         let type_number = cursor.u32(name)?;
         let offset = cursor.u64(name)?;
-        let tensor = TensorInfo { name: name.to_owned(), type_number, shape };
+        let tensor = TensorInfo { name: name.to_owned(), type_number, shape, bytes_to_end: offset };
 
         self.elements = self.elements.checked_add(elements).ok_or_else(too_large)?;
         *self.elements_by_type.entry(type_number).or_default() += elements;

@@ -127,7 +127,7 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<u64> {
     }
     // An "activated" adapter applies only to the tokens after a phrase. Applying it to all tokens
     // would change what it does.
-    if header.get("adapter.alora.invocation_tokens").is_some() {
+    if header.keys("adapter.alora.").next().is_some() {
         return refuse("an activated LoRA (aLoRA) is not supported".to_owned());
     }
     if header

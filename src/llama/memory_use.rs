@@ -236,6 +236,7 @@ impl Sizes {
             devices: selection,
             use_mmap: options.use_mmap,
             use_mlock: false,
+            repacks: !header.repeats_experts(),
         };
         let adapters = options.lora.iter().enumerate().map(|(index, lora)| {
             let checked = lora::check(&lora.path, header);

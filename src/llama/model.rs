@@ -24,6 +24,10 @@ pub(crate) struct ModelOptions {
     pub(crate) devices: DeviceSelection,
     pub(crate) use_mmap: bool,
     pub(crate) use_mlock: bool,
+    /// Whether matrices may be stored in another order, for which there are faster kernels. Those
+    /// for experts write out of bounds if a token uses an expert twice
+    /// ([`repeats_experts`](crate::gguf::ModelHeader::repeats_experts)).
+    pub(crate) repacks: bool,
 }
 
 /// Owns a `llama_model`.
@@ -80,6 +84,7 @@ impl Model {
             (false, true) => sys::LLAMA_LOAD_MODE_MLOCK,
             (false, false) => sys::LLAMA_LOAD_MODE_NONE,
         };
+        params.use_extra_bufts = options.repacks;
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
         // SAFETY: the closure and the list of devices outlive the call, and only the call uses
@@ -118,9 +123,11 @@ impl Model {
         Ok(model)
     }
 
-    /// Checks that special tokens are UTF-8. Texts are split at them before llama.cpp tokenizes the
-    /// parts, because its own splitting takes quadratic time, but texts have no other ones.
+    /// Checks that special tokens are UTF-8 and short. Texts are split at them before llama.cpp
+    /// tokenizes the parts, because its own splitting takes quadratic time, but texts have no other
+    /// ones. A position of a text may have to be compared with the whole of a token.
     fn check_special_tokens(&self) -> Result<()> {
+        const LONGEST: usize = 1024;
         const SPECIAL: sys::llama_token_attr = sys::LLAMA_TOKEN_ATTR_CONTROL
             | sys::LLAMA_TOKEN_ATTR_UNKNOWN
             | sys::LLAMA_TOKEN_ATTR_USER_DEFINED;
@@ -139,10 +146,14 @@ impl Model {
             // SAFETY: as above.
             let text = unsafe { sys::llama_vocab_get_text(vocab, token) };
             // SAFETY: it is NUL-terminated and lives as long as the model.
-            if unsafe { CStr::from_ptr(text) }.to_str().is_err() {
-                let problem = format!("the text of the special token {token} is not valid UTF-8");
-                return Err(Error::new(Code::ModelInvalid, problem));
-            }
+            let text = unsafe { CStr::from_ptr(text) };
+            let rule = match text.to_str() {
+                Err(_) => "not valid UTF-8".to_owned(),
+                Ok(text) if text.len() > LONGEST => format!("longer than {LONGEST} bytes"),
+                Ok(_) => continue,
+            };
+            let problem = format!("the text of the special token {token} is {rule}");
+            return Err(Error::new(Code::ModelInvalid, problem));
         }
         Ok(())
     }
@@ -155,6 +166,7 @@ impl Model {
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
         params.no_alloc = true;
+        params.use_extra_bufts = options.repacks;
         params.load_mode = sys::LLAMA_LOAD_MODE_NONE;
         params.n_gpu_layers =
             options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));

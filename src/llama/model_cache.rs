@@ -184,6 +184,7 @@ pub(super) fn open(
         devices,
         use_mmap,
         use_mlock: options.use_mlock,
+        repacks: !headers.iter().any(|header| header.repeats_experts()),
     };
     let speculative = options.speculative.clone();
     let forks = process::forks();

@@ -81,6 +81,7 @@ impl TestFile {
             devices: DeviceSelection::Default,
             use_mmap: true,
             use_mlock: false,
+            repacks: true,
         };
         Model::load(&options, on_progress)
     }

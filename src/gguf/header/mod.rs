@@ -267,6 +267,14 @@ impl ModelHeader {
         self.tensors.list.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape))
     }
 
+    /// Whether a token may use an expert twice: by a table of experts in the file, or because several
+    /// experts share another one.
+    #[cfg(feature = "engine")]
+    pub(crate) fn repeats_experts(&self) -> bool {
+        let repeats = |name: &str| name.contains(".ffn_gate_tid2eid.") || name.contains("_chexps.");
+        self.shapes().any(|(name, _)| repeats(name))
+    }
+
     /// The ggml numbers of the tensor types.
     pub fn tensor_types(&self) -> impl Iterator<Item = u32> {
         self.tensors.elements_by_type.keys().copied()

@@ -28,7 +28,9 @@ impl Limit {
 /// 576.
 const MOST_OF_A_HEAD: u32 = 2048;
 
-const LIMITS: [Limit; 18] = [
+const LIMITS: [Limit; 19] = [
+    // The numbers of `llama_pooling_type`. Others are undefined behaviour.
+    Limit::at_most("pooling_type", 4),
     Limit::at_most("attention.key_length", MOST_OF_A_HEAD),
     Limit::at_most("attention.key_length_swa", MOST_OF_A_HEAD),
     Limit::at_most("attention.value_length", MOST_OF_A_HEAD),

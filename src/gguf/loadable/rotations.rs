@@ -6,6 +6,7 @@
 
 use super::{Facts, refused};
 use crate::error::Result;
+use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;
 
 /// Architectures without rotation (`LLAMA_ROPE_TYPE_NONE`). Their keys about rotation are not used.
@@ -47,6 +48,9 @@ const WITH_SECTIONS: [&str; 9] = [
     "qwen3tts",
 ];
 
+/// The endings of the names of tensors with a factor for each pair that rotates.
+const FACTORS: [&str; 3] =
+    ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
 /// The lengths of heads with parts that rotate, which must be even.
 const LENGTHS: [&str; 3] =
     ["attention.key_length", "attention.key_length_swa", "attention.indexer.key_length"];
@@ -64,6 +68,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
             return Err(refused(format!("{key} is {base}, but must be above 0 and finite")));
         }
     }
+    factors(facts, head)?;
     sections(facts, head)
 }
 
@@ -105,6 +110,23 @@ fn dimensions(facts: &Facts<'_>, head: Option<u32>) -> Result<()> {
         return Err(refused(format!("{} is {n}, but must be {rule}", facts.key(key))));
     }
     Ok(())
+}
+
+/// Checks that factors are not at the end of a file. llama.cpp reads one for each pair of a head, even
+/// if fewer rotate and the tensor has fewer (`ggml_rope_cache_init`).
+fn factors(facts: &Facts<'_>, head: Option<u32>) -> Result<()> {
+    let longest = facts.count("attention.key_length_swa").max(head).unwrap_or(0);
+    let needed = u64::from(longest / 2) * 4;
+    let is_of_factors = |tensor: &&TensorInfo| FACTORS.iter().any(|end| tensor.name.ends_with(end));
+    match facts.tensors.iter().filter(is_of_factors).find(|it| it.bytes_to_end < needed) {
+        None => Ok(()),
+        Some(tensor) => Err(refused(format!(
+            "tensor {:?} is at the end of the file and has fewer than {} numbers, half the length \
+             of a head",
+            tensor.name,
+            longest / 2
+        ))),
+    }
 }
 
 fn is_even(length: u32) -> bool {

@@ -70,6 +70,20 @@ fn layers_with_experts_use_one() {
     assert_eq!(of(vec![0_u32, 1, 2].into(), 1), None);
 }
 
+#[cfg(feature = "engine")]
+#[test]
+fn tables_and_shared_experts_repeat_experts() {
+    let repeats = |name: &str| {
+        let writer = GgufWriter::new().metadata("general.architecture", "x");
+        let bytes = writer.tensor(name, &[1], &[1.0]).to_bytes();
+        let size = bytes.len() as u64;
+        ModelHeader::read(Cursor::new(bytes), size).unwrap().repeats_experts()
+    };
+    assert!(repeats("blk.0.ffn_gate_tid2eid.weight"));
+    assert!(repeats("blk.12.ffn_up_chexps.weight"));
+    assert!(!repeats("blk.0.ffn_up_exps.weight") && !repeats("blk.0.ffn_up_shexp.weight"));
+}
+
 #[test]
 fn groups_of_experts_are_whole() {
     let of = |count: u32, of_group: u32| {
@@ -194,6 +208,29 @@ fn caches_of_latent_vectors_have_their_matrices() {
     };
     assert_eq!(of(32, "blk.3.attn_kv_b.weight"), refusal("attn_kv_b", "above 0"));
     assert_eq!(of(0, "blk.3.attn_k_b.weight"), refusal("attn_k_b", "0 or missing"));
+}
+
+#[test]
+fn factors_of_rotations_are_not_at_the_end() {
+    let of = |tensors: &[(&str, u64)]| {
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", "phi3")
+            .metadata("phi3.attention.head_count", 4_u32)
+            .metadata("phi3.embedding_length", 256_u32);
+        for (name, length) in tensors {
+            writer = writer.tensor(*name, &[*length], &vec![1.0; *length as usize]);
+        }
+        problem_of(&writer)
+    };
+    let name = "blk.0.rope_factors_long.weight";
+    assert_eq!(of(&[("token_embd.weight", 256), (name, 32)]), None);
+    // Phi-4-mini has factors for three quarters of a head.
+    assert_eq!(of(&[(name, 24), ("token_embd.weight", 256)]), None);
+    let refusal = format!(
+        "tensor {name:?} is at the end of the file and has fewer than 32 numbers, half the length \
+         of a head"
+    );
+    assert_eq!(of(&[("token_embd.weight", 256), (name, 24)]), Some(refusal));
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(crate) fn load(
         devices,
         use_mmap,
         use_mlock: options.load.use_mlock,
+        repacks: !header.repeats_experts(),
     };
     let needs = MemoryNeeds::of(header, &context);
     let n_threads = context.n_threads;

@@ -39,6 +39,9 @@ pub(crate) struct LlamaVocab {
     known: TokenCache,
 }
 
+/// A position of a text may have to be compared with the whole text of a token that has a role.
+const MOST_BYTES_OF_A_ROLE: usize = 1024;
+
 /// Tokens of OpenAI's harmony format. llama.cpp turns them into normal tokens so that it prints
 /// them, but they still begin and end messages.
 const HARMONY: [&[u8]; 5] =
@@ -72,7 +75,10 @@ impl LlamaVocab {
             (true, _) => self.text(token)?.to_str().ok()?.to_owned(),
             // The file marks the token as a normal one, so its text is in the vocabulary's own
             // encoding.
-            (false, true) => String::from_utf8(self.piece(token, true)).ok()?,
+            (false, true) => {
+                let piece = self.piece(token, true);
+                String::from_utf8(piece).ok().filter(|text| text.len() <= MOST_BYTES_OF_A_ROLE)?
+            }
             (false, false) => return None,
         };
         Some(SpecialToken {

@@ -59,6 +59,21 @@ fn merges_of_sentencepiece_reach_no_control_token() {
 }
 
 #[test]
+fn special_tokens_are_short() {
+    let problem = |length: usize, token_type| {
+        let mut vocab = TestVocab::new("gpt2", "llama3");
+        vocab.add_letters().add(&"a".repeat(length), token_type, 0.0);
+        vocab.model().err().map(|error| error.message().to_owned())
+    };
+    assert_eq!(problem(1024, CONTROL), None);
+    assert_eq!(problem(5000, NORMAL), None);
+    let rule = "is longer than 1024 bytes";
+    for token_type in [CONTROL, USER_DEFINED, UNKNOWN] {
+        assert!(problem(1025, token_type).is_some_and(|problem| problem.ends_with(rule)));
+    }
+}
+
+#[test]
 fn words_of_byte_pairs_are_no_control_token() {
     let mut vocab = TestVocab::new("gpt2", "llama3");
     // This pre-tokenizer ignores merges: a word that is in the vocabulary becomes that token.

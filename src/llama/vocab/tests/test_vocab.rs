@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::*;
+use crate::error::Result;
 use crate::gguf::GgufWriter;
 use crate::llama::device_selection::DeviceSelection;
 use crate::llama::model::ModelOptions;
@@ -80,6 +81,11 @@ impl TestVocab {
     }
 
     pub(super) fn load(&self) -> LlamaVocab {
+        let model = self.model();
+        LlamaVocab::new(Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", self.pre))))
+    }
+
+    pub(super) fn model(&self) -> Result<Model> {
         let n_vocab = self.texts.len() as u64;
         let zeros = vec![0.0_f32; 32 * n_vocab.max(32) as usize];
         let matrix = |rows: u64| &zeros[..(32 * rows) as usize];
@@ -127,9 +133,9 @@ impl TestVocab {
             devices: DeviceSelection::Default,
             use_mmap: true,
             use_mlock: false,
+            repacks: true,
         };
-        let model = Model::load(&options, &mut |_| true);
-        LlamaVocab::new(Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", self.pre))))
+        Model::load(&options, &mut |_| true)
     }
 }
 

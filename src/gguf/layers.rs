@@ -107,7 +107,7 @@ impl ModelHeader {
     }
 
     /// Fails with `MODEL_INVALID` if a layer has a huge state for each sequence.
-    pub(super) fn check_states(&self) -> Result<()> {
+    pub(super) fn check_size_of_states(&self) -> Result<()> {
         match self.state_elements(self.embedding_length().unwrap_or(0)) {
             ..=MOST_OF_A_STATE => Ok(()),
             state => Err(Error::new(
@@ -226,7 +226,7 @@ mod tests {
                 .to_bytes();
             let size = bytes.len() as u64;
             let header = ModelHeader::read(Cursor::new(bytes), size).unwrap();
-            (header.state_elements(8), header.check_states().err())
+            (header.state_elements(8), header.check_size_of_states().err())
         };
         assert_eq!(state("kda.head_dim", "x", 16).0, 4 * 16 * 16);
         assert_eq!(state("attention.key_length", "minimax-01", 16).0, 4 * 16 * 16);

@@ -460,6 +460,18 @@ mod tests {
         let mut text = 2_u64.to_le_bytes().to_vec();
         text.extend_from_slice(&[b'a', 0xC3]);
         check_refused(&entry("a", 8, &text), 1, "the value of \"a\" is not valid UTF-8");
+        check_refused(&entry("a\0", 4, &[0; 4]), 1, "a metadata key contains a NUL character");
+        let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+        for key in ["general.architecture", "general.type", "tokenizer.ggml.model", "x.pooling"] {
+            let problem = format!("the value of {key:?} contains a NUL character");
+            check_refused(&entry(key, 8, &text("llama\0x")), 1, &problem);
+        }
+        assert!(read(&entry("general.description", 8, &text("a\0b")), 1).is_ok());
+        // A long value would be skipped, and its beginning would not be known.
+        let long = text(&format!("rwkv\0{}", "x".repeat(100_000)));
+        let problem = "has 100005 bytes, more than the limit of 1024";
+        check_refused(&entry("tokenizer.ggml.model", 8, &long), 1, problem);
+        assert!(read(&entry("tokenizer.huggingface.json", 8, &long), 1).is_ok());
     }
 
     #[test]

@@ -14,6 +14,10 @@ use super::{exit, kernels, log, shim, stack};
 use crate::error::{Code, Error, Result};
 use crate::process::{Lazy, Use};
 
+/// The longest text that a special token may have. A position of a text may have to be compared with
+/// all of it.
+pub(super) const MOST_BYTES_OF_SPECIAL: usize = 1024;
+
 /// The load options of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ModelOptions {
@@ -124,10 +128,8 @@ impl Model {
     }
 
     /// Checks that special tokens are UTF-8 and short. Texts are split at them before llama.cpp
-    /// tokenizes the parts, because its own splitting takes quadratic time, but texts have no other
-    /// ones. A position of a text may have to be compared with the whole of a token.
+    /// tokenizes the parts, because its own splitting takes quadratic time.
     fn check_special_tokens(&self) -> Result<()> {
-        const LONGEST: usize = 1024;
         const SPECIAL: sys::llama_token_attr = sys::LLAMA_TOKEN_ATTR_CONTROL
             | sys::LLAMA_TOKEN_ATTR_UNKNOWN
             | sys::LLAMA_TOKEN_ATTR_USER_DEFINED;
@@ -149,7 +151,9 @@ impl Model {
             let text = unsafe { CStr::from_ptr(text) };
             let rule = match text.to_str() {
                 Err(_) => "not valid UTF-8".to_owned(),
-                Ok(text) if text.len() > LONGEST => format!("longer than {LONGEST} bytes"),
+                Ok(text) if text.len() > MOST_BYTES_OF_SPECIAL => {
+                    format!("longer than {MOST_BYTES_OF_SPECIAL} bytes")
+                }
                 Ok(_) => continue,
             };
             let problem = format!("the text of the special token {token} is {rule}");

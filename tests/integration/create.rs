@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 
+use llb::gguf::GgufWriter;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, ask, last_error, scripted_model};
@@ -125,6 +126,23 @@ fn every_failure_has_its_event() {
         "flash",
     );
     check(json!({ "model": text, "n_ctx": i32::MAX }), "oom", "OUT_OF_MEMORY", "smaller n_ctx");
+    // 512 layers with a state of 64 MiB for each of 64 sequences.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let states = GgufWriter::new()
+        .metadata("general.architecture", "mamba2")
+        .metadata("tokenizer.chat_template", "{{ messages[0].content }}")
+        .metadata("mamba2.block_count", 512_u32)
+        .metadata("mamba2.embedding_length", 8_u32)
+        .metadata("mamba2.ssm.inner_size", 16_000_u32)
+        .metadata("mamba2.ssm.state_size", 1_000_u32)
+        .tensor("token_embd.weight", &[1, 16_000], &[0.0; 16_000]);
+    std::fs::write(file.path(), states.to_bytes()).unwrap();
+    check(
+        json!({ "model": file.path(), "tool_policy": "any", "n_parallel": 64, "n_ctx": 512 }),
+        "oom",
+        "OUT_OF_MEMORY",
+        "n_parallel: the states of the sequences do not fit into memory",
+    );
     check(
         json!({ "model": text, "n_ctx": 0 }),
         "invalid_options",

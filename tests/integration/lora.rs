@@ -67,7 +67,7 @@ fn an_unsuitable_adapter_is_refused_by_its_path() {
         Some((name, shape.to_vec(), number, vec![0_u8; bytes]))
     };
     let (n_embd, n_vocab) = (good().a.len(), good().b.len());
-    let files: [(&str, Vec<u8>); 14] = [
+    let files: [(&str, Vec<u8>); 15] = [
         ("general.type", Adapter { kind: "model", ..good() }.to_bytes()),
         ("but the model is", Adapter { architecture: "qwen2", ..good() }.to_bytes()),
         ("adapter.lora.alpha", Adapter { alpha: None, ..good() }.to_bytes()),
@@ -75,6 +75,10 @@ fn an_unsuitable_adapter_is_refused_by_its_path() {
         ("incorrect shape", Adapter { a: vec![0.0; 2 * n_embd], ..good() }.to_bytes()),
         ("incorrect shape", Adapter { b: vec![0.0; 7], ..good() }.to_bytes()),
         ("does not exist", Adapter { weight: "blk.7.attn_q.weight", ..good() }.to_bytes()),
+        (
+            "has an ending in its middle",
+            Adapter { weight: "blk.0.attn.lora_a_q.weight", ..good() }.to_bytes(),
+        ),
         (
             "unexpected suffix",
             Adapter { extra: extra("output.weight", &[32], 0, 128), ..good() }.to_bytes(),

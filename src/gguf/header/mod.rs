@@ -187,7 +187,7 @@ impl ModelHeader {
             metadata: &self.metadata,
             tensors: &self.tensors.list,
         })?;
-        self.check_states()
+        self.check_size_of_states()
     }
 
     /// The version of the format: 2 or 3.

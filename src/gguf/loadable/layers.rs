@@ -85,12 +85,11 @@ const OF_FIRST_LAYERS: [(&str, &[&str]); 2] = [
 
 /// Architectures that take a file for nothing but layers that predict further tokens, if it lacks the
 /// first norm: then all other tensors are optional (`mtp_only` in `load_arch_tensors`).
-const WITH_PREDICTING_LAYERS: [&str; 19] = [
+const WITH_PREDICTING_LAYERS: [&str; 18] = [
     "bailingmoe3",
     "clef",
     "cohere2moe",
     "deepseek2",
-    "deepseek2-ocr",
     "deepseek32",
     "deepseek4",
     "glm-dsa",

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as sys;
 
-use super::model::Model;
+use super::model::{MOST_BYTES_OF_SPECIAL, Model};
 use super::{shim, stack};
 use crate::constraint::Vocabulary;
 use crate::engine::{Interrupt, SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
@@ -39,9 +39,6 @@ pub(crate) struct LlamaVocab {
     known: TokenCache,
 }
 
-/// A position of a text may have to be compared with the whole text of a token that has a role.
-const MOST_BYTES_OF_A_ROLE: usize = 1024;
-
 /// Tokens of OpenAI's harmony format. llama.cpp turns them into normal tokens so that it prints
 /// them, but they still begin and end messages.
 const HARMONY: [&[u8]; 5] =
@@ -65,7 +62,8 @@ impl LlamaVocab {
         }
     }
 
-    /// The special token with this id; `None` for a normal token, or if its text is not UTF-8.
+    /// The special token with this id. `None` for a normal token, or for one with a role whose text is
+    /// long or not UTF-8.
     fn special(&self, token: TokenId) -> Option<SpecialToken> {
         let has = |attribute| self.attributes(token) & attribute != 0;
         let control = has(sys::LLAMA_TOKEN_ATTR_CONTROL) || has(sys::LLAMA_TOKEN_ATTR_UNKNOWN);
@@ -77,7 +75,7 @@ impl LlamaVocab {
             // encoding.
             (false, true) => {
                 let piece = self.piece(token, true);
-                String::from_utf8(piece).ok().filter(|text| text.len() <= MOST_BYTES_OF_A_ROLE)?
+                String::from_utf8(piece).ok().filter(|text| text.len() <= MOST_BYTES_OF_SPECIAL)?
             }
             (false, false) => return None,
         };

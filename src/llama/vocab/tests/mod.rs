@@ -59,18 +59,28 @@ fn merges_of_sentencepiece_reach_no_control_token() {
 }
 
 #[test]
-fn special_tokens_are_short() {
-    let problem = |length: usize, token_type| {
+fn special_tokens_are_short_and_utf8() {
+    let loaded = |text: &str, token_type, bytes: &dyn Fn(&mut [u8])| {
         let mut vocab = TestVocab::new("gpt2", "llama3");
-        vocab.add_letters().add(&"a".repeat(length), token_type, 0.0);
-        vocab.model().err().map(|error| error.message().to_owned())
+        vocab.add_letters().add(text, token_type, 0.0);
+        let mut file = vocab.file();
+        bytes(&mut file);
+        TestVocab::model(&file).err().map(|error| error.message().to_owned())
     };
+    let problem = |length: usize, kind| loaded(&"a".repeat(length), kind, &|_| ());
     assert_eq!(problem(1024, CONTROL), None);
     assert_eq!(problem(5000, NORMAL), None);
     let rule = "is longer than 1024 bytes";
     for token_type in [CONTROL, USER_DEFINED, UNKNOWN] {
         assert!(problem(1025, token_type).is_some_and(|problem| problem.ends_with(rule)));
     }
+    let spoil = |file: &mut [u8]| {
+        let at = file.windows(4).position(|bytes| bytes == b"####").expect("the token");
+        file[at..at + 4].fill(0xFF);
+    };
+    assert_eq!(loaded("####", NORMAL, &spoil), None);
+    let problem = loaded("####", USER_DEFINED, &spoil);
+    assert!(problem.is_some_and(|problem| problem.ends_with("is not valid UTF-8")));
 }
 
 #[test]

@@ -81,11 +81,12 @@ impl TestVocab {
     }
 
     pub(super) fn load(&self) -> LlamaVocab {
-        let model = self.model();
+        let model = TestVocab::model(&self.file());
         LlamaVocab::new(Arc::new(model.unwrap_or_else(|error| panic!("{}: {error}", self.pre))))
     }
 
-    pub(super) fn model(&self) -> Result<Model> {
+    /// A model file with this vocabulary.
+    pub(super) fn file(&self) -> Vec<u8> {
         let n_vocab = self.texts.len() as u64;
         let zeros = vec![0.0_f32; 32 * n_vocab.max(32) as usize];
         let matrix = |rows: u64| &zeros[..(32 * rows) as usize];
@@ -125,8 +126,12 @@ impl TestVocab {
         {
             writer = writer.tensor(format!("blk.0.{tensor}.weight"), &[32, 32], matrix(32));
         }
+        writer.to_bytes()
+    }
+
+    pub(super) fn model(bytes: &[u8]) -> Result<Model> {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(file.path(), writer.to_bytes()).expect("a file");
+        std::fs::write(file.path(), bytes).expect("a file");
         let options = ModelOptions {
             path: file.path().to_str().expect("a path").to_owned(),
             n_gpu_layers: Some(0),

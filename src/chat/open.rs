@@ -1,6 +1,6 @@
 //! Opens a chat: from its options to a source, a profile and components.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::CreateFailure;
@@ -12,7 +12,7 @@ use crate::api::{CreateOptions, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::{KeptModel, PrefixStore, StateStore};
+use crate::llama::{KeptModel, ModelFiles, PrefixStore, StateStore, files_of};
 use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::Sources;
 
@@ -34,6 +34,7 @@ pub(super) fn open(
     let null_path = || {
         CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"))
     };
+    let files = options.model.as_deref().map(|path| files_of(options, path));
     let header = match &options.model {
         Some(path) => Some(read_header(path)?),
         None if options.engine.is_none() => return Err(null_path()),
@@ -67,14 +68,14 @@ pub(super) fn open(
         let source = remote_source(options, engine, &sources).map_err(invalid)?;
         return Ok(OpenedChat { source, profile, composed, defaults });
     }
-    let (Some(header), Some(path)) = (header, options.model.as_deref()) else {
+    let (Some(header), Some(files)) = (header, files) else {
         return Err(null_path());
     };
     // The folder is opened before the weights are read.
     let prefixes =
         options.cache_dir.as_deref().map(|path| PrefixStore::open(path, options.cache_bytes));
     let prefixes = prefixes.transpose().map_err(invalid)?;
-    let model = load(options, path, &header, events)?;
+    let model = load(options, files, &header, events)?;
     let source = NativeSource::new(options, model, profile.format(), state, prefixes);
     let source = source.map_err(|error| match error.code() {
         Code::InvalidRequest => invalid(error),
@@ -95,11 +96,11 @@ fn defaults(options: &CreateOptions, header: Option<&ModelHeader>) -> Result<Req
 /// Loads the weights. Emits `load_progress` for each percent of the file.
 fn load(
     options: &CreateOptions,
-    path: &str,
+    files: ModelFiles,
     header: &ModelHeader,
     events: &dyn Fn(&str),
 ) -> Result<Arc<KeptModel>, CreateFailure> {
-    let checked = header.check_before_load(std::path::Path::new(path));
+    let checked = header.check_before_load(Path::new(files.path()));
     checked.map_err(|error| CreateFailure::new("load_model", error))?;
     let mut last = -1;
     let mut on_progress = |done: f32| {
@@ -110,7 +111,7 @@ fn load(
         }
         true
     };
-    let opened = KeptModel::open(options, path, header, &mut on_progress);
+    let opened = KeptModel::open(options, files, header, &mut on_progress);
     opened.map_err(|error| match error.code() {
         Code::OutOfMemory => CreateFailure::new("oom", error),
         Code::ModelNotFound => CreateFailure::new("model_not_found", error),
@@ -122,7 +123,7 @@ fn load(
 }
 
 fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
-    ModelHeader::read_file(std::path::Path::new(path)).map_err(|error| match error.code() {
+    ModelHeader::read_file(Path::new(path)).map_err(|error| match error.code() {
         Code::ModelNotFound => CreateFailure::new("model_not_found", error.about("model")),
         _ => CreateFailure::new("load_model", error),
     })

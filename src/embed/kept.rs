@@ -56,17 +56,17 @@ impl Drop for EmbedderUse {
 }
 
 impl KeptEmbedder {
-    /// Loads a model whose header was checked.
+    /// Loads a model whose header was read, after `files` were identified, and checked.
     pub(super) fn open(
         options: &EmbedOptions,
         pooling: Pooling,
+        files: ModelFiles,
         header: &ModelHeader,
     ) -> Result<Arc<KeptEmbedder>> {
-        let path = llama::absolute(&options.model);
+        let files = Arc::new(files);
         let load = llama::with_absolute_paths(&options.load);
-        let files = ModelFiles::identify(&path, llama::file_paths(&load, &path))?;
-        let options = EmbedOptions { load, model: path, ..options.clone() };
-        let model = Arc::new(load_model(&options, pooling, header)?);
+        let options = EmbedOptions { load, model: files.path().to_owned(), ..options.clone() };
+        let model = Arc::new(load_model(&options, pooling, &files, header)?);
         let held = HeldModel::new(model, files, options.load.keep_alive);
         let kept = Arc::new(KeptEmbedder { options, pooling, held });
         llama::watch(&kept, &kept.held);
@@ -83,7 +83,7 @@ impl KeptEmbedder {
                 self.held.files.check_unchanged("the model was opened; open it again")?;
                 let header = ModelHeader::read_file(Path::new(&self.options.model))?;
                 header.check_before_load(Path::new(&self.options.model))?;
-                Arc::new(load_model(&self.options, self.pooling, &header)?)
+                Arc::new(load_model(&self.options, self.pooling, &self.held.files, &header)?)
             }
         };
         hold.model = Some(Arc::clone(&model));
@@ -112,9 +112,11 @@ impl Kept for KeptEmbedder {
 fn load_model(
     options: &EmbedOptions,
     pooling: Pooling,
+    files: &Arc<ModelFiles>,
     header: &ModelHeader,
 ) -> Result<LoadedEmbedder> {
-    let (thread, facts) = EmbedThread::start(llama::load_embedder(options, pooling, header)?)?;
+    let load = llama::load_embedder(options, pooling, files, header)?;
+    let (thread, facts) = EmbedThread::start(load)?;
     let tokenizer = TextTokenizer::new(facts.vocab)?;
     Ok(LoadedEmbedder { thread, tokenizer, n_ctx: facts.n_ctx, width: facts.width })
 }

@@ -27,6 +27,7 @@ use crate::chat::RequestQueue;
 use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
+use crate::llama::files_of;
 use kept::KeptEmbedder;
 use pairs::PairFormat;
 pub use ranking::RankResponse;
@@ -50,6 +51,7 @@ impl EmbeddingModel {
     /// Reads and checks the header, then loads the weights.
     pub fn open(options: &EmbedOptions) -> Result<EmbeddingModel> {
         let path = Path::new(&options.model);
+        let files = files_of(&options.load, &options.model);
         let header = ModelHeader::read_file(path).map_err(|error| match error.code() {
             Code::ModelNotFound => error.about("model"),
             _ => error,
@@ -59,7 +61,7 @@ impl EmbeddingModel {
             Code::ModelInvalid => error.about(&options.model),
             _ => error,
         })?;
-        let kept = KeptEmbedder::open(options, pooling, &header)?;
+        let kept = KeptEmbedder::open(options, pooling, files, &header)?;
         // With `keep_alive` 0 the end of this use unloads the model.
         let width = kept.acquire()?.model().width;
         let file = path.file_stem().unwrap_or_default().to_string_lossy();

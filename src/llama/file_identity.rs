@@ -5,6 +5,9 @@ use std::time::SystemTime;
 
 use crate::error::{Code, Error, Result};
 
+/// For [`ModelFiles::check_unchanged`]: since the files were checked for a load.
+pub(super) const SINCE_CHECKED: &str = "it was checked; open it again";
+
 /// A file as it was when it was identified.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileIdentity {
@@ -33,25 +36,35 @@ pub(super) fn identify(path: &Path) -> Result<FileIdentity> {
     Ok(FileIdentity { disk_and_number, size: metadata.len(), modified: metadata.modified().ok() })
 }
 
-/// The files of a load, as they were then.
-pub(crate) struct ModelFiles {
+/// The files of a load, as they were before it read any of them.
+pub struct ModelFiles {
     /// The absolute path of the model.
     path: String,
-    files: Vec<(PathBuf, FileIdentity)>,
+    /// `None` for a file that did not exist.
+    files: Vec<(PathBuf, Option<FileIdentity>)>,
 }
 
 impl ModelFiles {
-    /// Identifies the files of a load of this model. `MODEL_NOT_FOUND` if there is no such file.
-    pub(crate) fn identify(path: &str, files: Vec<PathBuf>) -> Result<ModelFiles> {
-        let files = files.into_iter().map(|file| identify(&file).map(|known| (file, known)));
-        Ok(ModelFiles { path: path.to_owned(), files: files.collect::<Result<_>>()? })
+    /// Identifies the files of a load of this model, which may not exist.
+    pub(crate) fn identify(path: &str, files: Vec<PathBuf>) -> ModelFiles {
+        let known = |file: PathBuf| {
+            let identity = identify(&file).ok();
+            (file, identity)
+        };
+        ModelFiles { path: path.to_owned(), files: files.into_iter().map(known).collect() }
+    }
+
+    /// The absolute path of the model.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 
     /// `MODEL_INVALID` if a file has changed since, `MODEL_NOT_FOUND` if it is gone. `when` ends
     /// the message: since when, and what to do.
     pub(crate) fn check_unchanged(&self, when: &str) -> Result<()> {
         for (path, before) in &self.files {
-            if identify(path)? != *before {
+            let now = identify(path)?;
+            if before.as_ref() != Some(&now) {
                 let problem = format!("the file has changed since {when}");
                 return Err(Error::new(Code::ModelInvalid, problem).about(path.display()));
             }
@@ -61,7 +74,7 @@ impl ModelFiles {
 
     /// Whether the model is the one at this path, which has this identity now.
     pub(crate) fn is_of(&self, path: &str, identity: Option<&FileIdentity>) -> bool {
-        let first = self.files.first().map(|(_, identity)| identity);
+        let first = self.files.first().and_then(|(_, identity)| identity.as_ref());
         self.path == path || identity.is_some() && first == identity
     }
 }

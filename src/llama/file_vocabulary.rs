@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::exit;
-use super::file_identity::{FileIdentity, identify};
+use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::loader_thread;
 use super::model::Model;
 use super::vocab::LlamaVocab;
@@ -39,6 +39,7 @@ impl FileVocabulary {
     /// `MODEL_NOT_FOUND`, and `MODEL_INVALID` if llama.cpp cannot take the file or it has no
     /// vocabulary.
     pub fn of_file(path: &str) -> Result<Arc<FileVocabulary>> {
+        let files = ModelFiles::identify(path, vec![path.into()]);
         let identity = identify(Path::new(path))?;
         let slot = KEPT.slot(&identity);
         // Locked while the file is read, so that a second call for the same file waits.
@@ -47,7 +48,7 @@ impl FileVocabulary {
             return Ok(Arc::clone(vocabulary));
         }
         let begun = SystemTime::now();
-        let read = read(path);
+        let read = read(path, &files);
         let is_settled = identity
             .modified
             .is_some_and(|modified| begun.duration_since(modified).is_ok_and(|age| age >= SETTLED));
@@ -100,7 +101,7 @@ impl FileVocabulary {
     }
 }
 
-fn read(path: &str) -> Result<Arc<FileVocabulary>> {
+fn read(path: &str, files: &ModelFiles) -> Result<Arc<FileVocabulary>> {
     let header = ModelHeader::read_file(Path::new(path))?;
     header.check_complete().map_err(|error| error.about(path))?;
     header.check_loadable().map_err(|error| error.about(path))?;
@@ -108,6 +109,7 @@ fn read(path: &str) -> Result<Arc<FileVocabulary>> {
     let owned = path.to_owned();
     let loaded = loader_thread::run(move || Model::load_vocabulary(&owned));
     let model = loaded.map_err(|error| error.about(path))?;
+    files.check_unchanged(SINCE_CHECKED)?;
     if !model.has_vocabulary() {
         let problem = "the model has no vocabulary; use a file that has its tokenizer";
         return Err(Error::new(Code::ModelInvalid, problem).about(path));

@@ -63,11 +63,11 @@ impl<M> HeldModel<M> {
     /// Holds a model that was just loaded from these files.
     pub(crate) fn new(
         model: Arc<M>,
-        files: ModelFiles,
+        files: Arc<ModelFiles>,
         keep_alive: Option<Duration>,
     ) -> HeldModel<M> {
         let hold = ModelHold { model: Some(model), uses: 0, idle_since: Instant::now() };
-        let (files, forks) = (Arc::new(files), process::forks());
+        let forks = process::forks();
         HeldModel { files, keep_alive, forks, hold: Mutex::new(hold) }
     }
 

@@ -49,24 +49,24 @@ impl Drop for ModelUse {
 }
 
 impl KeptModel {
-    /// Loads the model with these options, or shares a loaded one. Errors are those of a create.
+    /// Loads the model with these options, or shares a loaded one. `header` was read after `files`
+    /// were identified. Errors are those of a create.
     pub fn open(
         options: &CreateOptions,
-        path: &str,
+        files: ModelFiles,
         header: &ModelHeader,
         on_progress: &mut dyn FnMut(LoadProgress) -> bool,
     ) -> Result<Arc<KeptModel>> {
-        let path = absolute(path);
+        let files = Arc::new(files);
+        let path = files.path().to_owned();
         let options = with_absolute_paths(options);
-        let identified = ModelFiles::identify(&path, file_paths(&options, &path));
-        // Errors name the option that the file belongs to.
-        let model = model_cache::open(&options, &path, header, on_progress)?;
+        let model = model_cache::open(&options, &files, header, on_progress)?;
         let keep_alive = options.keep_alive;
         let kept = Arc::new(KeptModel {
             options: CreateOptions { n_ctx: u32::try_from(model.n_ctx).ok(), ..options },
             path,
             last: Mutex::new(Arc::downgrade(&model)),
-            held: HeldModel::new(model, identified?, keep_alive),
+            held: HeldModel::new(model, files, keep_alive),
             state: OnceLock::new(),
             notes: LogQueue::default(),
         });
@@ -139,7 +139,8 @@ impl KeptModel {
         self.held.files.check_unchanged("the chat was created; create it again")?;
         let header = ModelHeader::read_file(Path::new(&self.path))?;
         header.check_before_load(Path::new(&self.path))?;
-        model_cache::open(&self.options, &self.path, &header, &mut |_| !interrupt.is_over())
+        let files = &self.held.files;
+        model_cache::open(&self.options, files, &header, &mut |_| !interrupt.is_over())
     }
 }
 
@@ -189,12 +190,14 @@ pub(crate) fn with_absolute_paths(options: &CreateOptions) -> CreateOptions {
     CreateOptions { lora, speculative, chat_template: None, components: None, ..options.clone() }
 }
 
-/// All files that a load reads.
-pub(crate) fn file_paths(options: &CreateOptions, path: &str) -> Vec<PathBuf> {
-    let mut paths = gguf::part_paths(Path::new(path));
+/// Identifies all files that a load reads.
+pub fn files_of(options: &CreateOptions, path: &str) -> ModelFiles {
+    let path = absolute(path);
+    let options = with_absolute_paths(options);
+    let mut paths = gguf::part_paths(Path::new(&path));
     paths.extend(options.lora.iter().map(|lora| PathBuf::from(&lora.path)));
     if let Speculative::Draft { model, .. } = &options.speculative {
         paths.extend(gguf::part_paths(Path::new(model)));
     }
-    paths
+    ModelFiles::identify(&path, paths)
 }

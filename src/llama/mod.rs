@@ -55,12 +55,12 @@ pub(crate) use embedder::{Embedder, load as load_embedder};
 pub use exit::{BeforeExit, call_before_exit};
 #[cfg(unix)]
 pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
-pub(crate) use file_identity::{ModelFiles, absolute};
+pub use file_identity::ModelFiles;
 pub use file_vocabulary::FileVocabulary;
 pub use keep_alive::unload;
 pub(crate) use keep_alive::{HeldModel, Kept, Release, watch};
-pub use kept_model::{KeptModel, KeptState, ModelUse};
-pub(crate) use kept_model::{file_paths, with_absolute_paths};
+pub(crate) use kept_model::with_absolute_paths;
+pub use kept_model::{KeptModel, KeptState, ModelUse, files_of};
 #[cfg(llb_isolation)]
 pub(crate) use kernels::choose as choose_kernels;
 pub(crate) use kernels::{file_variant, report as kernels_report};

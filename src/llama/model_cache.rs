@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::context::LlamaContext;
 use super::context_options::ContextOptions;
 use super::device_selection::{self, DeviceSelection};
-use super::file_identity::{FileIdentity, identify};
+use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::fit::MemoryNeeds;
 use super::load_key::{AdapterKey, FileChange, LoadKey};
 use super::log::{self, LogQueue};
@@ -139,14 +139,16 @@ static PASSED: Verdicts<(LoadKey, Vec<Option<FileChange>>)> = Verdicts::new();
 
 static LOADED: Shared<Option<HashMap<LoadKey, ModelSlot>>> = Shared::new(None);
 
-/// Returns the model for these options, shared or newly loaded. `OUT_OF_MEMORY` if it does not fit,
-/// `MODEL_INVALID` if llama.cpp refuses the file, `INFERENCE_FAILED` if it refuses the options.
+/// Returns the model for these options, shared or newly loaded. `header` was read after `files`
+/// were identified. `OUT_OF_MEMORY` if it does not fit, `MODEL_INVALID` if a file has changed since
+/// or llama.cpp refuses it, `INFERENCE_FAILED` if it refuses the options.
 pub(super) fn open(
     options: &CreateOptions,
-    path: &str,
+    files: &Arc<ModelFiles>,
     header: &ModelHeader,
     on_progress: &mut dyn FnMut(LoadProgress) -> bool,
 ) -> Result<Arc<LoadedModel>> {
+    let path = files.path();
     let kernels = kernels::choose(options.backend.as_deref())?;
     let devices = DeviceSelection::of(options)?;
     let mut context = context_options(options, header, &devices)?;
@@ -178,6 +180,7 @@ pub(super) fn open(
         Ok(AdapterKey { file, path: lora.path.clone() })
     });
     let lora: Vec<AdapterKey> = lora.collect::<Result<_>>()?;
+    files.check_unchanged(SINCE_CHECKED)?;
     let model = ModelOptions {
         path: path.to_owned(),
         n_gpu_layers: options.n_gpu_layers,
@@ -218,7 +221,7 @@ pub(super) fn open(
     }
     let most_ctx = header.learned_positions().map(|positions| positions as usize);
     let trained_ctx = header.extended_context_length().map(|tokens| tokens as usize);
-    let loaded = load(&key, needs, on_progress)?;
+    let loaded = load(&key, files, needs, on_progress)?;
     let model = Arc::new(LoadedModel { most_ctx, trained_ctx, ..loaded });
     kernels.log(&model.log);
     device_selection::log(options, &model.log);
@@ -267,6 +270,7 @@ struct LoadNeeds {
 
 fn load(
     key: &LoadKey,
+    files: &Arc<ModelFiles>,
     needs: LoadNeeds,
     on_progress: &mut dyn FnMut(LoadProgress) -> bool,
 ) -> Result<LoadedModel> {
@@ -274,7 +278,7 @@ fn load(
     let most_state_bytes = needs.most_state_bytes;
     let shift_refusal = Arc::new(OnceCell::new());
     let load = {
-        let (queue, key) = (Arc::clone(&queue), key.clone());
+        let (queue, key, files) = (Arc::clone(&queue), key.clone(), Arc::clone(files));
         let shift_refusal = Arc::clone(&shift_refusal);
         move |on_progress: &mut dyn FnMut(LoadProgress) -> bool| {
             exit::block_signals();
@@ -283,8 +287,11 @@ fn load(
             // Read before the files, so that later changes are noticed.
             let verdict = (key.clone(), key.changes());
             let is_trusted = PASSED.has_passed(&verdict);
-            let tried =
-                |context: LlamaContext| if is_trusted { Ok(context) } else { context.tried() };
+            let tried = |context: LlamaContext| {
+                // llama.cpp has opened the files, and nothing was computed yet.
+                files.check_unchanged(SINCE_CHECKED)?;
+                if is_trusted { Ok(context) } else { context.tried() }
+            };
             let load = &mut |options: &ModelOptions| {
                 let model = Arc::new(Model::load(options, on_progress).map_err(with_reason)?);
                 if !model.has_decoder() {

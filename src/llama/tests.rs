@@ -23,13 +23,16 @@ use llama_cpp_sys_2 as sys;
 use super::context::LlamaContext;
 use super::context_options::ContextOptions;
 use super::device_selection::DeviceSelection;
+use super::embedder;
 use super::faults::FaultHandlers;
+use super::files_of;
 use super::kernels::{self, Places};
 use super::model::{Model, ModelOptions};
 use super::shim;
-use crate::api::{CacheType, FlashAttention};
+use crate::api::{CacheType, EmbedOptions, FlashAttention, Pooling};
 use crate::engine::{Backend, BatchEntry};
 use crate::error::{Code, Result};
+use crate::gguf::ModelHeader;
 
 const POSITIONS: usize = 300;
 
@@ -449,6 +452,28 @@ fn without_memory_a_call_is_left_and_nothing_is_destroyed() {
             assert_eq!(count.get(), destroyed);
         }
     });
+}
+
+#[test]
+fn a_file_that_is_replaced_when_the_load_begins_is_refused() {
+    let file = TestFile::new(scripted::encoder::embedding());
+    let options = serde_json::json!({ "model": file.path, "n_threads": 1 });
+    let options = EmbedOptions::read(&options).expect("options");
+    for is_replaced in [false, true] {
+        let files = Arc::new(files_of(&options.load, &options.model));
+        let header = ModelHeader::read_file(&file.path).expect("a header");
+        let load = embedder::load(&options, Pooling::Mean, &files, &header).expect("a load");
+        if is_replaced {
+            let new = file.path.with_extension("new");
+            std::fs::copy(&file.path, &new).expect("a copy");
+            std::fs::rename(&new, &file.path).expect("a file");
+            let error = load().err().expect("another file");
+            assert_eq!(error.code(), Code::ModelInvalid);
+            assert!(error.message().contains("has changed since it was checked"), "{error}");
+        } else {
+            assert!(load().is_ok());
+        }
+    }
 }
 
 #[test]

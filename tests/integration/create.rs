@@ -2,11 +2,14 @@
 
 use std::ffi::CString;
 
-use llb::gguf::GgufWriter;
+use llb::api::CreateOptions;
+use llb::error::Code;
+use llb::gguf::{GgufWriter, ModelHeader};
+use llb::llama::{KeptModel, files_of};
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, ask, last_error, scripted_model};
-use crate::scripted::N_CTX;
+use crate::scripted::{N_CTX, text_model};
 
 #[track_caller]
 fn check(options: Value, event: &str, code: &str, says: &str) {
@@ -32,6 +35,28 @@ fn a_capable_model_is_opened() {
         .map(|share| share.parse().unwrap())
         .collect();
     assert!(progress.is_sorted() && progress.last() == Some(&1.0), "{progress:?}");
+}
+
+#[test]
+fn a_file_that_changes_after_its_header_was_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (model, adapter) = (path("model.gguf"), path("adapter.gguf"));
+    std::fs::copy(scripted_model("text.gguf"), &model).unwrap();
+    std::fs::write(&adapter, text_model().adapter(3, 8).to_bytes()).unwrap();
+    let options = json!({ "model": model, "n_threads": 1, "n_ctx": 512, "lora": [adapter] });
+    let options = CreateOptions::read(&options).unwrap();
+    for replaced in [&model, &adapter] {
+        let files = files_of(&options, model.to_str().unwrap());
+        let header = ModelHeader::read_file(&model).unwrap();
+        // The content is the same, but the file is another one, as after a download.
+        std::fs::copy(replaced, path("new")).unwrap();
+        std::fs::rename(path("new"), replaced).unwrap();
+        let error = KeptModel::open(&options, files, &header, &mut |_| true).err().unwrap();
+        assert_eq!(error.code(), Code::ModelInvalid);
+        let says = format!("{}: the file has changed since it was checked", replaced.display());
+        assert!(error.message().starts_with(&says), "{}", error.message());
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use llb::engine::Interrupt;
 use llb::error::Code;
 use llb::ffi;
 use llb::gguf::ModelHeader;
-use llb::llama::KeptModel;
+use llb::llama::{KeptModel, files_of};
 use serde_json::{Value, json};
 
 #[cfg(target_os = "linux")]
@@ -333,8 +333,9 @@ fn a_cancel_ends_the_load() {
     let model = own_model("text.gguf");
     let options = json!({ "model": model, "n_ctx": 512, "n_threads": 1 });
     let options = CreateOptions::read(&options).unwrap();
+    let files = files_of(&options, &model);
     let header = ModelHeader::read_file(Path::new(&model)).unwrap();
-    let kept = KeptModel::open(&options, &model, &header, &mut |_| true).unwrap();
+    let kept = KeptModel::open(&options, files, &header, &mut |_| true).unwrap();
     for late in [false, true] {
         unloads(&model, 1);
         let over = Interrupt { deadline: late.then(Instant::now), ..Interrupt::default() };

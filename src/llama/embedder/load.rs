@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::context::LlamaContext;
 use super::super::context_options::ContextOptions;
 use super::super::device_selection::DeviceSelection;
+use super::super::file_identity::{ModelFiles, SINCE_CHECKED};
 use super::super::fit::MemoryNeeds;
 use super::super::log::{self, LogQueue};
 use super::super::lora::{self, Adapter};
@@ -26,6 +27,7 @@ const SEQUENCES_WITH_STATE: u32 = 4;
 pub(crate) fn load(
     options: &EmbedOptions,
     pooling: Pooling,
+    files: &Arc<ModelFiles>,
     header: &ModelHeader,
 ) -> Result<impl FnOnce() -> Result<Embedder> + Send + 'static + use<>> {
     kernels::choose(options.load.backend.as_deref())?;
@@ -40,6 +42,8 @@ pub(crate) fn load(
     for (index, lora) in options.load.lora.iter().enumerate() {
         lora::check(&lora.path, header).map_err(|error| lora::option_error(index, error))?;
     }
+    files.check_unchanged(SINCE_CHECKED)?;
+    let files = Arc::clone(files);
     let model = ModelOptions {
         path: options.model.clone(),
         n_gpu_layers: options.load.n_gpu_layers,
@@ -58,9 +62,14 @@ pub(crate) fn load(
         log::collect_on_this_thread(Arc::clone(&log));
         // llama.cpp returns NULL and logs the reason.
         let with_reason = |error: Error| log.add_reason(error);
+        let tried = |context: LlamaContext| {
+            // llama.cpp has opened the files, and nothing was computed yet.
+            files.check_unchanged(SINCE_CHECKED)?;
+            context.tried()
+        };
         let (model, context) =
             device::load_fitting(&model, needs.as_ref(), &log, &mut |options| {
-                load_as(options, &context).map_err(with_reason)
+                load_as(options, &context, &tried).map_err(with_reason)
             })?;
         let mut context = context;
         if !adapters.is_empty() {
@@ -71,7 +80,7 @@ pub(crate) fn load(
             let adapters = adapters.collect::<Result<Vec<_>>>()?;
             context = context
                 .with_adapters(adapters)
-                .and_then(LlamaContext::tried)
+                .and_then(tried)
                 .map_err(|error| Error::invalid("lora", error.message()))?;
         }
         let context = context.with_threads(n_threads)?;
@@ -80,7 +89,11 @@ pub(crate) fn load(
     })
 }
 
-fn load_as(options: &ModelOptions, context: &ContextOptions) -> Result<(Arc<Model>, LlamaContext)> {
+fn load_as(
+    options: &ModelOptions,
+    context: &ContextOptions,
+    tried: &dyn Fn(LlamaContext) -> Result<LlamaContext>,
+) -> Result<(Arc<Model>, LlamaContext)> {
     let model = Arc::new(Model::load(options, &mut |_| true)?);
     if !model.has_vocabulary() {
         return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
@@ -98,5 +111,5 @@ fn load_as(options: &ModelOptions, context: &ContextOptions) -> Result<(Arc<Mode
         drop(created);
         created = LlamaContext::new(Arc::clone(&model), &options)?;
     }
-    Ok((model, created.tried()?))
+    Ok((model, tried(created)?))
 }

@@ -203,6 +203,7 @@ fn print_rates(model: &str, device: Option<&Device>) {
             peer.rate(prompt, 8, NextToken::Fixed);
             for (name, next) in [
                 ("llama_decode alone", NextToken::Fixed),
+                ("llama_decode, one by one", NextToken::FixedAfterLogits),
                 ("llama.cpp, greedy", NextToken::Sampled(Sampling::Greedy)),
                 ("llama.cpp, default sampler", NextToken::Sampled(Sampling::Default { seed: 7 })),
             ] {

@@ -12,8 +12,12 @@ use crate::peer::{Sampling, chain};
 /// Where the next token of a sequence comes from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NextToken {
-    /// Always the same token, to measure `llama_decode` alone.
+    /// Always the same token, to measure `llama_decode` alone. A step is submitted while the device
+    /// computes the last one.
     Fixed,
+    /// Always the same token, but a step begins when the logits of the last one are there, as it
+    /// must if they decide the token.
+    FixedAfterLogits,
     /// llama.cpp's samplers, one chain for each sequence.
     Sampled(Sampling),
 }
@@ -68,7 +72,7 @@ impl Sequences {
         unsafe { sys::llama_memory_clear(memory, false) };
         let chains: Vec<_> = (0..self.n_sequences)
             .filter_map(|_| match next {
-                NextToken::Fixed => None,
+                NextToken::Fixed | NextToken::FixedAfterLogits => None,
                 NextToken::Sampled(sampling) => Some(chain(sampling)),
             })
             .collect();
@@ -87,6 +91,10 @@ impl Sequences {
             let entries: Vec<_> =
                 entries.map(|(sequence, token)| (*token, n_prompt + step, sequence)).collect();
             self.decode(&entries);
+            if matches!(next, NextToken::FixedAfterLogits) {
+                // SAFETY: the context is alive.
+                unsafe { sys::llama_synchronize(self.context) };
+            }
             for (row, chain) in chains.iter().enumerate() {
                 // SAFETY: sampler and context are alive, and every row has logits.
                 tokens[row] =

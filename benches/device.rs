@@ -9,7 +9,7 @@
 //! Without a device it prints a line and ends. `LLB_ON_CPU=1` runs everything but the memory of the
 //! device on the processor, to try the program itself. `LLB_CHATS` (1,16,64), `LLB_PROMPT` (700),
 //! `LLB_DECODED` (128) and `LLB_LONG_PROMPT` (25000) set the sizes; `LLB_CHECKS=0` prints the table
-//! alone.
+//! alone. With `LLB_KV_UNIFIED=0`, each chat has cells of its own.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -211,6 +211,7 @@ fn print_rates(model: &str, device: Option<&Device>) {
             }
         }
         let layers = if device.is_some() { json!("auto") } else { json!(0) };
+        let n_ctx = if kv_unified() { n_ctx } else { n_ctx / count };
         let chats = Chats::open(model, count, n_ctx, &layers);
         chats.rate(prompt, 8, &json!({ "temperature": 0 }));
         for (name, members) in [
@@ -221,6 +222,11 @@ fn print_rates(model: &str, device: Option<&Device>) {
             show(name, chats.rate(prompt, decoded, &members));
         }
     }
+}
+
+/// Whether the chats share the cells of the KV cache, those of llama.cpp alone too.
+fn kv_unified() -> bool {
+    std::env::var("LLB_KV_UNIFIED").as_deref() != Ok("0")
 }
 
 fn tools() -> Value {

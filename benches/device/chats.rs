@@ -16,7 +16,7 @@ impl Chats {
     pub(crate) fn open(model: &str, count: usize, n_ctx: usize, n_gpu_layers: &Value) -> Chats {
         let options = json!({
             "model": model, "n_ctx": n_ctx, "n_parallel": count, "n_gpu_layers": n_gpu_layers,
-            "tool_policy": "any",
+            "tool_policy": "any", "kv_unified": crate::kv_unified(),
         });
         Chats((0..count).map(|_| Chat::open(&options)).collect())
     }

@@ -55,7 +55,7 @@ impl Sequences {
         params.n_batch = n_batch as u32;
         params.n_ubatch = n_batch as u32;
         params.n_seq_max = n_sequences as u32;
-        params.kv_unified = true;
+        params.kv_unified = crate::kv_unified();
         params.n_threads = std::thread::available_parallelism().map_or(1, usize::from) as i32;
         params.n_threads_batch = params.n_threads;
         // SAFETY: the model is alive and freed after the context.

@@ -135,6 +135,9 @@ pub struct CreateOptions {
     pub fits_ctx: bool,
     /// The maximum number of chats that are decoded together.
     pub n_parallel: u32,
+    /// Whether all chats share the `n_ctx` cells of the KV cache. If not, each of the `n_parallel`
+    /// chats has `n_ctx` cells of its own.
+    pub kv_unified: bool,
     /// The maximum number of tokens per decode call. None chooses it for the processor or the
     /// devices.
     pub n_batch: Option<u32>,
@@ -213,6 +216,7 @@ impl CreateOptions {
             fits_ctx,
             n_ctx,
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(4, |n| n as u32),
+            kv_unified: fields.boolean("kv_unified")?.unwrap_or(true),
             n_batch: fields.integer_or_auto("n_batch", 64..=16_384)?.map(|n| n as u32),
             n_threads: fields.integer_or_auto("n_threads", 1..=512)?.map(|n| n as u32),
             backend: fields.string("backend")?.filter(|name| *name != "auto").map(str::to_owned),

@@ -40,8 +40,14 @@ pub enum Decoded {
 
 /// Computes logits. A backend lives on the engine thread and is used by no other thread.
 pub trait Backend {
-    /// The number of cells in the KV cache. All sequences share them.
+    /// The maximum number of tokens of a sequence.
     fn n_ctx(&self) -> usize;
+
+    /// The number of cells in the KV cache, which all sequences share unless there are enough for
+    /// each to be full.
+    fn n_cells(&self) -> usize {
+        self.n_ctx()
+    }
 
     /// The maximum number of entries in a batch.
     fn n_batch(&self) -> usize;
@@ -104,8 +110,8 @@ pub trait Backend {
     /// prefix attends to. The value grows while other sequences are computed.
     fn shortest(&self, sequence: usize, length: usize) -> usize;
 
-    /// Adds the positions of `from` in `range` to `to`. Both must hold the same positions before
-    /// `range`, and share the cells afterwards. If the backend is not divisible, `to` must be empty
+    /// Adds the positions of `from` in `range` to `to`. Both must hold the same tokens before
+    /// `range`. Afterwards they share all cells, unless each sequence has its own. If the backend is not divisible, `to` must be empty
     /// and `range` must be the whole of `from`. Returns false if that fails; `to` is then empty.
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
 

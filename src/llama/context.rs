@@ -35,6 +35,7 @@ pub(crate) struct LlamaContext {
     /// The threads that the next decode uses.
     n_threads: usize,
     n_ctx: usize,
+    n_cells: usize,
     n_batch: usize,
     n_parallel: usize,
     n_vocab: i32,
@@ -88,7 +89,7 @@ impl LlamaContext {
         // SAFETY: the model is alive.
         let n_vocab = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         // SAFETY: the context is alive.
-        let padded = unsafe { sys::llama_n_ctx(context.as_ptr()) };
+        let padded = unsafe { sys::llama_n_ctx_seq(context.as_ptr()) };
         // llama.cpp rounds up, but the requested size is the limit.
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
@@ -101,6 +102,7 @@ impl LlamaContext {
             batch: Batch::new(n_batch, model.metadata("general.architecture").as_deref()),
             decoding,
             n_ctx,
+            n_cells: if options.kv_unified { n_ctx } else { n_ctx * options.n_parallel as usize },
             n_batch,
             n_parallel: options.n_parallel as usize,
             n_vocab,
@@ -232,6 +234,10 @@ impl LlamaContext {
 impl Backend for LlamaContext {
     fn n_ctx(&self) -> usize {
         self.n_ctx
+    }
+
+    fn n_cells(&self) -> usize {
+        self.n_cells
     }
 
     fn n_batch(&self) -> usize {
@@ -385,18 +391,27 @@ impl Backend for LlamaContext {
             self.truncate(to, 0);
             return false;
         }
-        let (start, end) = (range.start as sys::llama_pos, range.end as sys::llama_pos);
-        let (from, sequence) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
-        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max. With a
-        // unified cache this assigns the cells to both sequences.
-        let copied = shim::guard(|| unsafe {
-            shim::calls::llama_memory_seq_cp(memory, from, sequence, start, end)
+        let (source, target) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
+        // Some kinds of memory copy only whole sequences: DeepSeek V4's, and one that is not
+        // unified. What was too much is then removed. A unified cache assigns the cells to both
+        // sequences, so the target must not have cells of its own at these positions.
+        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max.
+        let emptied =
+            shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, target, -1, -1) });
+        let copied = emptied.and_then(|_| {
+            // SAFETY: as above.
+            let copy =
+                || unsafe { shim::calls::llama_memory_seq_cp(memory, source, target, -1, -1) };
+            shim::guard(copy)
         });
         if copied.is_err() {
             self.abandon();
             return false;
         }
-        let whole = self.last_position(to) == Some(range.end - 1)
+        let last = Some(range.end - 1);
+        let cut = self.last_position(to) == last || self.truncate(to, range.end);
+        let whole = cut
+            && self.last_position(to) == last
             && (!is_part || range.end >= self.shortest_window(memory, to));
         if !whole {
             self.truncate(to, 0);

@@ -7,9 +7,12 @@ use crate::api::{CacheType, FlashAttention, Pooling};
 /// The options of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ContextOptions {
+    /// The maximum number of tokens of a sequence.
     pub(crate) n_ctx: u32,
     pub(crate) n_batch: u32,
     pub(crate) n_parallel: u32,
+    /// Whether all sequences share `n_ctx` cells. If not, each has `n_ctx` cells of its own.
+    pub(crate) kv_unified: bool,
     pub(crate) n_threads: u32,
     /// Whether the number of threads may be lowered while other programs are busy.
     pub(crate) adapts_threads: bool,
@@ -21,11 +24,16 @@ pub(crate) struct ContextOptions {
 }
 
 impl ContextOptions {
+    /// The number of cells in the KV cache.
+    pub(super) fn n_cells(&self) -> u32 {
+        if self.kv_unified { self.n_ctx } else { self.n_ctx.saturating_mul(self.n_parallel) }
+    }
+
     /// llama.cpp's parameters, without threads and callbacks.
     pub(super) fn params(&self) -> sys::llama_context_params {
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_context_default_params() };
-        params.n_ctx = self.n_ctx;
+        params.n_ctx = self.n_cells();
         params.n_batch = self.n_batch;
         params.n_ubatch = self.n_batch;
         params.n_seq_max = self.n_parallel;
@@ -38,7 +46,7 @@ impl ContextOptions {
         };
         params.type_k = ggml_type(self.cache_type_k);
         params.type_v = ggml_type(self.cache_type_v);
-        params.kv_unified = true;
+        params.kv_unified = self.kv_unified;
         params.no_perf = true;
         if let Some(pooling) = self.pooling {
             params.embeddings = true;

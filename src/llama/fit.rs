@@ -99,7 +99,7 @@ impl MemoryNeeds {
 
     fn of_layers(layers: &Layers, context: &ContextOptions) -> MemoryNeeds {
         let [n_ctx, n_batch, n_parallel] =
-            [context.n_ctx, context.n_batch, context.n_parallel].map(u64::from);
+            [context.n_cells(), context.n_batch, context.n_parallel].map(u64::from);
         // llama.cpp rounds the context up.
         let n_ctx = n_ctx.next_multiple_of(256);
         let [embedding, inner, logits] = layers.widths;
@@ -198,6 +198,7 @@ mod tests {
             n_ctx,
             n_batch: 512,
             n_parallel: 4,
+            kv_unified: true,
             n_threads: 1,
             adapts_threads: false,
             flash_attn: FlashAttention::Auto,

@@ -393,6 +393,7 @@ pub(super) fn context_options(
         n_ctx,
         n_batch: options.n_batch.unwrap_or_default(),
         n_parallel: options.n_parallel,
+        kv_unified: options.kv_unified,
         // llama.cpp's threads spin while they wait for each other, so with more threads than cores
         // they make almost no progress.
         n_threads: options.n_threads.unwrap_or(physical).min(usable),
@@ -447,7 +448,7 @@ pub(super) fn check_memory(
     let (Some(available), Some(per_token)) = (memory::available(), per_token) else {
         return Ok(());
     };
-    let cache = if on_devices { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
+    let cache = if on_devices { 0 } else { per_token.saturating_mul(u64::from(context.n_cells())) };
     // Mapped weights can be paged in and out. Weights that are read into memory must fit.
     let size = |header: &&ModelHeader| header.file_size() - header.trailing_bytes();
     let weights = if use_mmap { 0 } else { headers.iter().map(size).sum() };

@@ -52,6 +52,7 @@ fn context_of(model: Model) -> LlamaContext {
         n_ctx: 1024,
         n_batch: 512,
         n_parallel: 2,
+        kv_unified: true,
         n_threads: 1,
         adapts_threads: false,
         flash_attn: FlashAttention::Auto,

@@ -13,13 +13,14 @@ use crate::gguf::ModelHeader;
 use crate::llama::{self, DeviceMemory, MemoryReport, PartMemory};
 
 /// The create options that affect memory use.
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 14] = [
     "backend",
     "cache_type_k",
     "cache_type_v",
     "devices",
     "draft_model",
     "flash_attn",
+    "kv_unified",
     "lora",
     "n_batch",
     "n_ctx",
@@ -30,8 +31,8 @@ const OPTIONS: [&str; 13] = [
 ];
 
 /// The options that an entry of `contexts` may set.
-const CONTEXT_OPTIONS: [&str; 6] =
-    ["cache_type_k", "cache_type_v", "flash_attn", "n_batch", "n_ctx", "n_parallel"];
+const CONTEXT_OPTIONS: [&str; 7] =
+    ["cache_type_k", "cache_type_v", "flash_attn", "kv_unified", "n_batch", "n_ctx", "n_parallel"];
 /// The maximum number of entries in `contexts`. Each takes milliseconds, or tens of milliseconds
 /// with `n_ctx` "fit".
 const MOST_CONTEXTS: usize = 64;

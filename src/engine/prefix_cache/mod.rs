@@ -49,7 +49,7 @@ struct Sequence {
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
     sequences: Vec<Sequence>,
-    n_ctx: usize,
+    n_cells: usize,
     clock: u64,
     cells: u64,
 }
@@ -107,9 +107,9 @@ pub struct SavedSequence {
 }
 
 impl PrefixCache {
-    pub(crate) fn new(n_sequences: usize, n_ctx: usize) -> Self {
+    pub(crate) fn new(n_sequences: usize, n_cells: usize) -> Self {
         let sequences = (0..n_sequences).map(|_| Sequence::default()).collect();
-        PrefixCache { sequences, n_ctx, clock: 0, cells: 0 }
+        PrefixCache { sequences, n_cells, clock: 0, cells: 0 }
     }
 
     /// Sets the length of the shortest usable prefix of a sequence. The backend is asked for it
@@ -141,7 +141,7 @@ impl PrefixCache {
         let begun = &self.sequences[holder].cells[..shared];
         let running = self.sequences.iter().filter(|s| s.busy);
         let taken = distinct(running.map(|s| s.cells.as_slice()).chain([begun]).collect());
-        if taken + self.cells_to_fill() + wish.reserve.saturating_sub(shared) > self.n_ctx {
+        if taken + self.cells_to_fill() + wish.reserve.saturating_sub(shared) > self.n_cells {
             return None;
         }
         self.clock += 1;
@@ -286,16 +286,14 @@ impl PrefixCache {
         sequence.cells.extend(first..self.cells);
     }
 
-    /// Appends the tokens of another sequence up to `length`.
+    /// Replaces a sequence by the beginning of another one, whose cells it then shares.
     pub(crate) fn copy(&mut self, from: usize, to: usize, length: usize) {
-        let kept = self.len(to);
-        let tokens = self.sequences[from].tokens[kept..length].to_vec();
-        let cells = self.sequences[from].cells[kept..length].to_vec();
+        let tokens = self.sequences[from].tokens[..length].to_vec();
+        let cells = self.sequences[from].cells[..length].to_vec();
         let mut checkpoints = std::mem::take(&mut self.sequences[to].checkpoints);
         checkpoints.copy(&self.sequences[from].checkpoints, length);
         let copied = &mut self.sequences[to];
-        copied.tokens.extend(tokens);
-        copied.cells.extend(cells);
+        (copied.tokens, copied.cells) = (tokens, cells);
         copied.checkpoints = checkpoints;
     }
 
@@ -341,7 +339,7 @@ impl PrefixCache {
     pub(crate) fn fits(&self) -> bool {
         let running = self.sequences.iter().filter(|s| s.busy);
         let taken = distinct(running.map(|s| s.cells.as_slice()).collect());
-        taken + self.cells_to_fill() <= self.n_ctx
+        taken + self.cells_to_fill() <= self.n_cells
     }
 
     /// Lets the running request of an empty sequence wait: its cells are no longer reserved.
@@ -377,7 +375,7 @@ impl PrefixCache {
         let mut idle: Vec<usize> =
             kept.iter().copied().filter(|index| !self.sequences[*index].busy).collect();
         idle.sort_by_key(|index| self.sequences[*index].last_used);
-        let room = self.n_ctx.saturating_sub(self.cells_to_fill());
+        let room = self.n_cells.saturating_sub(self.cells_to_fill());
         let mut taken = cells(&kept);
         let mut evicted = Vec::new();
         for only_if_it_frees_cells in [true, false] {

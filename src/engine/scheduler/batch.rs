@@ -18,18 +18,20 @@ pub(super) struct BatchShare {
 
 impl Scheduler {
     /// Fills a batch with the jobs that use these adapters. `drafts` has one draft for each active
-    /// job, or is empty.
+    /// job, or is empty. Jobs that decode are in the order of their sequences: if each has its own
+    /// cells, llama.cpp computes only consecutive sequences together.
     pub(super) fn fill_batch(
         &self,
         adapters: &AdapterScales,
-        drafts: Vec<Vec<TokenId>>,
+        mut drafts: Vec<Vec<TokenId>>,
     ) -> (Vec<BatchEntry>, Vec<BatchShare>) {
         let n_batch = self.backend.n_batch();
         let mut batch = Vec::new();
         let mut shares = Vec::new();
-        let mut drafts = drafts.into_iter();
-        for (index, active) in self.active.iter().enumerate() {
-            let draft = drafts.next().unwrap_or_default();
+        let mut ordered: Vec<(usize, &ActiveJob)> = self.active.iter().enumerate().collect();
+        ordered.sort_by_key(|(_, active)| active.sequence);
+        for (index, active) in ordered {
+            let draft = drafts.get_mut(index).map(std::mem::take).unwrap_or_default();
             if let Some(token) = active.next.filter(|_| active.job.adapters == *adapters) {
                 let before = self.cache.len(active.sequence);
                 let row = Some(batch.len());

@@ -67,7 +67,7 @@ impl Scheduler {
         vocab: Arc<dyn Vocab>,
         speculation: Option<Speculation>,
     ) -> Self {
-        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx());
+        let cache = PrefixCache::new(backend.n_sequences(), backend.n_cells());
         let speculation = speculation.filter(|_| backend.is_divisible());
         Scheduler {
             threads: ThreadController::new(backend.threads()),

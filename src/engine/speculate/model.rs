@@ -80,14 +80,14 @@ impl ModelDrafter {
                 .filter(|other| !is_wanted(*other))
                 .map(|other| self.held[other].len())
                 .sum();
-            if needed + others <= self.backend.n_ctx() {
+            if needed + others <= self.backend.n_cells() {
                 return true;
             }
             if !is_wanted(sequence) && !self.held[sequence].is_empty() {
                 self.forget_from(sequence, 0);
             }
         }
-        needed <= self.backend.n_ctx()
+        needed <= self.backend.n_cells()
     }
 
     /// Decodes missing tokens, at most one batch, and returns the drafts that can begin.

@@ -79,7 +79,7 @@ impl Budget {
     fn refill(&self, steps: u64) -> Result<()> {
         // Checks the total of the unchecked charges.
         self.can_allocate(0)?;
-        if thread_time().saturating_sub(self.started) > self.bounds.time {
+        if self.time() > self.bounds.time {
             return limit_error(format!(
                 "the template runs longer than {} ms",
                 self.bounds.time.as_millis()
@@ -102,6 +102,23 @@ impl Budget {
     #[inline]
     pub(crate) fn step_bytes(&self, bytes: usize) -> Result<()> {
         self.step(1 + (bytes / BYTES_PER_STEP) as u64)
+    }
+
+    /// Spends the steps for reading an operand of this length. Reading a short one is free, because
+    /// evaluating it costs a step.
+    #[inline]
+    pub(crate) fn read(&self, bytes: usize) -> Result<()> {
+        self.step((bytes / BYTES_PER_STEP) as u64)
+    }
+
+    /// The steps spent so far.
+    pub(crate) fn spent(&self) -> u64 {
+        self.bounds.fuel - self.fuel.get() - self.until_clock.get()
+    }
+
+    /// The processor time since the start.
+    pub(crate) fn time(&self) -> Duration {
+        thread_time().saturating_sub(self.started)
     }
 
     /// Bytes that may still be allocated.

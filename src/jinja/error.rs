@@ -1,4 +1,7 @@
 //! Errors of parsing and rendering, in Python's words where Python would raise them.
+//!
+//! Messages are short, because they may quote the template's own texts: a message keeps
+//! [`MESSAGE_BYTES`], a name in it [`NAME_BYTES`].
 
 use std::fmt;
 
@@ -31,11 +34,27 @@ struct TemplateErrorInner {
     line: Option<u32>,
 }
 
+/// Maximum bytes of a message.
+const MESSAGE_BYTES: usize = 4 << 10;
+/// Maximum bytes of a name in a message.
+const NAME_BYTES: usize = 512;
+
 pub(crate) type Result<T, E = TemplateError> = std::result::Result<T, E>;
 
 impl TemplateError {
+    /// An error with this message, cut to [`MESSAGE_BYTES`].
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> TemplateError {
-        TemplateError(Box::new(TemplateErrorInner { kind, message: message.into(), line: None }))
+        let mut message: String = message.into();
+        if message.len() > MESSAGE_BYTES {
+            message = format!("{}…", cut(&message, MESSAGE_BYTES - '…'.len_utf8()));
+        }
+        TemplateError(Box::new(TemplateErrorInner { kind, message, line: None }))
+    }
+
+    /// The error of `raise_exception`.
+    pub(crate) fn raised(message: &str) -> TemplateError {
+        // One byte more than fits shows that the message is cut.
+        TemplateError::new(ErrorKind::Raised, cut(message, MESSAGE_BYTES + 4))
     }
 
     pub(crate) fn syntax(message: impl Into<String>, line: u32) -> TemplateError {
@@ -73,9 +92,28 @@ impl TemplateError {
         &self.0.message
     }
 
+    /// The size in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<TemplateErrorInner>() + self.0.message.capacity()
+    }
+
     pub(crate) fn line(&self) -> Option<u32> {
         self.0.line
     }
+}
+
+/// The start of a name, for a message.
+pub(crate) fn shown(name: &str) -> &str {
+    cut(name, NAME_BYTES)
+}
+
+/// The longest start of a text with at most this many bytes.
+fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Fails with a TypeError, ValueError or similar error of Python.

@@ -24,6 +24,7 @@ mod vm;
 mod tests;
 
 use std::ops::Range;
+use std::rc::Rc;
 use syntax::{inspect, parser};
 
 pub(crate) use budget::{Bounds, Budget, thread_time};
@@ -65,14 +66,13 @@ impl Template {
         inspect::inspect(&self.parsed, &builtins::NAMES)
     }
 
-    /// Renders the template within limits.
+    /// Renders the template within limits. The budget is new.
     pub(crate) fn render(
         &self,
         context: Context,
-        bounds: Bounds,
+        budget: &Rc<Budget>,
     ) -> Result<Rendered, TemplateError> {
-        let budget = Budget::new(bounds);
-        let (text, generation) = Interpreter::new(&self.parsed, context, &budget).run()?;
+        let (text, generation) = Interpreter::new(&self.parsed, context, budget).run()?;
         let (text, marks) = text.into_parts();
         Ok(Rendered { text, marks, generation })
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::error::Result;
+use super::error::{Result, shown};
 use super::unicode;
 
 /// A part of a quoted string.
@@ -43,8 +43,9 @@ pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(QuotedPart<'_>) -> Result<(
     emit(QuotedPart::Added(mark))
 }
 
-/// Quotes a string like Python's `repr`, for messages.
+/// Quotes the start of a string like Python's `repr`, for messages.
 pub(crate) fn quoted_string(text: &str) -> String {
+    let text = shown(text);
     let mut out = String::new();
     let written = quote(text, &mut |piece| {
         match piece {

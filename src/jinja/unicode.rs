@@ -18,13 +18,14 @@ pub(crate) fn is_line_break(c: char) -> bool {
 ///
 /// `escape_debug` follows the same categories. A preceding letter keeps a combining mark unescaped.
 pub(crate) fn is_printable(c: char) -> bool {
-    if matches!(c, ' '..='~') {
+    // An escape has more than one character.
+    if matches!(c, ' '..='~') || c.escape_debug().len() == 1 {
         return true;
     }
-    let mut text = String::with_capacity(8);
-    text.push('a');
-    text.push(c);
-    text.escape_debug().eq(text.chars())
+    let mut text = [b'a'; 5];
+    let length = 1 + c.encode_utf8(&mut text[1..]).len();
+    let text = std::str::from_utf8(&text[..length]).unwrap_or_default();
+    text.escape_debug().count() == 2
 }
 
 /// The value of a digit of any script or of a Latin letter, as in `int(text, 36)`.

@@ -7,9 +7,10 @@ use super::failure::Failure;
 use super::host::HostWork;
 use super::lint::{self, Lint};
 use super::probe::llama_cpp_caps::{self, LlamaCppCapsReport};
-use super::probe::prober::{Exceeded, Prober};
+use super::probe::prober::Prober;
 use super::probe::template_caps;
 use super::probe::traits::TraitsReport;
+use super::probe::usage::ProbeUsage;
 use crate::error::Error;
 use crate::jinja::Template;
 
@@ -22,8 +23,8 @@ pub(super) struct CompiledTemplate {
     pub(super) template: Arc<Template>,
     llama_cpp_caps: OnceLock<LlamaCppCapsReport>,
     traits: OnceLock<TraitsReport>,
-    /// Counts exceeded limits, for all probers of the template.
-    pub(super) exceeded: Exceeded,
+    /// What all probers of the template have used.
+    pub(super) usage: Arc<ProbeUsage>,
 }
 
 impl CompiledTemplate {
@@ -39,7 +40,7 @@ impl CompiledTemplate {
             template: Arc::new(environment::compile(source)?),
             llama_cpp_caps: OnceLock::new(),
             traits: OnceLock::new(),
-            exceeded: Exceeded::default(),
+            usage: Arc::default(),
         })
     }
 
@@ -49,7 +50,7 @@ impl CompiledTemplate {
     }
 
     pub(super) fn prober(&self) -> Prober {
-        Prober::new(&self.template, &self.source, self.host, &self.exceeded)
+        Prober::new(&self.template, &self.source, self.host, &self.usage)
     }
 
     pub(super) fn llama_cpp_caps(&self) -> &LlamaCppCapsReport {

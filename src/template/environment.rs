@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::failure::Failure;
 use super::limits::{Limits, SOURCE_BYTES};
-use crate::jinja::{Bounds, Context, Rendered, Template};
+use crate::jinja::{Bounds, Budget, Context, Rendered, Template};
 
 /// Compiles a source, as stored in the file.
 pub(crate) fn compile(text: &str) -> Result<Template, Failure> {
@@ -16,12 +16,20 @@ pub(crate) fn compile(text: &str) -> Result<Template, Failure> {
     guarded(|| Template::compile(text))
 }
 
+/// What a render used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RenderCost {
+    pub(crate) steps: u64,
+    /// Processor time.
+    pub(crate) time: Duration,
+}
+
 /// Renders a context.
 pub(crate) fn render(
     template: &Template,
     context: Context,
     limits: &Limits,
-) -> Result<Rendered, Failure> {
+) -> (Result<Rendered, Failure>, RenderCost) {
     let bounds = Bounds {
         fuel: limits.fuel,
         output_bytes: limits.output_bytes,
@@ -29,7 +37,9 @@ pub(crate) fn render(
         memory_bytes: limits.memory_bytes,
         time: Duration::from_millis(limits.ms),
     };
-    guarded(|| template.render(context, bounds))
+    let budget = Budget::new(bounds);
+    let rendered = guarded(|| template.render(context, &budget));
+    (rendered, RenderCost { steps: budget.spent(), time: budget.time() })
 }
 
 /// Runs the engine and converts a panic to a failure, because a bug in the engine must not end the
@@ -57,7 +67,7 @@ mod tests {
             strftime_now: Some(Box::new(move |format| now.strftime(format))),
             log: None,
         };
-        render(&template, context, limits).map(|rendered| rendered.text)
+        render(&template, context, limits).0.map(|rendered| rendered.text)
     }
 
     #[track_caller]

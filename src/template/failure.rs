@@ -11,7 +11,7 @@ use crate::error::{Code, Error};
 pub struct Failure {
     /// `syntax`, `raised`, `undefined`, `type`, `unsupported`, `limit` or `engine`.
     pub kind: &'static str,
-    /// For `raised` the template's own message, verbatim.
+    /// For `raised` the template's own message, verbatim up to 4 KiB.
     pub message: String,
     /// Line of the template, from 1, if known.
     #[serde(skip_serializing_if = "Option::is_none")]

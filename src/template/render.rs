@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use serde_json::Map;
 
+use super::environment::RenderCost;
 use super::import::{self, ImportMode, Origins};
 use super::{
     Failure, Limits, LocalTime, Polyfilled, Span, Templates, continue_final_message, environment,
@@ -117,11 +118,11 @@ impl<'a> RenderInput<'a> {
 }
 
 impl Templates {
-    /// Renders the input with the template and passes the result to `observe`.
+    /// Renders the input with the template and passes the result and its cost to `observe`.
     pub(super) fn render_with(
         &self,
         input: &RenderInput<'_>,
-        observe: impl FnOnce(&Result<Rendered, Failure>),
+        observe: impl FnOnce(&Result<Rendered, Failure>, RenderCost),
     ) -> Result<Prompt> {
         let chosen = self.for_tools(input);
         let mut origins = Origins::default();
@@ -142,8 +143,8 @@ impl Templates {
             Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
-        let rendered = environment::render(&chosen.template, context, &input.limits);
-        observe(&rendered);
+        let (rendered, cost) = environment::render(&chosen.template, context, &input.limits);
+        observe(&rendered, cost);
         let rendered = rendered.map_err(|failure| chosen.error(failure))?;
         let paths = origins.into_paths();
         let mut spans = Vec::with_capacity(rendered.marks.len());

@@ -76,16 +76,16 @@ impl Templates {
     /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`. A refusal by
     /// `raise_exception` has kind `raised` and the template's own message.
     pub fn render(&self, input: &RenderInput<'_>) -> Result<Prompt> {
-        self.render_with(input, |_| ())
+        self.render_with(input, |_, _| ())
     }
 
     /// Like [`render`](Self::render), for learning something about the template: it has the limits
-    /// of a probe, and fails once probes of this template have exceeded them too often.
+    /// of a probe, and fails once the probes of this template have used too much.
     pub fn probe(&self, input: &RenderInput<'_>) -> Result<Prompt> {
         let chosen = self.for_tools(input);
-        prober::check_allowed(&chosen.exceeded).map_err(|failure| chosen.error(failure))?;
+        chosen.usage.check().map_err(|failure| chosen.error(failure))?;
         let input = RenderInput { limits: prober::limits(), ..*input };
-        self.render_with(&input, |rendered| prober::record_limit(&chosen.exceeded, rendered))
+        self.render_with(&input, |rendered, cost| chosen.usage.record(rendered, cost))
     }
 
     /// The prompt of a probe, within the limits of [`probe`](Self::probe).

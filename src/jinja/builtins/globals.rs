@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::jinja::error::{ErrorKind, Result, TemplateError, limit_error, type_error, unsupported};
+use crate::jinja::error::{Result, TemplateError, limit_error, type_error, unsupported};
 use crate::jinja::syntax::ast::BuiltinId;
 use crate::jinja::value::iterate::MAX_RANGE;
 use crate::jinja::value::runtime::Object;
@@ -12,6 +12,9 @@ use crate::jinja::value::{Namespace, Range, Value, iterate, print};
 use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::attribute;
 use crate::jinja::vm::interpreter::Interpreter;
+
+/// The longest format of `strftime_now`, in bytes.
+const MAX_TIME_FORMAT: usize = 64 << 10;
 
 /// A global function: called with the arguments.
 pub(crate) type Global = fn(&mut Interpreter<'_>, Args) -> Result<Value>;
@@ -45,14 +48,18 @@ pub(crate) fn function(id: BuiltinId) -> Global {
 fn raise_exception(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [message] = args.required("raise_exception", ["message"])?;
     let message = print::text(&vm.budget, &message)?;
-    Err(TemplateError::new(ErrorKind::Raised, message.as_str()))
+    Err(TemplateError::raised(&message))
 }
 
 fn strftime_now(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [format] = args.required("strftime_now", ["format"])?;
-    let format = string(&format, "strftime() argument 1")?;
-    // A directive of two characters writes about twenty at most.
-    vm.budget.can_allocate(format.len().saturating_mul(16))?;
+    let format = string(&vm.budget, &format, "strftime() argument 1")?;
+    if format.len() > MAX_TIME_FORMAT {
+        return limit_error(format!("a format of the time is longer than {MAX_TIME_FORMAT} bytes"));
+    }
+    // A directive of two characters writes about twenty at most. It may also write nothing.
+    vm.budget.can_allocate(format.len() * 16)?;
+    vm.budget.step(format.len() as u64)?;
     let text = vm.strftime_now(format)?;
     Ok(Value::Text(Text::with_origin(&vm.budget, &text, format.first_origin())?))
 }
@@ -133,11 +140,14 @@ fn namespace(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     Ok(Value::Namespace(Rc::new(Namespace::new(&budget, attributes)?)))
 }
 
-fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn cycler(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     if args.positional.is_empty() {
         return type_error("at least one item has to be provided");
     }
-    Ok(Value::object(Object::Cycler { items: args.positional, at: Cell::new(0) }))
+    let items = args.positional;
+    // Includes the cycler itself.
+    let charge = vm.budget.charge_values(items.capacity() + 8)?;
+    Ok(Value::object(Object::Cycler { items, at: Cell::new(0), _charge: charge }))
 }
 
 fn joiner(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::jinja::budget::thread_time;
 use crate::jinja::error::ErrorKind;
-use crate::jinja::{Bounds, Context, Template};
+use crate::jinja::{Bounds, Budget, Context, Template};
 
 /// The limits of chat templates: `Limits::default()` of `template`.
 fn bounds() -> Bounds {
@@ -22,7 +22,7 @@ fn bounds() -> Bounds {
 
 fn run(source: &str) -> Result<String, crate::jinja::TemplateError> {
     let context = Context { variables: Vec::new(), strftime_now: None, log: None };
-    Template::compile(source)?.render(context, bounds()).map(|rendered| rendered.text)
+    Template::compile(source)?.render(context, &Budget::new(bounds())).map(|rendered| rendered.text)
 }
 
 /// Renders a template, which must end soon after the time limit, with any result. If
@@ -117,6 +117,14 @@ fn time_is_limited() {
         "{{ ('a.' * 1000000).title()|length }}{{ ('Σ.' * 100000).lower()|length }}",
         "{{ ('Σ' ~ '.' * 100000) * 40 }}{{ (('.' * 1000 ~ 'Σ') * 4000).lower()|length }}",
         "{{ ('Σ' ~ '.' * 2000000 ~ 'Σ').lower()|length }}{{ ('Σ..' * 1000000).lower()|length }}",
+        "{% for i in r %}{% set x = 'a'.find(a) %}{% set x = 'a'|replace(a, '') %}{% endfor %}",
+        "{% for i in r %}{% set x = a is lower %}{% set x = u is upper %}{% endfor %}",
+        "{% for i in r %}{% set x = a|forceescape %}{% set x = u|center(1) %}{% endfor %}",
+        "{% for i in r %}{% set x = u.isprintable() %}{% endfor %}",
+        "{{ a.startswith((a ~ 'b',) * 100000) }}{{ ([a] * 100000)|map('filesizeformat')|list }}",
+        "{% set d = {a: none} %}{% for i in r %}{% set x = d|xmlattr %}{% endfor %}",
+        "{% set c = cycler(*r) %}{% for i in r %}{% set x = c.items %}{% endfor %}",
+        "{% set k = ([[1|attr(a)]] * 3000)|map('map', 'abs')|list %}",
     ] {
         check(&format!("{LONG}{body}"));
     }

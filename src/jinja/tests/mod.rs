@@ -1,3 +1,4 @@
 //! Tests of whole templates.
 
+mod costs;
 mod hostile;

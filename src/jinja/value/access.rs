@@ -5,7 +5,7 @@
 //! inside the container.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 /// The reads of one render.
@@ -13,6 +13,8 @@ use std::rc::Rc;
 pub(crate) struct AccessLog {
     read: RefCell<BTreeSet<String>>,
     missing: RefCell<Vec<String>>,
+    /// The names in `missing`.
+    missing_names: RefCell<HashSet<String>>,
 }
 
 impl AccessLog {
@@ -34,9 +36,10 @@ impl AccessLog {
     }
 
     pub(crate) fn record_missing(&self, name: &str) {
-        let mut missing = self.missing.borrow_mut();
-        if !missing.iter().any(|known| known == name) {
-            missing.push(name.to_owned());
+        let mut names = self.missing_names.borrow_mut();
+        if !names.contains(name) {
+            names.insert(name.to_owned());
+            self.missing.borrow_mut().push(name.to_owned());
         }
     }
 }

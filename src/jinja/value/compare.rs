@@ -194,7 +194,8 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
         Value::Text(text) => match needle {
             Value::Text(part) => {
                 budget.step_bytes(text.len())?;
-                Ok(text.contains(part.as_str()))
+                budget.read(part.len())?;
+                Ok(part.len() <= text.len() && text.contains(part.as_str()))
             }
             other => type_error(format!(
                 "'in <string>' requires string as left operand, not {}",

@@ -22,6 +22,7 @@ pub(crate) fn escape_text(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
 
 /// Escapes the text even if it is markup.
 pub(crate) fn force_escape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
+    budget.read(text.len())?;
     if !text.contains(['&', '<', '>', '"', '\'']) {
         return Ok(text.with_safe(true));
     }

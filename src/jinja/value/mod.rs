@@ -23,7 +23,7 @@ use std::rc::Rc;
 use num_bigint::BigInt;
 
 use super::budget::{Budget, Charge};
-use super::error::{Result, TemplateError};
+use super::error::{Result, TemplateError, shown};
 use crate::jinja::quote::quoted_string;
 use access::Watch;
 use dict::Dict;
@@ -329,21 +329,21 @@ impl Undefined {
     pub(crate) fn error(&self) -> TemplateError {
         match self {
             Undefined::Variable(name) => {
-                TemplateError::undefined(format!("'{}' is undefined", name.as_str()))
+                TemplateError::undefined(format!("'{}' is undefined", shown(name)))
             }
             Undefined::Attribute(owner, name) => {
-                TemplateError::undefined(format!("'{owner}' has no attribute '{}'", name.as_str()))
+                TemplateError::undefined(format!("'{owner}' has no attribute '{}'", shown(name)))
             }
             Undefined::Element(owner, key) => {
                 TemplateError::undefined(format!("{owner} has no element {key:?}"))
             }
             Undefined::Unsafe(owner, name) => TemplateError::unsupported(format!(
                 "access to attribute '{}' of '{owner}' object is unsafe.",
-                name.as_str()
+                shown(name)
             )),
             Undefined::Other(what) => TemplateError::undefined(*what),
             Undefined::Parameter(name) => {
-                TemplateError::undefined(format!("parameter '{}' was not provided", name.as_str()))
+                TemplateError::undefined(format!("parameter '{}' was not provided", shown(name)))
             }
         }
     }
@@ -393,12 +393,18 @@ impl Namespace {
         self.attributes.borrow().len()
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Value> {
-        self.attributes
-            .borrow()
-            .iter()
-            .find(|(known, _)| known.as_str() == name)
-            .map(|(_, value)| value.clone())
+    pub(crate) fn get(&self, budget: &Budget, name: &str) -> Result<Option<Value>> {
+        let attributes = self.attributes.borrow();
+        budget.step(attributes.len() as u64 / 16)?;
+        for (known, value) in attributes.iter() {
+            if known.len() == name.len() {
+                budget.read(name.len())?;
+                if known.eq_str(name) {
+                    return Ok(Some(value.clone()));
+                }
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn set(&self, name: &Text, value: Value) {

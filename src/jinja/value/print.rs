@@ -10,10 +10,13 @@ use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
 use crate::jinja::quote::{QuotedPart, quote};
 
-/// `str(value)`. Undefined is empty.
+/// `str(value)`. Undefined is empty. Spends the steps for reading a text.
 pub(crate) fn text(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     match value {
-        Value::Text(text) => Ok(text.clone()),
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            Ok(text.clone())
+        }
         _ => {
             let mut out = TextBuilder::new(budget);
             write(&mut out, budget, value)?;

@@ -9,7 +9,6 @@ use super::Value;
 use super::text::Text;
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::quote::quoted_string;
 use crate::jinja::syntax::ast::{Block, BuiltinId, For, Macro};
 
 /// A scope, by its index in the interpreter.
@@ -41,6 +40,7 @@ pub(crate) enum Object {
     Cycler {
         items: Vec<Value>,
         at: Cell<usize>,
+        _charge: Charge,
     },
     Joiner {
         separator: Value,
@@ -141,8 +141,9 @@ impl Generator {
         failure: Option<TemplateError>,
         type_name: &'static str,
     ) -> Result<Object> {
-        let charge =
-            budget.charge(items.capacity() * size_of::<Value>() + size_of::<Generator>())?;
+        let failed = failure.as_ref().map_or(0, TemplateError::bytes);
+        let charge = budget
+            .charge(items.capacity() * size_of::<Value>() + size_of::<Generator>() + failed)?;
         items.reverse();
         let (rest, failure) = (RefCell::new(items), RefCell::new(failure));
         Ok(Object::Generator(Generator { rest, failure, type_name, _charge: charge }))
@@ -226,7 +227,8 @@ impl Object {
                 format!("<built-in method {} of {} object>", name.as_str(), receiver.type_name())
             }
             Object::Macro(MacroObject { name: Some(name), .. }) => {
-                format!("<Macro {}>", quoted_string(name))
+                // A name has no character that Python would escape.
+                format!("<Macro '{}'>", name.as_str())
             }
             Object::Macro(_) => "<Macro anonymous>".to_owned(),
             Object::Loop(of) => match of.known_length() {

@@ -1,6 +1,7 @@
 //! The arguments of a call.
 
-use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::budget::Budget;
+use crate::jinja::error::{Result, TemplateError, shown, type_error};
 use crate::jinja::value::Value;
 use crate::jinja::value::text::Text;
 
@@ -37,12 +38,14 @@ impl Args {
                 Some((_, slot)) if slot.is_none() => *slot = Some(value),
                 Some(_) => {
                     return type_error(format!(
-                        "{function}() got multiple values for argument '{name}'"
+                        "{function}() got multiple values for argument '{}'",
+                        shown(name)
                     ));
                 }
                 None => {
                     return type_error(format!(
-                        "{function}() got an unexpected keyword argument '{name}'"
+                        "{function}() got an unexpected keyword argument '{}'",
+                        shown(name)
                     ));
                 }
             }
@@ -93,10 +96,13 @@ pub(crate) fn integer(value: &Value) -> Result<i64> {
     }
 }
 
-/// The string that a parameter requires.
-pub(crate) fn string<'a>(value: &'a Value, what: &str) -> Result<&'a Text> {
+/// The string that a parameter requires. Spends the steps for reading it.
+pub(crate) fn string<'a>(budget: &Budget, value: &'a Value, what: &str) -> Result<&'a Text> {
     match value.defined()? {
-        Value::Text(text) => Ok(text),
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            Ok(text)
+        }
         other => type_error(format!("{what} must be str, not {}", other.type_name())),
     }
 }

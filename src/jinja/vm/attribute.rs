@@ -22,6 +22,7 @@ pub(crate) fn attribute<'t>(
         Value::Undefined(_) if methods::is_unsafe(of, name) => {}
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
+            vm.budget.read(name.len())?;
             return Ok(match dict.get_name(name) {
                 Some(value) => value.clone(),
                 None => missing(of, &text(vm)),
@@ -46,6 +47,7 @@ pub(crate) fn own_attribute(
     of: &Value,
     name: &Text,
 ) -> Result<Option<Value>> {
+    vm.budget.read(name.len())?;
     methods::refuse_unsupported(of, name)?;
     if methods::is_unsafe(of, name) || methods::changes_list(of, name) {
         return Ok(Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))));
@@ -57,10 +59,7 @@ pub(crate) fn own_attribute(
         })));
     }
     Ok(match of {
-        Value::Namespace(namespace) => {
-            vm.budget.step(namespace.len() as u64 / 16)?;
-            namespace.get(name)
-        }
+        Value::Namespace(namespace) => namespace.get(&vm.budget, name)?,
         Value::Tuple(list) if list.is_group() => match name.as_str() {
             "grouper" => list.get(0),
             "list" => list.get(1),
@@ -75,10 +74,11 @@ pub(crate) fn own_attribute(
         },
         Value::Object(object) => match &**object {
             Object::Loop(of) => loop_attribute(vm, of, name)?,
-            Object::Template => vm.block(name).map(|block| Value::object(Object::Block(block))),
+            Object::Template => vm.block(name)?.map(|block| Value::object(Object::Block(block))),
             Object::Macro(of) => match name.as_str() {
                 "name" => Some(of.name.clone().map_or(Value::None, Value::Text)),
                 "arguments" => {
+                    vm.budget.step(of.code.parameters.len() as u64)?;
                     let names = of
                         .code
                         .parameters
@@ -92,10 +92,13 @@ pub(crate) fn own_attribute(
                 "caller" => Some(Value::Bool(of.code.uses_caller)),
                 _ => None,
             },
-            Object::Cycler { items, at } => match name.as_str() {
+            Object::Cycler { items, at, .. } => match name.as_str() {
                 "current" => items.get(at.get()).cloned(),
                 "pos" => Some(Value::count(at.get())),
-                "items" => Some(Value::tuple(&vm.budget, items.clone())?),
+                "items" => {
+                    vm.budget.step(items.len() as u64)?;
+                    Some(Value::tuple(&vm.budget, items.clone())?)
+                }
                 _ => None,
             },
             Object::Joiner { separator, used } => match name.as_str() {

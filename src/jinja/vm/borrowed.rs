@@ -49,6 +49,9 @@ impl Interpreter<'_> {
             // A missing member may be an attribute.
             ExprKind::Item(of, index) => {
                 let ExprKind::Str(name) = index.kind else { return None };
+                if !self.is_short(name) {
+                    return None;
+                }
                 let Borrowed::Value(Value::Dict(dict)) = self.find_borrowed(of)? else {
                     return None;
                 };
@@ -98,7 +101,7 @@ impl Interpreter<'_> {
 mod tests {
     use std::time::Duration;
 
-    use crate::jinja::{Bounds, Context, Template};
+    use crate::jinja::{Bounds, Budget, Context, Template};
 
     fn render(source: &str) -> Result<String, String> {
         let bounds = Bounds {
@@ -110,8 +113,8 @@ mod tests {
         };
         let variables = vec![("given".into(), crate::jinja::Value::Bool(true))];
         let context = Context { variables, strftime_now: None, log: None };
-        let rendered =
-            Template::compile(source).and_then(|template| template.render(context, bounds));
+        let rendered = Template::compile(source)
+            .and_then(|template| template.render(context, &Budget::new(bounds)));
         rendered.map(|rendered| rendered.text).map_err(|error| error.message().to_owned())
     }
 

@@ -8,7 +8,7 @@ use super::borrowed::Borrowed;
 use super::interpreter::Interpreter;
 use super::{attribute, operators};
 use crate::jinja::builtins::{filters, globals, is_tests, methods};
-use crate::jinja::error::{Result, type_error, unsupported};
+use crate::jinja::error::{Result, shown, type_error, unsupported};
 use crate::jinja::syntax::ast::{
     Arguments, Arithmetic, BuiltinId, Comparison, Expr, ExprKind, Name,
 };
@@ -136,7 +136,7 @@ impl<'t> Interpreter<'t> {
         let args = self.arguments(arguments)?;
         match filter {
             Some(filter) => filters::function(filter)(self, operand, args),
-            None => unsupported(format!("No filter named '{}' found.", self.name(name))),
+            None => unsupported(format!("No filter named '{}' found.", shown(self.name(name)))),
         }
     }
 
@@ -151,7 +151,7 @@ impl<'t> Interpreter<'t> {
         let args = self.arguments(arguments)?;
         match test {
             Some(test) => Ok(Value::Bool(is_tests::function(test)(self, &operand, args)?)),
-            None => unsupported(format!("No test named '{}' found.", self.name(name))),
+            None => unsupported(format!("No test named '{}' found.", shown(self.name(name)))),
         }
     }
 
@@ -305,7 +305,7 @@ impl<'t> Interpreter<'t> {
             if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
                 return type_error(format!(
                     "got multiple values for keyword argument '{}'",
-                    name.as_str()
+                    shown(name)
                 ));
             }
             self.budget.step(dict.len() as u64)?;

@@ -112,17 +112,22 @@ impl<'t> Interpreter<'t> {
     }
 
     /// The block of this name.
-    pub(crate) fn block(&self, name: &str) -> Option<Arc<Block>> {
-        self.parsed
-            .blocks
-            .iter()
-            .find(|(known, _)| self.name(*known) == name)
-            .map(|(_, block)| Arc::clone(block))
+    pub(crate) fn block(&self, name: &str) -> Result<Option<Arc<Block>>> {
+        let blocks = &self.parsed.blocks;
+        self.budget.step(blocks.len() as u64 / 16)?;
+        let found = blocks.iter().find(|(known, _)| self.name(*known) == name);
+        Ok(found.map(|(_, block)| Arc::clone(block)))
     }
 
-    /// Whether an attribute of this name on a dict can only be a member.
+    /// Whether an attribute of this name on a dict can only be a member. False for a long name,
+    /// because reading it costs more than a step.
     pub(crate) fn is_member(&self, name: Name) -> bool {
-        self.parsed.members[name.0 as usize]
+        self.parsed.members[name.0 as usize] && self.is_short(name)
+    }
+
+    /// Whether a name costs no more than one step to read.
+    pub(crate) fn is_short(&self, name: Name) -> bool {
+        self.name(name).len() <= 256
     }
 
     /// A variable of a scope or of the context.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::arguments::Args;
 use super::interpreter::Interpreter;
-use crate::jinja::error::{Result, type_error};
+use crate::jinja::error::{Result, shown, type_error};
 use crate::jinja::quote::quoted_string;
 use crate::jinja::syntax::ast::{Expr, Macro};
 use crate::jinja::syntax::parser::{CALLER, KWARGS, VARARGS};
@@ -64,7 +64,7 @@ impl Interpreter<'_> {
     fn bind(&mut self, called: &MacroObject, args: Args) -> Result<()> {
         let code = &called.code;
         let title =
-            called.name.as_ref().map_or_else(|| "None".to_owned(), |name| quoted_string(name));
+            || called.name.as_ref().map_or_else(|| "None".to_owned(), |name| quoted_string(name));
         let Args { positional, mut named } = args;
         let count = code.parameters.len();
         let mut rest = positional.into_iter();
@@ -75,8 +75,9 @@ impl Interpreter<'_> {
             let value = match (rest.next(), keyword) {
                 (Some(_), Some(_)) => {
                     return type_error(format!(
-                        "macro {title} got multiple values for argument '{}'",
-                        name.as_str()
+                        "macro {} got multiple values for argument '{}'",
+                        title(),
+                        shown(&name)
                     ));
                 }
                 (Some(value), None) => value,
@@ -104,9 +105,12 @@ impl Interpreter<'_> {
         } else if let Some((name, _)) = named.first() {
             let message = match name.as_str() {
                 "caller" => format!(
-                    "macro {title} was invoked with two values for the special caller argument. This is most likely a bug."
+                    "macro {} was invoked with two values for the special caller argument. This is most likely a bug.",
+                    title()
                 ),
-                name => format!("macro {title} takes no keyword argument {}", quoted_string(name)),
+                name => {
+                    format!("macro {} takes no keyword argument {}", title(), quoted_string(name))
+                }
             };
             return type_error(message);
         }
@@ -114,7 +118,10 @@ impl Interpreter<'_> {
             let varargs = Value::tuple(&self.budget, rest)?;
             self.set(VARARGS, varargs);
         } else if !rest.is_empty() {
-            return type_error(format!("macro {title} takes not more than {count} argument(s)"));
+            return type_error(format!(
+                "macro {} takes not more than {count} argument(s)",
+                title()
+            ));
         }
         Ok(())
     }

@@ -18,3 +18,4 @@ pub(crate) mod switches;
 pub(crate) mod template_caps;
 pub(crate) mod traits;
 mod traits_json;
+pub(crate) mod usage;

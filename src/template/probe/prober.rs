@@ -1,14 +1,12 @@
 //! Renders probes. In: a conversation. Out: the prompt, and the paths that the template read. All
 //! capability code renders through this module.
 //!
-//! A probe is a raw render at a fixed time. It has less fuel than a request, so that all probes of
-//! one template cost about as much as one render may. After a few exceeded limits the prober stops
-//! rendering and returns errors.
+//! A probe is a raw render at a fixed time. It has less fuel than a request. Once the probes of one
+//! template have used too much, the prober stops rendering and returns errors.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Map, Value, json};
 
@@ -21,6 +19,7 @@ use crate::template::host::HostWork;
 use crate::template::import;
 use crate::template::import::ImportMode;
 use crate::template::limits::Limits;
+use crate::template::probe::usage::ProbeUsage;
 
 /// The maximum number of missing variables to bind so that a template renders.
 const MAX_ASSUMED: usize = 8;
@@ -29,8 +28,6 @@ pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exce
 /// How many times more fuel and output a request has than a probe. A conversation of 12 messages
 /// needs a hundredth of a probe's limits.
 const SHARE: u64 = 100;
-/// The number of exceeded limits after which the template is not rendered again.
-const MAX_EXCEEDED: u32 = 2;
 
 /// The result of a probe, and the paths that the template read.
 pub(crate) struct RecordedRender {
@@ -62,9 +59,6 @@ impl RecordedRender {
     }
 }
 
-/// How many probes of one template exceeded a limit, over all probers.
-pub(crate) type Exceeded = Arc<AtomicU32>;
-
 pub(crate) fn probe_time(later: i64) -> LocalTime {
     LocalTime::from_unix_local(PROBE_TIME + later, 0)
 }
@@ -79,22 +73,6 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// An error if the template exceeded its limits too often.
-pub(crate) fn check_allowed(exceeded: &Exceeded) -> Result<(), Failure> {
-    if exceeded.load(Ordering::Relaxed) < MAX_EXCEEDED {
-        return Ok(());
-    }
-    let message = "probing stopped: the template exceeded its limits repeatedly".to_owned();
-    Err(Failure { kind: "limit", message, line: None })
-}
-
-/// Counts the result if it is an exceeded limit.
-pub(crate) fn record_limit<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
-    if ended.as_ref().is_err_and(|failure| failure.kind == "limit") {
-        exceeded.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Renders probes of one template.
 pub(crate) struct Prober {
     template: Arc<Template>,
@@ -104,7 +82,7 @@ pub(crate) struct Prober {
     /// Variables that are bound because the template does not render without them.
     assumed: Map<String, Value>,
     cache: RenderCache<Failure>,
-    exceeded: Exceeded,
+    usage: Arc<ProbeUsage>,
     renders: Rc<Cell<u32>>,
 }
 
@@ -114,7 +92,7 @@ impl Prober {
         template: &Arc<Template>,
         source: &Arc<str>,
         host: HostWork,
-        exceeded: &Exceeded,
+        usage: &Arc<ProbeUsage>,
     ) -> Prober {
         Prober {
             template: Arc::clone(template),
@@ -123,7 +101,7 @@ impl Prober {
             limits: limits(),
             assumed: Map::new(),
             cache: RenderCache::default(),
-            exceeded: Arc::clone(exceeded),
+            usage: Arc::clone(usage),
             renders: Rc::default(),
         }
     }
@@ -210,7 +188,7 @@ impl Prober {
     }
 
     fn guarded(&self, probe: Probe, log: Option<&Rc<AccessLog>>) -> Result<String, Failure> {
-        check_allowed(&self.exceeded)?;
+        self.usage.check()?;
         self.renders.set(self.renders.get() + 1);
         let mut wanted = log.map_or(ImportMode::Plain, ImportMode::Reads);
         let now = probe_time(probe.later);
@@ -222,8 +200,8 @@ impl Prober {
         let strftime_now: Box<dyn Fn(&str) -> String> =
             Box::new(move |format| now.strftime(format));
         let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };
-        let rendered = environment::render(&self.template, context, &self.limits);
-        record_limit(&self.exceeded, &rendered);
+        let (rendered, cost) = environment::render(&self.template, context, &self.limits);
+        self.usage.record(&rendered, cost);
         rendered.map(|rendered| rendered.text)
     }
 }
@@ -232,12 +210,13 @@ impl Prober {
 #[cfg(test)]
 pub(crate) fn for_source(source: &str) -> Prober {
     let template = Arc::new(environment::compile(source).expect("the source of a test parses"));
-    Prober::new(&template, &source.into(), HostWork::default(), &Exceeded::default())
+    Prober::new(&template, &source.into(), HostWork::default(), &Arc::default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template::probe::usage::MAX_EXCEEDED;
 
     fn plain() -> Probe {
         Probe { messages: vec![json!({ "role": "user", "content": "Hi" })], ..Probe::default() }
@@ -271,5 +250,16 @@ mod tests {
             assert_eq!(prober.render(probe).map_err(|failure| failure.kind), Err("limit"));
         }
         assert_eq!(prober.count().get(), MAX_EXCEEDED);
+    }
+
+    #[test]
+    fn probes_below_their_limit_are_not_rendered_without_end() {
+        let prober = for_source("{% for i in range(90000) %}{% set x = i %}{% endfor %}");
+        let rendered =
+            |number: u32| prober.render(Probe { kwargs: vec![("n", number.into())], ..plain() });
+        assert!(rendered(0).is_ok());
+        let failed = (1..200).find_map(|number| rendered(number).err());
+        assert_eq!(failed.map(|failure| failure.kind), Some("limit"));
+        assert!((10..100).contains(&prober.count().get()), "{}", prober.count().get());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::jinja::{Bounds, Context, Template, TemplateError};
+use crate::jinja::{Bounds, Budget, Context, Template, TemplateError};
 use crate::template::LocalTime;
 use crate::template::import::plain;
 use crate::test_support::conformance::{folder, say, shows};
@@ -52,7 +52,7 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, TemplateError
         memory_bytes: 32 << 20,
         time,
     };
-    template.render(context, bounds).map(|rendered| rendered.text)
+    template.render(context, &Budget::new(bounds)).map(|rendered| rendered.text)
 }
 
 /// Fails if an unlisted case differs, or if a listed case no longer differs.

@@ -136,9 +136,12 @@ pub(super) fn filesizeformat(vm: &mut Interpreter<'_>, value: Value, args: Args)
     let [binary] = args.optional("filesizeformat", ["binary"])?;
     let binary = binary.is_some_and(|binary| binary.is_true());
     let number = match value.defined()? {
-        Value::Text(text) => number::parse_float(text).ok_or_else(|| {
-            TemplateError::value(format!("could not convert string to float: {value:?}"))
-        })?,
+        Value::Text(text) => {
+            vm.budget.read(text.len())?;
+            number::parse_float(text).ok_or_else(|| {
+                TemplateError::value(format!("could not convert string to float: {value:?}"))
+            })?
+        }
         other => number::as_float(other)?.ok_or_else(|| {
             TemplateError::value(format!(
                 "float() argument must be a string or a real number, not '{}'",

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::sequences::generator;
 use super::sorting::AttributePath;
 use crate::jinja::builtins::{filters, is_tests};
-use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::error::{Result, TemplateError, shown, type_error};
 use crate::jinja::value::{Value, iterate};
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
@@ -51,7 +51,7 @@ pub(super) fn map(vm: &mut Interpreter<'_>, value: Value, mut args: Args) -> Res
     {
         let default = take(&mut args, "default").filter(|default| !default.is_none());
         if let Some((name, _)) = args.named.first() {
-            return type_error(format!("Unexpected keyword argument '{}'", name.as_str()));
+            return type_error(format!("Unexpected keyword argument '{}'", shown(name)));
         }
         let path = AttributePath::new(&budget, Some(&attribute), false)?.with_default(default);
         return apply_to_each(vm, &value, 0, |vm, item| path.of(vm, &item).map(Some));

@@ -101,7 +101,6 @@ pub(super) fn striptags(vm: &mut Interpreter<'_>, value: Value, args: Args) -> R
 pub(super) fn trim(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [chars] = args.optional("trim", ["chars"])?;
     let text = soft_str(vm, &value)?;
-    vm.budget.step_bytes(text.len())?;
     methods::trim(&vm.budget, &text, chars)
 }
 
@@ -115,7 +114,6 @@ pub(super) fn replace(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
     let text = soft_str(vm, &value)?;
     let old = print::text(&budget, &old)?;
     let new = print::text(&budget, &new)?;
-    budget.step_bytes(text.len())?;
     if !vm.autoescape {
         return Ok(Value::Text(
             methods::replace(&budget, &text, &old, &new, count)?.with_safe(false),
@@ -249,6 +247,7 @@ pub(super) fn truncate(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Re
         }
         None => Text::plain(&budget, "...")?,
     };
+    budget.read(end.len())?;
     let end_length = i64::try_from(end.char_count()).unwrap_or(i64::MAX);
     if length < end_length {
         return type_error(format!("expected length >= {end_length}, got {length}"));
@@ -281,7 +280,6 @@ pub(super) fn truncate(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Re
 pub(super) fn wordcount(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("wordcount")?;
     let text = soft_str(vm, &value)?;
-    vm.budget.step_bytes(text.len())?;
     let words = text
         .split(|c: char| !(c.is_alphanumeric() || c == '_'))
         .filter(|word| !word.is_empty())
@@ -362,12 +360,14 @@ pub(super) fn xmlattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
     let mut out = TextBuilder::new(&budget);
     let autospace = autospace.is_none_or(|autospace| autospace.is_true());
     for (key, value) in dict.entries() {
+        budget.step(1)?;
         if value.is_none() || value.is_undefined() {
             continue;
         }
         let Value::Text(name) = key else {
             return type_error("expected string or bytes-like object");
         };
+        budget.read(name.len())?;
         if name.contains([' ', '\t', '\n', '\r', '\u{b}', '\u{c}', '/', '>', '=']) {
             return type_error(format!("Invalid character in attribute name: {key:?}"));
         }

@@ -228,10 +228,15 @@ fn convert(
     }
 }
 
+fn is_char(text: &str) -> bool {
+    let mut chars = text.chars();
+    chars.next().is_some() && chars.next().is_none()
+}
+
 /// The character of `%c`.
 fn character(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     match value {
-        Value::Text(text) if text.char_count() == 1 => Ok(text.clone()),
+        Value::Text(text) if is_char(text) => Ok(text.clone()),
         Value::Text(_) => type_error("%c requires int or char"),
         other => {
             let code =

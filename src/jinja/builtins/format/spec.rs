@@ -75,7 +75,10 @@ pub(super) fn write_value(
     let spec = FormatSpec { origin, ..spec };
     budget.can_allocate(spec.width)?;
     match value {
-        Value::Text(text) => write_text(out, text, &spec),
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            write_text(out, text, &spec)
+        }
         Value::Int(..) | Value::Big(_) | Value::Bool(_) => write_integer(out, budget, value, spec),
         Value::Float(number, _) => match spec.kind {
             None | Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n' | '%') => {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Result, type_error};
+use crate::jinja::error::{Result, shown, type_error};
 use crate::jinja::value::dict::Dict;
 use crate::jinja::value::runtime::{Object, ViewKind};
 use crate::jinja::value::text::Text;
@@ -50,9 +50,9 @@ pub(super) fn find(
         }
     }
     if name.as_str() == "index" {
-        let mut shown = crate::jinja::value::text::TextBuilder::new(budget);
-        crate::jinja::value::print::repr(&mut shown, budget, wanted, 0)?;
-        return type_error(format!("{} is not in list", shown.as_str()));
+        let mut text = crate::jinja::value::text::TextBuilder::new(budget);
+        crate::jinja::value::print::repr(&mut text, budget, wanted, 0)?;
+        return type_error(format!("{} is not in list", shown(text.as_str())));
     }
     Ok(Value::count(count))
 }

@@ -213,7 +213,7 @@ fn call_object(budget: &Rc<Budget>, object: &Object, name: &Text, args: Args) ->
             }
             Ok(Value::Bool(changed))
         }
-        (Object::Cycler { items, at }, "next") => {
+        (Object::Cycler { items, at, .. }, "next") => {
             args.expect_none("next")?;
             let item = items[at.get()].clone();
             at.set((at.get() + 1) % items.len());

@@ -21,7 +21,7 @@ pub(super) fn has_affix(
     let part = window(text, start, end)?.map(|window| text.slice(window));
     let matches = |affix: &Value| -> Result<bool> {
         vm.budget.step(1)?;
-        let affix = string(affix, &format!("{name} first arg"))?.as_str();
+        let affix = string(&vm.budget, affix, &format!("{name} first arg"))?.as_str();
         let Some(part) = &part else { return Ok(false) };
         Ok(if name == "startswith" { part.starts_with(affix) } else { part.ends_with(affix) })
     };
@@ -47,13 +47,13 @@ pub(super) fn has_affix(
 
 /// `removeprefix` and `removesuffix`.
 pub(super) fn remove_affix(
-    _: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
 ) -> Result<Value> {
     let [affix] = args.required(name, ["affix"])?;
-    let affix = string(&affix, "argument")?.as_str();
+    let affix = string(&vm.budget, &affix, "argument")?.as_str();
     let rest =
         if name == "removeprefix" { text.strip_prefix(affix) } else { text.strip_suffix(affix) };
     Ok(Value::Text(rest.map_or_else(|| text.clone(), |rest| text.part(rest))))
@@ -85,13 +85,13 @@ fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Optio
 
 /// `find`, `rfind`, `index`, `rindex` and `count`.
 pub(super) fn locate(
-    _: &mut Interpreter<'_>,
+    vm: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
 ) -> Result<Value> {
     let ([part], [start, end]) = args.bind(name, ["sub"], ["start", "end"])?;
-    let part = string(&part, "argument")?;
+    let part = string(&vm.budget, &part, "argument")?;
     let Some(range) = window(text, start, end)? else {
         return match name {
             "count" => Ok(Value::int(0)),
@@ -100,15 +100,21 @@ pub(super) fn locate(
         };
     };
     let searched = &text.as_str()[range.clone()];
+    // A searcher reads all of a longer part.
+    let fits = part.len() <= searched.len();
     if name == "count" {
-        let count = if part.is_empty() {
+        let count = if !fits {
+            0
+        } else if part.is_empty() {
             searched.chars().count() + 1
         } else {
             searched.matches(part.as_str()).count()
         };
         return Ok(Value::count(count));
     }
-    let found = if name.starts_with('r') {
+    let found = if !fits {
+        None
+    } else if name.starts_with('r') {
         searched.rfind(part.as_str())
     } else {
         searched.find(part.as_str())

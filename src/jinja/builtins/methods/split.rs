@@ -21,7 +21,7 @@ pub(super) fn split(
     let limit = limit.map_or(Ok(-1), |limit| integer(&limit))?;
     let limit = usize::try_from(limit).ok();
     let separator = match separator.filter(|separator| !separator.is_none()) {
-        Some(separator) => Some(string(&separator, "separator")?.clone()),
+        Some(separator) => Some(string(&vm.budget, &separator, "separator")?.clone()),
         None => None,
     };
     split_at(&vm.budget, text, separator.as_ref(), limit, name == "rsplit")
@@ -47,6 +47,7 @@ fn split_at(
     };
     match separator {
         Some(separator) if separator.is_empty() => return type_error("empty separator"),
+        Some(separator) if separator.len() > source.len() => push(&mut parts, source)?,
         Some(separator) if from_end => {
             for part in source.rsplitn(limit.saturating_add(1), separator.as_str()) {
                 push(&mut parts, part)?;
@@ -99,12 +100,18 @@ pub(super) fn partition(
     args: Args,
 ) -> Result<Value> {
     let [separator] = args.required(name, ["sep"])?;
-    let separator = string(&separator, "separator")?;
+    let separator = string(&vm.budget, &separator, "separator")?;
     if separator.is_empty() {
         return type_error("empty separator");
     }
     let from_end = name == "rpartition";
-    let at = if from_end { text.rfind(separator.as_str()) } else { text.find(separator.as_str()) };
+    let at = if separator.len() > text.len() {
+        None
+    } else if from_end {
+        text.rfind(separator.as_str())
+    } else {
+        text.find(separator.as_str())
+    };
     let empty = || text.slice(0..0);
     let parts = match at {
         Some(at) => {

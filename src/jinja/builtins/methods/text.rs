@@ -135,8 +135,7 @@ fn strip_chars(
 ) -> Result<Value> {
     let set: Option<HashSet<char>> = match chars.filter(|chars| !chars.is_none()) {
         Some(chars) => {
-            let chars = string(&chars, &format!("{name} arg"))?.clone();
-            budget.step_bytes(chars.len())?;
+            let chars = string(budget, &chars, &format!("{name} arg"))?.clone();
             budget.can_allocate(chars.len().saturating_mul(4 * size_of::<char>()))?;
             Some(chars.chars().collect())
         }
@@ -164,8 +163,9 @@ pub(crate) fn trim(budget: &Rc<Budget>, text: &Text, chars: Option<Value>) -> Re
 fn replace_method(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let budget = &vm.budget;
     let ([old, new], [count]) = args.bind("replace", ["old", "new"], ["count"])?;
-    let old = string(&old, "replace() argument 1")?;
-    let new = markup::argument(budget, text, string(&new, "replace() argument 2")?)?;
+    let old = string(budget, &old, "replace() argument 1")?;
+    let new = string(budget, &new, "replace() argument 2")?;
+    let new = markup::argument(budget, text, new)?;
     let count = count.map_or(Ok(-1), |count| integer(&count))?;
     let replaced = replace(budget, text, old, &new, usize::try_from(count).ok())?;
     Ok(Value::Text(replaced.with_safe(text.is_safe())))
@@ -179,6 +179,9 @@ pub(crate) fn replace(
     new: &Text,
     count: Option<usize>,
 ) -> Result<Text> {
+    if old.len() > text.len() {
+        return Ok(text.clone());
+    }
     let count = count.unwrap_or(usize::MAX);
     let mut out = TextBuilder::new(budget);
     if old.is_empty() {
@@ -241,7 +244,7 @@ fn justify(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Res
     let fill = match &fill {
         None => (' ', None),
         Some(fill) => {
-            let fill = string(fill, "The fill character")?;
+            let fill = string(&vm.budget, fill, "The fill character")?;
             let mut chars = fill.chars();
             let (Some(c), None) = (chars.next(), chars.next()) else {
                 return type_error("The fill character must be exactly one character long");

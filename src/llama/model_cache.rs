@@ -385,6 +385,7 @@ pub(super) fn context_options(
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
     let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
     check_positions(header, n_ctx)?;
+    check_cells(options, header)?;
     let usable = cpu::usable();
     let during = Use::begin();
     let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
@@ -409,6 +410,19 @@ pub(super) fn context_options(
         context.n_batch = fit::batch_size(header, &context, &devices, options.n_gpu_layers);
     }
     Ok(context)
+}
+
+/// Refuses cells of its own for each chat if the model chooses blocks of cells to attend to
+/// (MiniMax-M3). llama.cpp then chooses other blocks than with shared cells, and the replies differ
+/// (docs/upstream.md).
+fn check_cells(options: &CreateOptions, header: &ModelHeader) -> Result<()> {
+    let block_size = format!("{}.attention.indexer.block_size", header.architecture());
+    if options.kv_unified || options.n_parallel == 1 || header.get(&block_size).is_none() {
+        return Ok(());
+    }
+    let problem = "must be true for this model: it attends to blocks of cells, which llama.cpp \
+                   chooses wrongly if each chat has its own";
+    Err(Error::invalid("kv_unified", problem))
 }
 
 /// Refuses a context with more positions than the model has learned. llama.cpp fails an assertion

@@ -54,6 +54,37 @@ fn chats_compute_a_common_prefix_once() {
 }
 
 #[test]
+fn each_chat_can_have_cells_of_its_own() {
+    let chats = |unified: bool| -> Vec<Chat> {
+        let options = json!({ "model": scripted_model("long.gguf"), "n_ctx": 700, "n_parallel": 3,
+            "n_batch": 128, "kv_unified": unified });
+        (0..3).map(|_| open(&options)).collect()
+    };
+    let questions = ["A", "B", "C"];
+    let ask = |chat: &Chat, question: &str| {
+        // The first two chats have the same system message.
+        let system = if question == "C" { "t" } else { "s" }.repeat(500);
+        let reply = chat.infer(&request(&system, question));
+        assert!(long_text().starts_with(reply["text"].as_str().unwrap()), "{reply}");
+        cached(&reply)
+    };
+    for unified in [true, false] {
+        let chats = chats(unified);
+        let mut all =
+            || chats.iter().zip(questions).map(|(chat, question)| ask(chat, question)).collect();
+        let first: Vec<u64> = all();
+        // The copy of the common beginning works with cells of their own, too.
+        assert!(first[0] == 0 && first[1] >= 500 && first[2] < 500, "{first:?}");
+        let again: Vec<u64> = all();
+        // Together they need more than 700 cells.
+        assert_eq!(again.iter().all(|cached| *cached > 500), !unified, "{again:?}");
+    }
+    let refused =
+        Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "kv_unified": 1 }));
+    assert_eq!(refused.err().unwrap().code(), "INVALID_REQUEST");
+}
+
+#[test]
 fn a_shared_prefix_changes_no_reply_of_a_real_model() {
     let Some(model) = real_model(QWEN) else { return };
     let rules = "You are a helpful assistant. Answer with a single word, without any explanation. "

@@ -21,6 +21,7 @@ _CODES = {
 _MEMORY_OPTIONS = (
     "n_ctx",
     "n_parallel",
+    "kv_unified",
     "n_batch",
     "n_gpu_layers",
     "flash_attn",
@@ -92,6 +93,7 @@ def memory(
     *,
     n_ctx: Union[int, str, None] = None,
     n_parallel: Optional[int] = None,
+    kv_unified: Optional[bool] = None,
     n_batch: Optional[int] = None,
     n_gpu_layers: Union[int, str, None] = None,
     flash_attn: Optional[Literal["auto", "on", "off"]] = None,
@@ -123,6 +125,7 @@ def memory(
     options = {
         "n_ctx": n_ctx,
         "n_parallel": n_parallel,
+        "kv_unified": kv_unified,
         "n_batch": n_batch,
         "n_gpu_layers": n_gpu_layers,
         "flash_attn": flash_attn,

@@ -431,6 +431,7 @@ class ContextOptions(TypedDict, total=False):
 
     n_ctx: Union[int, Literal["fit"]]
     n_parallel: int
+    kv_unified: bool
     n_batch: int
     flash_attn: Literal["auto", "on", "off"]
     cache_type_k: str

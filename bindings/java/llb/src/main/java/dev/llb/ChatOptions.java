@@ -54,6 +54,14 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
         }
 
         /**
+         * Whether all chats of this model share the context. If not, each has one of its own, which
+         * takes more memory and is faster for many chats on a GPU. Default: true.
+         */
+        public Builder sharedContext(boolean shared) {
+            return set("kv_unified", shared);
+        }
+
+        /**
          * Number of threads. Default: up to one for each physical core, fewer while the machine is
          * busy.
          */

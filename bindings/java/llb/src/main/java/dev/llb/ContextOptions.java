@@ -47,6 +47,11 @@ public record ContextOptions(Map<String, Object> values) {
             return set("n_parallel", chats);
         }
 
+        /** Whether all chats share the context. If not, each has one of its own. */
+        public Builder sharedContext(boolean shared) {
+            return set("kv_unified", shared);
+        }
+
         /** Number of tokens of a prompt that are decoded together. */
         public Builder batch(int tokens) {
             return set("n_batch", tokens);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use serde::Serialize;
 use serde_json::json;
 
-use super::connection::{Connection, Kind, forever, receive_some};
+use super::connection::{Connection, Kind, Side, forever, receive_some};
 use super::lent_state::LentState;
 use super::message::{Call, DoorMessage, Hello, error_json, read_error};
 use super::sandbox;
@@ -38,7 +38,7 @@ pub(crate) fn serve(door: &OwnedFd, version: &str) {
         match DoorMessage::of(&message[..length]) {
             Some(DoorMessage::Connect(number)) => {
                 let Some(socket) = descriptors.pop() else { continue };
-                let mut connection = Connection::new(socket);
+                let mut connection = Connection::new(socket, Side::Helper);
                 if std::mem::take(&mut is_first) && !server.start(&mut connection) {
                     return;
                 }

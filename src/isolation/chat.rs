@@ -21,6 +21,7 @@ use super::helper::{Helper, HelperError, Request, StartHelper};
 use super::message::{Call, LentStateCall};
 use super::options::HelperOptions;
 use super::reasoning_end::ReasoningEnd;
+use super::state_size::{check_size, most_state_bytes};
 use crate::api::response::ChatResponse;
 use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, RequestDefaults};
 use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
@@ -309,7 +310,10 @@ impl Session {
                 let replaced = state.replace(&mut |file| {
                     let is_written = self.close_writing(Some(file), deadline, on_log)?;
                     unchanged.set(!is_written);
-                    if is_written { Ok(()) } else { Err(io::Error::other("nothing was written")) }
+                    if !is_written {
+                        return Err(io::Error::other("nothing was written"));
+                    }
+                    check_size(file, most_state_bytes())
                 });
                 // The helper has already reported the failure, or there was nothing to write.
                 if unchanged.get() { Ok(()) } else { replaced }

@@ -25,6 +25,7 @@ mod options;
 mod reasoning_end;
 mod sandbox;
 mod server;
+mod state_size;
 mod tokens;
 mod unload;
 mod worker_use;

@@ -15,11 +15,13 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::call_watch::{HelperCallLimits, ProgressLimits, load_progress};
 use super::connection::Kind;
-use super::helper::{Helper, HelperCallLimits, HelperError, Request, StartHelper};
+use super::helper::{Helper, HelperError, Request, StartHelper};
 use super::message::{Call, LentStateCall};
 use super::options::HelperOptions;
 use super::reasoning_end::ReasoningEnd;
+use super::state_size::{check_size, most_state_bytes};
 use crate::api::response::ChatResponse;
 use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, RequestDefaults};
 use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
@@ -27,10 +29,6 @@ use crate::error::{Code, Error, Result};
 use crate::llama::{self, BeforeExit, StatePath, StateStore};
 use crate::process;
 
-/// The processor seconds that a create may use without reporting progress: a base, and an allowance
-/// for each gigabyte of its files.
-const MOST_WORK: f64 = 8.0;
-const MOST_WORK_PER_GIGABYTE: f64 = 8.0;
 /// How long a close may take to write the state.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -277,10 +275,9 @@ impl Session {
             _ => CreateFailure::new("init_context", error),
         })?;
         tell_restrictions(&helper, options.log, events);
-        let bytes: u64 = key.files.iter().map(|file| file.size).sum();
-        let most_work = MOST_WORK + MOST_WORK_PER_GIGABYTE * bytes as f64 / 1e9;
+        let progress = ProgressLimits::of_reading(key.gigabytes());
         let state = state_file.map(StatePath);
-        let chat = create(&helper, &json, state.as_ref(), options.log, most_work, events)?;
+        let chat = create(&helper, &json, state.as_ref(), options.log, progress, events)?;
         let session = Arc::new(Session {
             helper,
             chat,
@@ -313,7 +310,10 @@ impl Session {
                 let replaced = state.replace(&mut |file| {
                     let is_written = self.close_writing(Some(file), deadline, on_log)?;
                     unchanged.set(!is_written);
-                    if is_written { Ok(()) } else { Err(io::Error::other("nothing was written")) }
+                    if !is_written {
+                        return Err(io::Error::other("nothing was written"));
+                    }
+                    check_size(file, most_state_bytes())
                 });
                 // The helper has already reported the failure, or there was nothing to write.
                 if unchanged.get() { Ok(()) } else { replaced }
@@ -372,7 +372,7 @@ fn create(
     options: &str,
     state: Option<&StatePath>,
     log: LogLevel,
-    most_work: f64,
+    progress: ProgressLimits,
     events: &EventSink,
 ) -> Result<u64, CreateFailure> {
     let opened = state.map(StateStore::open);
@@ -386,17 +386,14 @@ fn create(
     };
     let descriptor = file.map(|(file, _)| file.as_fd());
     let request = Request { call: &call, text: Some(options), descriptor };
-    let limits = HelperCallLimits { most_work: Some(most_work), ..HelperCallLimits::default() };
+    let limits = HelperCallLimits { progress, ..HelperCallLimits::default() };
     let is_loaded = Cell::new(false);
-    let created = helper.call(&request, &limits, &mut |_, event| match event
-        .strip_prefix("load_progress:")
-        .map(str::parse::<f64>)
-    {
-        Some(Ok(progress)) => {
+    let created = helper.call(&request, &limits, &mut |_, event| match load_progress(event) {
+        Some(progress) => {
             is_loaded.set(progress >= 1.0);
-            events(&format!("load_progress:{:.2}", progress.clamp(0.0, 1.0)));
+            events(&format!("load_progress:{progress:.2}"));
         }
-        _ => forward_log(log, event, events),
+        None => forward_log(log, event, events),
     });
     #[derive(Deserialize)]
     struct Created {

@@ -1,7 +1,8 @@
 //! Frames on the socket between host and helper: `u8 kind | u32 length, little-endian | payload`.
 //!
-//! The peer is not trusted: memory grows with the bytes received, not with the announced length.
-//! Writing to a closed socket raises no signal.
+//! The peer is not trusted: memory grows with the bytes received, not with the announced length,
+//! and a peer that never stops sending does not keep the caller from looking at the clock. Writing
+//! to a closed socket raises no signal.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -48,18 +49,51 @@ impl Kind {
         ];
         known.into_iter().find(|kind| *kind as u8 == byte)
     }
+
+    /// The side that receives these frames.
+    fn receiver(self) -> Side {
+        match self {
+            Kind::Call | Kind::Text => Side::Helper,
+            _ => Side::Host,
+        }
+    }
+
+    /// The maximum number of bytes in a frame.
+    pub(super) fn most_bytes(self) -> usize {
+        match self {
+            Kind::Call | Kind::Text => MOST_REQUEST,
+            // A piece may hold the log probabilities of many tokens, as the start of a tool call.
+            Kind::Reply | Kind::Piece => MOST_REPLY,
+            Kind::Event | Kind::Failure | Kind::Refusal => MOST_OTHER,
+        }
+    }
+}
+
+/// Whose end of a connection it is. Each side refuses the frames that only the other receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Host,
+    Helper,
 }
 
 /// The size of a frame's header in bytes.
 const HEAD: usize = 5;
 /// The maximum number of bytes that one read receives.
 const BLOCK: usize = 64 << 10;
-/// The maximum number of bytes in one frame.
-const MOST_BYTES: usize = 1 << 30;
+/// How many bytes are received before the caller looks at the clock again.
+const BYTES_PER_LOOK: usize = 1 << 20;
+/// The maximum number of bytes in a request. The host is trusted, and a text may be long.
+const MOST_REQUEST: usize = 1 << 30;
+/// The maximum number of bytes in a reply. The host keeps it in memory, and the caller copies it.
+/// 20 log probabilities for each of 120,000 tokens fit, and so do the tokens of a text of 20 MB.
+const MOST_REPLY: usize = 256 << 20;
+/// The maximum number of bytes in an error or an event. A log line may hold a whole prompt.
+const MOST_OTHER: usize = 16 << 20;
 
 /// One side of a socket.
 pub(super) struct Connection {
     socket: OwnedFd,
+    side: Side,
     /// Received bytes, and how many of them have been consumed.
     received: Vec<u8>,
     taken: usize,
@@ -67,7 +101,8 @@ pub(super) struct Connection {
     descriptors: Vec<OwnedFd>,
 }
 
-/// Called before each wait of a connection. Returns the deadline of the wait; an error ends it.
+/// Called before each wait of a connection, before each frame, and while a long frame arrives.
+/// Returns the deadline of the wait; an error ends it.
 pub(super) type Patience<'a> = &'a mut dyn FnMut() -> io::Result<Option<Instant>>;
 
 /// Waits without limit.
@@ -76,8 +111,8 @@ pub(super) fn forever() -> io::Result<Option<Instant>> {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd) -> Connection {
-        Connection { socket, received: Vec::new(), taken: 0, descriptors: Vec::new() }
+    pub(super) fn new(socket: OwnedFd, side: Side) -> Connection {
+        Connection { socket, side, received: Vec::new(), taken: 0, descriptors: Vec::new() }
     }
 
     /// Sends one frame, with a descriptor if there is one.
@@ -88,9 +123,9 @@ impl Connection {
         descriptor: Option<BorrowedFd>,
         patience: Patience,
     ) -> io::Result<()> {
-        if payload.len() > MOST_BYTES {
-            let problem =
-                format!("more than {MOST_BYTES} bytes cannot be sent to a helper process");
+        if payload.len() > kind.most_bytes() {
+            let most = kind.most_bytes();
+            let problem = format!("more than {most} bytes cannot pass to or from a helper process");
             return Err(io::Error::new(ErrorKind::InvalidInput, problem));
         }
         let mut head = [kind as u8, 0, 0, 0, 0];
@@ -105,24 +140,29 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives the next frame. `UnexpectedEof` if the peer has closed the socket.
+    /// Receives the next frame. `UnexpectedEof` if the peer has closed the socket, `InvalidData` if
+    /// it sent no frame for this side, `OutOfMemory` if the frame does not fit.
     pub(super) fn receive(&mut self, patience: Patience) -> io::Result<(Kind, Vec<u8>)> {
+        patience()?;
         self.fill(HEAD, patience)?;
         let head = &self.received[self.taken..self.taken + HEAD];
-        let kind = Kind::of(head[0]).ok_or(ErrorKind::InvalidData)?;
+        let kind = Kind::of(head[0]).filter(|kind| kind.receiver() == self.side);
+        let kind = kind.ok_or(ErrorKind::InvalidData)?;
         let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if length > MOST_BYTES {
+        if length > kind.most_bytes() {
             return Err(ErrorKind::InvalidData.into());
         }
         self.taken += HEAD;
-        self.fill(length, patience)?;
-        let payload = self.received[self.taken..self.taken + length].to_vec();
-        self.taken += length;
+        let begin = &self.received[self.taken..];
+        let begin = &begin[..begin.len().min(length)];
+        self.taken += begin.len();
+        let (socket, descriptors) = (&self.socket, &mut self.descriptors);
+        let payload = read_payload(length, begin, patience, &mut |buffer, patience| {
+            receive_some(socket, buffer, descriptors, patience)
+        })?;
         if self.taken == self.received.len() {
             self.taken = 0;
             self.received.clear();
-            // Frees the buffer of a long text, which is rare.
-            self.received.shrink_to(BLOCK);
         }
         Ok((kind, payload))
     }
@@ -154,6 +194,40 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Returns a payload of `length` bytes that begins with `begin`. `read` receives the rest.
+fn read_payload(
+    length: usize,
+    begin: &[u8],
+    patience: Patience,
+    read: &mut dyn FnMut(&mut [u8], Patience) -> io::Result<usize>,
+) -> io::Result<Vec<u8>> {
+    let mut payload = Vec::new();
+    let reserve = |payload: &mut Vec<u8>, count: usize| {
+        payload.try_reserve_exact(count).map_err(|_| io::Error::from(ErrorKind::OutOfMemory))
+    };
+    reserve(&mut payload, begin.len())?;
+    payload.extend_from_slice(begin);
+    let mut looked = 0;
+    while payload.len() < length {
+        let start = payload.len();
+        if start - looked >= BYTES_PER_LOOK {
+            looked = start;
+            patience()?;
+        }
+        if payload.capacity() == start {
+            reserve(&mut payload, start.max(BLOCK).min(length - start))?;
+        }
+        let end = payload.capacity().min(length).min(start + BLOCK);
+        payload.resize(end, 0);
+        let got = read(&mut payload[start..], patience)?;
+        payload.truncate(start + got);
+        if got == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(payload)
 }
 
 /// Sends as many bytes as the socket accepts. Waits until it accepts at least one.
@@ -238,7 +312,7 @@ mod tests {
         let (one, other) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .expect("a pair of sockets");
-        (Connection::new(one), Connection::new(other))
+        (Connection::new(one, Side::Helper), Connection::new(other, Side::Host))
     }
 
     #[test]
@@ -264,21 +338,89 @@ mod tests {
 
     #[test]
     fn a_descriptor_comes_with_its_frame() {
-        let (one, mut other) = pair();
+        let (mut one, other) = pair();
         let file = tempfile::tempfile().expect("a file");
-        one.send(Kind::Call, b"{}", Some(file.as_fd()), &mut forever).expect("sent");
-        other.receive(&mut forever).expect("received");
-        assert!(other.take_descriptor().is_some() && other.take_descriptor().is_none());
+        other.send(Kind::Call, b"{}", Some(file.as_fd()), &mut forever).expect("sent");
+        one.receive(&mut forever).expect("received");
+        assert!(one.take_descriptor().is_some() && one.take_descriptor().is_none());
     }
 
     #[test]
     fn what_is_no_frame_is_refused() {
-        for bytes in [b"\x09\0\0\0\0".as_slice(), b"\x05\xff\xff\xff\xff"] {
+        let frame = |kind: u8, length: usize| {
+            let length = u32::try_from(length).expect("a length").to_le_bytes();
+            [&[kind], length.as_slice()].concat()
+        };
+        for bytes in [
+            frame(9, 0),
+            frame(Kind::Reply as u8, u32::MAX as usize),
+            frame(Kind::Reply as u8, MOST_REPLY + 1),
+            frame(Kind::Piece as u8, MOST_REPLY + 1),
+            frame(Kind::Event as u8, MOST_OTHER + 1),
+            frame(Kind::Failure as u8, MOST_OTHER + 1),
+            frame(Kind::Refusal as u8, MOST_OTHER + 1),
+            // Only the helper receives these.
+            frame(Kind::Call as u8, 1),
+            frame(Kind::Text as u8, 1),
+        ] {
             let (one, mut other) = pair();
-            send_some(&one.socket, &[bytes], None, &mut forever).expect("sent");
+            send_some(&one.socket, &[&bytes], None, &mut forever).expect("sent");
             let refused = other.receive(&mut forever).expect_err("no frame");
-            assert_eq!(refused.kind(), ErrorKind::InvalidData);
+            assert_eq!(refused.kind(), ErrorKind::InvalidData, "{bytes:?}");
         }
+        let (one, _other) = pair();
+        let event = vec![b' '; MOST_OTHER + 1];
+        let refused = one.send(Kind::Event, &event, None, &mut forever).expect_err("too long");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+
+    /// Without these looks, a peer that sends without a pause is never asked to stop.
+    #[test]
+    fn bytes_that_keep_arriving_do_not_hide_the_clock() {
+        // All frames are there before the first is received.
+        let (one, mut other) = pair();
+        for _ in 0..100 {
+            one.send(Kind::Piece, b"a", None, &mut forever).expect("sent");
+        }
+        let (mut frames, mut asked) = (0, 0);
+        let mut three_times = || {
+            asked += 1;
+            if asked > 3 { Err(ErrorKind::TimedOut.into()) } else { Ok(None) }
+        };
+        while other.receive(&mut three_times).is_ok() {
+            frames += 1;
+        }
+        assert_eq!(frames, 3);
+    }
+
+    #[test]
+    fn patience_is_asked_while_a_long_frame_arrives() {
+        let mut received = 0;
+        let ended = read_payload(
+            MOST_REPLY,
+            b"begin",
+            &mut || Err(ErrorKind::TimedOut.into()),
+            &mut |buffer, _| {
+                received += buffer.len();
+                Ok(buffer.len())
+            },
+        );
+        assert_eq!(ended.expect_err("impatient").kind(), ErrorKind::TimedOut);
+        assert!((BYTES_PER_LOOK - 5..BYTES_PER_LOOK + BLOCK).contains(&received), "{received}");
+    }
+
+    #[test]
+    fn a_payload_is_read_whole_into_memory_of_its_size() {
+        let mut next = 0_u8;
+        let payload = read_payload(300_001, b"abc", &mut forever, &mut |buffer, _| {
+            let count = buffer.len().min(1000);
+            buffer[..count].fill(next);
+            next = next.wrapping_add(1);
+            Ok(count)
+        });
+        let payload = payload.expect("a payload");
+        assert_eq!((payload.len(), payload.capacity()), (300_001, 300_001));
+        assert!(payload.starts_with(b"abc\0\0") && payload[1003] == 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 
-use super::connection::{Connection, Kind, Patience, receive_some, send_some, wait};
+use super::call_watch::{CallWatch, GRACE, HelperCallLimits};
+use super::connection::{Connection, Kind, Patience, Side, receive_some, send_some, wait};
 use super::helper_end::HelperEnd;
 use super::message::{Call, DoorMessage, Hello, read_error};
 use super::options::HelperKey;
@@ -41,12 +42,8 @@ pub(crate) type StartHelper = fn(&HelperDescriptors) -> io::Result<StartedHelper
 
 /// How long a helper may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a call may continue after it was cancelled or reached its deadline.
-const GRACE: Duration = Duration::from_secs(5);
 /// How long the host waits for a helper that it ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a waiting call checks its cancel flag.
-const TICK: Duration = Duration::from_millis(100);
 /// The maximum number of idle connections that are kept for later calls.
 const MOST_IDLE: usize = 8;
 
@@ -62,6 +59,10 @@ pub(super) struct Helper {
     idle: Mutex<Vec<NumberedConnection>>,
     last_connection: AtomicU64,
     last_call: AtomicU64,
+    /// The number of running calls without a limit of their processor time.
+    n_cancellable: AtomicUsize,
+    /// The number of calls in a callback of the host.
+    n_callbacks: AtomicUsize,
     end: Mutex<Option<HelperEnd>>,
     forks: usize,
 }
@@ -79,16 +80,12 @@ pub(super) enum HelperError {
     Ended(Error),
 }
 
-/// What makes a call end early.
-#[derive(Default)]
-pub(super) struct HelperCallLimits<'a> {
-    pub(super) cancel: Option<&'a AtomicBool>,
-    pub(super) deadline: Option<Instant>,
-    /// The maximum number of processor seconds that the helper may use between two events of the
-    /// call.
-    pub(super) most_work: Option<f64>,
-    /// Ends the reasoning of the reply when the caller asks for it.
-    pub(super) end_reasoning: Option<&'a ReasoningEnd>,
+/// What the other calls of a helper do, for one that is in no callback of the host.
+pub(super) struct OtherCalls {
+    /// One that can be cancelled runs. The processor time of the worker may be its own.
+    pub(super) compute: bool,
+    /// One is in a callback of the host, and may hold what this one waits for.
+    pub(super) wait_for_host: bool,
 }
 
 /// The content of a call.
@@ -137,7 +134,7 @@ impl Helper {
         Ok(helper)
     }
 
-    fn start(key: &HelperKey, version: &str, start: StartHelper) -> Result<Helper> {
+    pub(super) fn start(key: &HelperKey, version: &str, start: StartHelper) -> Result<Helper> {
         let failed = |error: io::Error| {
             let message = format!("cannot start the helper process of the model: {error}");
             let code = match error.kind() {
@@ -165,6 +162,8 @@ impl Helper {
             idle: Mutex::default(),
             last_connection: AtomicU64::new(0),
             last_call: AtomicU64::new(0),
+            n_cancellable: AtomicUsize::new(0),
+            n_callbacks: AtomicUsize::new(0),
             end: Mutex::new(None),
             forks: process::forks(),
         };
@@ -214,6 +213,8 @@ impl Helper {
         let number = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
         let ended = |_| HelperError::Ended(self.ended());
         let mut running = HelperCall { helper: self, number, connection: None, is_done: false };
+        let is_cancellable = limits.progress.work.is_none();
+        let _counted = is_cancellable.then(|| Counted::new(&self.n_cancellable));
         let connection = running.connection.insert(self.connect().map_err(ended)?);
         if let Some(end) = limits.end_reasoning {
             end.note_sent(connection.number, number).iter().for_each(|message| self.tell(message));
@@ -235,12 +236,16 @@ impl Helper {
             })?;
         }
         loop {
-            let (kind, payload) = connection.receive(&mut || watch.look()).map_err(ended)?;
+            let received = connection.receive(&mut || watch.look());
+            let (kind, payload) = received.map_err(|error| self.unreadable(error))?;
             let text = String::from_utf8(payload).map_err(|_| self.invalid())?;
             match kind {
                 Kind::Event | Kind::Piece => {
-                    watch.note_event();
+                    watch.note_frame(kind, &text);
+                    let (start, callback) = (Instant::now(), Counted::new(&self.n_callbacks));
                     on_frame(kind, &text);
+                    drop(callback);
+                    watch.skip_callback(start);
                 }
                 Kind::Reply => {
                     running.is_done = true;
@@ -262,7 +267,7 @@ impl Helper {
     }
 
     /// Cancels a call if it is still running.
-    fn cancel(&self, connection: u64, call: u64) {
+    pub(super) fn cancel(&self, connection: u64, call: u64) {
         self.tell(&DoorMessage::Cancel { connection, call });
     }
 
@@ -289,11 +294,11 @@ impl Helper {
         let deadline = Instant::now() + GRACE;
         let mut patience = || still(deadline);
         send_some(self.door.as_fd(), &[&message], Some(other.as_fd()), &mut patience)?;
-        Ok(NumberedConnection { number, connection: Connection::new(own) })
+        Ok(NumberedConnection { number, connection: Connection::new(own, Side::Host) })
     }
 
     /// Ends the helper because it misbehaved. `deed` says how and becomes part of the message.
-    fn kill(&self, deed: &str) {
+    pub(super) fn kill(&self, deed: &str) {
         let message = format!("the helper process of the model {deed}, and was ended");
         lock(&self.end).get_or_insert(HelperEnd::told(message));
         self.ended();
@@ -302,6 +307,23 @@ impl Helper {
     fn invalid(&self) -> HelperError {
         self.kill("sent an invalid reply");
         HelperError::Ended(self.ended())
+    }
+
+    /// Ends the helper because no frame could be received from it.
+    fn unreadable(&self, error: io::Error) -> HelperError {
+        match error.kind() {
+            ErrorKind::InvalidData => return self.invalid(),
+            ErrorKind::OutOfMemory => self.kill("sent a reply that does not fit in memory"),
+            _ => {}
+        }
+        HelperError::Ended(self.ended())
+    }
+
+    pub(super) fn other_calls(&self) -> OtherCalls {
+        OtherCalls {
+            compute: self.n_cancellable.load(Ordering::Relaxed) > 0,
+            wait_for_host: self.n_callbacks.load(Ordering::Relaxed) > 0,
+        }
     }
 
     /// Ends the helper unless it has already ended, and returns the reason.
@@ -340,17 +362,6 @@ impl Helper {
         }
         Some(i32::from_ne_bytes(bytes))
     }
-
-    /// The processor seconds that the worker has used.
-    fn work(&self) -> Option<f64> {
-        /// The clock ticks of /proc/PID/stat: USER_HZ, which is 100 on every architecture.
-        const TICKS_PER_SECOND: f64 = 100.0;
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.worker)).ok()?;
-        // The process name is in parentheses and may contain any character.
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
-        let mut next = || fields.next()?.parse::<f64>().ok();
-        Some((next()? + next()?) / TICKS_PER_SECOND)
-    }
 }
 
 impl Drop for Helper {
@@ -384,6 +395,22 @@ struct HelperCall<'a> {
     is_done: bool,
 }
 
+/// One of a number, until it is dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Counted<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for HelperCall<'_> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
@@ -393,61 +420,6 @@ impl Drop for HelperCall<'_> {
         let mut idle = lock(&self.helper.idle);
         if idle.len() < MOST_IDLE {
             idle.push(connection);
-        }
-    }
-}
-
-/// Watches a waiting call for cancellation, its deadline and its use of the processor.
-struct CallWatch<'a> {
-    helper: &'a Helper,
-    limits: &'a HelperCallLimits<'a>,
-    call: u64,
-    connection: u64,
-    /// When the call was cancelled or reached its deadline.
-    over: Option<Instant>,
-    /// The worker's processor seconds at the last event.
-    work: Option<f64>,
-}
-
-impl<'a> CallWatch<'a> {
-    fn new(helper: &'a Helper, limits: &'a HelperCallLimits, call: u64, connection: u64) -> Self {
-        let work = limits.most_work.and_then(|_| helper.work());
-        CallWatch { helper, limits, call, connection, over: None, work }
-    }
-
-    /// Returns when to check again. An error means that the call is over and the helper was ended.
-    fn look(&mut self) -> io::Result<Option<Instant>> {
-        let now = Instant::now();
-        let gone = || io::Error::from(ErrorKind::TimedOut);
-        if process::is_exiting() {
-            return Err(gone());
-        }
-        let is_late = self.limits.deadline.is_some_and(|deadline| now >= deadline);
-        let is_cancelled = self.limits.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed));
-        if self.over.is_none() && (is_late || is_cancelled) {
-            self.over = Some(now);
-            self.helper.cancel(self.connection, self.call);
-        }
-        if self.over.is_some_and(|over| now >= over + GRACE) {
-            let seconds = GRACE.as_secs();
-            self.helper.kill(&format!("did not end a cancelled call within {seconds} s"));
-            return Err(gone());
-        }
-        if let (Some(most), Some(before)) = (self.limits.most_work, self.work)
-            && self.helper.work().is_some_and(|work| work > before + most)
-        {
-            self.helper.kill(&format!("computed for {most:.0} s without progress"));
-            return Err(gone());
-        }
-        let tick = now + TICK;
-        Ok(Some(
-            self.limits.deadline.filter(|_| self.over.is_none()).map_or(tick, |at| at.min(tick)),
-        ))
-    }
-
-    fn note_event(&mut self) {
-        if self.limits.most_work.is_some() {
-            self.work = self.helper.work();
         }
     }
 }

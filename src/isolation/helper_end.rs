@@ -55,6 +55,7 @@ fn signal_name(signal: i32) -> Option<&'static str> {
         (libc::SIGPIPE, "SIGPIPE"),
         (libc::SIGTERM, "SIGTERM"),
         (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
         (libc::SIGSYS, "SIGSYS"),
     ];
     names.into_iter().find(|(number, _)| *number == signal).map(|(_, name)| name)

@@ -96,6 +96,10 @@ pub(super) fn error_json(error: &Error, event: Option<&str>) -> Value {
     })
 }
 
+/// The maximum number of values and member names in an error. Each takes up to 50 times as many
+/// bytes as its text. The largest errors list files or devices.
+const MOST_VALUES: usize = 10_000;
+
 /// Reads the error and the event from such JSON; `None` if it is anything else.
 pub(super) fn read_error(text: &[u8]) -> Option<(Error, Option<&'static str>)> {
     const EVENTS: [&str; 8] = [
@@ -108,6 +112,9 @@ pub(super) fn read_error(text: &[u8]) -> Option<(Error, Option<&'static str>)> {
         "oom",
         "invalid_options",
     ];
+    if crate::json::values(text) > MOST_VALUES {
+        return None;
+    }
     let mut value: Map<String, Value> = crate::json::from_slice(text).ok()?;
     let code = Code::parse(value.get("code")?.as_str()?)?;
     let event = value.get("event").and_then(Value::as_str);
@@ -134,6 +141,12 @@ mod tests {
         for other in ["", "{}", r#"{"code":"NO_SUCH","message":""}"#, r#"{"code":"BUSY"}"#] {
             assert!(read_error(other.as_bytes()).is_none(), "{other}");
         }
+        let listing = |count: usize| {
+            let details = json!({ "list": vec![0; count] });
+            json!({ "code": "BUSY", "message": "x", "details": details }).to_string()
+        };
+        assert!(read_error(listing(MOST_VALUES - 10).as_bytes()).is_some());
+        assert!(read_error(listing(MOST_VALUES).as_bytes()).is_none());
         let unknown = r#"{"code":"BUSY","message":"x","event":"destroy"}"#;
         assert_eq!(read_error(unknown.as_bytes()).expect("an error").1, None);
     }

@@ -88,6 +88,11 @@ impl HelperKey {
         let files = parts.iter().filter_map(|part| AllowedFile::new(part)).collect();
         Ok((HelperKey { files, backend: None }, path))
     }
+
+    /// The size of all files.
+    pub(super) fn gigabytes(&self) -> f64 {
+        self.files.iter().map(|file| file.size).sum::<u64>() as f64 / 1e9
+    }
 }
 
 impl AllowedFile {

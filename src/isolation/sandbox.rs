@@ -2,7 +2,8 @@
 //!
 //! Landlock limits which files can be opened, seccomp which system calls can be made. If the kernel
 //! lacks one of them, the other still applies and the host logs it. Both apply to the calling
-//! thread and all threads that it starts, so this runs before any other thread starts.
+//! thread and all threads that it starts, so this runs before any other thread starts. A limit of
+//! the kernel bounds the file that the host passes for the state.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
@@ -38,8 +40,13 @@ pub(super) struct Restrictions {
     pub(super) problem: Option<String>,
 }
 
-/// Restricts this process to reading these files.
-pub(super) fn restrict(files: &[String]) -> Restrictions {
+/// Restricts this process to reading these files, and to files of this size where the host passes
+/// one for writing. A write beyond it ends the process by SIGXFSZ.
+pub(super) fn restrict(files: &[String], most_file_bytes: u64) -> Restrictions {
+    // A limit that was lower before stays. Lowering one cannot fail.
+    let before = getrlimit(Resource::Fsize);
+    let most = [Some(most_file_bytes), before.current, before.maximum].into_iter().flatten().min();
+    let _ = setrlimit(Resource::Fsize, Rlimit { current: most, maximum: most });
     let (landlock, seccomp) = (restrict_files(files), restrict_calls());
     let problems: Vec<String> = [&landlock, &seccomp]
         .into_iter()
@@ -113,8 +120,24 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError>
     let all = i64::from(u32::MAX);
     let own = i64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![masked(0, all, own)?]);
-    // This process's own limits. Process id 0 means the caller.
-    rules.insert(libc::SYS_prlimit64, vec![masked(0, all, 0)?]);
+    // Reads this process's own limits. Process id 0 means the caller. A process with the rights of
+    // root could raise them, so no new limit is accepted.
+    let no_limit = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
+    let own_limits = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![own_limits, no_limit])?]);
+    // Only the calling thread: the host's threads would be held on one processor.
+    rules.insert(libc::SYS_sched_setaffinity, vec![masked(0, all, 0)?]);
+    // No locks, and no signals: a socket can send its owner any signal, and F_SETOWN names the owner.
+    let commands = [
+        libc::F_DUPFD,
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+    ];
+    let commands = commands.map(|command| masked(1, all, i64::from(command)));
+    rules.insert(libc::SYS_fcntl, commands.into_iter().collect::<Result<_, _>>()?);
     // Naming threads and memory.
     let names = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
     let names = names.map(|name| masked(0, all, i64::from(name)));
@@ -142,7 +165,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_readlinkat,
     libc::SYS_getdents64,
     libc::SYS_getcwd,
-    libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
@@ -174,7 +196,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_membarrier,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
     libc::SYS_getcpu,
@@ -231,6 +252,8 @@ mod tests {
 
     /// Set for the restricted child process of the test: the folder it works in.
     const FOLDER: &str = "LLB_TEST_SANDBOX";
+    /// The limit of a file.
+    const MOST_BYTES: u64 = 1 << 20;
 
     #[test]
     fn a_restricted_process_can_only_read_its_files() {
@@ -238,13 +261,35 @@ mod tests {
         for name in ["allowed", "other"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["isolation::sandbox::tests::a_child_tries", "--exact", "--nocapture"])
-            .env(FOLDER, folder.path())
-            .output()
-            .unwrap();
+        let child = run(folder.path(), "a_child_tries");
         let printed = String::from_utf8_lossy(&child.stdout);
         assert!(child.status.success(), "{printed}{}", String::from_utf8_lossy(&child.stderr));
+    }
+
+    #[test]
+    fn a_restricted_process_cannot_fill_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let child = run(folder.path(), "a_child_writes_too_much");
+        let signal = std::os::unix::process::ExitStatusExt::signal(&child.status);
+        assert_eq!(signal, Some(libc::SIGXFSZ), "{}", String::from_utf8_lossy(&child.stdout));
+        assert_eq!(folder.path().join("given").metadata().unwrap().len(), MOST_BYTES);
+    }
+
+    /// Runs a test of this module in a child process.
+    fn run(folder: &std::path::Path, test: &str) -> std::process::Output {
+        Command::new(std::env::current_exe().unwrap())
+            .args([&format!("isolation::sandbox::tests::{test}"), "--exact", "--nocapture"])
+            .env(FOLDER, folder)
+            .output()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_child_writes_too_much() {
+        let Some(folder) = std::env::var_os(FOLDER).map(std::path::PathBuf::from) else { return };
+        let mut open = File::create(folder.join("given")).unwrap();
+        restrict(&[], MOST_BYTES);
+        let _ = std::io::copy(&mut std::io::repeat(1), &mut open);
     }
 
     #[test]
@@ -254,7 +299,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut open = File::create(file("given")).unwrap();
-        let restrictions = restrict(&[file("allowed"), file("missing")]);
+        let restrictions = restrict(&[file("allowed"), file("missing")], MOST_BYTES);
         assert!(restrictions.landlock && restrictions.seccomp, "{:?}", restrictions.problem);
         assert_eq!(std::fs::read_to_string(file("allowed")).unwrap(), "x");
         assert!(std::fs::read_to_string("/proc/meminfo").is_ok());
@@ -270,6 +315,11 @@ mod tests {
         assert!(std::fs::rename(file("allowed"), file("new")).is_err());
         assert!(std::fs::create_dir(file("folder")).is_err());
         assert!(std::io::Write::write_all(&mut open, b"given").is_ok());
+        let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        assert!(rustix::fs::fcntl_lock(&open, lock).is_err() && open.try_clone().is_ok());
+        let unlimited = Rlimit { current: None, maximum: None };
+        assert!(setrlimit(Resource::Fsize, unlimited).is_err());
+        assert_eq!(getrlimit(Resource::Fsize).maximum, Some(MOST_BYTES));
         assert!(TcpStream::connect(address).is_err() && TcpListener::bind("127.0.0.1:0").is_err());
         assert!(UdpSocket::bind("127.0.0.1:0").is_err() && UnixStream::pair().is_err());
         assert!(Command::new("/bin/true").status().is_err());

@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use serde::Serialize;
 use serde_json::json;
 
-use super::connection::{Connection, Kind, forever, receive_some};
+use super::connection::{Connection, Kind, Side, forever, receive_some};
 use super::lent_state::LentState;
 use super::message::{Call, DoorMessage, Hello, error_json, read_error};
 use super::sandbox;
+use super::state_size::most_state_bytes;
 use crate::api::{self, CreateOptions};
 use crate::chat::{CallControl, Chat, CreateFailure};
 use crate::error::{Code, Error, Result};
@@ -38,7 +39,7 @@ pub(crate) fn serve(door: &OwnedFd, version: &str) {
         match DoorMessage::of(&message[..length]) {
             Some(DoorMessage::Connect(number)) => {
                 let Some(socket) = descriptors.pop() else { continue };
-                let mut connection = Connection::new(socket);
+                let mut connection = Connection::new(socket, Side::Helper);
                 if std::mem::take(&mut is_first) && !server.start(&mut connection) {
                     return;
                 }
@@ -109,7 +110,8 @@ thread_local! {
 /// Sends an event of a chat to the host if the current thread runs a call. The host emits the
 /// events of chats and calls itself.
 fn on_event(event: &str) {
-    if event.starts_with("log:") || event.starts_with("load_progress:") {
+    let is_sent = event.starts_with("log:") || event.starts_with("load_progress:");
+    if is_sent && event.len() <= Kind::Event.most_bytes() {
         let caller = CALLER.with(|caller| caller.borrow().clone());
         caller.iter().for_each(|caller| caller.send(Kind::Event, event));
     }
@@ -130,7 +132,7 @@ impl Server {
             };
             *lock(&self.refusal) = Some(error_json(&error, Some(event)).to_string());
         }
-        let restrictions = sandbox::restrict(&files);
+        let restrictions = sandbox::restrict(&files, most_state_bytes());
         let hello = Hello {
             version: self.version.clone(),
             landlock: restrictions.landlock,
@@ -178,7 +180,7 @@ impl Server {
             CALLER.set(None);
             self.set_running(number, None);
             let done = done.unwrap_or_else(|payload| Err(panic::error(&*payload).into()));
-            match done {
+            match done.and_then(|reply| short_enough(reply, Kind::Reply.most_bytes())) {
                 Ok(reply) => caller.send(Kind::Reply, &reply),
                 Err(CreateFailure { event, error }) => {
                     let event = Some(event).filter(|event| !event.is_empty());
@@ -333,6 +335,19 @@ impl From<Error> for CreateFailure {
     }
 }
 
+/// Returns the reply unless it is longer than the host accepts.
+fn short_enough(reply: String, most: usize) -> Result<String, CreateFailure> {
+    let length = reply.len();
+    if length <= most {
+        return Ok(reply);
+    }
+    let problem = format!(
+        "the reply has {length} bytes, but at most {most} can pass from a helper process; \
+         ask for fewer tokens or log probabilities"
+    );
+    Err(Error::invalid("request", problem).into())
+}
+
 fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
@@ -340,4 +355,18 @@ fn to_json(value: &impl Serialize) -> Result<String> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_is_too_long_is_an_error() {
+        assert_eq!(short_enough("12345".to_owned(), 5).map_err(|_| ()), Ok("12345".to_owned()));
+        let refused = short_enough("123456".to_owned(), 5).expect_err("too long");
+        let expected = "request: the reply has 6 bytes, but at most 5 can pass from a helper \
+                        process; ask for fewer tokens or log probabilities";
+        assert_eq!(refused.error.message(), expected);
+    }
 }

@@ -1,18 +1,20 @@
 //! Requests about a vocabulary, which a helper process reads.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
+use super::call_watch::{HelperCallLimits, ProgressLimits};
 use super::chat::checked_reply;
-use super::helper::{Helper, HelperCallLimits, HelperError, Request, StartHelper};
+use super::helper::{Helper, HelperError, Request, StartHelper};
 use super::message::Call;
 use super::options::HelperKey;
 use crate::api::{self, Fields};
 use crate::error::Result;
 use crate::tokens::TokenCall;
 
-/// The processor seconds that a call may use: a base, and an allowance for each megabyte of its
-/// request.
-const MOST_WORK: f64 = 8.0;
+/// The processor time that a call may use for each megabyte of its request, beside what reading the
+/// file may take.
 const MOST_WORK_PER_MEGABYTE: f64 = 8.0;
 
 /// Runs a request in a helper for its model file: a chat's helper, or a new one that ends with the
@@ -28,8 +30,10 @@ pub(crate) fn run_tokens(
     request[api::MODEL_PATH] = path.into();
     let request = request.to_string();
     let helper = Helper::shared(&key, version, start)?;
-    let most_work = MOST_WORK + MOST_WORK_PER_MEGABYTE * request.len() as f64 / 1e6;
-    let limits = HelperCallLimits { most_work: Some(most_work), ..HelperCallLimits::default() };
+    let mut progress = ProgressLimits::of_reading(key.gigabytes());
+    let for_text = Duration::from_secs_f64(MOST_WORK_PER_MEGABYTE * request.len() as f64 / 1e6);
+    progress.work = progress.work.map(|work| work + for_text);
+    let limits = HelperCallLimits { progress, ..HelperCallLimits::default() };
     let call = |_| Call::Tokens { call };
     let request = Request { call: &call, text: Some(&request), descriptor: None };
     match helper.call(&request, &limits, &mut |_, _| {}) {

@@ -1,9 +1,10 @@
 //! Tests shared and kept prefixes: how explain describes them, and that they do not change replies.
 
+use llb::gguf::GgufValue;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Recorder, real_model, scripted_model};
-use crate::scripted::{TEXT, long_text};
+use crate::scripted::{TEXT, long_text, text_model};
 
 const QWEN: &str = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
 
@@ -70,7 +71,7 @@ fn each_chat_can_have_cells_of_its_own() {
     };
     for unified in [true, false] {
         let chats = chats(unified);
-        let mut all =
+        let all =
             || chats.iter().zip(questions).map(|(chat, question)| ask(chat, question)).collect();
         let first: Vec<u64> = all();
         // The copy of the common beginning works with cells of their own, too.
@@ -79,9 +80,23 @@ fn each_chat_can_have_cells_of_its_own() {
         // Together they need more than 700 cells.
         assert_eq!(again.iter().all(|cached| *cached > 500), !unified, "{again:?}");
     }
-    let refused =
-        Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "kv_unified": 1 }));
-    assert_eq!(refused.err().unwrap().code(), "INVALID_REQUEST");
+}
+
+#[test]
+fn a_model_that_chooses_blocks_of_cells_shares_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("blocks.gguf");
+    let mut model = text_model();
+    model.metadata = vec![("llama.attention.indexer.block_size".to_owned(), GgufValue::U32(128))];
+    std::fs::write(&path, model.to_bytes()).unwrap();
+    let refused = |unified: Value| {
+        let options = json!({ "model": path, "n_ctx": 256, "kv_unified": unified });
+        Chat::open_with(&options).err().map(|refused| refused.message().to_owned())
+    };
+    assert_eq!(refused(json!(true)), None);
+    let says = "kv_unified: must be true";
+    assert!(refused(json!(false)).is_some_and(|message| message.starts_with(says)));
+    assert!(refused(json!(1)).is_some_and(|message| message.starts_with("kv_unified")));
 }
 
 #[test]

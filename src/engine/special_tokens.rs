@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::backend::{TokenId, Vocab};
 use super::interrupt::Interrupt;
-use super::spelling_finder::SpellingFinder;
+use super::spelling_finder::{SpellingFinder, common_prefix};
 use crate::error::Result;
 
 /// A token that is matched in a text before the rest of it is tokenized.
@@ -120,9 +120,9 @@ impl SpecialTokens {
     /// The control tokens in a text, in order.
     pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, TokenId)> {
         let Some(finder) = &self.finder else { return Vec::new() };
-        let mut from = 0;
+        let (mut from, never) = (0, Interrupt::default());
         let found = std::iter::from_fn(|| {
-            let (range, index) = finder.find(text, from)?;
+            let (range, index) = finder.find(text, from, &never).ok()??;
             from = range.end;
             Some((range, &self.tokens[index]))
         });
@@ -163,7 +163,7 @@ impl SpecialTokens {
             cuts.last().copied().unwrap_or_default();
         let mut ranges = plain.iter().peekable();
         let mut from = done;
-        while let Some((Range { start, end }, index)) = finder.find(prompt, from) {
+        while let Some((Range { start, end }, index)) = finder.find(prompt, from, interrupt)? {
             let special = &self.tokens[index];
             while ranges.peek().is_some_and(|range| range.end <= start) {
                 ranges.next();
@@ -171,6 +171,7 @@ impl SpecialTokens {
             if special.reserved && ranges.peek().is_some_and(|range| range.start < end) {
                 // The request wrote at least a part of this spelling. Another spelling may begin
                 // inside it.
+                interrupt.check()?;
                 from = start + 1;
                 continue;
             }
@@ -188,15 +189,6 @@ impl SpecialTokens {
         push(vocab, rest, &mut tokens, interrupt)?;
         Ok(TokenizedPrompt { tokens, plain, cuts })
     }
-}
-
-/// The length of the common prefix of two texts.
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    const AT_ONCE: usize = 64;
-    let alike =
-        a.chunks_exact(AT_ONCE).zip(b.chunks_exact(AT_ONCE)).take_while(|(a, b)| a == b).count()
-            * AT_ONCE;
-    alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
 }
 
 fn push(

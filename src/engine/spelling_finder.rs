@@ -8,10 +8,15 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
+use super::interrupt::Interrupt;
+use crate::error::Result;
+
 /// The maximum number of bytes of a spelling in the automaton. Real special tokens are shorter.
 const MOST_HEAD: usize = 64;
 /// The maximum number of states of the automaton, in case a file is hostile.
 const MOST_STATES: usize = 1 << 22;
+/// After how many heads without a spelling the interrupt is checked.
+const CHECK_EVERY: usize = 4096;
 
 /// Finds spellings. Each is identified by its index.
 pub(super) struct SpellingFinder {
@@ -36,13 +41,19 @@ struct SortedSpelling {
     index: usize,
     /// The longest other spelling that this one begins with, as an index of the list.
     parent: Option<usize>,
+    /// Another spelling that this one begins with, or this one if it has no parent. With these
+    /// jumps, a search for a parent of some length takes logarithmic time (skew-binary jump
+    /// pointers, Myers 1983).
+    jump: usize,
+    /// The number of parents.
+    depth: usize,
 }
 
 impl SpellingFinder {
     /// Spellings must not be empty. Of equal spellings, the first one is found.
     pub(super) fn new<'a>(
         spellings: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<SpellingFinder, BuildError> {
+    ) -> std::result::Result<SpellingFinder, BuildError> {
         let sorted = sort(spellings);
         let most = (MOST_STATES / sorted.len().max(1)).clamp(1, MOST_HEAD);
         let mut heads: Vec<&[u8]> = Vec::new();
@@ -64,20 +75,34 @@ impl SpellingFinder {
 
     /// The first match at or after `from`: its range, and the index of its spelling. If several
     /// spellings begin at that position, the longest wins.
-    pub(super) fn find(&self, text: &str, mut from: usize) -> Option<(Range<usize>, usize)> {
-        loop {
-            let head = self.heads.find(Input::new(text).range(from..))?;
+    ///
+    /// # Errors
+    /// `CANCELLED` when `interrupt` asks for it during a long search.
+    pub(super) fn find(
+        &self,
+        text: &str,
+        mut from: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Option<(Range<usize>, usize)>> {
+        let mut misses = 0_usize;
+        while let Some(head) = self.heads.find(Input::new(text).range(from..)) {
             let start = head.start();
             match self.found[head.pattern().as_usize()] {
-                HeadMatch::Whole(index) => return Some((head.range(), index)),
+                HeadMatch::Whole(index) => return Ok(Some((head.range(), index))),
                 HeadMatch::Head => {
                     if let Some(spelling) = self.longest(&text.as_bytes()[start..]) {
-                        return Some((start..start + spelling.bytes.len(), spelling.index));
+                        let range = start..start + spelling.bytes.len();
+                        return Ok(Some((range, spelling.index)));
                     }
                     from = start + 1;
+                    misses += 1;
+                    if misses.is_multiple_of(CHECK_EVERY) {
+                        interrupt.check()?;
+                    }
                 }
             }
         }
+        Ok(None)
     }
 
     /// The longest spelling that a text begins with.
@@ -85,13 +110,24 @@ impl SpellingFinder {
         let after = self.sorted.partition_point(|spelling| *spelling.bytes <= *text);
         let mut place = after.checked_sub(1)?;
         // Every spelling that the text begins with is this one or a prefix of it.
-        let last = &self.sorted[place].bytes;
-        let common = last.iter().zip(text).take_while(|(a, b)| a == b).count();
-        while self.sorted[place].bytes.len() > common {
-            place = self.sorted[place].parent?;
+        let common = common_prefix(&self.sorted[place].bytes, text);
+        let is_longer = |place: usize| self.sorted[place].bytes.len() > common;
+        while is_longer(place) {
+            let SortedSpelling { parent, jump, .. } = self.sorted[place];
+            let parent = parent?;
+            place = if is_longer(jump) { jump } else { parent };
         }
         Some(&self.sorted[place])
     }
+}
+
+/// The length of the common prefix of two texts.
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const AT_ONCE: usize = 64;
+    let alike =
+        a.chunks_exact(AT_ONCE).zip(b.chunks_exact(AT_ONCE)).take_while(|(a, b)| a == b).count()
+            * AT_ONCE;
+    alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
 }
 
 /// The distinct spellings, sorted by their bytes.
@@ -108,13 +144,27 @@ fn sort<'a>(spellings: impl Iterator<Item = &'a [u8]>) -> Vec<SortedSpelling> {
         {
             parent = sorted[place].parent;
         }
-        sorted.push(SortedSpelling { bytes: bytes.into(), index, parent });
+        let (jump, depth) = match parent {
+            Some(parent) => (next_jump(&sorted, parent), sorted[parent].depth + 1),
+            None => (sorted.len(), 0),
+        };
+        sorted.push(SortedSpelling { bytes: bytes.into(), index, parent, jump, depth });
     }
     sorted
 }
 
+/// The jump of a spelling with this parent. Two jumps of equal length are joined.
+fn next_jump(sorted: &[SortedSpelling], parent: usize) -> usize {
+    let first = sorted[parent].jump;
+    let second = sorted[first].jump;
+    let depth = |place: usize| sorted[place].depth;
+    if depth(parent) - depth(first) == depth(first) - depth(second) { second } else { parent }
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use super::*;
 
     /// Compares the matches in a text with a search for all spellings at each position.
@@ -130,7 +180,7 @@ mod tests {
                 let longest = here.max_by_key(|(index, s)| (s.len(), std::cmp::Reverse(*index)))?;
                 Some((start..start + longest.1.len(), longest.0))
             });
-            let found = finder.find(text, from);
+            let found = finder.find(text, from, &Interrupt::default()).unwrap();
             assert_eq!(found, expected, "from {from} in {} bytes", text.len());
             let Some((range, _)) = found else { return };
             from = range.end;
@@ -166,7 +216,60 @@ mod tests {
         let finder =
             SpellingFinder::new(spellings.iter().map(String::as_bytes)).expect("an automaton");
         let text = format!("{}<|04711{}", long(9_999), "long".repeat(2_000));
-        assert_eq!(finder.find(&text, 0), Some((0..1009, 9_999)));
-        assert_eq!(finder.find(&text, 1), None);
+        let find = |from| finder.find(&text, from, &Interrupt::default()).unwrap();
+        assert_eq!(find(0), Some((0..1009, 9_999)));
+        assert_eq!(find(1), None);
+    }
+
+    #[test]
+    fn spellings_that_begin_with_each_other_are_found() {
+        let mut spellings: Vec<String> =
+            (1..150).map(|count| format!("{}{}", "a".repeat(64), "A".repeat(count))).collect();
+        for length in [1, 3, 60, 62, 63, 66, 70, 90, 200] {
+            spellings.push("a".repeat(length));
+            spellings.push(format!("{}b{}", "a".repeat(length), "A".repeat(length)));
+        }
+        for from in [0, 40, 63, 64, 65, 66, 67, 80] {
+            for count in [0, 1, 2, 7, 80, 148, 149, 150, 200] {
+                let text = format!("{}{}b{}", "a".repeat(from), "A".repeat(count), "A".repeat(90));
+                check(&spellings, &text);
+            }
+        }
+        check(&spellings[..149], &"a".repeat(300));
+    }
+
+    /// A spelling for each number of capital letters after the same head.
+    fn nested(count: usize) -> Vec<String> {
+        (1..=count).map(|count| format!("{}{}", "a".repeat(64), "A".repeat(count))).collect()
+    }
+
+    #[test]
+    fn parents_of_a_spelling_are_skipped() {
+        // One step per parent would take minutes.
+        let spellings = nested(6_000);
+        let finder =
+            SpellingFinder::new(spellings.iter().map(String::as_bytes)).expect("an automaton");
+        let text = "a".repeat(4_000_000);
+        assert_eq!(finder.find(&text, 0, &Interrupt::default()).unwrap(), None);
+        let most = finder.sorted.iter().map(|spelling| {
+            let jumps = std::iter::successors(Some(spelling), |spelling| {
+                spelling.parent.map(|_| &finder.sorted[spelling.jump])
+            });
+            jumps.count()
+        });
+        assert!(most.max() < Some(40));
+    }
+
+    #[test]
+    fn a_search_without_a_match_is_interrupted() {
+        let spellings = nested(2);
+        let finder =
+            SpellingFinder::new(spellings.iter().map(String::as_bytes)).expect("an automaton");
+        let interrupt = Interrupt::default();
+        interrupt.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+        let text = "a".repeat(CHECK_EVERY + 64);
+        let error = finder.find(&text, 0, &interrupt).unwrap_err();
+        assert_eq!(error.code(), crate::error::Code::Cancelled);
+        assert_eq!(finder.find("<s>", 0, &interrupt).unwrap(), None);
     }
 }

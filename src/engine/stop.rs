@@ -1,15 +1,29 @@
 //! Ends a text at the first stop string, and never passes on a part of a stop string.
 
-/// Finds stop strings in text that arrives in pieces.
+/// Finds stop strings in text that arrives in pieces. The work is linear in the length of the text,
+/// however long the stop strings are.
 #[derive(Debug)]
 pub(crate) struct StopMatcher {
-    stops: Vec<String>,
+    stops: Vec<StopString>,
+    /// The text that may be the start of a stop string.
     held: String,
+}
+
+/// A stop string, and how much of it the text ends with (Knuth, Morris and Pratt 1977).
+#[derive(Debug)]
+struct StopString {
+    bytes: Vec<u8>,
+    /// For each length of a prefix, less one: the length of its longest proper suffix that is a
+    /// prefix too.
+    borders: Vec<usize>,
+    /// The length of the longest prefix that the text ends with.
+    matched: usize,
 }
 
 impl StopMatcher {
     /// No stop string may be empty. The request reader checks this.
     pub(crate) fn new(stops: Vec<String>) -> Self {
+        let stops = stops.into_iter().map(StopString::new).collect();
         StopMatcher { stops, held: String::new() }
     }
 
@@ -19,38 +33,63 @@ impl StopMatcher {
         if self.stops.is_empty() {
             return (piece.to_owned(), false);
         }
+        let before = self.held.len();
         self.held.push_str(piece);
         // The stop string that is complete first wins, so the result does not depend on how the
-        // text is cut into pieces.
-        let found = self
-            .stops
-            .iter()
-            .filter_map(|stop| self.held.find(stop.as_str()).map(|at| (at + stop.len(), at)));
-        if let Some((_, at)) = found.min() {
-            self.held.truncate(at);
-            return (std::mem::take(&mut self.held), true);
+        // text is cut into pieces. Of those that are complete at the same byte, the longest wins.
+        for (at, byte) in piece.bytes().enumerate() {
+            let complete = self.stops.iter_mut().filter_map(|stop| stop.push(byte)).max();
+            if let Some(length) = complete {
+                self.held.truncate(before + at + 1 - length);
+                return (self.finish(), true);
+            }
         }
-        let keep =
-            self.stops.iter().map(|stop| longest_overlap(&self.held, stop)).max().unwrap_or(0);
-        let rest = self.held.split_off(self.held.len() - keep);
-        (std::mem::replace(&mut self.held, rest), false)
+        let keep = self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0);
+        let sent = self.held.len() - keep;
+        let shown = self.held[..sent].to_owned();
+        self.held.drain(..sent);
+        (shown, false)
     }
 
-    /// Ends the reply and returns the text that was held back.
+    /// Returns the text that was held back. Text after it begins anew.
     pub(crate) fn finish(&mut self) -> String {
+        self.stops.iter_mut().for_each(|stop| stop.matched = 0);
         std::mem::take(&mut self.held)
     }
 }
 
-/// The length of the longest suffix of `text` that is a prefix of `stop`.
-fn longest_overlap(text: &str, stop: &str) -> usize {
-    let most = text.len().min(stop.len() - 1);
-    (1..=most).rev().find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n])).unwrap_or(0)
+impl StopString {
+    fn new(text: String) -> StopString {
+        let bytes = text.into_bytes();
+        let mut borders = vec![0; bytes.len()];
+        let mut length = 0;
+        for at in 1..bytes.len() {
+            length = next_match(&bytes, &borders, length, bytes[at]);
+            borders[at] = length;
+        }
+        StopString { bytes, borders, matched: 0 }
+    }
+
+    /// Reads a byte. Returns the length of the stop string if it is complete now.
+    fn push(&mut self, byte: u8) -> Option<usize> {
+        self.matched = next_match(&self.bytes, &self.borders, self.matched, byte);
+        (self.matched == self.bytes.len()).then_some(self.matched)
+    }
+}
+
+/// The length of the longest prefix that a text ends with, after `byte`. Before it, that was the
+/// prefix of `matched` bytes.
+fn next_match(bytes: &[u8], borders: &[usize], mut matched: usize, byte: u8) -> usize {
+    while matched > 0 && bytes.get(matched) != Some(&byte) {
+        matched = borders[matched - 1];
+    }
+    if bytes.get(matched) == Some(&byte) { matched + 1 } else { 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_support::random::Random;
 
     #[track_caller]
     fn check(stops: &[&str], text: &str, expected: &str, stopped: bool) {
@@ -78,5 +117,76 @@ mod tests {
         check(&["aab"], "aaab", "a", true);
         check(&["\u{fc}x"], "gr\u{fc}n \u{fc}x", "gr\u{fc}n ", true);
         check(&["bc", "abcd"], "xabcd", "xa", true);
+    }
+
+    /// The text before the first stop string of a whole text, by the rule as it is written.
+    fn expected(stops: &[String], text: &str) -> Option<usize> {
+        let found =
+            stops.iter().filter_map(|stop| text.find(&**stop).map(|at| (at + stop.len(), at)));
+        found.min().map(|(_, at)| at)
+    }
+
+    #[test]
+    fn the_first_complete_stop_wins_and_its_start_is_never_sent() {
+        let mut random = Random::new(7);
+        let mut text = |most: usize| -> String {
+            let length = 1 + random.below(most);
+            (0..length).map(|_| ['a', 'b', '\u{e9}', '\u{e8}'][random.below(4)]).collect()
+        };
+        for _ in 0..2_000 {
+            let stops: Vec<String> = (0..3).map(|_| text(6)).collect();
+            let text = text(40);
+            let end = expected(&stops, &text);
+            let mut matcher = StopMatcher::new(stops.clone());
+            let (mut shown, mut read, mut stopped) = (String::new(), String::new(), false);
+            for c in text.chars() {
+                read.push(c);
+                let (more, now) = matcher.push(c.encode_utf8(&mut [0; 4]));
+                shown += &more;
+                stopped = now;
+                // Everything is sent except the longest end that may begin a stop string.
+                let held = (shown.len()..=read.len()).filter(|at| read.is_char_boundary(*at));
+                let may_begin =
+                    |at: &usize| stops.iter().any(|stop| stop.starts_with(&read[*at..]));
+                let first = held.into_iter().find(|at| may_begin(at));
+                assert!(now || first == Some(shown.len()), "{stops:?} in {read:?}: {shown:?}");
+                if now {
+                    break;
+                }
+            }
+            if !stopped {
+                shown += &matcher.finish();
+            }
+            let expected = &text[..end.unwrap_or(text.len())];
+            assert_eq!((&*shown, stopped), (expected, end.is_some()), "{stops:?} in {text:?}");
+        }
+    }
+
+    #[test]
+    fn long_stops_take_linear_time() {
+        // If each piece took time for the whole stop string, this would take minutes.
+        let half = "a".repeat(500_000);
+        let mut matcher = StopMatcher::new(vec![format!("{half}b{half}"), format!("{half}c")]);
+        let mut shown = 0;
+        for _ in 0..400_000 {
+            shown += matcher.push("a").0.len();
+        }
+        assert_eq!(shown, 0);
+        for _ in 0..200_000 {
+            shown += matcher.push("x a").0.len();
+        }
+        assert_eq!(shown, 400_000 + 3 * 200_000 - 1);
+        assert_eq!(matcher.push(&half[1..]), (String::new(), false));
+        assert_eq!(matcher.push("c"), (String::new(), true));
+    }
+
+    #[test]
+    fn text_after_the_end_begins_anew() {
+        let mut matcher = StopMatcher::new(vec!["abc".to_owned()]);
+        assert_eq!(matcher.push("xab"), ("x".to_owned(), false));
+        assert_eq!(matcher.finish(), "ab");
+        assert_eq!(matcher.push("c"), ("c".to_owned(), false));
+        assert_eq!(matcher.push("abc"), (String::new(), true));
+        assert_eq!(matcher.push("y"), ("y".to_owned(), false));
     }
 }

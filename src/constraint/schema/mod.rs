@@ -224,7 +224,7 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
     }
     let mut checked = CheckedSchema { root, targets: done };
     let mut endless = EndlessTargets::new(&checked);
-    while let Some(index) = endless.next(&checked) {
+    while let Some(index) = endless.next() {
         let pointer = checked.targets[index].0.clone();
         report.refuse(&pointer, "", "refers to itself, and has no finite value")?;
         checked.targets[index].1 = Value::Object(Map::new());

@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use super::history::TokenHistory;
 use crate::engine::backend::{TokenId, Vocab};
 use crate::engine::interrupt::Interrupt;
@@ -14,10 +16,16 @@ use crate::error::Result;
 
 /// The maximum number of tokens of a breaker that are compared after its first.
 const LONGEST_TAIL: usize = 20;
+/// After how many tokens of the vocabulary the interrupt is checked.
+const CHECK_EVERY: usize = 16;
 
-/// The token sequences that spell a breaker: their first token, and the possible rests.
+/// The possible rests of breakers after a token, sorted, so that an empty one comes first.
+type Tails = Arc<[Vec<TokenId>]>;
+
+/// The token sequences that spell a breaker: their first token, and the possible rests. Tokens with
+/// the same rests share them.
 #[derive(Debug, Default)]
-pub struct DryBreakers(HashMap<TokenId, Vec<Vec<TokenId>>>);
+pub struct DryBreakers(HashMap<TokenId, Tails>);
 
 impl DryBreakers {
     /// The tokens of these texts in a vocabulary. A breaker may begin within a token. A large
@@ -26,46 +34,75 @@ impl DryBreakers {
     /// # Errors
     /// Fails as [`Vocab::tokenize`] does.
     pub fn new(texts: &[String], vocab: &dyn Vocab, interrupt: &Interrupt) -> Result<DryBreakers> {
-        let mut breakers: HashMap<TokenId, Vec<Vec<TokenId>>> = HashMap::new();
+        let texts: Vec<BreakerText> =
+            texts.iter().filter_map(|text| BreakerText::new(text)).collect();
+        let mut breakers: HashMap<TokenId, Tails> = HashMap::new();
+        let mut known: HashMap<Vec<&str>, Tails> = HashMap::new();
         let mut tails: HashMap<&str, Vec<TokenId>> = HashMap::new();
-        for token in 0..vocab.len() as TokenId {
-            let piece = vocab.piece(token, true);
-            for text in texts {
-                for rest in rests(&piece, text) {
-                    if !tails.contains_key(rest) {
-                        let mut tail = vocab.tokenize(rest, false, interrupt)?;
-                        tail.truncate(LONGEST_TAIL);
-                        tails.insert(rest, tail);
-                    }
-                    let known = breakers.entry(token).or_default();
-                    if !known.contains(&tails[rest]) {
-                        known.push(tails[rest].clone());
-                    }
-                }
+        for token in 0..vocab.len() {
+            if token.is_multiple_of(CHECK_EVERY) {
+                interrupt.check()?;
             }
+            let token = token as TokenId;
+            let piece = vocab.piece(token, true);
+            let rests: Vec<&str> = texts.iter().flat_map(|text| text.rests(&piece)).collect();
+            if rests.is_empty() {
+                continue;
+            }
+            if let Some(of_rests) = known.get(&rests) {
+                breakers.insert(token, Arc::clone(of_rests));
+                continue;
+            }
+            let mut of_rests = Vec::with_capacity(rests.len());
+            for rest in &rests {
+                if !tails.contains_key(rest) {
+                    let mut tail = vocab.tokenize(rest, false, interrupt)?;
+                    tail.truncate(LONGEST_TAIL);
+                    tails.insert(rest, tail);
+                }
+                of_rests.push(tails[rest].clone());
+            }
+            of_rests.sort_unstable();
+            of_rests.dedup();
+            let of_rests = Tails::from(of_rests);
+            known.insert(rests, Arc::clone(&of_rests));
+            breakers.insert(token, of_rests);
         }
         Ok(DryBreakers(breakers))
     }
 
     /// Whether the token contains a whole breaker.
     fn is_whole(&self, token: TokenId) -> bool {
-        self.0.get(&token).is_some_and(|tails| tails.iter().any(Vec::is_empty))
+        self.0.get(&token).is_some_and(|tails| tails.first().is_some_and(Vec::is_empty))
     }
 }
 
-/// The rests of `text` after a token that ends with a beginning of `text`. A rest is empty if the
-/// token contains all of `text`.
-fn rests<'a>(piece: &[u8], text: &'a str) -> Vec<&'a str> {
-    if text.is_empty() {
-        return Vec::new();
+/// The text of a breaker.
+struct BreakerText<'a> {
+    text: &'a str,
+    first: u8,
+    finder: memmem::Finder<'a>,
+}
+
+impl<'a> BreakerText<'a> {
+    /// `None` for an empty text, which breaks nothing.
+    fn new(text: &'a str) -> Option<BreakerText<'a>> {
+        let first = *text.as_bytes().first()?;
+        Some(BreakerText { text, first, finder: memmem::Finder::new(text) })
     }
-    if piece.windows(text.len()).any(|window| window == text.as_bytes()) {
-        return vec![""];
+
+    /// The rests of the text after a token that ends with a beginning of it. The only rest is empty
+    /// if the token contains the whole text.
+    fn rests(&self, piece: &[u8]) -> Vec<&'a str> {
+        if self.finder.find(piece).is_some() {
+            return vec![""];
+        }
+        let end = &piece[piece.len().saturating_sub(self.text.len() - 1)..];
+        let starts = (0..end.len())
+            .filter(|at| end[*at] == self.first && self.text.as_bytes().starts_with(&end[*at..]));
+        // A rest that begins within a character is not UTF-8.
+        starts.filter_map(|at| self.text.get(end.len() - at..)).collect()
     }
-    let lengths = (1..text.len().min(piece.len() + 1)).rev();
-    let spelled = lengths.filter(|length| piece.ends_with(&text.as_bytes()[..*length]));
-    // A rest that begins within a character is not UTF-8.
-    spelled.filter_map(|length| text.get(length..)).collect()
 }
 
 /// The numbers of llama.cpp's `dry_*` options.
@@ -188,5 +225,129 @@ impl DryOptions {
             exponent = exponent.min((GREATEST / self.base.ln()) as i32);
         }
         (f64::from(self.multiplier) * f64::from(self.base).powf(f64::from(exponent))) as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::engine::special_tokens::SpecialTokens;
+
+    /// A vocabulary of pieces that are repeated, which counts what it is asked. A text becomes one
+    /// token per byte.
+    struct PieceVocab {
+        pieces: Vec<&'static str>,
+        len: usize,
+        texts: AtomicUsize,
+        /// Cancels the call after this many pieces.
+        cancel: Option<(Arc<AtomicBool>, AtomicUsize)>,
+    }
+
+    impl PieceVocab {
+        fn new(pieces: &[&'static str], len: usize) -> PieceVocab {
+            PieceVocab { pieces: pieces.to_vec(), len, texts: AtomicUsize::new(0), cancel: None }
+        }
+    }
+
+    impl Vocab for PieceVocab {
+        fn len(&self) -> usize {
+            self.len
+        }
+
+        fn tokenize(&self, text: &str, _: bool, _: &Interrupt) -> Result<Vec<TokenId>> {
+            self.texts.fetch_add(1, Ordering::Relaxed);
+            Ok(text.bytes().map(TokenId::from).collect())
+        }
+
+        fn piece(&self, token: TokenId, _: bool) -> Vec<u8> {
+            if let Some((cancel, left)) = &self.cancel
+                && left.fetch_sub(1, Ordering::Relaxed) == 1
+            {
+                cancel.store(true, Ordering::Relaxed);
+            }
+            self.pieces[token as usize % self.pieces.len()].as_bytes().to_vec()
+        }
+
+        fn is_end_of_generation(&self, _: TokenId) -> bool {
+            false
+        }
+
+        fn required_bos(&self) -> Option<TokenId> {
+            None
+        }
+
+        fn special_tokens(&self) -> &SpecialTokens {
+            unreachable!("breakers have none")
+        }
+    }
+
+    fn breakers(texts: &[&str], vocab: &PieceVocab) -> DryBreakers {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        DryBreakers::new(&texts, vocab, &Interrupt::default()).unwrap()
+    }
+
+    #[track_caller]
+    fn check(texts: &[&str], piece: &'static str, expected: &[&str]) {
+        let breakers = breakers(texts, &PieceVocab::new(&[piece], 1));
+        let tails = breakers.0.get(&0).map_or(&[][..], |tails| tails);
+        let bytes = |tail: &Vec<TokenId>| tail.iter().map(|byte| *byte as u8).collect();
+        let tails: Vec<Vec<u8>> = tails.iter().map(bytes).collect();
+        let expected: Vec<&[u8]> = expected.iter().map(|rest| rest.as_bytes()).collect();
+        assert_eq!(tails, expected, "{texts:?} after {piece:?}");
+        assert_eq!(breakers.is_whole(0), expected.contains(&&b""[..]));
+    }
+
+    #[test]
+    fn a_breaker_may_begin_within_a_token() {
+        check(&["\n"], "a", &[]);
+        check(&["\n", ""], "a\nb", &[""]);
+        check(&["\n"], "", &[]);
+        check(&["abab"], "xaba", &["b", "bab"]);
+        check(&["abab"], "abab", &[""]);
+        check(&["abab", "ba", "bb"], "ab", &["a", "ab", "b"]);
+        check(&["abab", "ba"], "aba", &["", "b", "bab"]);
+        check(&["\u{e9}\u{e9}"], "\u{e9}", &["\u{e9}"]);
+        check(&["aaa", "aab"], "aa", &["a", "aa", "ab", "b"]);
+        let long = "a".repeat(30);
+        check(&[&long], "xa", &[&"a".repeat(LONGEST_TAIL)]);
+    }
+
+    #[test]
+    fn a_large_vocabulary_is_interrupted() {
+        let interrupt = Interrupt::default();
+        let mut vocab = PieceVocab::new(&["a"], 1 << 30);
+        vocab.cancel = Some((Arc::clone(&interrupt.cancel), AtomicUsize::new(1_000)));
+        let error = DryBreakers::new(&["\n".to_owned()], &vocab, &interrupt).unwrap_err();
+        assert_eq!(error.code(), crate::error::Code::Cancelled);
+        // At most `CHECK_EVERY` pieces were read after that.
+        let (_, left) = vocab.cancel.unwrap();
+        assert!(left.into_inner().wrapping_neg() < CHECK_EVERY);
+    }
+
+    #[test]
+    fn tokens_with_the_same_rests_share_them() {
+        let texts: Vec<String> =
+            (0..64).map(|index| format!("{}{index}", "\n".repeat(30))).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let vocab = PieceVocab::new(&["\n\n\n", "x\n\n\n", "x"], 30_000);
+        let breakers = breakers(&texts, &vocab);
+        assert_eq!(breakers.0.len(), 20_000);
+        assert!(breakers.0.values().all(|tails| Arc::ptr_eq(tails, &breakers.0[&0])));
+        assert_eq!(vocab.texts.into_inner(), 3 * 64);
+    }
+
+    #[test]
+    fn breakers_are_found_in_long_pieces() {
+        // A comparison at each byte of each piece would take minutes.
+        let long: &'static str = "a".repeat(60_000).leak();
+        let texts: Vec<String> =
+            (0..64).map(|index| format!("{}{index}", "a".repeat(37))).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let breakers = breakers(&texts, &PieceVocab::new(&[long], 5_000));
+        assert_eq!(breakers.0.len(), 5_000);
     }
 }

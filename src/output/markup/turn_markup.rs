@@ -5,6 +5,8 @@ use crate::output::format::{Format, tags};
 
 /// The fewest bytes of a header or an end. Shorter texts are common in text.
 const LEAST: usize = 3;
+/// The most bytes of a header or an end. Longer texts are not recognised.
+const MOST: usize = 1024;
 /// The role in the header of a user's turn, and the roles that models write instead of it.
 const USER: &str = "user";
 const OTHER_ROLES: [&str; 6] =
@@ -81,17 +83,22 @@ impl TurnMarkup {
     /// Adds the header, and the rest of it after each of its tags.
     fn add_header(&mut self, header: &str) {
         let mut rest = header;
-        while is_header(rest) {
-            add(&mut self.headers, rest);
-            let Some(tag) = tags(rest).first().copied() else { break };
-            let end = rest.find(tag).map_or(rest.len(), |at| at + tag.len());
-            rest = rest[end..].trim();
+        add_if_header(&mut self.headers, rest);
+        for tag in tags(header) {
+            rest = rest.split_once(tag).map_or("", |(_, after)| after).trim();
+            add_if_header(&mut self.headers, rest);
         }
     }
 }
 
+fn add_if_header(list: &mut Vec<String>, text: &str) {
+    if text.len() <= MOST && is_header(text) {
+        add(list, text);
+    }
+}
+
 fn add(list: &mut Vec<String>, text: &str) {
-    if !list.iter().any(|known| known == text) {
+    if text.len() <= MOST && !list.iter().any(|known| known == text) {
         list.push(text.to_owned());
     }
 }
@@ -143,5 +150,35 @@ fn first_end<'a>(after: &'a str, format: Option<&Format>) -> Option<&'a str> {
     match tags(word).first() {
         Some(tag) if word.starts_with(tag) => Some(&word[..tag.len()]),
         _ => Some(word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn markup(opener: &str, after: &str) -> TurnMarkup {
+        TurnMarkup::new(&[opener], after, None, None)
+    }
+
+    #[test]
+    fn each_rest_of_a_header_is_a_header() {
+        let short = markup("<|bot|>the <say> assistant:", "<|end|>\n");
+        let headers = ["<|bot|>the <say> assistant:", "the <say> assistant:", "assistant:"];
+        assert_eq!(short.headers, headers);
+        assert_eq!(short.ends, ["<|end|>"]);
+        assert_eq!(markup("<|bot|>a", "<|end|>").headers, ["<|bot|>a"]);
+        assert_eq!(markup("Bot", "").headers, [""; 0]);
+    }
+
+    #[test]
+    fn long_headers_and_ends_are_left_out() {
+        let long = format!("<|{}|>", "a".repeat(MOST));
+        let markup_of_long = markup(&format!("{long}<|bot|>"), &long);
+        assert_eq!(markup_of_long.headers, ["<|bot|>"]);
+        assert_eq!(markup_of_long.ends, [""; 0]);
+        // The rests of all these tags would have 100 GB.
+        let tags = markup(&"<|a|>".repeat(200_000), "");
+        assert_eq!(tags.headers.len(), MOST / "<|a|>".len());
     }
 }

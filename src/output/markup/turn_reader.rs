@@ -4,6 +4,7 @@
 //! text and before a header; elsewhere it is left to the reply parser. Text is held only while it
 //! may become a header or an end.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{ReplyPart, TurnMarkup, push_text};
@@ -25,6 +26,7 @@ enum Found {
 /// A control token in the held text.
 #[derive(Debug, Clone, Copy)]
 struct HeldControl {
+    /// Its offset in [`TurnReader::buffer`].
     start: usize,
     length: usize,
     /// Whether the token occurs in the format.
@@ -43,9 +45,14 @@ pub(in crate::output) struct TurnReader {
     after_control: bool,
     /// Ends that were not followed by text yet, each with the whitespace before it.
     ends: Vec<ReplyPart>,
-    /// Text that may become markup, and the control tokens in it.
-    held: String,
-    controls: Vec<HeldControl>,
+    /// The text that was read. The held text begins at `at`: it may become markup. The text before
+    /// it is dropped once per piece, so the work is linear in the length of a piece.
+    buffer: String,
+    at: usize,
+    /// The end of the whitespace at the start of the held text, as far as it is known.
+    whitespace_end: usize,
+    /// The control tokens in the held text, in order.
+    controls: VecDeque<HeldControl>,
     /// The next turn has begun.
     over: bool,
 }
@@ -58,22 +65,24 @@ impl TurnReader {
             removed: false,
             after_control: false,
             ends: Vec::new(),
-            held: String::new(),
-            controls: Vec::new(),
+            buffer: String::new(),
+            at: 0,
+            whitespace_end: 0,
+            controls: VecDeque::new(),
             over: false,
         }
     }
 
     /// Whether this text contains nothing that concerns this reader.
     pub(in crate::output) fn passes(&self, text: &str) -> bool {
-        let idle = !self.at_start && !self.over && self.ends.is_empty() && self.held.is_empty();
+        let idle = !self.at_start && !self.over && self.ends.is_empty() && self.held().is_empty();
         let mut ends = self.markup.ends.iter().filter_map(|end| end.chars().next());
         idle && !ends.any(|first| text.contains(first))
     }
 
     /// Reads text and appends all parts that are now certain.
     pub(in crate::output) fn push(&mut self, text: &str, out: &mut Vec<ReplyPart>) {
-        self.held.push_str(text);
+        self.buffer.push_str(text);
         self.advance(false, out);
     }
 
@@ -84,8 +93,9 @@ impl TurnReader {
         known: bool,
         out: &mut Vec<ReplyPart>,
     ) {
-        self.controls.push(HeldControl { start: self.held.len(), length: text.len(), known });
-        self.held.push_str(text);
+        let start = self.buffer.len();
+        self.controls.push_back(HeldControl { start, length: text.len(), known });
+        self.buffer.push_str(text);
         self.advance(false, out);
     }
 
@@ -93,17 +103,24 @@ impl TurnReader {
     pub(in crate::output) fn finish(&mut self, out: &mut Vec<ReplyPart>) {
         self.advance(true, out);
         if !self.ends.is_empty() || (self.at_start && self.removed) {
-            self.take(self.held.len());
+            self.skip(self.held().len());
         }
         self.confirm_ends(out);
-        let rest = self.take(self.held.len());
-        push_text(&rest, out);
+        self.pass(self.held().len(), out);
     }
 
     fn advance(&mut self, last: bool, out: &mut Vec<ReplyPart>) {
+        self.decide(last, out);
+        self.buffer.drain(..self.at);
+        self.controls.iter_mut().for_each(|control| control.start -= self.at);
+        self.whitespace_end = self.whitespace_end.saturating_sub(self.at);
+        self.at = 0;
+    }
+
+    fn decide(&mut self, last: bool, out: &mut Vec<ReplyPart>) {
         loop {
             if self.over {
-                let text = self.take(self.held.len());
+                let text = self.take(self.held().len());
                 if !text.is_empty() {
                     out.push(ReplyPart::NextTurn(text));
                 }
@@ -111,18 +128,17 @@ impl TurnReader {
             }
             let boundary = self.at_start || !self.ends.is_empty();
             if !boundary {
-                let text = self.take(self.next_place());
-                push_text(&text, out);
+                self.pass(self.next_place(), out);
             }
-            let before = self.held.len() - self.held.trim_start().len();
-            if self.held.len() == before {
+            let before = self.whitespace();
+            if self.held().len() == before {
                 return;
             }
             match self.find(before, last) {
                 Found::Part => return,
                 Found::Header(length) => {
                     self.confirm_ends(out);
-                    self.take(before);
+                    self.skip(before);
                     out.push(ReplyPart::Header(self.take(length)));
                     self.at_start = true;
                     self.removed = true;
@@ -141,7 +157,7 @@ impl TurnReader {
 
     /// The markup or text at the start of the held text, after the whitespace `before` it.
     fn find(&self, before: usize, last: bool) -> Found {
-        let text = &self.held[before..];
+        let text = &self.held()[before..];
         let TurnMarkup { headers, ends, next_headers, only_first, role } = &*self.markup;
         let ended = !self.ends.is_empty();
         let may_open = (self.at_start && !ended) || (ended && !only_first);
@@ -168,11 +184,11 @@ impl TurnReader {
 
     /// Whether the text is the header's role on a separate line.
     fn find_role(&self, role: &str, before: usize, last: bool) -> Found {
-        let text = &self.held[before..];
+        let text = &self.held()[before..];
         let Some(after) = text.strip_prefix(role) else {
             return if role.starts_with(text) && !last { Found::Part } else { Found::Nothing };
         };
-        let end = before + role.len();
+        let end = self.at + before + role.len();
         let control = self.controls.iter().any(|control| control.start == end);
         match after.chars().next() {
             None if !last => Found::Part,
@@ -185,7 +201,7 @@ impl TurnReader {
     fn hold_end(&mut self, before: usize, length: usize) {
         let whitespace = self.take(before);
         push_text(&whitespace, &mut self.ends);
-        let control = self.controls.first().is_some_and(|control| control.start == 0);
+        let control = self.controls.front().is_some_and(|control| control.start == self.at);
         let end = self.take(length);
         self.ends.push(if control { ReplyPart::Control(end) } else { ReplyPart::End(end) });
     }
@@ -213,7 +229,7 @@ impl TurnReader {
     /// Removes the first part of an end, or of a header after an end, that the end of the text cut
     /// off.
     fn take_half(&mut self, before: usize, out: &mut Vec<ReplyPart>) -> bool {
-        let text = &self.held[before..];
+        let text = &self.held()[before..];
         let halves = |forms: &[String]| forms.iter().any(|form| form.starts_with(text));
         let TurnMarkup { headers, ends, next_headers, .. } = &*self.markup;
         let is_long = text.len() >= LEAST_HALF && text.contains(char::is_alphanumeric);
@@ -222,30 +238,32 @@ impl TurnReader {
             return false;
         }
         self.confirm_ends(out);
-        self.take(before);
-        let half = self.take(self.held.len());
+        self.skip(before);
+        let half = self.take(self.held().len());
         out.push(if half_end { ReplyPart::End(half) } else { ReplyPart::Header(half) });
         true
     }
 
     /// Passes on the whitespace, and the control token or character after it.
     fn pass_on(&mut self, before: usize, out: &mut Vec<ReplyPart>) {
-        let control = self.controls.first().copied().filter(|control| control.start == before);
+        let start = self.at + before;
+        let control = self.controls.front().copied().filter(|control| control.start == start);
         match control {
             // A token that only ends or opens turns does not begin the answer.
             Some(HeldControl { length, known: false, .. })
                 if self.at_start || !self.ends.is_empty() =>
             {
-                let whitespace = self.take(before);
                 if self.ends.is_empty() && !self.removed {
-                    push_text(&whitespace, out);
+                    self.pass(before, out);
+                } else {
+                    self.skip(before);
                 }
                 out.push(ReplyPart::Control(self.take(length)));
                 self.after_control = true;
             }
             Some(HeldControl { length, .. }) => {
                 self.release_ends(out);
-                push_text(&self.take(before), out);
+                self.pass(before, out);
                 out.push(ReplyPart::Control(self.take(length)));
                 self.at_start = false;
             }
@@ -253,10 +271,10 @@ impl TurnReader {
                 self.release_ends(out);
                 // Whitespace next to markup belongs to it.
                 let dropped = if self.at_start && self.removed { before } else { 0 };
-                self.take(dropped);
+                self.skip(dropped);
                 let before = before - dropped;
-                let first = self.held[before..].chars().next().map_or(0, char::len_utf8);
-                push_text(&self.take(before + first), out);
+                let first = self.held()[before..].chars().next().map_or(0, char::len_utf8);
+                self.pass(before + first, out);
                 self.at_start = false;
                 self.after_control = false;
             }
@@ -265,20 +283,45 @@ impl TurnReader {
 
     /// The first position in the held text at which an end or a control token may begin.
     fn next_place(&self) -> usize {
-        let control = self.controls.first().map_or(self.held.len(), |control| control.start);
+        let held = self.held();
+        let control = self.controls.front().map_or(held.len(), |control| control.start - self.at);
         let may_begin = |at: usize| {
-            let rest = &self.held[at..];
+            let rest = &held[at..];
             self.markup.ends.iter().any(|end| end.starts_with(rest) || rest.starts_with(&**end))
         };
-        let mut places = self.held[..control].char_indices().map(|(at, _)| at);
+        let mut places = held[..control].char_indices().map(|(at, _)| at);
         places.find(|at| may_begin(*at)).unwrap_or(control)
     }
 
+    fn held(&self) -> &str {
+        &self.buffer[self.at..]
+    }
+
+    /// The length of the whitespace at the start of the held text.
+    fn whitespace(&mut self) -> usize {
+        let after = &self.buffer[self.whitespace_end.max(self.at)..];
+        self.whitespace_end = self.buffer.len() - after.trim_start().len();
+        self.whitespace_end - self.at
+    }
+
     /// Removes the first bytes of the held text.
+    fn skip(&mut self, length: usize) {
+        self.at += length;
+        while self.controls.front().is_some_and(|control| control.start < self.at) {
+            self.controls.pop_front();
+        }
+    }
+
+    /// Removes and returns the first bytes of the held text.
     fn take(&mut self, length: usize) -> String {
-        let rest = self.held.split_off(length);
-        self.controls.retain(|control| control.start >= length);
-        self.controls.iter_mut().for_each(|control| control.start -= length);
-        std::mem::replace(&mut self.held, rest)
+        let text = self.held()[..length].to_owned();
+        self.skip(length);
+        text
+    }
+
+    /// Passes on the first bytes of the held text as text.
+    fn pass(&mut self, length: usize, out: &mut Vec<ReplyPart>) {
+        push_text(&self.held()[..length], out);
+        self.skip(length);
     }
 }

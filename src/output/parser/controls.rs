@@ -56,15 +56,21 @@ impl PendingControls {
         let mut shown = String::new();
         for c in text.chars() {
             self.held.push(c);
-            while !self.held.is_empty() {
-                if self.spellings.contains(&self.held) {
-                    removed.push(std::mem::take(&mut self.held));
-                } else if self.spellings.iter().any(|text| text.starts_with(&self.held)) {
+            // The held text begins at `at`. What precedes it is dropped once per character.
+            let mut at = 0;
+            while let Some(first) = self.held[at..].chars().next() {
+                let held = &self.held[at..];
+                if self.spellings.iter().any(|spelling| spelling == held) {
+                    removed.push(held.to_owned());
+                    at = self.held.len();
+                } else if self.spellings.iter().any(|spelling| spelling.starts_with(held)) {
                     break;
                 } else {
-                    shown.push(self.held.remove(0));
+                    shown.push(first);
+                    at += first.len_utf8();
                 }
             }
+            self.held.drain(..at);
         }
         shown
     }

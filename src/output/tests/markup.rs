@@ -430,3 +430,26 @@ fn prose_with_many_brackets_takes_linear_time() {
         assert!(took.as_secs() < 30, "{unit:?} takes {took:?}");
     }
 }
+
+#[test]
+fn repeated_markup_takes_linear_time_and_memory() {
+    // If each removed part copied or kept the rest, a text would take minutes and gigabytes.
+    for (template, unit, content) in [
+        (CHATML, "<|im_start|>assistant\n", ""),
+        (CHATML, "<|im_end|>a", "<|im_end|>a"),
+        (CHATML, "<|im_end|>\n<|im_start|>assistant\n", ""),
+        (VICUNA, "</s>{\"", "</s>{\""),
+        (PHI, "<|assistant|>", ""),
+        (LLAMA3, "<|start_header_id|>assistant<|end_header_id|>\n\n", ""),
+    ] {
+        let count = 2_000_000 / unit.len();
+        let parsed = drive(parser_of(template, true), [&*unit.repeat(count)]);
+        assert!(parsed.content == content.repeat(count), "{unit:?}");
+    }
+    let mut parser = parser_of(CHATML, true);
+    for _ in 0..300_000 {
+        parser.push("\n");
+    }
+    parser.push("<|im_start|>assistant\nHello.");
+    assert_eq!(parser.finish().1.content, "Hello.");
+}

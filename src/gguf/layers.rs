@@ -2,11 +2,33 @@
 //! token or per sequence.
 
 use super::header::ModelHeader;
+use super::loadable::element;
 use super::value::GgufValue;
 use crate::error::{Code, Error, Result};
 
 /// Architectures whose layers with states have linear attention, with a square for each head.
 const LINEAR_ATTENTION: [&str; 1] = ["minimax-01"];
+/// Architectures whose layers have states if, and only if, they have no heads of keys
+/// (`is_recr_impl` in src/models). In others an interval decides, or all layers have both.
+const STATES_WITHOUT_HEADS: [&str; 11] = [
+    "bailingmoe3",
+    "glm5-next",
+    "granitehybrid",
+    "jamba",
+    "kimi-k3",
+    "kimi-linear",
+    "lfm2",
+    "lfm2moe",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "plamo2",
+];
+/// Architectures for which llama.cpp always disables flash attention (`llama_init_from_model`).
+const WITHOUT_FLASH_ATTENTION: [&str; 1] = ["grok"];
+/// Architectures that add a number to each score of attention, so that `build_attn_mha` computes
+/// the scores.
+const WITH_BIASES: [&str; 2] = ["t5", "t5encoder"];
+const KEY_LENGTH: &str = "attention.key_length";
 /// The most numbers that the state of a layer may have for each sequence. Known models have up to 4
 /// million. The file says little about it: a state can be as large as the square of a matrix.
 const MOST_OF_A_STATE: u64 = 1 << 24;
@@ -25,6 +47,21 @@ pub struct Layers {
     pub widths: [u64; 3],
     /// The number of attention heads.
     pub heads: u64,
+    /// How the attention can be computed.
+    pub attention: Attention,
+}
+
+/// How llama.cpp can compute the attention of an architecture.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Attention {
+    /// With flash attention or without.
+    #[default]
+    Any,
+    /// Without flash attention. It computes a score for each pair of tokens and head.
+    Scored,
+    /// As `Scored`, with a number that is added to each score. The values of the KV cache are
+    /// stored as for flash attention.
+    Biased,
 }
 
 /// The memory that one block needs, in bytes.
@@ -34,6 +71,8 @@ pub struct Layer {
     pub weights: u64,
     /// The KV cache for each token of context.
     pub per_token: u64,
+    /// The part of it for values.
+    pub values_per_token: u64,
     /// The state for each sequence, in a block that has state instead of a KV cache.
     pub per_sequence: u64,
 }
@@ -51,32 +90,27 @@ impl ModelHeader {
         let number = |key: &str| self.architecture_value(key).and_then(GgufValue::as_u64);
         let heads =
             self.architecture_value("attention.head_count").and_then(largest_u64).unwrap_or(0);
-        let length = |key| number(key).or_else(|| embedding.checked_div(heads)).unwrap_or(0) as f64;
-        let per_head = length("attention.key_length") * key_element
-            + length("attention.value_length") * value_element;
+        let length = |key: &str| self.head_lengths(key).into_iter().max().unwrap_or(0) as f64;
+        let key = length(KEY_LENGTH) * key_element;
+        let value = length("attention.value_length") * value_element;
         let kv_heads = self
             .architecture_value("attention.head_count_kv")
             .or_else(|| self.architecture_value("attention.head_count"));
+        let marks_states = STATES_WITHOUT_HEADS.contains(&self.architecture());
         let state = self.state_elements(embedding).saturating_mul(4);
         let block = |index: u64| {
             let kv_heads = match kv_heads {
-                Some(GgufValue::Array(_, items)) => {
-                    items.get(index as usize).and_then(GgufValue::as_u64)
-                }
+                Some(GgufValue::Array(_, items)) => items.get(index as usize).and_then(element),
                 Some(scalar) => scalar.as_u64(),
                 None => None,
             };
-            let per_token = kv_heads.unwrap_or(0) as f64 * per_head;
-            // If the header gives heads to all blocks, only the engine knows which blocks have
-            // state instead.
-            let may_have_state = kv_heads.unwrap_or(0) == 0
-                || !matches!(
-                    self.architecture_value("attention.head_count_kv"),
-                    Some(GgufValue::Array(..))
-                );
+            let kv_heads = kv_heads.unwrap_or(0);
+            let per_token = kv_heads as f64 * (key + value);
+            let may_have_state = kv_heads == 0 || !marks_states;
             Layer {
                 weights: tensors.blocks.get(&(index as u32)).copied().unwrap_or(0),
                 per_token: per_token.ceil() as u64,
+                values_per_token: (kv_heads as f64 * value).ceil() as u64,
                 per_sequence: if may_have_state { state } else { 0 },
             }
         };
@@ -103,7 +137,37 @@ impl ModelHeader {
                 self.n_tokens().unwrap_or(0),
             ],
             heads,
+            attention: match self.architecture() {
+                name if WITHOUT_FLASH_ATTENTION.contains(&name) => Attention::Scored,
+                name if WITH_BIASES.contains(&name) => Attention::Biased,
+                _ => Attention::Any,
+            },
         })
+    }
+
+    /// The size of the KV cache per token of context, in bytes. The arguments are the sizes of a
+    /// key element and of a value element in bytes (2.0 for f16).
+    ///
+    /// An upper bound for models with sliding windows or layers that share a cache. `None` if the
+    /// header lacks the sizes.
+    pub fn kv_bytes_per_token(&self, key_element: f64, value_element: f64) -> Option<u64> {
+        let layers = self.layers(key_element, value_element)?;
+        Some(layers.cache_per_token()).filter(|bytes| *bytes > 0)
+    }
+
+    /// The lengths of a head of keys, in layers without a window and with one.
+    #[cfg(feature = "engine")]
+    pub(crate) fn key_lengths(&self) -> [u64; 2] {
+        self.head_lengths(KEY_LENGTH)
+    }
+
+    /// The lengths of a head by this key, in layers without a window and with one.
+    fn head_lengths(&self, key: &str) -> [u64; 2] {
+        let number = |key: &str| self.architecture_value(key).and_then(GgufValue::as_u64);
+        let heads = self.architecture_value("attention.head_count").and_then(first_u64);
+        let by_heads = || self.embedding_length()?.checked_div(heads?);
+        let full = number(key).or_else(by_heads).unwrap_or(0);
+        [full, number(&format!("{key}_swa")).unwrap_or(full)]
     }
 
     /// Fails with `MODEL_INVALID` if a layer has a huge state for each sequence.
@@ -150,10 +214,40 @@ impl ModelHeader {
     }
 }
 
+impl Layers {
+    /// The size of the KV cache of all blocks for each token of context, in bytes.
+    pub fn cache_per_token(&self) -> u64 {
+        let blocks = self.blocks.iter().map(|block| block.per_token);
+        blocks.fold(0, u64::saturating_add)
+    }
+
+    /// The layers without flash attention. The values of every layer are then as wide as those of
+    /// the widest one (`n_embd_v_gqa_max` in llama-kv-cache.cpp).
+    pub fn with_equal_values(mut self) -> Layers {
+        let widest = self.blocks.iter().map(|block| block.values_per_token).max().unwrap_or(0);
+        // A block without heads has values too, unless it has state instead.
+        let is_cached = |block: &&mut Layer| block.per_token > 0 || block.per_sequence == 0;
+        for block in self.blocks.iter_mut().filter(is_cached) {
+            block.per_token =
+                block.per_token.saturating_add(widest.saturating_sub(block.values_per_token));
+            block.values_per_token = widest;
+        }
+        self
+    }
+}
+
+/// A number, or the first of an array that is not 0.
+fn first_u64(value: &GgufValue) -> Option<u64> {
+    match value {
+        GgufValue::Array(_, items) => items.iter().filter_map(element).find(|number| *number > 0),
+        scalar => scalar.as_u64(),
+    }
+}
+
 /// A number, or the largest of an array.
 fn largest_u64(value: &GgufValue) -> Option<u64> {
     match value {
-        GgufValue::Array(_, items) => items.iter().filter_map(GgufValue::as_u64).max(),
+        GgufValue::Array(_, items) => items.iter().filter_map(element).max(),
         scalar => scalar.as_u64(),
     }
 }
@@ -187,7 +281,12 @@ mod tests {
         let layers = read(base().to_bytes()).unwrap();
         // Four heads. A key has two elements of two bytes each, and a value two elements of one
         // byte each.
-        let layer = |weights| Layer { weights, per_token: 4 * (2 * 2 + 2), per_sequence: 0 };
+        let layer = |weights| Layer {
+            weights,
+            per_token: 4 * (2 * 2 + 2),
+            values_per_token: 4 * 2,
+            per_sequence: 0,
+        };
         assert_eq!(layers.blocks, [layer(0), layer(32)]);
         assert_eq!(
             (layers.output, layers.largest, layers.widths, layers.heads),
@@ -200,19 +299,55 @@ mod tests {
         assert_eq!((layers.output, layers.blocks[0].per_token), (32, 22));
     }
 
+    /// Two layers with heads of length 2 of an architecture.
+    fn of_heads(architecture: &str, kv_heads: &[u32], keys: &[(&str, u32)]) -> Layers {
+        let name = |key: &str| format!("{architecture}.{key}");
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", architecture)
+            .metadata(name("block_count"), 2_u32)
+            .metadata(name("embedding_length"), 8_u32)
+            .metadata(name("attention.head_count"), 4_u32)
+            .metadata(name("attention.head_count_kv"), kv_heads.to_vec());
+        for (key, value) in keys {
+            writer = writer.metadata(name(key), *value);
+        }
+        read(writer.to_bytes()).unwrap()
+    }
+
     #[test]
     fn layers_with_state_need_it_per_sequence() {
-        let writer = base()
-            .metadata("x.attention.head_count_kv", vec![0_u32, 2])
-            .metadata("x.ssm.conv_kernel", 4_u32)
-            .metadata("x.ssm.inner_size", 16_u32)
-            .metadata("x.ssm.state_size", 5_u32);
-        let layers = read(writer.to_bytes()).unwrap();
-        assert_eq!(
-            layers.blocks[0],
-            Layer { weights: 0, per_token: 0, per_sequence: 4 * (3 * 16 + 16 * 5) }
-        );
-        assert_eq!(layers.blocks[1], Layer { weights: 32, per_token: 12, per_sequence: 0 });
+        let keys = [("ssm.conv_kernel", 4), ("ssm.inner_size", 16), ("ssm.state_size", 5)];
+        let state = 4 * (3 * 16 + 16 * 5);
+        let of = |architecture, kv_heads: &[u32]| {
+            let blocks = of_heads(architecture, kv_heads, &keys).blocks;
+            blocks.iter().map(|it| (it.per_token, it.per_sequence)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("jamba", &[0, 2]), [(0, state), (12, 0)]);
+        // Layers have both, or an interval decides.
+        assert_eq!(of("falcon-h1", &[2, 2]), [(12, state); 2]);
+        assert_eq!(of("qwen3next", &[2, 0]), [(12, state), (0, state)]);
+    }
+
+    #[test]
+    fn heads_of_windows_may_be_longer() {
+        let keys = |key: &'static str| [("attention.key_length", 2), (key, 6)];
+        let per_token = |key| of_heads("x", &[1, 3], &keys(key)).cache_per_token();
+        assert_eq!(per_token("attention.head_count_of_nothing"), 4 * (2 * 2 + 2));
+        assert_eq!(per_token("attention.key_length_swa"), 4 * (6 * 2 + 2));
+        assert_eq!(per_token("attention.value_length_swa"), 4 * (2 * 2 + 6));
+    }
+
+    #[test]
+    fn values_are_equal_without_flash_attention() {
+        let of = |architecture, kv_heads: &[u32], keys: &[(&str, u32)]| {
+            let layers = of_heads(architecture, kv_heads, keys).with_equal_values();
+            layers.blocks.iter().map(|block| block.per_token).collect::<Vec<_>>()
+        };
+        assert_eq!(of("x", &[1, 3], &[]), [4 + 3 * 2, 3 * (4 + 2)]);
+        assert_eq!(of("deci", &[0, 3], &[]), [3 * 2, 3 * (4 + 2)]);
+        assert_eq!(of("jamba", &[0, 3], &[("shortconv.l_cache", 3)]), [0, 3 * (4 + 2)]);
+        let attention = ["grok", "t5", "x"].map(|name| of_heads(name, &[1], &[]).attention);
+        assert_eq!(attention, [Attention::Scored, Attention::Biased, Attention::Any]);
     }
 
     #[test]

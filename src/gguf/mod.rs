@@ -30,6 +30,6 @@ pub(crate) use split::part_paths;
 pub use header::ModelHeader;
 #[cfg(feature = "engine")]
 pub(crate) use header::unusable;
-pub use layers::{Layer, Layers};
+pub use layers::{Attention, Layer, Layers};
 pub use value::{GgufValue, ValueType};
 pub use writer::GgufWriter;

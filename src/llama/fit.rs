@@ -10,7 +10,7 @@
 
 use super::context_options::ContextOptions;
 use crate::api::FlashAttention;
-use crate::gguf::{Layers, ModelHeader};
+use crate::gguf::{Attention, Layers, ModelHeader};
 
 /// A device that can hold layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) fn batch_size(
     devices: &[Device],
     n_gpu_layers: Option<u32>,
 ) -> u32 {
-    let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes());
+    let layers = layers_of(header, context);
     layers.map_or(PROCESSOR_BATCH, |layers| batch_size_of(&layers, context, devices, n_gpu_layers))
 }
 
@@ -69,6 +69,30 @@ fn batch_size_of(
     let fits = least.is_some_and(|least| buffers <= least / COMPUTE_SHARE)
         && (n_gpu_layers.is_some() || needs.fitting(devices) == needs.n_layers());
     if fits { DEVICE_BATCH } else { PROCESSOR_BATCH }
+}
+
+/// The layers with the KV cache of this context. `None` if the header lacks the sizes.
+pub(super) fn layers_of(header: &ModelHeader, context: &ContextOptions) -> Option<Layers> {
+    let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes())?;
+    let is_flash = has_flash_attention(&layers, context);
+    Some(if is_flash { layers } else { layers.with_equal_values() })
+}
+
+/// Whether a chat with this context computes with flash attention on the CPU.
+pub(super) fn has_flash_attention(layers: &Layers, context: &ContextOptions) -> bool {
+    context.flash_attn != FlashAttention::Off && layers.attention != Attention::Scored
+}
+
+/// The bytes that the scores of all heads take for one token of a batch and one of the context. 0
+/// with flash attention, which keeps no scores.
+pub(super) fn score_bytes(layers: &Layers, flash_attn: FlashAttention) -> u64 {
+    let of_head = match layers.attention {
+        // The scores, and what is added to them, in two orders.
+        Attention::Biased => 12,
+        Attention::Any if flash_attn != FlashAttention::Off => 0,
+        Attention::Any | Attention::Scored => 4,
+    };
+    layers.heads.saturating_mul(of_head)
 }
 
 const LEAST_RESERVE: u64 = 256 << 20;
@@ -93,8 +117,7 @@ pub(crate) struct MemoryNeeds {
 impl MemoryNeeds {
     /// The memory that a model needs with this context. `None` if its header lacks the sizes.
     pub(crate) fn of(header: &ModelHeader, context: &ContextOptions) -> Option<MemoryNeeds> {
-        let layers = header.layers(context.cache_type_k.bytes(), context.cache_type_v.bytes())?;
-        Some(MemoryNeeds::of_layers(&layers, context))
+        Some(MemoryNeeds::of_layers(&layers_of(header, context)?, context))
     }
 
     fn of_layers(layers: &Layers, context: &ContextOptions) -> MemoryNeeds {
@@ -112,12 +135,8 @@ impl MemoryNeeds {
         };
         // The attention mask as f32 and as f16. Without flash attention, also the scores of all
         // heads before and after the softmax.
-        let scores = if context.flash_attn == FlashAttention::Off {
-            layers.heads.saturating_mul(8)
-        } else {
-            0
-        };
-        let attention = n_batch.saturating_mul(n_ctx).saturating_mul(6 + scores);
+        let scores = score_bytes(layers, context.flash_attn).saturating_mul(2);
+        let attention = n_batch.saturating_mul(n_ctx).saturating_mul(scores.saturating_add(6));
         // Several tensors of a layer exist at the same time: some as wide as the embedding, and
         // three inside a feed-forward block.
         let widths = embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3));
@@ -215,13 +234,14 @@ mod tests {
 
     /// Ten blocks of 10 MiB with 1 KiB per token, and an output of 50 MiB.
     fn layers() -> Layers {
-        let block = Layer { weights: 10 * MIB, per_token: 1024, per_sequence: 0 };
+        let block = Layer { weights: 10 * MIB, per_token: 1024, ..Layer::default() };
         Layers {
             blocks: vec![block; 10],
             output: 50 * MIB,
             largest: 4 * MIB,
             widths: [0, 0, 0],
             heads: 0,
+            attention: Attention::Any,
         }
     }
 
@@ -287,7 +307,7 @@ mod tests {
 
     #[test]
     fn needs_grow_with_the_context() {
-        let state = Layer { weights: 0, per_token: 0, per_sequence: 3 * MIB };
+        let state = Layer { per_sequence: 3 * MIB, ..Layer::default() };
         let layers =
             Layers { blocks: vec![state], widths: [256, 1024, 2048], heads: 2, ..layers() };
         let needs = |change: &dyn Fn(&mut ContextOptions)| {
@@ -301,6 +321,16 @@ mod tests {
         assert_eq!(plain.compute, 3 * MIB + 512 * 4 * (6 * 256 + 3 * 1024));
         let off = needs(&|context| context.flash_attn = FlashAttention::Off);
         assert_eq!(off.compute - plain.compute, 512 * 1024 * 2 * 8);
+        // Some architectures never use it.
+        let scored = Layers { attention: Attention::Scored, ..layers.clone() };
+        assert_eq!(MemoryNeeds::of_layers(&scored, &context(1000)), off);
+        let bytes = |attention, flash_attn| {
+            score_bytes(&Layers { attention, ..layers.clone() }, flash_attn)
+        };
+        let [auto, off] = [FlashAttention::Auto, FlashAttention::Off];
+        assert_eq!([bytes(Attention::Any, auto), bytes(Attention::Any, off)], [0, 8]);
+        assert_eq!([bytes(Attention::Scored, auto), bytes(Attention::Scored, off)], [8, 8]);
+        assert_eq!([bytes(Attention::Biased, auto), bytes(Attention::Biased, off)], [24, 24]);
     }
 
     #[test]

@@ -328,35 +328,6 @@ impl ModelHeader {
         self.metadata.get(&format!("{}.{key}", self.architecture()))
     }
 
-    /// The size of the KV cache per token of context, in bytes. The arguments are the sizes of a
-    /// key element and of a value element in bytes (2.0 for f16).
-    ///
-    /// An upper bound for models with sliding windows or layers that share a cache. `None` if the
-    /// header lacks the sizes.
-    pub fn kv_bytes_per_token(&self, key_element: f64, value_element: f64) -> Option<u64> {
-        let heads = self.architecture_value("attention.head_count")?;
-        let first_head_count = match heads {
-            GgufValue::Array(_, items) => {
-                items.iter().filter_map(GgufValue::as_u64).find(|n| *n > 0)?
-            }
-            scalar => scalar.as_u64().filter(|n| *n > 0)?,
-        };
-        let kv_heads = match self.architecture_value("attention.head_count_kv").unwrap_or(heads) {
-            GgufValue::Array(_, items) => {
-                items.iter().map(GgufValue::as_f64).sum::<Option<f64>>()?
-            }
-            scalar => scalar.as_u64()? as f64 * self.block_count()? as f64,
-        };
-        let length = |key| match self.architecture_value(key).and_then(GgufValue::as_u64) {
-            Some(length) => Some(length as f64),
-            None => Some((self.embedding_length()? / first_head_count) as f64),
-        };
-        let bytes = kv_heads
-            * (length("attention.key_length")? * key_element
-                + length("attention.value_length")? * value_element);
-        (bytes.is_finite() && bytes > 0.0 && bytes < u64::MAX as f64).then(|| bytes.ceil() as u64)
-    }
-
     /// The sums over the tensor tables of all present parts.
     pub(super) fn tensors(&self) -> &TensorTable {
         &self.tensors

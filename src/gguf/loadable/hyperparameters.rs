@@ -18,6 +18,16 @@ const EPSILONS: [&str; 4] = [
     "hyper_connection.epsilon",
 ];
 
+const HEADS: &str = "attention.head_count";
+const KV_HEADS: &str = "attention.head_count_kv";
+/// The keys for the length of a head.
+const LENGTHS: [&str; 4] = [
+    "attention.key_length",
+    "attention.value_length",
+    "attention.key_length_swa",
+    "attention.value_length_swa",
+];
+
 /// The kinds of vocabulary without tokens, for which llama.cpp makes as many as the file says.
 const WITHOUT_TOKENS: [&str; 2] = ["none", "no_vocab"];
 
@@ -86,7 +96,7 @@ impl Facts<'_> {
 }
 
 /// An element of a list as llama.cpp reads it: a mark is 0 or 1, a signed number an unsigned one.
-pub(super) fn element(item: &GgufValue) -> Option<u64> {
+pub(in crate::gguf) fn element(item: &GgufValue) -> Option<u64> {
     match item {
         GgufValue::Bool(mark) => Some((*mark).into()),
         GgufValue::I32(number) => Some(number.cast_unsigned().into()),
@@ -106,19 +116,18 @@ fn epsilons(facts: &Facts<'_>) -> Result<()> {
 
 /// Checks that query heads can be divided evenly among key heads.
 fn heads(facts: &Facts<'_>) -> Result<()> {
-    let (heads, shared) =
-        (facts.counts("attention.head_count"), facts.counts("attention.head_count_kv"));
+    let (heads, shared) = (facts.counts(HEADS), facts.counts(KV_HEADS));
     if heads.iter().all(|n| *n == 0) && facts.tensors.iter().any(is_of_attention) {
         return Err(refused(format!(
             "{} is missing or 0, but there are layers with attention",
-            facts.key("attention.head_count")
+            facts.key(HEADS)
         )));
     }
     let none = !shared.is_empty() && shared.iter().all(|n| *n == 0);
     if none && facts.tensors.iter().any(is_of_attention) {
         return Err(refused(format!(
             "{} is 0, but there are layers with attention",
-            facts.key("attention.head_count_kv")
+            facts.key(KV_HEADS)
         )));
     }
     let layers = heads.len().max(shared.len());
@@ -132,8 +141,8 @@ fn heads(facts: &Facts<'_>) -> Result<()> {
         if n != 0 && n_kv != 0 && !n.is_multiple_of(n_kv) {
             return Err(refused(format!(
                 "{} is {n_kv}, but must divide {}, {n}",
-                facts.key("attention.head_count_kv"),
-                facts.key("attention.head_count")
+                facts.key(KV_HEADS),
+                facts.key(HEADS)
             )));
         }
     }
@@ -150,15 +159,17 @@ fn is_of_attention(tensor: &TensorInfo) -> bool {
 fn lengths(facts: &Facts<'_>) -> Result<()> {
     let is_of_attention = |tensor: &TensorInfo| {
         let name = &tensor.name;
-        name.starts_with("blk.") && name.contains(".attn_") && name.ends_with(".weight")
+        let is_of_layer = ["blk.", "enc.blk.", "dec.blk."].iter().any(|it| name.starts_with(it));
+        is_of_layer && name.contains(".attn_") && name.ends_with(".weight")
     };
     let attention =
         facts.tensors.iter().filter(|it| is_of_attention(it)).map(TensorInfo::rows).max();
     // A vector has one row. Layers without attention may have `attn_norm.weight`.
     if let Some(rows) = attention.filter(|rows| *rows > 1) {
-        for key in ["key_length", "value_length", "key_length_swa", "value_length_swa"] {
-            length(facts, &format!("attention.{key}"), rows, "widest matrix of attention")?;
+        for key in LENGTHS {
+            length(facts, key, rows, "widest matrix of attention")?;
         }
+        widths_of_cache(facts, rows)?;
     }
     let rows = facts.tensors.iter().map(TensorInfo::rows).max().unwrap_or(u64::MAX);
     length(facts, "embedding_length_out", rows, "widest matrix")?;
@@ -170,6 +181,25 @@ fn lengths(facts: &Facts<'_>) -> Result<()> {
     }
     deepstack_layers(facts)?;
     deepstack_mapping(facts)
+}
+
+/// Checks that the heads of keys and values of each layer fit into the widest matrix of attention.
+/// llama.cpp allocates the KV cache for the number of each layer, but loads the matrices of all
+/// layers with the number of the first one, and fails later.
+fn widths_of_cache(facts: &Facts<'_>, rows: u64) -> Result<()> {
+    let key = if facts.value(KV_HEADS).is_some() { KV_HEADS } else { HEADS };
+    // Layers with windows may have another length.
+    let given = LENGTHS.iter().filter_map(|key| facts.count(key));
+    let longest = given.chain(facts.head_length()).max().unwrap_or(0);
+    let width = |heads: &u64| heads.saturating_mul(longest.into());
+    match facts.counts(key).into_iter().find(|heads| width(heads) > rows) {
+        None => Ok(()),
+        Some(heads) => Err(refused(format!(
+            "{} is {heads}, but the widest matrix of attention has {rows} rows, too few for heads \
+             of length {longest}",
+            facts.key(key)
+        ))),
+    }
 }
 
 /// Checks how many layers add a part of an image's vector. Each makes the model's input longer. The

@@ -3,10 +3,13 @@
 
 use super::{Facts, MOST_LAYERS, refused};
 use crate::error::Result;
+use crate::gguf::value::GgufValue;
 
 enum Rule {
     AtMost(u32),
+    Between(u32, u32),
     MultipleOf(u32),
+    OneOrMultipleOf(u32),
     PowerOfTwo,
 }
 
@@ -28,7 +31,7 @@ impl Limit {
 /// 576.
 const MOST_OF_A_HEAD: u32 = 2048;
 
-const LIMITS: [Limit; 19] = [
+const LIMITS: [Limit; 28] = [
     // The numbers of `llama_pooling_type`. Others are undefined behaviour.
     Limit::at_most("pooling_type", 4),
     Limit::at_most("attention.key_length", MOST_OF_A_HEAD),
@@ -36,6 +39,43 @@ const LIMITS: [Limit; 19] = [
     Limit::at_most("attention.value_length", MOST_OF_A_HEAD),
     Limit::at_most("attention.value_length_swa", MOST_OF_A_HEAD),
     Limit::at_most("attention.indexer.key_length", MOST_OF_A_HEAD),
+    // The numbers of heads decide how much memory the KV cache takes, and the scores of attention
+    // without flash attention. llama.cpp reads negative numbers as large ones. Falcon-180B has 232.
+    Limit::at_most("attention.head_count", 1024),
+    Limit::at_most("attention.head_count_kv", 1024),
+    // Each pair of tokens has a score for each head, because these are never computed with flash
+    // attention. T5-11B has 128 heads.
+    Limit {
+        key: "attention.head_count",
+        architectures: &["t5", "t5encoder", "grok"],
+        rule: Rule::AtMost(256),
+    },
+    // Each token of a batch has a row of embeddings for each expert that it uses
+    // (`build_moe_ffn`). Known models use up to 22.
+    Limit::at_most("expert_used_count", 64),
+    // Each token of a batch has several vectors of this length. Known models have up to 73,728.
+    Limit::at_most("feed_forward_length", 1 << 18),
+    // llama.cpp reserves a number for each position of a window (`set_input_kq_mask`).
+    Limit::at_most("attention.sliding_window", 1 << 24),
+    // The logarithm of 128 divided by half of the buckets for one direction must be above 0
+    // (`llama_relative_position_bucket`). The encoder has half of them for each direction.
+    Limit {
+        key: "attention.relative_buckets_count",
+        architectures: &["t5encoder"],
+        rule: Rule::Between(4, 508),
+    },
+    Limit {
+        key: "attention.relative_buckets_count",
+        architectures: &["t5"],
+        rule: Rule::Between(4, 252),
+    },
+    // With SVE, the operation of Mamba-1 writes a whole vector of up to 16 numbers at once
+    // (`ggml_compute_forward_ssm_scan_f32`).
+    Limit {
+        key: "ssm.state_size",
+        architectures: &["mamba", "jamba"],
+        rule: Rule::OneOrMultipleOf(16),
+    },
     // Each token of a batch has so many numbers for the indexer (glm5-next.cpp).
     Limit::at_most("attention.indexer.kpool", 4096),
     // The graphs of RWKV use one or two states of shifted tokens in a layer.
@@ -67,18 +107,46 @@ const LIMITS: [Limit; 19] = [
 pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     for limit in &LIMITS {
         let is_known = |known: &[&str]| known.is_empty() || known.contains(&facts.architecture);
-        let number = facts.count(limit.key).filter(|_| is_known(limit.architectures));
-        let Some(number) = number else { continue };
-        let rule = match limit.rule {
-            Rule::AtMost(most) if number > most => format!("at most {most}"),
-            Rule::MultipleOf(factor) if !number.is_multiple_of(factor) => {
-                format!("a multiple of {factor}")
-            }
-            Rule::PowerOfTwo if !number.is_power_of_two() => "a power of two".to_owned(),
-            _ => continue,
-        };
-        let key = facts.key(limit.key);
-        return Err(refused(format!("{key} is {number}, but must be {rule}")));
+        if !is_known(limit.architectures) {
+            continue;
+        }
+        let broken = |number: u64| limit.rule.broken_by(number).map(|rule| (number, rule));
+        if let Some((number, rule)) = facts.numbers(limit.key).into_iter().find_map(broken) {
+            let key = facts.key(limit.key);
+            return Err(refused(format!("{key} is {number}, but must be {rule}")));
+        }
     }
     Ok(())
+}
+
+impl Facts<'_> {
+    /// Reads a 32-bit number, or a list with one for each layer.
+    fn numbers(&self, key: &str) -> Vec<u64> {
+        match self.value(key) {
+            Some(GgufValue::Array(..)) => self.counts(key),
+            _ => self.count(key).into_iter().map(u64::from).collect(),
+        }
+    }
+}
+
+impl Rule {
+    /// The rule in words, if the number breaks it.
+    fn broken_by(&self, number: u64) -> Option<String> {
+        match *self {
+            Rule::AtMost(most) if number > most.into() => Some(format!("at most {most}")),
+            Rule::Between(least, most) if !(least.into()..=most.into()).contains(&number) => {
+                Some(format!("from {least} to {most}"))
+            }
+            Rule::MultipleOf(factor) if !number.is_multiple_of(factor.into()) => {
+                Some(format!("a multiple of {factor}"))
+            }
+            Rule::OneOrMultipleOf(factor)
+                if number != 1 && !number.is_multiple_of(factor.into()) =>
+            {
+                Some(format!("1 or a multiple of {factor}"))
+            }
+            Rule::PowerOfTwo if !number.is_power_of_two() => Some("a power of two".to_owned()),
+            _ => None,
+        }
+    }
 }

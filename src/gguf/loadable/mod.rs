@@ -22,6 +22,8 @@ use super::metadata::Metadata;
 use super::tensors::TensorInfo;
 use crate::error::{Code, Error, Result};
 
+pub(super) use hyperparameters::element;
+
 /// `LLAMA_MAX_LAYERS`.
 const MOST_LAYERS: u32 = 512;
 

@@ -142,9 +142,42 @@ fn counts_that_decide_time_or_memory_are_limited() {
     check("glm5-next", "attention.indexer.kpool", 4097_u32, "4097, but must be at most 4096");
     check("llama", "pooling_type", 4_u32, "");
     check("llama", "pooling_type", 5_u32, "5, but must be at most 4");
+    let window = "attention.sliding_window";
+    check("a new one", window, 262_144_u32, "");
+    check("a new one", window, (1_u32 << 24) + 1, "16777217, but must be at most 16777216");
+    check("llama", "feed_forward_length", 53_248_u32, "");
+    let rule = "262145, but must be at most 262144";
+    check("llama", "feed_forward_length", vec![1_u32, 262_145], rule);
     let groups = "attention.group_norm_groups";
     check("wavtokenizer-dec", groups, 32_u32, "");
     check("wavtokenizer-dec", groups, i32::MAX as u32, "2147483647, but must be at most 65536");
+}
+
+#[test]
+fn heads_and_experts_are_limited() {
+    const HEADS: &str = "attention.head_count";
+    let of = |architecture: &str, heads: GgufValue| {
+        problem(architecture, &[(HEADS, heads), ("attention.key_length", 64_u32.into())], &[])
+    };
+    let refusal = |architecture: &str, heads: u32, most: u32| {
+        Some(format!("{architecture}.{HEADS} is {heads}, but must be at most {most}"))
+    };
+    // Falcon-180B has 232.
+    assert_eq!(of("falcon", 232_u32.into()), None);
+    assert_eq!(of("falcon", 1025_u32.into()), refusal("falcon", 1025, 1024));
+    assert_eq!(of("falcon", vec![2_u32, 1025].into()), refusal("falcon", 1025, 1024));
+    // llama.cpp reads signed numbers as unsigned ones.
+    assert_eq!(of("falcon", vec![2_i32, -1].into()), refusal("falcon", u32::MAX, 1024));
+    let negative =
+        [(HEADS, vec![2_i32, 0].into()), ("attention.head_count_kv", vec![2_i32, -1].into())];
+    let message = "jamba.attention.head_count_kv is 4294967295, but must be at most 1024";
+    assert_eq!(problem("jamba", &negative, &[]).as_deref(), Some(message));
+    assert_eq!(of("grok", 256_u32.into()), None);
+    assert_eq!(of("grok", 257_u32.into()), refusal("grok", 257, 256));
+    let used = "expert_used_count";
+    check("qwen3moe", used, 64_u32, "");
+    check("qwen3moe", used, 65_u32, "65, but must be at most 64");
+    check("qwen3moe", used, vec![400_u32, 1], "400, but must be at most 64");
 }
 
 #[test]
@@ -163,10 +196,36 @@ fn blocks_of_numbers_are_whole() {
     check("rwkv7", "wkv.head_size", 64_u32, "");
     check("rwkv7", "wkv.head_size", 32_u32, "32, but must be a multiple of 64");
     check("rwkv6", "wkv.head_size", 32_u32, "");
+    let state = "ssm.state_size";
+    let rule = "8, but must be 1 or a multiple of 16";
+    for (architecture, rule) in [("mamba", rule), ("jamba", rule), ("mamba2", "")] {
+        check(architecture, state, 8_u32, rule);
+        check(architecture, state, 16_u32, "");
+        check(architecture, state, 1_u32, "");
+    }
     let block = "attention.indexer.block_size";
     check("minimax-m3", block, 128_u32, "");
     check("minimax-m3", block, 24_u32, "24, but must be a power of two");
     check("minimax-m3", block, 8192_u32, "8192, but must be at most 4096");
+}
+
+#[test]
+fn buckets_of_distances_end_before_128() {
+    let of = |architecture: &str, buckets: u32| {
+        let tensors = ["enc.blk.0.attn_rel_b.weight", "dec.blk.0.attn_rel_b.weight"];
+        problem(architecture, &[("attention.relative_buckets_count", buckets.into())], &tensors)
+    };
+    let refusal = |architecture: &str, buckets: u32, most: u32| {
+        let key = format!("{architecture}.attention.relative_buckets_count is {buckets}");
+        Some(format!("{key}, but must be from 4 to {most}"))
+    };
+    for (architecture, most) in [("t5encoder", 508), ("t5", 252)] {
+        assert_eq!([4, 32, most].map(|n| of(architecture, n)), [None, None, None]);
+        for wrong in [0, 3, most + 1] {
+            assert_eq!(of(architecture, wrong), refusal(architecture, wrong, most));
+        }
+    }
+    assert_eq!(of("a new one", 0), None);
 }
 
 #[test]
@@ -334,6 +393,7 @@ fn heads_fit_the_matrices_of_attention() {
         let mut writer = GgufWriter::new()
             .metadata("general.architecture", "a new one")
             .metadata("a new one.attention.head_count", 2_u32)
+            .metadata("a new one.attention.head_count_kv", 1_u32)
             .metadata(format!("a new one.{key}"), length);
         for (name, shape) in tensors {
             let elements = vec![0.0; shape.iter().product::<u64>() as usize];
@@ -366,6 +426,44 @@ fn heads_fit_the_matrices_of_attention() {
     assert_eq!(with("token_shift_count", 2, &tensors), None);
     let message = "a new one.token_shift_count is 3, but must be at most 2";
     assert_eq!(with("token_shift_count", 3, &tensors).as_deref(), Some(message));
+}
+
+#[test]
+fn caches_of_all_layers_fit_the_matrices_of_attention() {
+    // The widest matrix has 128 rows.
+    let of = |matrix: &str, keys: &[(&str, GgufValue)]| {
+        let of_model = [("embedding_length", 64_u32.into()), ("block_count", 2_u32.into())];
+        let mut writer = GgufWriter::new().metadata("general.architecture", "x");
+        for (key, value) in of_model.iter().chain(keys) {
+            writer = writer.metadata(format!("x.{key}"), value.clone());
+        }
+        problem_of(&writer.tensor(matrix, &[1, 128], &[0.0; 128]))
+    };
+    let matrix = "blk.0.attn_q.weight";
+    let heads = |n: u32| ("attention.head_count", vec![2_u32, n].into());
+    let shared = |n: u32| ("attention.head_count_kv", vec![2_u32, n].into());
+    let refusal = |key: &str, heads: u32, length: u32| {
+        Some(format!(
+            "x.attention.{key} is {heads}, but the widest matrix of attention has 128 rows, too \
+             few for heads of length {length}"
+        ))
+    };
+    // Heads of length 32, 64 divided by 2.
+    assert_eq!(of(matrix, &[heads(4)]), None);
+    assert_eq!(of(matrix, &[heads(1024)]), refusal("head_count", 1024, 32));
+    assert_eq!(of(matrix, &[heads(1024), shared(4)]), None);
+    assert_eq!(of(matrix, &[heads(1024), shared(8)]), refusal("head_count_kv", 8, 32));
+    let scalar = [heads(1024), ("attention.head_count_kv", 8_u32.into())];
+    assert!(of(matrix, &scalar).is_some());
+    for key in ["key_length", "value_length", "key_length_swa", "value_length_swa"] {
+        let longer = (format!("attention.{key}"), 64_u32.into());
+        let longer = (longer.0.as_str(), longer.1);
+        assert_eq!(of(matrix, &[heads(2), longer.clone()]), None);
+        assert_eq!(of(matrix, &[heads(4), longer]), refusal("head_count", 4, 64));
+    }
+    let encoder = "enc.blk.0.attn_q.weight";
+    assert_eq!(of(encoder, &[heads(8)]), refusal("head_count", 8, 32));
+    assert_eq!(of("blk.0.ffn_up.weight", &[heads(1024)]), None);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::super::context::LlamaContext;
 use super::super::context_options::ContextOptions;
 use super::super::device_selection::DeviceSelection;
 use super::super::file_identity::{ModelFiles, SINCE_CHECKED};
-use super::super::fit::MemoryNeeds;
+use super::super::fit::{self, MemoryNeeds};
 use super::super::log::{self, LogQueue};
 use super::super::lora::{self, Adapter};
 use super::super::model::{Model, ModelOptions};
@@ -53,6 +53,9 @@ pub(crate) fn load(
         repacks: !header.repeats_experts(),
     };
     let needs = MemoryNeeds::of(header, &context);
+    let on_devices = options.load.n_gpu_layers != Some(0) && model.devices.has_any();
+    let layers = fit::layers_of(header, &context).filter(|_| !on_devices);
+    let score_bytes = layers.map_or(0, |it| fit::score_bytes(&it, context.flash_attn));
     let n_threads = context.n_threads;
     let adapters: Vec<(String, f32)> =
         options.load.lora.iter().map(|lora| (lora.path.clone(), lora.scale)).collect();
@@ -85,7 +88,7 @@ pub(crate) fn load(
         }
         let context = context.with_threads(n_threads)?;
         exit::register();
-        Ok(Embedder::new(context, Arc::new(LlamaVocab::new(model)), pooling))
+        Ok(Embedder::new(context, Arc::new(LlamaVocab::new(model)), pooling, score_bytes))
     })
 }
 

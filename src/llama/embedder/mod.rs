@@ -42,10 +42,18 @@ pub(crate) struct Embedder {
     takes_whole_texts: bool,
     /// The number of tokens that llama.cpp has reserved output for.
     n_reserved: usize,
+    /// The bytes of main memory that the attention takes for each pair of tokens.
+    pair_bytes: usize,
 }
 
 impl Embedder {
-    fn new(context: LlamaContext, vocab: Arc<LlamaVocab>, pooling: Pooling) -> Embedder {
+    /// `score_bytes` is what the scores of all heads take in main memory for each pair of tokens.
+    fn new(
+        context: LlamaContext,
+        vocab: Arc<LlamaVocab>,
+        pooling: Pooling,
+        score_bytes: u64,
+    ) -> Embedder {
         let model = context.model();
         let width = match pooling {
             Pooling::Rank => model.n_scores(),
@@ -64,6 +72,8 @@ impl Embedder {
             n_packed,
             takes_whole_texts,
             n_reserved: 0,
+            // The mask as f32 and as f16.
+            pair_bytes: (score_bytes as usize).saturating_add(6),
         }
     }
 
@@ -164,11 +174,12 @@ impl Embedder {
     /// Checks that there is enough memory for a decode of this many tokens, else `OUT_OF_MEMORY`.
     /// llama.cpp touches all memory that it reserves, because it fills it with zeros.
     fn check_memory(&mut self, n_tokens: usize) -> Result<()> {
-        if n_tokens <= self.n_reserved.max(self.n_packed) {
+        if n_tokens <= self.n_reserved {
             return Ok(());
         }
-        // The output, and the attention mask as f32 and as f16.
-        let per_token = output_bytes(&self.vocab, self.width) + 6 * n_tokens;
+        // The output, and the attention.
+        let of_pairs = self.pair_bytes.saturating_mul(n_tokens);
+        let per_token = output_bytes(&self.vocab, self.width).saturating_add(of_pairs);
         let needed = n_tokens.saturating_mul(per_token) as u64;
         if let Some(available) = memory::available().filter(|available| *available < needed) {
             let message = format!(

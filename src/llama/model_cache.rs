@@ -578,6 +578,7 @@ mod tests {
             n_ctx: 1000,
             n_batch: 100,
             n_parallel: 1,
+            kv_unified: true,
             n_threads: 1,
             adapts_threads: false,
             flash_attn,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use llb::api::{ChatRequest, CreateOptions, Sampling};
 use llb::engine::{DryBreakers, Interrupt, LogitRow, Sampler, TokenCandidate, TokenId, TokenMask};
 use llb::gguf::ModelHeader;
+use llb::llama::{KeptModel, files_of};
 use serde_json::{Value, json};
 
 use chain::{LlamaChain, LlamaModel, NO_VOCAB};
@@ -354,8 +355,9 @@ fn sequence_breakers_are_those_of_llama_cpp() {
     let Some(path) = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf") else { return };
     let options =
         CreateOptions::read(&json!({ "model": path, "n_ctx": 64, "n_threads": 1 })).unwrap();
+    let files = files_of(&options, &path);
     let header = ModelHeader::read_file(Path::new(&path)).unwrap();
-    let kept = llb::llama::KeptModel::open(&options, &path, &header, &mut |_| true).unwrap();
+    let kept = KeptModel::open(&options, files, &header, &mut |_| true).unwrap();
     let loaded = kept.model().unwrap();
     let vocab = loaded.engine.vocab();
     let model = LlamaModel::open(&path, true);

@@ -129,7 +129,7 @@ const WITHOUT_GUARD: [&str; 38] = [
     "llama_model_n_embd_out",
     "llama_model_n_swa",
     "llama_n_batch",
-    "llama_n_ctx",
+    "llama_n_ctx_seq",
     "llama_sampler_chain_default_params",
     "llama_set_n_threads",
     "llama_version",

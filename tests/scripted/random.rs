@@ -34,7 +34,7 @@ const N_HEAD: u64 = 2;
 // the time steps.
 const N_CONV: u64 = 4;
 const N_INNER: u64 = 2 * N_EMBD;
-const N_STATE: u64 = 8;
+const N_STATE: u64 = 16;
 const N_RANK: u64 = 4;
 
 /// Pseudo-random numbers, the same in every run.

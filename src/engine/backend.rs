@@ -111,8 +111,9 @@ pub trait Backend {
     fn shortest(&self, sequence: usize, length: usize) -> usize;
 
     /// Adds the positions of `from` in `range` to `to`. Both must hold the same tokens before
-    /// `range`. Afterwards they share all cells, unless each sequence has its own. If the backend is not divisible, `to` must be empty
-    /// and `range` must be the whole of `from`. Returns false if that fails; `to` is then empty.
+    /// `range`. Afterwards they share all cells, unless each sequence has its own. If the backend
+    /// is not divisible, `to` must be empty and `range` must be the whole of `from`. Returns false
+    /// if that fails; `to` is then empty.
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
 
     /// Removes `count` tokens of a sequence after the first `kept`, and moves the later tokens down

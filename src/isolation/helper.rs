@@ -214,7 +214,7 @@ impl Helper {
         let ended = |_| HelperError::Ended(self.ended());
         let mut running = HelperCall { helper: self, number, connection: None, is_done: false };
         let is_cancellable = limits.progress.work.is_none();
-        let _counted = is_cancellable.then(|| Counted::new(&self.n_cancellable));
+        let _counted = is_cancellable.then(|| CountGuard::new(&self.n_cancellable));
         let connection = running.connection.insert(self.connect().map_err(ended)?);
         if let Some(end) = limits.end_reasoning {
             end.note_sent(connection.number, number).iter().for_each(|message| self.tell(message));
@@ -242,7 +242,7 @@ impl Helper {
             match kind {
                 Kind::Event | Kind::Piece => {
                     watch.note_frame(kind, &text);
-                    let (start, callback) = (Instant::now(), Counted::new(&self.n_callbacks));
+                    let (start, callback) = (Instant::now(), CountGuard::new(&self.n_callbacks));
                     on_frame(kind, &text);
                     drop(callback);
                     watch.skip_callback(start);
@@ -395,17 +395,17 @@ struct HelperCall<'a> {
     is_done: bool,
 }
 
-/// One of a number, until it is dropped.
-struct Counted<'a>(&'a AtomicUsize);
+/// Raises a count until it is dropped.
+struct CountGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicUsize) -> Counted<'a> {
+impl<'a> CountGuard<'a> {
+    fn new(count: &'a AtomicUsize) -> CountGuard<'a> {
         count.fetch_add(1, Ordering::Relaxed);
-        Counted(count)
+        CountGuard(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

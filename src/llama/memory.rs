@@ -8,24 +8,38 @@ use std::fs;
 /// The bytes that can still be used: the system's available memory, within the limit of the control
 /// group. `None` if the system does not report it.
 pub(crate) fn available() -> Option<u64> {
-    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_available(&text));
-    match (system, group_available()) {
-        (Some(system), Some(group)) => Some(system.min(group)),
-        (system, group) => system.or(group),
-    }
+    let group =
+        group("memory.max").and_then(|most| Some(most.saturating_sub(group("memory.current")?)));
+    smaller(meminfo(&system(), "MemAvailable:"), group)
 }
 
-fn meminfo_available(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+/// The bytes of memory that a process could ever have: the system's memory, within the limit of the
+/// control group, and its swap. `None` if the system does not report it.
+#[cfg(llb_isolation)]
+pub(crate) fn installed() -> Option<u64> {
+    let system = system();
+    let memory = smaller(meminfo(&system, "MemTotal:"), group("memory.max"))?;
+    Some(memory.saturating_add(meminfo(&system, "SwapTotal:").unwrap_or(0)))
 }
 
-fn group_available() -> Option<u64> {
-    let read = |name: &str| {
-        fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok()
-    };
-    // Without a limit `memory.max` reads "max", which does not parse.
-    Some(read("memory.max")?.saturating_sub(read("memory.current")?))
+fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+fn system() -> String {
+    fs::read_to_string("/proc/meminfo").unwrap_or_default()
+}
+
+/// The bytes in a line of /proc/meminfo.
+fn meminfo(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// A number of the control group. Without a limit `memory.max` reads "max", which does not parse.
+fn group(name: &str) -> Option<u64> {
+    fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse().ok()
 }
 
 /// Returns freed memory to the system. Without this, glibc keeps freed blocks of up to 32 MiB.
@@ -44,7 +58,9 @@ mod tests {
     #[test]
     fn meminfo_is_read() {
         let text = "MemTotal:       100 kB\nMemFree:         1 kB\nMemAvailable:    70 kB\n";
-        assert_eq!(meminfo_available(text), Some(70 * 1024));
-        assert_eq!(meminfo_available("MemTotal: 1 kB\n"), None);
+        assert_eq!(meminfo(text, "MemAvailable:"), Some(70 * 1024));
+        assert_eq!(meminfo(text, "MemTotal:"), Some(100 * 1024));
+        assert_eq!(meminfo(text, "SwapTotal:"), None);
+        assert_eq!((smaller(Some(2), Some(1)), smaller(None, Some(1))), (Some(1), Some(1)));
     }
 }

@@ -6,6 +6,7 @@
 
 mod batch;
 mod context;
+mod context_checks;
 mod context_options;
 mod context_shift;
 mod cpu;
@@ -65,6 +66,8 @@ pub use kept_model::{KeptModel, KeptState, ModelUse, files_of};
 pub(crate) use kernels::choose as choose_kernels;
 pub(crate) use kernels::{file_variant, report as kernels_report};
 pub use log::LogQueue;
+#[cfg(llb_isolation)]
+pub(crate) use memory::installed as installed_memory;
 pub use memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
 pub use model_cache::LoadedModel;
 pub use prefix_store::PrefixStore;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::context::LlamaContext;
+use super::super::context_checks::check_memory;
 use super::super::context_options::ContextOptions;
 use super::super::device_selection::DeviceSelection;
 use super::super::file_identity::{ModelFiles, SINCE_CHECKED};
@@ -10,7 +11,7 @@ use super::super::fit::{self, MemoryNeeds};
 use super::super::log::{self, LogQueue};
 use super::super::lora::{self, Adapter};
 use super::super::model::{Model, ModelOptions};
-use super::super::model_cache::{MOST_TRAILING_BYTES, check_memory, context_options};
+use super::super::model_cache::{MOST_TRAILING_BYTES, context_options};
 use super::super::vocab::LlamaVocab;
 use super::super::{device, exit, kernels};
 use super::{Embedder, needs_whole_texts};

@@ -27,6 +27,8 @@ pub(super) struct BackendLog {
     pub(super) refuses_removals: bool,
     /// The number of parts whose removal was refused.
     pub(super) refused_removals: usize,
+    /// The sequences of each decode, in order.
+    pub(super) orders: Vec<Vec<usize>>,
     /// The adapters of each decode.
     pub(super) sets: Vec<TokenId>,
     /// The threads of each decode that was not aborted.
@@ -139,6 +141,7 @@ impl Backend for MemoryBackend {
         seen.decodes += 1;
         let number = seen.decodes;
         seen.sets.push(self.set);
+        seen.orders.push(batch.iter().map(|entry| entry.sequence).collect());
         self.rows.clear();
         let stalls = self.threads > 1 && seen.stalls.contains(&number);
         let begun = Instant::now();

@@ -80,6 +80,18 @@ fn a_job_does_not_wait_for_a_cancelled_one() {
 }
 
 #[test]
+fn jobs_that_decode_are_in_the_order_of_their_sequences() {
+    let mut world = World::new(3, 4096, false);
+    let _asked: Vec<SubmittedJob> =
+        (1..=3).map(|chat| world.ask(chat, &part(chat as TokenId, 10), 8)).collect();
+    world.run();
+    let orders = world.seen(|seen| seen.orders.clone());
+    // The first job takes the last sequence. Prefill is in the order of admission.
+    assert!(!orders[0].is_sorted(), "{orders:?}");
+    assert_eq!(orders[1..], vec![[0, 1, 2]; 7]);
+}
+
+#[test]
 fn a_cancel_takes_one_step() {
     let mut world = World::new(2, 4096, false);
     let (long, short) = (world.ask(1, &part(1, 2000), 8), world.ask(2, &part(2, 10), 100));

@@ -207,12 +207,13 @@ fn try_files(files: &Value) -> (&'static str, String) {
         messages.push(json!({ "role": "assistant", "content": "a" }));
         messages.push(json!({ "role": "user", "content": "b" }));
     }
-    // A second chat copies what the first one has computed of its prompt.
+    // A second chat copies what the first one has computed of the same beginning.
     let Ok(other) = Chat::open_with(&options) else { return ("replied", String::new()) };
-    for content in ["Hi 1", "Hi 2"] {
-        let messages = json!([{ "role": "user", "content": content }]);
+    let begin = "Hi 1 b a ".repeat(12);
+    for (chat, end) in [(&chat, "a"), (&other, "b"), (&other, "c")] {
+        let messages = json!([{ "role": "user", "content": format!("{begin}{end}") }]);
         let request = json!({ "messages": messages, "temperature": 0, "max_tokens": 3 });
-        let reply = other.infer(&request);
+        let reply = chat.infer(&request);
         if reply["type"] == "error" {
             return ("failed", reply["error"].to_string());
         }

@@ -46,9 +46,13 @@ pub(super) fn check_memory(
         0 => String::new(),
         scores => format!(", {} MiB attention without flash_attn", mib(scores)),
     };
+    let (chats, remedy) = match context.kv_unified {
+        true => (String::new(), ""),
+        false => (format!(" for each of {} chats", context.n_parallel), " or n_parallel"),
+    };
     let message = format!(
-        "n_ctx {} needs {} MiB ({} MiB KV cache{attention}), but {} MiB are available; set a \
-         smaller n_ctx",
+        "n_ctx {}{chats} needs {} MiB ({} MiB KV cache{attention}), but {} MiB are available; set \
+         a smaller n_ctx{remedy}",
         context.n_ctx,
         mib(needed),
         mib(cache),

@@ -124,6 +124,7 @@ impl LoadedModel {
                 "lora": adapters,
                 "llama.cpp": super::BUILD,
                 "n_ctx": context.n_ctx,
+                "kv_unified": context.kv_unified,
                 "flash_attn": format!("{:?}", context.flash_attn),
                 "cache_type_k": format!("{:?}", context.cache_type_k),
                 "cache_type_v": format!("{:?}", context.cache_type_v),

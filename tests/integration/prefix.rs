@@ -94,6 +94,11 @@ fn a_model_that_chooses_blocks_of_cells_shares_them() {
         Chat::open_with(&options).err().map(|refused| refused.message().to_owned())
     };
     assert_eq!(refused(json!(true)), None);
+    let options =
+        json!({ "model": scripted_model("text.gguf"), "n_ctx": 1 << 26, "kv_unified": false });
+    let too_large = Chat::open_with(&options).err().unwrap();
+    assert_eq!(too_large.code(), "OUT_OF_MEMORY");
+    assert!(too_large.message().ends_with("set a smaller n_ctx or n_parallel"), "{too_large:?}");
     let says = "kv_unified: must be true";
     assert!(refused(json!(false)).is_some_and(|message| message.starts_with(says)));
     assert!(refused(json!(1)).is_some_and(|message| message.starts_with("kv_unified")));

@@ -84,6 +84,7 @@ fn a_file_for_something_else_is_ignored_and_reported() {
     let cases = [
         (scripted_model("no_tools.gguf"), json!({ "tool_policy": "any" }), "a different model"),
         (text.clone(), json!({ "n_ctx": 256 }), "a different n_ctx: 552, now 256"),
+        (text.clone(), json!({ "kv_unified": false }), "a different kv_unified: true, now false"),
         (text.clone(), json!({ "cache_type_k": "q8_0" }), "a different cache_type_k"),
         (text.clone(), json!({ "flash_attn": "off" }), "a different flash_attn"),
         (text.clone(), json!({ "lora": [adapter] }), "a different lora"),

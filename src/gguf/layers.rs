@@ -30,8 +30,11 @@ const WITHOUT_FLASH_ATTENTION: [&str; 1] = ["grok"];
 const WITH_BIASES: [&str; 2] = ["t5", "t5encoder"];
 const KEY_LENGTH: &str = "attention.key_length";
 /// The most numbers that the state of a layer may have for each sequence. Known models have up to 4
-/// million. The file says little about it: a state can be as large as the square of a matrix.
+/// million.
 const MOST_OF_A_STATE: u64 = 1 << 24;
+/// The most numbers of a state that is larger than the weights of every layer in bytes. The states
+/// of known models are at most an eighth of the weights.
+const MOST_BESIDE_WEIGHTS: u64 = 1 << 16;
 
 /// The memory that a model's layers need. Sizes are in bytes unless noted otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,16 +175,17 @@ impl ModelHeader {
 
     /// Fails with `MODEL_INVALID` if a layer has a huge state for each sequence.
     pub(super) fn check_size_of_states(&self) -> Result<()> {
-        match self.state_elements(self.embedding_length().unwrap_or(0)) {
-            ..=MOST_OF_A_STATE => Ok(()),
-            state => Err(Error::new(
-                Code::ModelInvalid,
-                format!(
-                    "the state of a layer has {state} numbers for each sequence, more than \
-                     {MOST_OF_A_STATE}"
-                ),
-            )),
+        let weights = self.tensors().blocks.values().copied().max().unwrap_or(0);
+        let most = weights.clamp(MOST_BESIDE_WEIGHTS, MOST_OF_A_STATE);
+        let state = self.state_elements(self.embedding_length().unwrap_or(0));
+        if state <= most {
+            return Ok(());
         }
+        let reason = if most == weights { ", the bytes of its weights" } else { "" };
+        let message = format!(
+            "the state of a layer has {state} numbers for each sequence, more than {most}{reason}"
+        );
+        Err(Error::new(Code::ModelInvalid, message))
     }
 
     /// The number of elements in the state of a layer (llama.cpp `n_embd_r` and `n_embd_s`). 0
@@ -352,8 +356,9 @@ mod tests {
 
     #[test]
     fn squares_of_heads_are_states() {
-        let state = |key: &str, architecture: &str, head: u32| {
+        let state = |key: &str, architecture: &str, head: u32, weights: u64| {
             let bytes = GgufWriter::new()
+                .tensor_bytes("blk.0.x", &[weights], 24, vec![0; weights as usize])
                 .metadata("general.architecture", architecture)
                 .metadata(format!("{architecture}.embedding_length"), 8_u32)
                 .metadata(format!("{architecture}.attention.head_count"), 4_u32)
@@ -363,14 +368,22 @@ mod tests {
             let header = ModelHeader::read(Cursor::new(bytes), size).unwrap();
             (header.state_elements(8), header.check_size_of_states().err())
         };
-        assert_eq!(state("kda.head_dim", "x", 16).0, 4 * 16 * 16);
-        assert_eq!(state("attention.key_length", "minimax-01", 16).0, 4 * 16 * 16);
-        assert_eq!(state("attention.key_length", "x", 16).0, 0);
-        assert!(state("kda.head_dim", "x", 2048).1.is_none());
-        let error = state("kda.head_dim", "x", 2050).1.unwrap();
-        let message =
-            "the state of a layer has 16810000 numbers for each sequence, more than 16777216";
-        assert_eq!((error.code(), error.message()), (Code::ModelInvalid, message));
+        assert_eq!(state("kda.head_dim", "x", 16, 0).0, 4 * 16 * 16);
+        assert_eq!(state("attention.key_length", "minimax-01", 16, 0).0, 4 * 16 * 16);
+        assert_eq!(state("attention.key_length", "x", 16, 0).0, 0);
+        assert!(state("kda.head_dim", "x", 128, 0).1.is_none());
+        assert!(state("kda.head_dim", "x", 2048, 1 << 24).1.is_none());
+        let refused = |head, weights, most: &str| {
+            let (numbers, error) = state("kda.head_dim", "x", head, weights);
+            let error = error.unwrap();
+            let message = format!(
+                "the state of a layer has {numbers} numbers for each sequence, more than {most}"
+            );
+            assert_eq!((error.code(), error.message()), (Code::ModelInvalid, &*message));
+        };
+        refused(130, 65_536, "65536, the bytes of its weights");
+        refused(130, 1, "65536");
+        refused(2050, 1 << 25, "16777216");
     }
 
     #[test]

@@ -11,8 +11,9 @@ use super::reader::{Cursor, invalid};
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 
-/// The maximum number of tensors. The largest known models have a few thousand per file.
-const MAX_TENSORS: u64 = 65_536;
+/// The maximum number of tensors. The largest known models have a few thousand per file. llama.cpp
+/// searches the table for each of them.
+const MAX_TENSORS: u64 = 16_384;
 /// ggml's limit of 64 bytes includes the terminating NUL.
 const MAX_NAME_BYTES: u64 = 63;
 const MAX_DIMENSIONS: u32 = 4;
@@ -327,6 +328,7 @@ mod tests {
     #[test]
     fn refusals() {
         check_refused(&[], u64::MAX, "claims 18446744073709551615 tensors");
+        check_refused(&[], 16_385, "claims 16385 tensors, more than the limit of 16384");
         check_refused(&entry("a", &[1; 5], 0, 0), 1, "5 dimensions");
         check_refused(&entry("a", &[1 << 32, 1 << 32], 0, 0), 1, "too large");
         check_refused(&entry("a", &[1 << 32, 0, 1 << 32], 0, 0), 1, "too large");

@@ -13,6 +13,7 @@ use crate::error::{Code, Error, Result};
 /// Sums over the lengths of all tokens in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TokenLengths {
+    pub(super) count: u64,
     pub(super) longest: u64,
     pub(super) sum: u64,
     pub(super) squares: u128,
@@ -22,6 +23,7 @@ pub(crate) struct TokenLengths {
 impl TokenLengths {
     #[inline]
     pub(super) fn add(&mut self, length: u64) {
+        self.count += 1;
         self.longest = self.longest.max(length);
         self.sum = self.sum.saturating_add(length);
         let length = u128::from(length);
@@ -32,17 +34,19 @@ impl TokenLengths {
 
 /// RWKV's and T5's tokenizers recurse for each byte of a token when they are loaded and freed.
 const MOST_BYTES_OF_A_TREE: u64 = 1_024;
-/// RWKV's and T5's tokenizers keep about 200 bytes for each byte of a token. The largest known
-/// vocabulary has 2 MB.
-const MOST_BYTES_OF_ALL_TREES: u64 = 8 << 20;
+/// RWKV's and T5's tokenizers keep up to 200 bytes for each byte of a token, so the tokens of a small
+/// file may have only this many.
+const LEAST_BYTES_OF_ALL_TREES: u64 = 256 << 10;
+/// Further bytes for each token. The largest known vocabulary has 2 MB in all.
+const BYTES_OF_TREES_PER_TOKEN: u64 = 32;
 /// WordPiece tries every length up to that of the longest token, at each character.
 const MOST_BYTES_OF_WORDPIECE: u64 = 128;
-/// PLaMo-2's tokenizer builds every part of each token. Its own vocabulary needs a fiftieth of this
+/// PLaMo-2's tokenizer builds every part of each token. Its own vocabulary needs a fifth of this
 /// limit.
-const MOST_CUBES: u128 = 1_000_000_000;
+const MOST_CUBES: u128 = 100_000_000;
 /// The maximum that byte-pair encodings may allocate for tokens that are not written in GPT-2's
-/// byte letters.
-const MOST_SQUARES: u128 = 1_000_000_000;
+/// byte letters. llama.cpp takes up to twice as much.
+const MOST_SQUARES: u128 = 16_000_000;
 
 /// The most bytes that replace a character before it is tokenized. The tokenizer keeps 25 bytes for
 /// each of them. The longest replacement of Unicode's own rules (NFKC) has 33 bytes.
@@ -71,11 +75,11 @@ pub(super) fn check<R: Read + Seek>(
             lengths.longest
         )));
     }
-    if matches!(kind, "rwkv" | "t5") && lengths.sum > MOST_BYTES_OF_ALL_TREES {
+    let most = LEAST_BYTES_OF_ALL_TREES + lengths.count.saturating_mul(BYTES_OF_TREES_PER_TOKEN);
+    if matches!(kind, "rwkv" | "t5") && lengths.sum > most {
         return Err(refused(format!(
-            "the tokens have {} bytes, more than the {MOST_BYTES_OF_ALL_TREES} of a tokenizer of \
-             the kind {kind:?}",
-            lengths.sum
+            "{} tokens have {} bytes, more than the {most} of a tokenizer of the kind {kind:?}",
+            lengths.count, lengths.sum
         )));
     }
     match kind {
@@ -269,22 +273,23 @@ mod tests {
         refuse("t5", long(1, 1_025, "x"), "has 1025 bytes");
         refuse(
             "t5",
-            long(9_000, 1_000, "x"),
-            "the tokens have 9000000 bytes, more than the 8388608",
+            long(300, 1_000, "x"),
+            "300 tokens have 300000 bytes, more than the 271744 of a tokenizer of the kind",
         );
-        refuse("rwkv", long(9_000, 1_000, "x"), "the tokens have 9000000 bytes");
+        refuse("rwkv", long(300, 1_000, "x"), "300 tokens have 300000 bytes");
         refuse("bert", long(1, 129, "x"), "has 129 bytes");
         refuse("rwkv", long(1, 2_000, "x"), "has 2000 bytes");
-        refuse("plamo2", long(1, 20_000, "x"), "too long");
-        refuse("gpt2", long(1, 100_000, "\u{4E2D}"), "too long");
-        refuse("gpt2", long(20, 10_000, "\u{4E2D}"), "too long");
+        refuse("plamo2", long(1_000, 60, "x"), "too long");
+        refuse("gpt2", long(1, 10_000, "\u{4E2D}"), "too long");
+        refuse("gpt2", long(100, 1_000, "\u{4E2D}"), "too long");
         for (kind, tokens) in [
             ("gpt2", long(1_000, 2_000, "x")),
             ("gpt2", long(1, 1_000_000, "x")),
             ("llama", long(3, 20_000, "\u{4E2D}")),
-            ("plamo2", long(1_000, 60, "x")),
+            ("gpt2", long(5, 1_000, "\u{4E2D}")),
+            ("plamo2", long(90_000, 10, "x")),
             ("t5", long(10, 1_000, "x")),
-            ("t5", long(8_000, 1_000, "x")),
+            ("t5", long(100_000, 34, "x")),
         ] {
             assert_eq!(problem(kind, tokens), "");
         }

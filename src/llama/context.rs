@@ -121,7 +121,9 @@ impl LlamaContext {
     pub(crate) fn tried(mut self) -> Result<Self> {
         *self.decoding.repeats.get_mut() = Some(Repeats::default());
         let n_vocab = self.n_vocab;
-        let tried = trial::run(&mut self, n_vocab);
+        // SAFETY: the model is alive.
+        let weights = unsafe { sys::llama_model_size(self.model.as_ptr()) };
+        let tried = trial::run(&mut self, n_vocab, trial::time_limit(weights));
         *self.decoding.repeats.get_mut() = None;
         tried.map(|()| self)
     }

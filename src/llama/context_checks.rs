@@ -33,11 +33,11 @@ pub(super) fn check_memory(
     let sum = |part: fn(&ContextBytes) -> u64| {
         if on_devices { 0 } else { needed.iter().map(part).fold(0, u64::saturating_add) }
     };
-    let (cache, scores) = (sum(|it| it.cache), sum(|it| it.scores));
+    let (cache, scores, batch) = (sum(|it| it.cache), sum(|it| it.scores), sum(|it| it.batch));
     // Mapped weights can be paged in and out. Weights that are read into memory must fit.
     let size = |header: &&ModelHeader| header.file_size() - header.trailing_bytes();
     let weights = if use_mmap { 0 } else { headers.iter().map(size).sum() };
-    let needed = cache.saturating_add(scores).saturating_add(weights);
+    let needed = [scores, batch, weights].into_iter().fold(cache, u64::saturating_add);
     if needed <= available {
         return Ok(());
     }
@@ -46,13 +46,20 @@ pub(super) fn check_memory(
         0 => String::new(),
         scores => format!(", {} MiB attention without flash_attn", mib(scores)),
     };
-    let (chats, remedy) = match context.kv_unified {
-        true => (String::new(), ""),
-        false => (format!(" for each of {} chats", context.n_parallel), " or n_parallel"),
+    // As a rule far less than the cache.
+    let is_large = batch > cache.saturating_add(scores);
+    let tokens = match is_large {
+        true => format!(", {} MiB for a batch of {} tokens", mib(batch), context.n_batch),
+        false => String::new(),
+    };
+    let (chats, remedy) = match (context.kv_unified, is_large) {
+        (_, true) => (String::new(), "n_batch"),
+        (true, _) => (String::new(), "n_ctx"),
+        (false, _) => (format!(" for each of {} chats", context.n_parallel), "n_ctx or n_parallel"),
     };
     let message = format!(
-        "n_ctx {}{chats} needs {} MiB ({} MiB KV cache{attention}), but {} MiB are available; set \
-         a smaller n_ctx{remedy}",
+        "n_ctx {}{chats} needs {} MiB ({} MiB KV cache{attention}{tokens}), but {} MiB are \
+         available; set a smaller {remedy}",
         context.n_ctx,
         mib(needed),
         mib(cache),
@@ -118,18 +125,21 @@ struct ContextBytes {
     cache: u64,
     /// The scores of attention for one batch of a chat, if the context is full.
     scores: u64,
+    /// What the tokens of one batch take between the operations of a layer.
+    batch: u64,
 }
 
 /// The memory that a context takes. `None` if the header lacks the sizes.
 fn context_bytes(header: &ModelHeader, context: &ContextOptions) -> Option<ContextBytes> {
     let layers = fit::layers_of(header, context)?;
     let n_ctx = u64::from(context.n_ctx);
-    // An embedder checks the scores of each text, because a text may be much shorter.
+    // An embedder checks each text, because a text may be much shorter than a batch.
     let of_batch = if context.pooling.is_some() { 0 } else { u64::from(context.n_batch) };
     let scores = fit::score_bytes(&layers, context.flash_attn).saturating_mul(of_batch);
     Some(ContextBytes {
         cache: layers.cache_per_token().saturating_mul(u64::from(context.n_cells())),
         scores: scores.saturating_mul(n_ctx),
+        batch: fit::activation_bytes(&layers).saturating_mul(of_batch),
     })
 }
 
@@ -149,6 +159,7 @@ mod tests {
             .metadata("general.architecture", architecture)
             .metadata(name("block_count"), 2_u32)
             .metadata(name("embedding_length"), 4 * length)
+            .metadata(name("feed_forward_length"), 500_u32)
             .metadata(name("attention.head_count"), 4_u32)
             .metadata(name("attention.head_count_kv"), vec![1_u32, 2])
             .to_bytes();
@@ -189,6 +200,9 @@ mod tests {
         let of = |architecture, flash_attn, pooling| {
             let context = ContextOptions { pooling, ..context(flash_attn, CacheType::F16) };
             let bytes = context_bytes(&header(architecture, 8), &context).unwrap();
+            // Six tensors as wide as the embedding, and three as wide as the feed-forward block.
+            let of_batch = if context.pooling.is_some() { 0 } else { 100 };
+            assert_eq!(bytes.batch, of_batch * 4 * (6 * 32 + 3 * 500));
             (bytes.cache, bytes.scores)
         };
         let [auto, off] = [FlashAttention::Auto, FlashAttention::Off];

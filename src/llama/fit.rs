@@ -95,6 +95,13 @@ pub(super) fn score_bytes(layers: &Layers, flash_attn: FlashAttention) -> u64 {
     layers.heads.saturating_mul(of_head)
 }
 
+/// The bytes that one token of a batch takes between the operations of a layer. Several tensors
+/// exist at the same time: some as wide as the embedding, and three inside a feed-forward block.
+pub(super) fn activation_bytes(layers: &Layers) -> u64 {
+    let [embedding, inner, _] = layers.widths;
+    embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3)).saturating_mul(4)
+}
+
 const LEAST_RESERVE: u64 = 256 << 20;
 const MOST_RESERVE: u64 = 1 << 30;
 
@@ -125,7 +132,7 @@ impl MemoryNeeds {
             [context.n_cells(), context.n_batch, context.n_parallel].map(u64::from);
         // llama.cpp rounds the context up.
         let n_ctx = n_ctx.next_multiple_of(256);
-        let [embedding, inner, logits] = layers.widths;
+        let [_, _, logits] = layers.widths;
         let block = |layer: &crate::gguf::Layer| {
             let kept = layer
                 .per_token
@@ -137,13 +144,10 @@ impl MemoryNeeds {
         // heads before and after the softmax.
         let scores = score_bytes(layers, context.flash_attn).saturating_mul(2);
         let attention = n_batch.saturating_mul(n_ctx).saturating_mul(scores.saturating_add(6));
-        // Several tensors of a layer exist at the same time: some as wide as the embedding, and
-        // three inside a feed-forward block.
-        let widths = embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3));
         MemoryNeeds {
             blocks: layers.blocks.iter().map(block).collect(),
             output: layers.output,
-            compute: attention.saturating_add(widths.saturating_mul(4).saturating_mul(n_batch)),
+            compute: attention.saturating_add(activation_bytes(layers).saturating_mul(n_batch)),
             logits: logits.saturating_mul(4).saturating_mul(n_batch),
             largest: layers.largest,
         }

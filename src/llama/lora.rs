@@ -21,6 +21,10 @@ use crate::gguf::{GgufValue, ModelHeader, ValueType};
 /// support multiplication; integers do not.
 const TENSOR_TYPES: [u32; 4] = [0, 1, 8, 30];
 
+/// The highest rank for small matrices. For others it is the shorter side: a higher rank adds
+/// nothing, and each token of a batch takes memory in proportion to it.
+const MOST_RANK: u64 = 1024;
+
 /// Marks an error as being about the option `lora`, not about the model.
 pub(super) fn option_error(index: usize, error: Error) -> Error {
     Error::invalid(format_args!("lora[{index}].path"), error.message()).caused_by(error)
@@ -141,6 +145,7 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<u64> {
     }
     header.check_complete().map_err(|error| error.about(path))?;
     check_copies(&header, model).map_err(|error| error.about(path))?;
+    check_ranks(&header, model).map_err(|error| error.about(path))?;
     Ok(header.tensor_bytes())
 }
 
@@ -171,6 +176,23 @@ fn check_copies(adapter: &ModelHeader, model: &ModelHeader) -> Result<()> {
                 "tensor {name:?} has the shape {shape:?}, but the last two extents of {matrix:?} \
                  in the model are {expected:?}"
             );
+            return Err(Error::new(Code::ModelInvalid, problem));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses ranks that are higher than any useful one. A rank is the first extent of the second
+/// factor, also for embeddings (`llama_adapter_lora_init_impl`).
+fn check_ranks(adapter: &ModelHeader, model: &ModelHeader) -> Result<()> {
+    let matrices: HashMap<&str, &[u64; 4]> = model.shapes().collect();
+    for (name, [rank, ..]) in adapter.shapes() {
+        let Some(matrix) = name.strip_suffix(".lora_b") else { continue };
+        // A matrix in another part of a split model is unknown here.
+        let side = matrices.get(matrix).map_or(u64::MAX, |shape| shape[0].min(shape[1]));
+        let most = side.max(MOST_RANK);
+        if *rank > most {
+            let problem = format!("tensor {name:?} has the rank {rank}, more than {most}");
             return Err(Error::new(Code::ModelInvalid, problem));
         }
     }

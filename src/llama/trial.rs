@@ -7,7 +7,7 @@
 //!
 //! The assertions depend on shapes and types, not on values. If an earlier multiplication had
 //! weights of the same type and row length, a multiplication is skipped and its result is zero.
-//! Most layers are alike, so a trial takes a fraction of a decode. It ends after [`TIME_LIMIT`],
+//! Most layers are alike, so a trial takes a fraction of a decode. It ends after a [`time_limit`],
 //! between two operations, and a model without a failure until then passes. An operation that never
 //! ends cannot be interrupted, so the header checks must refuse such a file.
 //!
@@ -24,16 +24,19 @@ use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 use crate::error::{Code, Error, Result};
 use crate::process::Shared;
 
-/// A model that takes longer is very large or on a slow disk.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// The time for a model of any size.
+const LEAST_TIME: Duration = Duration::from_secs(5);
+/// The bytes of weights for which a trial gets another second. That is enough to read and compute
+/// all of them on a slow disk, so a bad layer cannot hide behind large ones.
+const BYTES_PER_SECOND: u64 = 100_000_000;
 /// No kernel processes more rows of a matrix in one step.
 const MOST_ROWS_AT_ONCE: i64 = 64;
 /// The maximum number of loads to remember as passed.
 const MOST_VERDICTS: usize = 64;
 
 /// Decodes one batch of each shape. The sequences are empty before and after it.
-pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
-    let end = Instant::now() + TIME_LIMIT;
+pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32, time_limit: Duration) -> Result<()> {
+    let end = Instant::now() + time_limit;
     let batches = batches(n_vocab, backend.n_batch(), backend.n_ctx(), backend.n_sequences());
     let tried: Result<bool> = batches.into_iter().try_fold(true, |is_whole, batch| {
         let decoded = if is_whole {
@@ -60,6 +63,11 @@ pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32) -> Result<()> {
             Err(Error::new(Code::ModelInvalid, message).caused_by(error))
         }
     })
+}
+
+/// How long the trial of a model with weights of this size may take.
+pub(super) fn time_limit(weights: u64) -> Duration {
+    LEAST_TIME + Duration::from_secs(weights / BYTES_PER_SECOND)
 }
 
 /// The batches: a prompt with the first and the last token of the vocabulary, the next token, and a
@@ -280,6 +288,12 @@ mod tests {
         check(100, [1, 4096, 2], &[&[99], &[0]]);
         check(100, [512, 1, 2], &[&[0]]);
         check(100, [512, 6, 2], &[&[0, 1, 2, 3, 99], &[0]]);
+    }
+
+    #[test]
+    fn large_models_have_more_time() {
+        assert_eq!([0, 99_999_999].map(time_limit), [LEAST_TIME; 2]);
+        assert_eq!(time_limit(40_000_000_000), LEAST_TIME + Duration::from_secs(400));
     }
 
     #[test]

@@ -239,19 +239,48 @@ impl CallSyntax {
     }
 }
 
+/// The tags in a text: `<tool_call>`, `[ARGS]`. A tag has no white space and at least one letter or
+/// digit, and ends at the first bracket that closes it. In time linear in the text's length.
 pub(super) fn tags(text: &str) -> Vec<&str> {
+    text.split_whitespace().flat_map(tags_of_word).collect()
+}
+
+fn tags_of_word(word: &str) -> Vec<&str> {
     let mut tags = Vec::new();
-    let mut rest = text;
-    while let Some(start) = rest.find(['<', '[']) {
-        let close = if rest[start..].starts_with('<') { '>' } else { ']' };
-        let end = rest[start..].find(close).map(|length| start + length + 1);
-        let tag = end.map(|end| &rest[start..end]);
-        let is_tag =
-            |tag: &&str| tag.contains(char::is_alphanumeric) && !tag.contains(char::is_whitespace);
-        tags.extend(tag.filter(is_tag));
-        rest = &rest[tag.filter(is_tag).map_or(start + 1, |tag| start + tag.len())..];
+    let mut angle = Search::new(word, |character| character == '>');
+    let mut square = Search::new(word, |character| character == ']');
+    let mut letter = Search::new(word, char::is_alphanumeric);
+    let mut from = 0;
+    while let Some(start) = word[from..].find(['<', '[']).map(|length| from + length) {
+        let closing = if word[start..].starts_with('<') { &mut angle } else { &mut square };
+        let end = closing.first(start).map(|end| end + 1);
+        let is_tag = |end: &usize| letter.first(start).is_some_and(|letter| letter < *end);
+        let end = end.filter(is_tag);
+        tags.extend(end.map(|end| &word[start..end]));
+        from = end.unwrap_or(start + 1);
     }
     tags
+}
+
+/// Finds the first character of a kind at or after positions that only grow, and looks at each
+/// character once.
+struct Search<'a> {
+    text: &'a str,
+    is_wanted: fn(char) -> bool,
+    found: Option<usize>,
+}
+
+impl<'a> Search<'a> {
+    fn new(text: &'a str, is_wanted: fn(char) -> bool) -> Self {
+        Search { text, is_wanted, found: text.find(is_wanted) }
+    }
+
+    fn first(&mut self, from: usize) -> Option<usize> {
+        if self.found.is_some_and(|found| found < from) {
+            self.found = self.text[from..].find(self.is_wanted).map(|length| from + length);
+        }
+        self.found
+    }
 }
 
 /// A part of a call.

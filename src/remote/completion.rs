@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::event::{self, CompletionEvent, EventData};
+use super::event::{self, CompletionEvent, EventData, MOST_TOKEN_BYTES};
 use super::fault::{self, CallError, RemoteFault};
 use super::http::{CallLimits, RemoteExchange};
 use super::pool::{self, ServerLease};
@@ -12,14 +12,15 @@ use crate::error::{Code, Error};
 use crate::net::one_line;
 use crate::net::redactor::Redactor;
 
-/// More bytes than any token has. A server that sends more per requested token is faulty.
-const MOST_TOKEN_BYTES: usize = 1024;
 /// How long to wait for the token counts, which follow the last text.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of characters of a content type that a message quotes.
 const MOST_KIND: usize = 64;
 /// The maximum number of bytes of an error response to read.
 const MOST_ERROR_BYTES: usize = 64 * 1024;
+/// How many more log probabilities may arrive than tokens were requested, such as those of the token
+/// that ends the reply.
+const MOST_EXTRA_TOKENS: usize = 64;
 
 /// A stream whose first event has arrived.
 pub struct CompletionStream {
@@ -33,6 +34,8 @@ pub struct CompletionStream {
     fault: Option<StreamFault>,
     /// The bytes of text that may still arrive. Each event counts as one more byte.
     bytes_left: usize,
+    /// The tokens whose log probabilities may still arrive.
+    logprobs_left: usize,
     /// How long the server may send nothing, and how long it has sent nothing. Comments and events
     /// without text count as nothing.
     read_timeout: Duration,
@@ -99,6 +102,7 @@ impl CompletionStream {
             events: VecDeque::new(),
             fault: None,
             bytes_left: max_tokens.saturating_mul(MOST_TOKEN_BYTES),
+            logprobs_left: max_tokens.saturating_add(MOST_EXTRA_TOKENS),
             read_timeout,
             silent: Duration::ZERO,
             ended: None,
@@ -179,6 +183,13 @@ impl CompletionStream {
                         fault::failed(
                             &self.lease.server,
                             "sent more text than the requested number of tokens can spell, or more events",
+                        )
+                    })?;
+                self.logprobs_left =
+                    self.logprobs_left.checked_sub(event.logprobs.len()).ok_or_else(|| {
+                        fault::failed(
+                            &self.lease.server,
+                            "sent log probabilities of more tokens than were requested",
                         )
                     })?;
                 Ok(StreamItem::Event(event))

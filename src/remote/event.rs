@@ -8,6 +8,8 @@ use crate::net::one_line;
 
 /// The maximum number of characters of an unknown `finish_reason` that a message quotes.
 const MOST_REASON: usize = 64;
+/// More bytes than any token has. A server that sends more per requested token is faulty.
+pub(super) const MOST_TOKEN_BYTES: usize = 1024;
 
 /// Why a reply ended, according to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,8 +122,8 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
                 .as_array()
                 .map(|bytes| bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()));
             let bytes = bytes.map_or_else(
-                || entry["token"].as_str().unwrap_or_default().into(),
-                Iterator::collect,
+                || beginning(entry["token"].as_str().unwrap_or_default()),
+                |bytes| bytes.take(MOST_TOKEN_BYTES).collect(),
             );
             TokenLogprob { bytes, logprob: clamped(&entry["logprob"]) }
         };
@@ -134,7 +136,7 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
             .collect();
     }
     let from_text = |text: &str, logprob: &Value| TokenLogprob {
-        bytes: text.into(),
+        bytes: beginning(text),
         logprob: clamped(logprob),
     };
     let texts = json["tokens"].as_array().into_iter().flatten().enumerate();
@@ -152,6 +154,11 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
     texts.map(entry).collect()
 }
 
+/// The bytes of a token's text that are kept.
+fn beginning(text: &str) -> Vec<u8> {
+    text.bytes().take(MOST_TOKEN_BYTES).collect()
+}
+
 /// A log probability of at least -9999, as in the local engine.
 fn clamped(logprob: &Value) -> f64 {
     logprob.as_f64().unwrap_or(f64::NAN).max(-9999.0)
@@ -166,6 +173,20 @@ mod tests {
         match parse(json.to_string().as_bytes(), 1) {
             Ok(EventData::Event(event)) => event,
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn texts_of_log_probabilities_are_cut() {
+        let (long, cut) = ("a".repeat(5000), vec![b'a'; MOST_TOKEN_BYTES]);
+        let bytes = vec![97; 5000];
+        for logprobs in [
+            json!({"content": [{"token": long, "logprob": -1.0}]}),
+            json!({"content": [{"token": "", "bytes": bytes, "logprob": -1.0}]}),
+            json!({"tokens": [long], "token_logprobs": [-1.0]}),
+        ] {
+            let event = event(json!({"choices": [{"text": "a", "logprobs": logprobs}]}));
+            assert_eq!(event.logprobs[0].sampled.bytes, cut);
         }
     }
 

@@ -103,7 +103,7 @@ fn unsafe_code_is_where_c_is() {
 }
 
 /// Functions of llama.cpp that only return a stored value or set an option. They cannot throw.
-const WITHOUT_GUARD: [&str; 38] = [
+const WITHOUT_GUARD: [&str; 39] = [
     // Tests call these after the library has called them.
     "ggml_backend_cpu_reg",
     "ggml_backend_reg_count",
@@ -128,6 +128,7 @@ const WITHOUT_GUARD: [&str; 38] = [
     "llama_model_n_cls_out",
     "llama_model_n_embd_out",
     "llama_model_n_swa",
+    "llama_model_size",
     "llama_n_batch",
     "llama_n_ctx_seq",
     "llama_sampler_chain_default_params",

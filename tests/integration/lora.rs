@@ -67,7 +67,7 @@ fn an_unsuitable_adapter_is_refused_by_its_path() {
         Some((name, shape.to_vec(), number, vec![0_u8; bytes]))
     };
     let (n_embd, n_vocab) = (good().a.len(), good().b.len());
-    let files: [(&str, Vec<u8>); 15] = [
+    let files: [(&str, Vec<u8>); 17] = [
         ("general.type", Adapter { kind: "model", ..good() }.to_bytes()),
         ("but the model is", Adapter { architecture: "qwen2", ..good() }.to_bytes()),
         ("adapter.lora.alpha", Adapter { alpha: None, ..good() }.to_bytes()),
@@ -86,6 +86,16 @@ fn an_unsuitable_adapter_is_refused_by_its_path() {
         (
             "missing one component",
             Adapter { extra: extra("blk.0.attn_q.weight.lora_a", &[32], 0, 128), ..good() }
+                .to_bytes(),
+        ),
+        (
+            "\"blk.0.attn_q.weight.lora_b\" has the rank 1025, more than 1024",
+            Adapter { extra: extra("blk.0.attn_q.weight.lora_b", &[1025], 0, 4100), ..good() }
+                .to_bytes(),
+        ),
+        (
+            "missing one component",
+            Adapter { extra: extra("blk.0.attn_q.weight.lora_b", &[1024], 0, 4096), ..good() }
                 .to_bytes(),
         ),
         (

@@ -313,6 +313,13 @@ fn a_started_reply_is_not_restarted() {
         head(out);
         while chunk(out, text(&"y".repeat(1 << 16)).as_bytes()) {}
     });
+    let logprobs = Server::start(|_, out| {
+        head(out);
+        chunk(out, text("so far").as_bytes());
+        let tokens = json!({ "tokens": vec!["y"; 10_000] });
+        let event = json!({ "choices": [{ "text": "", "logprobs": tokens }] });
+        while chunk(out, format!("data: {event}\n\n").as_bytes()) {}
+    });
     let unfinished = Server::start(|_, out| stream(out, &["so far"], "data: [DONE]\n\n"));
     for (server, says) in [
         (events(b""), "broke off"),
@@ -326,6 +333,7 @@ fn a_started_reply_is_not_restarted() {
         (events(b"data: {\"error\": \"out of order\"}\n\n"), "out of order"),
         (endless, "an event that does not end"),
         (flood, "more text than the requested number of tokens"),
+        (logprobs, "log probabilities of more tokens"),
     ] {
         let other = Server::saying(&["other"]);
         let chat = open(json!({ "base_url": [server.url(), other.url()] }));

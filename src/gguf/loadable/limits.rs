@@ -31,7 +31,7 @@ impl Limit {
 /// 576.
 const MOST_OF_A_HEAD: u32 = 2048;
 
-const LIMITS: [Limit; 28] = [
+const LIMITS: [Limit; 31] = [
     // The numbers of `llama_pooling_type`. Others are undefined behaviour.
     Limit::at_most("pooling_type", 4),
     Limit::at_most("attention.key_length", MOST_OF_A_HEAD),
@@ -76,6 +76,11 @@ const LIMITS: [Limit; 28] = [
         architectures: &["mamba", "jamba"],
         rule: Rule::OneOrMultipleOf(16),
     },
+    // A token takes one operation over all numbers of a state. Known models have up to 256.
+    Limit::at_most("ssm.state_size", 1024),
+    // Positions of a convolution. Known models have 3 or 4.
+    Limit::at_most("ssm.conv_kernel", 64),
+    Limit::at_most("shortconv.l_cache", 64),
     // Each token of a batch has so many numbers for the indexer (glm5-next.cpp).
     Limit::at_most("attention.indexer.kpool", 4096),
     // The graphs of RWKV use one or two states of shifted tokens in a layer.

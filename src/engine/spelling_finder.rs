@@ -1,8 +1,9 @@
 //! Finds the longest of many spellings at its leftmost position in a text.
 //!
 //! The size of an automaton of whole spellings grows with their bytes, and the time to build it
-//! with the square of the longest. A model file may have spellings of any length, so the automaton
-//! holds only their first bytes, and a sorted list decides the rest.
+//! with the squares of their number and of the longest. A model file may have any number of spellings
+//! of any length, so the automaton holds only their first bytes, fewer if there are many, and a
+//! sorted list decides the rest.
 
 use std::ops::Range;
 
@@ -13,6 +14,8 @@ use crate::error::Result;
 
 /// The maximum number of bytes of a spelling in the automaton. Real special tokens are shorter.
 const MOST_HEAD: usize = 64;
+/// The maximum number of distinct heads, unless heads are a single byte.
+const MOST_HEADS: usize = 4096;
 /// The maximum number of states of the automaton, in case a file is hostile.
 const MOST_STATES: usize = 1 << 22;
 /// After how many heads without a spelling the interrupt is checked.
@@ -55,11 +58,14 @@ impl SpellingFinder {
         spellings: impl Iterator<Item = &'a [u8]>,
     ) -> std::result::Result<SpellingFinder, BuildError> {
         let sorted = sort(spellings);
-        let most = (MOST_STATES / sorted.len().max(1)).clamp(1, MOST_HEAD);
+        let mut most = (MOST_STATES / sorted.len().max(1)).clamp(1, MOST_HEAD);
+        while most > 1 && count_heads(&sorted, most) > MOST_HEADS {
+            most /= 2;
+        }
         let mut heads: Vec<&[u8]> = Vec::new();
         let mut found = Vec::new();
         for SortedSpelling { bytes, index, .. } in &sorted {
-            let head = &bytes[..bytes.len().min(most)];
+            let head = head(bytes, most);
             let whole = head.len() == bytes.len();
             match (heads.last() == Some(&head), found.last_mut()) {
                 (true, Some(last)) => *last = HeadMatch::Head,
@@ -128,6 +134,14 @@ pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
         a.chunks_exact(AT_ONCE).zip(b.chunks_exact(AT_ONCE)).take_while(|(a, b)| a == b).count()
             * AT_ONCE;
     alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
+}
+
+fn head(spelling: &[u8], most: usize) -> &[u8] {
+    &spelling[..spelling.len().min(most)]
+}
+
+fn count_heads(sorted: &[SortedSpelling], most: usize) -> usize {
+    sorted.chunk_by(|a, b| head(&a.bytes, most) == head(&b.bytes, most)).count()
 }
 
 /// The distinct spellings, sorted by their bytes.
@@ -236,6 +250,18 @@ mod tests {
             }
         }
         check(&spellings[..149], &"a".repeat(300));
+    }
+
+    #[test]
+    fn many_spellings_share_few_heads() {
+        let numbers = (0..100_000).map(|number| format!(" {number}"));
+        let letters = (0..26_u8).flat_map(|a| (0..26_u8).map(move |b| [b'a' + a, b'a' + b]));
+        let letters = letters.map(|pair| format!("<|speech_{}|>", String::from_utf8_lossy(&pair)));
+        let spellings: Vec<String> = numbers.chain(letters).collect();
+        let finder =
+            SpellingFinder::new(spellings.iter().map(String::as_bytes)).expect("an automaton");
+        assert!(finder.heads.patterns_len() <= MOST_HEADS, "{}", finder.heads.patterns_len());
+        check(&spellings, " 12 99999 100000<|speech_zz|><|speech_z 4x 0");
     }
 
     /// A spelling for each number of capital letters after the same head.

@@ -151,8 +151,10 @@ fn every_failure_has_its_event() {
         "flash",
     );
     check(json!({ "model": text, "n_ctx": i32::MAX }), "oom", "OUT_OF_MEMORY", "smaller n_ctx");
-    // 512 layers with a state of 64 MiB for each of 64 sequences.
+    // 512 layers with a state of 64 MiB for each of 64 sequences. It may have as many numbers as the
+    // weights of a layer have bytes.
     let file = tempfile::NamedTempFile::new().unwrap();
+    let weights = vec![0.0; 4_100_000];
     let states = GgufWriter::new()
         .metadata("general.architecture", "mamba2")
         .metadata("tokenizer.chat_template", "{{ messages[0].content }}")
@@ -160,7 +162,8 @@ fn every_failure_has_its_event() {
         .metadata("mamba2.embedding_length", 8_u32)
         .metadata("mamba2.ssm.inner_size", 16_000_u32)
         .metadata("mamba2.ssm.state_size", 1_000_u32)
-        .tensor("token_embd.weight", &[1, 16_000], &[0.0; 16_000]);
+        .tensor("token_embd.weight", &[1, 16_000], &[0.0; 16_000])
+        .tensor("blk.0.ssm_in.weight", &[4_100_000], &weights);
     std::fs::write(file.path(), states.to_bytes()).unwrap();
     check(
         json!({ "model": file.path(), "tool_policy": "any", "n_parallel": 64, "n_ctx": 512 }),

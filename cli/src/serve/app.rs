@@ -12,6 +12,7 @@ use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{get, post};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::access::Access;
 use super::error::{ApiError, Protocol};
@@ -30,6 +31,10 @@ use super::{
 /// The status for a client that left before the response, as in nginx.
 const CLIENT_LEFT: u16 = 499;
 
+/// How many calls that need no weights run at once. The others wait, so that many clients do not take
+/// the memory of many replies.
+const WEIGHTLESS_CALLS: usize = 4;
+
 pub(crate) type Reply = Result<Response<Body>, ApiError>;
 
 pub(crate) struct App {
@@ -40,6 +45,7 @@ pub(crate) struct App {
     access: Access,
     has_access_log: bool,
     traces: Option<Arc<Traces>>,
+    weightless: Arc<Semaphore>,
 }
 
 impl App {
@@ -58,7 +64,14 @@ impl App {
             access,
             has_access_log,
             traces,
+            weightless: Arc::new(Semaphore::new(WEIGHTLESS_CALLS)),
         }
+    }
+
+    /// Waits for a place among the calls that need no weights. Keep it until the work is done.
+    pub(super) async fn weightless_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let ended = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the server is ending");
+        Arc::clone(&self.weightless).acquire_owned().await.map_err(ended)
     }
 
     /// The chat model of a request. Without a name, the only one is used.

@@ -33,7 +33,12 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     let model = Arc::clone(call.app.model(&call.body)?);
     call.log.set_model(&model.name);
     shape::check(&call.body, SHAPE)?;
-    tokio::task::spawn_blocking(move || describe(&call.body, &model))
+    let place = call.app.weightless_place().await?;
+    let describe = move || {
+        let _place = place;
+        describe(&call.body, &model)
+    };
+    tokio::task::spawn_blocking(describe)
         .await
         .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
         .map(|description| json_response(&description))

@@ -17,6 +17,9 @@ use super::model::ServedModel;
 use crate::abi;
 use crate::failure;
 
+/// The longest text whose pieces are listed, in bytes. Each token then takes about a kilobyte.
+const MOST_TEXT_WITH_PIECES: usize = 256 << 10;
+
 pub(super) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
     reply(tokens_of(app, request).await)
 }
@@ -32,6 +35,13 @@ async fn tokens_of(app: Arc<App>, request: Request) -> Reply {
     let text = text.ok_or_else(|| ApiError::invalid("content", "is missing"))?;
     let option = |name| fields::boolean(&call.body, name).map(Option::unwrap_or_default);
     let has_pieces = option("with_pieces")?;
+    if has_pieces && text.len() > MOST_TEXT_WITH_PIECES {
+        let problem = format!(
+            "has {} bytes, more than {MOST_TEXT_WITH_PIECES} with with_pieces; send it in parts",
+            text.len()
+        );
+        return Err(ApiError::invalid("content", problem));
+    }
     let request = json!({
         "model_path": model.options["model"], "text": text, "details": has_pieces,
         "add_special": option("add_special")?,
@@ -39,9 +49,14 @@ async fn tokens_of(app: Arc<App>, request: Request) -> Reply {
         // otherwise.
         "parse_special": option("parse_special")?,
     });
-    let reply = run(move || abi::tokenize(&request)).await?;
-    let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].clone() };
-    Ok(json_response(&json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] })))
+    let place = call.app.weightless_place().await?;
+    let tokenize = move || {
+        let _place = place;
+        let mut reply = abi::tokenize(&request)?;
+        let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].take() };
+        Ok(json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] }))
+    };
+    run(tokenize).await.map(|reply| json_response(&reply))
 }
 
 async fn text_of(app: Arc<App>, request: Request) -> Reply {
@@ -49,7 +64,12 @@ async fn text_of(app: Arc<App>, request: Request) -> Reply {
     let model = model(&call)?;
     let tokens = fields::array(&call.body, "tokens")?;
     let request = json!({ "model_path": model.options["model"], "ids": tokens });
-    let reply = run(move || abi::detokenize(&request)).await.map_err(|mut error| {
+    let place = call.app.weightless_place().await?;
+    let detokenize = move || {
+        let _place = place;
+        abi::detokenize(&request)
+    };
+    let reply = run(detokenize).await.map_err(|mut error| {
         // The member has another name here.
         error.message = error.message.replacen("ids", "tokens", 1);
         error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));

@@ -46,6 +46,10 @@ def test_wrong_requests_for_tokens(server: Server) -> None:
                 if status != 200:
                     assert status in (400, 404), (field, value, reply)
                     assert set(reply["error"]) == {"message", "type", "param", "code"}
+    long = {"model": "text", "content": "a" * (256 * 1024 + 1)}
+    assert server.post("/tokenize", long)[0] == 200
+    error = server.post("/tokenize", {**long, "with_pieces": True})[1]["error"]
+    assert error["param"] == "content" and "262144" in error["message"], error
     error = server.post("/detokenize", {"model": "text", "tokens": [1, 10**9]})[1]["error"]
     assert error["param"] == "tokens[1]", error
     assert server.post("/tokenize", {"content": "a"})[1]["error"]["param"] == "model"

@@ -69,7 +69,12 @@ async fn count(app: Arc<App>, request: Request) -> Reply {
     if let Some(template) = model.options.get("chat_template") {
         library["chat_template"] = template.clone();
     }
-    let counted = tokens::run(move || abi::count(&library)).await?;
+    let place = call.app.weightless_place().await?;
+    let count = move || {
+        let _place = place;
+        abi::count(&library)
+    };
+    let counted = tokens::run(count).await?;
     Ok(json_response(&json!({ "input_tokens": counted["prompt_tokens"] })))
 }
 

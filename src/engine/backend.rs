@@ -157,6 +157,12 @@ pub trait Vocab: Send + Sync {
         interrupt: &Interrupt,
     ) -> Result<Vec<TokenId>>;
 
+    /// The most bytes of text that one token stands for; `None` if that is unknown. It may look at
+    /// all tokens, once.
+    fn longest_token(&self) -> Option<usize> {
+        None
+    }
+
     /// The bytes of a token. A control token has none unless `special` is true.
     fn piece(&self, token: TokenId, special: bool) -> Vec<u8>;
 

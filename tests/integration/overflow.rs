@@ -269,3 +269,21 @@ fn polyfills_name_the_messages_of_the_request() {
     let error = &chat.explain(&strict)["error"];
     assert!(error["message"].as_str().unwrap().starts_with(&path), "{error}");
 }
+
+#[test]
+fn a_prompt_that_cannot_fit_is_not_tokenized() {
+    let huge = message("user", &"word ".repeat(1 << 18));
+    let chat = open("error");
+    let refused = chat.infer(&request(std::slice::from_ref(&huge)));
+    assert_eq!(refused["error"]["code"], "CONTEXT_OVERFLOW");
+    let said = refused["error"]["message"].as_str().unwrap();
+    assert!(said.starts_with("the prompt has at least "), "{said}");
+    let least = refused["error"]["details"]["prompt_tokens"].as_u64().unwrap();
+    assert!(least >= N_CTX && least <= 5 << 18, "{refused}");
+    // Turns are left out as for any other prompt that is too long.
+    let chat = open("truncate_oldest");
+    let mut messages = conversation(3);
+    messages.splice(1..1, [huge, message("assistant", "long.")]);
+    assert_eq!(truncated(&chat, "truncate_oldest", &messages), 1..3);
+    assert_eq!(chat.infer(&request(&messages))["text"], TEXT);
+}

@@ -13,7 +13,7 @@ use crate::api::{ChatRequest, ContextOverflow};
 use crate::chat::render::RenderedPrompt;
 use crate::chat::source::{FittedPrompt, Truncation};
 use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
-use crate::engine::{Interrupt, TokenizedPrompt};
+use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
 
 impl NativeSource {
@@ -43,6 +43,11 @@ impl NativeSource {
         check_n_keep("n_keep", request.n_keep, n_ctx)?;
         let room = self.room(request, n_ctx);
         let last = self.last_request.get();
+        let remedy = if model.most_ctx.is_some_and(|most| n_ctx >= most) {
+            "shorten the messages; this model cannot have a larger context"
+        } else {
+            "shorten the messages or raise n_ctx"
+        };
         let mut measure =
             |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, TokenizedPrompt)>> {
                 let mut rendered = if dropped.is_empty() {
@@ -57,6 +62,10 @@ impl NativeSource {
                 };
                 rendered.renumber_messages(&dropped);
                 let vocab = model.engine.vocab().as_ref();
+                if let Some(least) = least_tokens(vocab, &rendered.prompt.text, n_ctx) {
+                    let size = PromptSize::AtLeast(least);
+                    return Err(context_overflow(size, n_ctx, &dropped, self.overflow, remedy));
+                }
                 let last = last.as_deref().map(LastRequest::tokenized);
                 let tokenized = tokenize(vocab, request, &rendered.prompt, last, interrupt)?;
                 Ok(Measured {
@@ -88,11 +97,7 @@ impl NativeSource {
             }
         };
         if size >= n_ctx {
-            let remedy = if model.most_ctx.is_some_and(|most| n_ctx >= most) {
-                "shorten the messages; this model cannot have a larger context"
-            } else {
-                "shorten the messages or raise n_ctx"
-            };
+            let size = PromptSize::Exactly(size);
             return Err(context_overflow(size, n_ctx, &dropped, self.overflow, remedy));
         }
         let (mut rendered, tokenized) = result;
@@ -114,8 +119,26 @@ pub(super) fn is_too_long(error: &Error) -> bool {
     matches!(error.code(), Code::TemplateLimit | Code::ContextOverflow)
 }
 
+/// The number of tokens of a prompt that does not fit.
+enum PromptSize {
+    Exactly(usize),
+    AtLeast(usize),
+}
+
+/// The number of tokens that a text has at least, if it is so long that it cannot fit a context.
+/// It then need not be tokenized, which can take many seconds.
+fn least_tokens(vocab: &dyn Vocab, text: &str, n_ctx: usize) -> Option<usize> {
+    // Most prompts end here, without a look at the vocabulary.
+    const SHORT: usize = 16;
+    if text.len() / SHORT < n_ctx {
+        return None;
+    }
+    let least = text.len() / vocab.longest_token()?;
+    (least >= n_ctx).then_some(least)
+}
+
 fn context_overflow(
-    tokens: usize,
+    size: PromptSize,
     n_ctx: usize,
     dropped: &Range<usize>,
     strategy: ContextOverflow,
@@ -127,7 +150,12 @@ fn context_overflow(
             "the part of the prompt that must stay (system messages, the last user message and everything after it)"
         }
     };
-    let message = format!("{what} has {tokens} tokens, but the context has {n_ctx}; {remedy}");
+    let (bound, tokens) = match size {
+        PromptSize::Exactly(tokens) => ("", tokens),
+        PromptSize::AtLeast(tokens) => ("at least ", tokens),
+    };
+    let message =
+        format!("{what} has {bound}{tokens} tokens, but the context has {n_ctx}; {remedy}");
     let error = Error::new(Code::ContextOverflow, message)
         .with("prompt_tokens", tokens)
         .with("n_ctx", n_ctx);

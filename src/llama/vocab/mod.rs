@@ -34,6 +34,7 @@ pub(crate) struct LlamaVocab {
     cuts: OnceLock<TextPieces>,
     byte_tokens: OnceLock<Box<[Option<TokenId>; 256]>>,
     unknown: OnceLock<Option<TokenId>>,
+    longest: OnceLock<usize>,
     /// Whether texts are tokenized without their accents.
     strips_accents: OnceLock<bool>,
     known: TokenCache,
@@ -57,6 +58,7 @@ impl LlamaVocab {
             cuts: OnceLock::new(),
             byte_tokens: OnceLock::new(),
             unknown: OnceLock::new(),
+            longest: OnceLock::new(),
             strips_accents: OnceLock::new(),
             known: TokenCache::default(),
         }
@@ -372,6 +374,25 @@ impl PlainVocab for LlamaVocab {
 }
 
 impl Vocab for LlamaVocab {
+    /// No token's text is shorter than the part of a prompt that it stands for, except with
+    /// tokenizers that change the text first.
+    fn longest_token(&self) -> Option<usize> {
+        let keeps_text = [
+            sys::LLAMA_VOCAB_TYPE_BPE,
+            sys::LLAMA_VOCAB_TYPE_SPM,
+            sys::LLAMA_VOCAB_TYPE_RWKV,
+            sys::LLAMA_VOCAB_TYPE_PLAMO2,
+        ];
+        let length = |token| self.text(token).map(|text| text.to_bytes().len());
+        keeps_text.contains(&self.kind()).then(|| {
+            *self.longest.get_or_init(|| {
+                let longest = (0..self.n_tokens).filter_map(length).max().unwrap_or_default();
+                // An unknown character is one token.
+                longest.max(char::MAX.len_utf8())
+            })
+        })
+    }
+
     fn len(&self) -> usize {
         self.n_tokens as usize
     }

@@ -31,7 +31,7 @@ impl Limit {
 /// 576.
 const MOST_OF_A_HEAD: u32 = 2048;
 
-const LIMITS: [Limit; 31] = [
+const LIMITS: [Limit; 32] = [
     // The numbers of `llama_pooling_type`. Others are undefined behaviour.
     Limit::at_most("pooling_type", 4),
     Limit::at_most("attention.key_length", MOST_OF_A_HEAD),
@@ -80,6 +80,7 @@ const LIMITS: [Limit; 31] = [
     Limit::at_most("ssm.state_size", 1024),
     // Positions of a convolution. Known models have 3 or 4.
     Limit::at_most("ssm.conv_kernel", 64),
+    Limit::at_most("ple.conv_kernel", 64),
     Limit::at_most("shortconv.l_cache", 64),
     // Each token of a batch has so many numbers for the indexer (glm5-next.cpp).
     Limit::at_most("attention.indexer.kpool", 4096),

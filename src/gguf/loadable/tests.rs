@@ -139,6 +139,10 @@ fn counts_that_decide_time_or_memory_are_limited() {
     check("deepseek4", iterations, 1000_u32, "");
     check("deepseek4", iterations, 1001_u32, "1001, but must be at most 1000");
     check("rwkv6", "token_shift_count", 3_u32, "3, but must be at most 2");
+    check("mamba2", "ssm.state_size", 1025_u32, "1025, but must be at most 1024");
+    for key in ["ssm.conv_kernel", "ple.conv_kernel", "shortconv.l_cache"] {
+        check("a new one", key, 65_u32, "65, but must be at most 64");
+    }
     check("glm5-next", "attention.indexer.kpool", 4097_u32, "4097, but must be at most 4096");
     check("llama", "pooling_type", 4_u32, "");
     check("llama", "pooling_type", 5_u32, "5, but must be at most 4");

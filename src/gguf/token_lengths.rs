@@ -37,8 +37,10 @@ const MOST_BYTES_OF_A_TREE: u64 = 1_024;
 /// A vocabulary takes up to 40 bytes for each byte of a token, RWKV's and T5's 200. The tokens of a
 /// small file may have only this many bytes together.
 const LEAST_BYTES_OF_ALL: u64 = 256 << 10;
-/// Further bytes for each token. Known vocabularies have 7 to 9, at most 32.
-const BYTES_PER_TOKEN: u64 = 32;
+/// Further bytes for each token. Known vocabularies have 7 to 9. One for a single language with three
+/// bytes for each letter, and six in GPT-2's byte letters, may have 50.
+const BYTES_PER_TOKEN: u64 = 64;
+const BYTES_PER_TOKEN_OF_A_TREE: u64 = 32;
 /// WordPiece tries every length up to that of the longest token, at each character.
 const MOST_BYTES_OF_WORDPIECE: u64 = 128;
 /// PLaMo-2's tokenizer builds every part of each token. Its own vocabulary needs a fifth of this
@@ -47,6 +49,8 @@ const MOST_CUBES: u128 = 100_000_000;
 /// The maximum that byte-pair encodings may allocate for tokens that are not written in GPT-2's
 /// byte letters. llama.cpp takes up to twice as much.
 const MOST_SQUARES: u128 = 16_000_000;
+/// Further bytes for each token, in case a whole vocabulary is not written in them.
+const SQUARES_PER_TOKEN: u128 = 256;
 
 /// The most bytes that replace a character before it is tokenized. The tokenizer keeps 25 bytes for
 /// each of them. The longest replacement of Unicode's own rules (NFKC) has 33 bytes.
@@ -75,13 +79,18 @@ pub(super) fn check<R: Read + Seek>(
             lengths.longest
         )));
     }
-    let most = LEAST_BYTES_OF_ALL + lengths.count.saturating_mul(BYTES_PER_TOKEN);
+    let per_token = match kind {
+        "rwkv" | "t5" => BYTES_PER_TOKEN_OF_A_TREE,
+        _ => BYTES_PER_TOKEN,
+    };
+    let most = LEAST_BYTES_OF_ALL + lengths.count.saturating_mul(per_token);
     if lengths.sum > most {
         return Err(refused(format!(
             "{} tokens have {} bytes, more than {most}",
             lengths.count, lengths.sum
         )));
     }
+    let most_squares = MOST_SQUARES + u128::from(lengths.count) * SQUARES_PER_TOKEN;
     match kind {
         "plamo2" if lengths.cubes > MOST_CUBES => Err(refused(format!(
             "the tokens are too long for a tokenizer of the kind {kind:?}; one has {} bytes",
@@ -92,8 +101,8 @@ pub(super) fn check<R: Read + Seek>(
         "t5" if metadata.contains(CHARSMAP_KEY) => {
             check_replacements(metadata, lengths.longest, &mut open()?)
         }
-        "gpt2" | "hybriddna" | "whitespace" if lengths.squares > MOST_SQUARES => {
-            check_letters(metadata, &mut open()?)
+        "gpt2" | "hybriddna" | "whitespace" if lengths.squares > most_squares => {
+            check_letters(metadata, most_squares, &mut open()?)
         }
         _ => Ok(()),
     }
@@ -216,7 +225,11 @@ fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
 
 /// For each character of a token that is not one of GPT-2's byte letters, llama.cpp writes the
 /// whole token into its text.
-fn check_letters<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) -> Result<()> {
+fn check_letters<R: Read + Seek>(
+    metadata: &Metadata,
+    most: u128,
+    cursor: &mut Cursor<R>,
+) -> Result<()> {
     let is_letter =
         |it: &char| matches!(it, '!'..='~' | '\u{A1}'..='\u{AC}' | '\u{AE}'..='\u{143}');
     let (mut written, mut longest) = (0_u128, 0);
@@ -225,7 +238,7 @@ fn check_letters<R: Read + Seek>(metadata: &Metadata, cursor: &mut Cursor<R>) ->
         written += others as u128 * text.len() as u128;
         longest = longest.max(if others > 0 { text.len() } else { 0 });
     })?;
-    if written > MOST_SQUARES {
+    if written > most {
         return Err(refused(format!(
             "the tokens with characters outside GPT-2's byte letters are too long; the longest has \
              {longest} bytes"
@@ -276,11 +289,13 @@ mod tests {
         refuse("bert", long(1, 129, "x"), "has 129 bytes");
         refuse("rwkv", long(1, 2_000, "x"), "has 2000 bytes");
         refuse("plamo2", long(1_000, 60, "x"), "too long");
-        refuse("llama", long(300, 1_000, "x"), "300 tokens have 300000 bytes");
+        refuse("llama", long(300, 1_000, "x"), "300 tokens have 300000 bytes, more than 281344");
         refuse("gpt2", long(1, 10_000, "\u{4E2D}"), "too long");
         refuse("gpt2", long(50, 1_000, "\u{4E2D}"), "too long");
         for (kind, tokens) in [
-            ("gpt2", long(100_000, 34, "x")),
+            ("gpt2", long(100_000, 66, "x")),
+            ("gpt2", long(100_000, 30, "\u{DF}")),
+            ("whitespace", long(100_000, 16, "\u{4E2D}")),
             ("gpt2", long(1, 200_000, "x")),
             ("llama", long(3, 20_000, "\u{4E2D}")),
             ("gpt2", long(5, 1_000, "\u{4E2D}")),

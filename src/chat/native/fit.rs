@@ -128,9 +128,9 @@ enum PromptSize {
 /// The number of tokens that a text has at least, if it is so long that it cannot fit a context.
 /// It then need not be tokenized, which can take many seconds.
 fn least_tokens(vocab: &dyn Vocab, text: &str, n_ctx: usize) -> Option<usize> {
-    // Most prompts end here, without a look at the vocabulary.
-    const SHORT: usize = 16;
-    if text.len() / SHORT < n_ctx {
+    /// Shorter texts take at most a few seconds, and the error then has the exact number.
+    const LONG: usize = 2 << 20;
+    if text.len() < LONG {
         return None;
     }
     let least = text.len() / vocab.longest_token()?;

@@ -403,3 +403,26 @@ pub enum KindForm {
     /// The name of the type in JSON Schema: like `TypeName`, but `integer` for whole numbers.
     SchemaTypeName,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::tags;
+
+    #[test]
+    fn tags_of_a_text() {
+        let found = tags("a<b>c <d e> [F]<[>g] <> <|h|> <i [j>] </k>\n<é>");
+        assert_eq!(found, ["<b>", "[F]", "[>g]", "<|h|>", "[j>]", "</k>", "<é>"]);
+        assert!(tags("").is_empty() && tags("[x<").is_empty());
+    }
+
+    #[test]
+    fn hostile_texts_take_linear_time() {
+        // With a look at all that follows for each bracket, these would take minutes.
+        let brackets = "<".repeat(1 << 20);
+        for end in ["", ">", " >", "]", " a>"] {
+            assert!(tags(&format!("{brackets}{end}")).is_empty());
+        }
+        assert_eq!(tags(&format!("{brackets}a>")).len(), 1);
+        assert_eq!(tags(&"<a>[b]".repeat(1 << 17)).len(), 1 << 18);
+    }
+}

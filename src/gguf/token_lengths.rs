@@ -13,7 +13,6 @@ use crate::error::{Code, Error, Result};
 /// Sums over the lengths of all tokens in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TokenLengths {
-    pub(super) count: u64,
     pub(super) longest: u64,
     pub(super) sum: u64,
     pub(super) squares: u128,
@@ -23,7 +22,6 @@ pub(crate) struct TokenLengths {
 impl TokenLengths {
     #[inline]
     pub(super) fn add(&mut self, length: u64) {
-        self.count += 1;
         self.longest = self.longest.max(length);
         self.sum = self.sum.saturating_add(length);
         let length = u128::from(length);
@@ -66,7 +64,9 @@ pub(super) fn check<R: Read + Seek>(
     metadata: &Metadata,
     open: impl FnOnce() -> Result<Cursor<R>>,
 ) -> Result<()> {
-    let Some(lengths) = metadata.token_lengths() else { return Ok(()) };
+    let (Some(lengths), Some(count)) = (metadata.token_lengths(), metadata.n_tokens()) else {
+        return Ok(());
+    };
     let kind = metadata.str("tokenizer.ggml.model").unwrap_or_default();
     let most = match kind {
         "rwkv" | "t5" => MOST_BYTES_OF_A_TREE,
@@ -83,14 +83,14 @@ pub(super) fn check<R: Read + Seek>(
         "rwkv" | "t5" => BYTES_PER_TOKEN_OF_A_TREE,
         _ => BYTES_PER_TOKEN,
     };
-    let most = LEAST_BYTES_OF_ALL + lengths.count.saturating_mul(per_token);
+    let most = LEAST_BYTES_OF_ALL + count.saturating_mul(per_token);
     if lengths.sum > most {
         return Err(refused(format!(
-            "{} tokens have {} bytes, more than {most}",
-            lengths.count, lengths.sum
+            "{count} tokens have {} bytes, more than {most}",
+            lengths.sum
         )));
     }
-    let most_squares = MOST_SQUARES + u128::from(lengths.count) * SQUARES_PER_TOKEN;
+    let most_squares = MOST_SQUARES + u128::from(count) * SQUARES_PER_TOKEN;
     match kind {
         "plamo2" if lengths.cubes > MOST_CUBES => Err(refused(format!(
             "the tokens are too long for a tokenizer of the kind {kind:?}; one has {} bytes",

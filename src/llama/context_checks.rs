@@ -77,7 +77,8 @@ pub(super) fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
         Some(positions) if positions < u64::from(n_ctx) => Err(Error::invalid(
             "n_ctx",
             format_args!(
-                "the model has learned {positions} positions and cannot compute others, got {n_ctx}; set n_ctx to {positions} or less"
+                "the model has learned {positions} positions and cannot compute others, got \
+                 {n_ctx}; set n_ctx to {positions} or less"
             ),
         )
         .with("n_ctx", n_ctx)

@@ -144,16 +144,19 @@ pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<u64> {
         return refuse("its tensors must be F32, F16, BF16 or Q8_0".to_owned());
     }
     header.check_complete().map_err(|error| error.about(path))?;
-    check_copies(&header, model).map_err(|error| error.about(path))?;
-    check_ranks(&header, model).map_err(|error| error.about(path))?;
+    let matrices: Matrices = model.shapes().collect();
+    check_copies(&header, model, &matrices).map_err(|error| error.about(path))?;
+    check_ranks(&header, &matrices).map_err(|error| error.about(path))?;
     Ok(header.tensor_bytes())
 }
+
+/// The shapes of a model's tensors by their names.
+type Matrices<'a> = HashMap<&'a str, &'a [u64; 4]>;
 
 /// Checks that an adapter has as many copies of its factors as the model has of the matrix, such as
 /// one for each expert. llama.cpp compares only the first two extents, and reads the copy of an
 /// expert without a check.
-fn check_copies(adapter: &ModelHeader, model: &ModelHeader) -> Result<()> {
-    let matrices: HashMap<&str, &[u64; 4]> = model.shapes().collect();
+fn check_copies(adapter: &ModelHeader, model: &ModelHeader, matrices: &Matrices<'_>) -> Result<()> {
     let experts = format!("{}.expert_count", model.architecture());
     let experts = model.get(&experts).and_then(GgufValue::as_u64).unwrap_or(1);
     for (name, shape) in adapter.shapes() {
@@ -184,8 +187,7 @@ fn check_copies(adapter: &ModelHeader, model: &ModelHeader) -> Result<()> {
 
 /// Refuses ranks that are higher than any useful one. A rank is the first extent of the second
 /// factor, also for embeddings (`llama_adapter_lora_init_impl`).
-fn check_ranks(adapter: &ModelHeader, model: &ModelHeader) -> Result<()> {
-    let matrices: HashMap<&str, &[u64; 4]> = model.shapes().collect();
+fn check_ranks(adapter: &ModelHeader, matrices: &Matrices<'_>) -> Result<()> {
     for (name, [rank, ..]) in adapter.shapes() {
         let Some(matrix) = name.strip_suffix(".lora_b") else { continue };
         // A matrix in another part of a split model is unknown here.

@@ -247,9 +247,9 @@ pub(super) fn tags(text: &str) -> Vec<&str> {
 
 fn tags_of_word(word: &str) -> Vec<&str> {
     let mut tags = Vec::new();
-    let mut angle = Search::new(word, |character| character == '>');
-    let mut square = Search::new(word, |character| character == ']');
-    let mut letter = Search::new(word, char::is_alphanumeric);
+    let mut angle = CharacterSearch::new(word, |character| character == '>');
+    let mut square = CharacterSearch::new(word, |character| character == ']');
+    let mut letter = CharacterSearch::new(word, char::is_alphanumeric);
     let mut from = 0;
     while let Some(start) = word[from..].find(['<', '[']).map(|length| from + length) {
         let closing = if word[start..].starts_with('<') { &mut angle } else { &mut square };
@@ -264,15 +264,15 @@ fn tags_of_word(word: &str) -> Vec<&str> {
 
 /// Finds the first character of a kind at or after positions that only grow, and looks at each
 /// character once.
-struct Search<'a> {
+struct CharacterSearch<'a> {
     text: &'a str,
     is_wanted: fn(char) -> bool,
     found: Option<usize>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> CharacterSearch<'a> {
     fn new(text: &'a str, is_wanted: fn(char) -> bool) -> Self {
-        Search { text, is_wanted, found: text.find(is_wanted) }
+        CharacterSearch { text, is_wanted, found: text.find(is_wanted) }
     }
 
     fn first(&mut self, from: usize) -> Option<usize> {

@@ -171,6 +171,20 @@ fn every_failure_has_its_event() {
         "OUT_OF_MEMORY",
         "n_parallel: the states of the sequences do not fit into memory",
     );
+    // Each token of a batch takes six tensors of 4 MiB: 384 GiB in all.
+    let wide = GgufWriter::new()
+        .metadata("general.architecture", "mamba2")
+        .metadata("tokenizer.chat_template", "{{ messages[0].content }}")
+        .metadata("mamba2.block_count", 1_u32)
+        .metadata("mamba2.embedding_length", 1_u32 << 20)
+        .tensor("token_embd.weight", &[1 << 20], &vec![0.0; 1 << 20]);
+    std::fs::write(file.path(), wide.to_bytes()).unwrap();
+    check(
+        json!({ "model": file.path(), "tool_policy": "any", "n_ctx": 16_384, "n_batch": 16_384 }),
+        "oom",
+        "OUT_OF_MEMORY",
+        "MiB are available; set a smaller n_batch",
+    );
     check(
         json!({ "model": text, "n_ctx": 0 }),
         "invalid_options",

@@ -12,7 +12,6 @@ use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{get, post};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::access::Access;
 use super::error::{ApiError, Protocol};
@@ -23,6 +22,7 @@ use super::model::{ServedModel, Slot};
 use super::model_pool::ModelPool;
 use super::responses::ResponseStore;
 use super::trace::{self, Traces};
+use super::weightless::WeightlessCalls;
 use super::{
     ServeLimits, chat_completions, cors, embeddings, explain, fields, json_body, messages, page,
     responses, status, template, tokens,
@@ -31,10 +31,6 @@ use super::{
 /// The status for a client that left before the response, as in nginx.
 const CLIENT_LEFT: u16 = 499;
 
-/// How many calls that need no weights run at once. The others wait, so that many clients do not take
-/// the memory of many replies.
-const WEIGHTLESS_CALLS: usize = 4;
-
 pub(crate) type Reply = Result<Response<Body>, ApiError>;
 
 pub(crate) struct App {
@@ -42,10 +38,10 @@ pub(crate) struct App {
     pub(crate) limits: ServeLimits,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) responses: ResponseStore,
+    pub(super) weightless: WeightlessCalls,
     access: Access,
     has_access_log: bool,
     traces: Option<Arc<Traces>>,
-    weightless: Arc<Semaphore>,
 }
 
 impl App {
@@ -61,17 +57,11 @@ impl App {
             limits,
             metrics: Arc::default(),
             responses: ResponseStore::default(),
+            weightless: WeightlessCalls::default(),
             access,
             has_access_log,
             traces,
-            weightless: Arc::new(Semaphore::new(WEIGHTLESS_CALLS)),
         }
-    }
-
-    /// Waits for a place among the calls that need no weights. Keep it until the work is done.
-    pub(super) async fn weightless_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        let ended = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the server is ending");
-        Arc::clone(&self.weightless).acquire_owned().await.map_err(ended)
     }
 
     /// The chat model of a request. Without a name, the only one is used.

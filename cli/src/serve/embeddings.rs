@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::Response;
+use axum::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::app::{App, Call, Reply, json as json_response, reply};
+use super::error::ApiError;
 use super::fields;
 use super::loaded_model::Purpose;
 use super::model::Slot;
 use super::shape::{self, Kind};
-use super::tokens::run;
 use crate::abi::Embedder;
 use crate::failure::Result;
 
@@ -53,7 +53,10 @@ async fn answer(
     }
     let slot = Arc::new(Mutex::new(Some(call.slot(&model, &request).await?)));
     let _cancel = CancelOnDrop(Arc::clone(&slot));
-    let reply = run(move || perform(&slot, function, &request)).await?;
+    let reply = tokio::task::spawn_blocking(move || perform(&slot, function, &request))
+        .await
+        .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
+        .map_err(|failure| ApiError::of_library(&failure))?;
     call.log.set_reply(&reply);
     let mut response = json!({ "object": "list", "model": model.name, "usage": reply["usage"] });
     response[list] = reply[list].clone();

@@ -31,6 +31,7 @@ mod status;
 mod template;
 mod tokens;
 mod trace;
+mod weightless;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

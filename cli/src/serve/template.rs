@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{Response, StatusCode};
+use axum::http::Response;
 use serde_json::{Value, json};
 
 use super::app::{App, Call, Reply, json as json_response, reply};
@@ -33,15 +33,9 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     let model = Arc::clone(call.app.model(&call.body)?);
     call.log.set_model(&model.name);
     shape::check(&call.body, SHAPE)?;
-    let place = call.app.weightless_place().await?;
-    let describe = move || {
-        let _place = place;
-        describe(&call.body, &model)
-    };
-    tokio::task::spawn_blocking(describe)
-        .await
-        .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
-        .map(|description| json_response(&description))
+    let Call { app, body, .. } = call;
+    let description = app.weightless.run(move || describe(&body, &model)).await?;
+    Ok(json_response(&description))
 }
 
 fn describe(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{Response, StatusCode};
+use axum::http::Response;
 use serde_json::{Value, json};
 
 use super::app::{App, Call, Reply, json as json_response, reply};
@@ -15,7 +15,6 @@ use super::error::ApiError;
 use super::fields;
 use super::model::ServedModel;
 use crate::abi;
-use crate::failure;
 
 /// The longest text whose pieces are listed, in bytes. Each token then takes about a kilobyte.
 const MOST_TEXT_WITH_PIECES: usize = 256 << 10;
@@ -49,14 +48,13 @@ async fn tokens_of(app: Arc<App>, request: Request) -> Reply {
         // otherwise.
         "parse_special": option("parse_special")?,
     });
-    let place = call.app.weightless_place().await?;
     let tokenize = move || {
-        let _place = place;
-        let mut reply = abi::tokenize(&request)?;
+        let reply = abi::tokenize(&request).map_err(|failure| ApiError::of_library(&failure));
+        let mut reply = reply?;
         let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].take() };
         Ok(json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] }))
     };
-    run(tokenize).await.map(|reply| json_response(&reply))
+    call.app.weightless.run(tokenize).await.map(|reply| json_response(&reply))
 }
 
 async fn text_of(app: Arc<App>, request: Request) -> Reply {
@@ -64,17 +62,16 @@ async fn text_of(app: Arc<App>, request: Request) -> Reply {
     let model = model(&call)?;
     let tokens = fields::array(&call.body, "tokens")?;
     let request = json!({ "model_path": model.options["model"], "ids": tokens });
-    let place = call.app.weightless_place().await?;
     let detokenize = move || {
-        let _place = place;
-        abi::detokenize(&request)
+        abi::detokenize(&request).map_err(|failure| {
+            let mut error = ApiError::of_library(&failure);
+            // The member has another name here.
+            error.message = error.message.replacen("ids", "tokens", 1);
+            error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));
+            error
+        })
     };
-    let reply = run(detokenize).await.map_err(|mut error| {
-        // The member has another name here.
-        error.message = error.message.replacen("ids", "tokens", 1);
-        error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));
-        error
-    })?;
+    let reply = call.app.weightless.run(detokenize).await?;
     Ok(json_response(&json!({ "content": reply["text"] })))
 }
 
@@ -96,14 +93,4 @@ fn pieces(tokens: &Value) -> Value {
     let tokens = tokens.as_array().into_iter().flatten();
     let piece = |token: &Value| token.get("bytes").unwrap_or(&token["text"]).clone();
     tokens.map(|token| json!({ "id": token["id"], "piece": piece(token) })).collect()
-}
-
-/// Runs a library function that blocks briefly.
-pub(super) async fn run(
-    function: impl FnOnce() -> failure::Result<Value> + Send + 'static,
-) -> Result<Value, ApiError> {
-    tokio::task::spawn_blocking(function)
-        .await
-        .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
-        .map_err(|failure| ApiError::of_library(&failure))
 }

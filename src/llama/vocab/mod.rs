@@ -375,7 +375,7 @@ impl PlainVocab for LlamaVocab {
 
 impl Vocab for LlamaVocab {
     /// No token's text is shorter than the part of a prompt that it stands for, except with
-    /// tokenizers that change the text first.
+    /// tokenizers that change the text first, and vocabularies that lack tokens for bytes.
     fn longest_token(&self) -> Option<usize> {
         let keeps_text = [
             sys::LLAMA_VOCAB_TYPE_BPE,

@@ -20,7 +20,6 @@ use super::error::{ApiError, Protocol};
 use super::event_stream::{self, EventWriter, named_event};
 use super::fields;
 use super::generation::Generation;
-use super::tokens;
 use crate::abi;
 
 pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
@@ -69,12 +68,8 @@ async fn count(app: Arc<App>, request: Request) -> Reply {
     if let Some(template) = model.options.get("chat_template") {
         library["chat_template"] = template.clone();
     }
-    let place = call.app.weightless_place().await?;
-    let count = move || {
-        let _place = place;
-        abi::count(&library)
-    };
-    let counted = tokens::run(count).await?;
+    let count = move || abi::count(&library).map_err(|failure| ApiError::of_library(&failure));
+    let counted = call.app.weightless.run(count).await?;
     Ok(json_response(&json!({ "input_tokens": counted["prompt_tokens"] })))
 }
 

@@ -1,0 +1,81 @@
+//! Calls that need no weights: templates, tokens, counts. Few of them run at once, so that many
+//! clients do not take the memory of many replies.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+
+/// How many run at once. The others wait.
+const AT_ONCE: usize = 4;
+
+pub(super) struct WeightlessCalls(Arc<Semaphore>);
+
+impl Default for WeightlessCalls {
+    fn default() -> Self {
+        WeightlessCalls(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+impl WeightlessCalls {
+    /// Runs a call on another thread, when there is a place. If its client leaves, it keeps its place
+    /// until it ends.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        // Never closed, so this does not fail.
+        let place = Arc::clone(&self.0).acquire_owned().await.ok();
+        let call = move || {
+            let _place = place;
+            call()
+        };
+        tokio::task::spawn_blocking(call)
+            .await
+            .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn few_calls_run_at_once_and_the_others_wait() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().build().expect("a runtime");
+        let calls = Arc::new(WeightlessCalls::default());
+        let (started, starts) = channel();
+        let mut holds = Vec::new();
+        let running: Vec<_> = (0..2 * AT_ONCE)
+            .map(|number| {
+                let (hold, held) = channel::<()>();
+                holds.push(hold);
+                let (calls, started) = (Arc::clone(&calls), started.clone());
+                runtime.spawn(async move {
+                    let call = move || {
+                        started.send(number).expect("the test waits");
+                        held.recv().expect_err("the test drops the other end");
+                        Ok(number)
+                    };
+                    calls.run(call).await
+                })
+            })
+            .collect();
+        let first: Vec<usize> = starts.iter().take(AT_ONCE).collect();
+        assert!(starts.recv_timeout(Duration::from_millis(200)).is_err(), "{first:?} were enough");
+        // A call whose client has left keeps its place.
+        running[first[0]].abort();
+        assert!(starts.recv_timeout(Duration::from_millis(200)).is_err());
+        holds.clear();
+        assert_eq!(starts.iter().take(AT_ONCE).count(), AT_ONCE);
+        for (number, call) in running.into_iter().enumerate().filter(|(it, _)| *it != first[0]) {
+            let ended = runtime.block_on(call).expect("not aborted");
+            assert_eq!(ended.ok(), Some(number));
+        }
+    }
+}

@@ -94,7 +94,7 @@ def link_library(folder, output, stubs, architecture):
     script = stubs[0][2:] + "/exports.map"
     pathlib.Path(script).write_text("{ global: " + "; ".join(exports) + "; local: *; };\n")
     newest = max(folder.glob("build/llb-*/output"), key=os.path.getmtime)
-    own = re.findall(r"^cargo:rustc-cdylib-link-arg=(.*)$", newest.read_text(), re.MULTILINE)
+    own = re.findall(r"^cargo:rustc-(?:cdylib-)?link-arg=(.*)$", newest.read_text(), re.MULTILINE)
     # The exports come from an archive here, too. The version script hides all others.
     own.remove("-Wl,--exclude-libs,ALL")
     run(compiler(architecture), "-shared", "-nodefaultlibs", "-o", output / "libllb.so",

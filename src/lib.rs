@@ -102,6 +102,8 @@ mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod requests;
+#[cfg(all(unix, any(feature = "engine", feature = "hub", feature = "remote")))]
+mod signals;
 #[cfg(feature = "engine")]
 mod sync;
 pub mod template;

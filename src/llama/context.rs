@@ -18,11 +18,10 @@ use super::model::Model;
 use super::sequence_state::{self, SequencePart};
 use super::threads::Threads;
 use super::trial::{self, Repeats};
-use super::{cpu, exit, shim};
+use super::{cpu, shim};
 use crate::api::AdapterScales;
 use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::{Code, Error, Result};
-use crate::process::Lazy;
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
@@ -331,8 +330,6 @@ impl Backend for LlamaContext {
                 format!("{what}: {}", self.model.lost()),
             ));
         }
-        static DECODED: Lazy<()> = Lazy::new(exit::register);
-        *DECODED;
         match status {
             0 => Ok(Decoded::Done),
             2 => Ok(Decoded::Aborted),

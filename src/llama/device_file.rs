@@ -62,7 +62,9 @@ static OPENED: Shared<Option<&'static DeviceFiles>> = Shared::new(None);
 /// Opens the files, unless this process has done so.
 pub(super) fn open() {
     // Before the lock: the thread that loads a file must not wait for a fork.
-    model::start_backend();
+    if model::start_backend().is_err() {
+        return;
+    }
     let mut opened = OPENED.lock();
     let files = match *opened {
         Some(opened) if opened.forks == process::forks() => return,
@@ -186,7 +188,6 @@ fn load(file: &Path) -> Result<DeviceBackend, String> {
     let path = file.to_str().and_then(|path| CString::new(path).ok());
     let path = path.ok_or("has a path that is not valid UTF-8")?;
     let thread = panic::spawn_quiet("llb-devices", move || {
-        exit::block_signals();
         let queue = Arc::new(LogQueue::default());
         log::collect_on_this_thread(Arc::clone(&queue));
         start(&path)

@@ -84,7 +84,9 @@ impl DeviceSelection {
 
     /// The devices, without the processor.
     pub(super) fn devices(&self) -> Vec<sys::ggml_backend_dev_t> {
-        model::start_backend();
+        if model::start_backend().is_err() {
+            return Vec::new();
+        }
         match self {
             DeviceSelection::Processor => Vec::new(),
             DeviceSelection::Default => usual(&device::all()),

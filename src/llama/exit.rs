@@ -10,8 +10,6 @@
 
 use std::cell::Cell;
 #[cfg(unix)]
-use std::mem::MaybeUninit;
-#[cfg(unix)]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -82,43 +80,6 @@ impl Drop for CallGuard {
     }
 }
 
-/// Blocks the host's signals on this thread and the threads that it starts, because a handler that
-/// calls `exit` there would wait for its own thread. Signals of faults and of profilers stay
-/// unblocked. Faults that `faults.cpp` handles are unblocked explicitly: the host may have blocked
-/// them on the thread that started this one, and a blocked fault ends the process.
-pub(super) fn block_signals() {
-    #[cfg(unix)]
-    {
-        const HANDLED: [i32; 3] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE];
-        const OTHERS: [i32; 5] =
-            [libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT, libc::SIGPROF];
-        let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: the set has room for all signals.
-        unsafe { libc::sigfillset(signals.as_mut_ptr()) };
-        // SAFETY: `sigfillset` wrote it.
-        let mut signals = unsafe { signals.assume_init() };
-        for signal in HANDLED.into_iter().chain(OTHERS) {
-            // SAFETY: the set is initialised.
-            unsafe { libc::sigdelset(&raw mut signals, signal) };
-        }
-        set_mask(libc::SIG_BLOCK, &signals);
-        // SAFETY: as above.
-        unsafe { libc::sigemptyset(&raw mut signals) };
-        for signal in HANDLED {
-            // SAFETY: as above.
-            unsafe { libc::sigaddset(&raw mut signals, signal) };
-        }
-        set_mask(libc::SIG_UNBLOCK, &signals);
-    }
-}
-
-/// Changes the signal mask of this thread.
-#[cfg(unix)]
-fn set_mask(how: i32, signals: &libc::sigset_t) {
-    // SAFETY: the set is initialised, and the old mask is not asked for.
-    unsafe { libc::pthread_sigmask(how, &raw const *signals, std::ptr::null_mut()) };
-}
-
 /// Called before a fork. Takes the lock that llama.cpp holds briefly in every decode.
 #[cfg(unix)]
 pub(crate) fn before_fork() {
@@ -153,8 +114,8 @@ pub(super) fn is_stopping() -> bool {
 }
 
 /// Registers the handler so that it runs before the destructors of all static objects that
-/// llama.cpp has created so far. llama.cpp creates them on first use, so this is called after every
-/// load and after the first decode.
+/// llama.cpp has created so far. llama.cpp creates them on first use, so a load also tokenizes and
+/// decodes, and this is called after it.
 pub(super) fn register() {
     #[cfg(unix)]
     {

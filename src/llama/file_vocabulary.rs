@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::exit;
 use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::loader_thread;
 use super::model::Model;
@@ -182,7 +181,6 @@ impl KeptVocabularies {
             kept.1 = Some(forks);
         }
         let keep = move || {
-            exit::block_signals();
             while let Some(end) = self.drop_idle(forks) {
                 std::thread::sleep(end.saturating_duration_since(Instant::now()));
             }

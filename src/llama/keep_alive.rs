@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::exit;
 use super::file_identity::{ModelFiles, absolute, identify};
 use super::memory;
 use crate::error::{Code, Error, Result};
@@ -240,7 +239,6 @@ fn wake_keeper() {
         Some((of, thread)) if *of == forks => thread.unpark(),
         _ => {
             let watch = move || {
-                exit::block_signals();
                 while let Some(end) = release_idle() {
                     std::thread::park_timeout(end.saturating_duration_since(Instant::now()));
                 }

@@ -13,7 +13,6 @@ pub(super) fn run<T: Send + 'static>(
     load: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let thread = panic::spawn_quiet("llb-load", move || {
-        exit::block_signals();
         let queue = Arc::new(LogQueue::default());
         log::collect_on_this_thread(Arc::clone(&queue));
         load().map_err(|error| queue.add_reason(error))

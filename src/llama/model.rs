@@ -59,7 +59,7 @@ impl Model {
         options: &ModelOptions,
         on_progress: &mut dyn FnMut(f32) -> bool,
     ) -> Result<Model> {
-        start_backend();
+        start_backend()?;
         let path = c_path(&options.path)?;
         let handlers = FaultHandlers::install();
         let mut mappings = Mappings::of(Path::new(&options.path));
@@ -108,12 +108,13 @@ impl Model {
             return Err(Error::new(Code::ModelInvalid, model.lost()));
         }
         model.check_special_tokens()?;
+        model.tokenize_once();
         Ok(model)
     }
 
     /// Loads only the vocabulary. The result cannot compute.
     pub(crate) fn load_vocabulary(path: &str) -> Result<Model> {
-        start_backend();
+        start_backend()?;
         let handlers = FaultHandlers::install();
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
@@ -124,7 +125,30 @@ impl Model {
         let raw = unsafe { load_from_file(&c_path(path)?, params) }?;
         let model = Model::without_weights(raw, path.to_owned(), handlers);
         model.check_special_tokens()?;
+        model.tokenize_once();
         Ok(model)
+    }
+
+    /// Tokenizes a short text. llama.cpp creates static objects at the first one, and the exit
+    /// handler must be registered after them ([`super::exit::register`]).
+    fn tokenize_once(&self) {
+        const TEXT: &CStr = c"a 1";
+        if !self.has_vocabulary() {
+            return;
+        }
+        let (vocab, mut tokens) = (self.vocab(), [0; 16]);
+        // SAFETY: the vocabulary is alive, and text and tokens are valid for the given lengths.
+        let _ = shim::guard(|| unsafe {
+            shim::calls::llama_tokenize(
+                vocab,
+                TEXT.as_ptr(),
+                TEXT.count_bytes() as i32,
+                tokens.as_mut_ptr(),
+                tokens.len() as i32,
+                false,
+                false,
+            )
+        });
     }
 
     /// Checks that special tokens are UTF-8 and short. Texts are split at them before llama.cpp
@@ -165,7 +189,7 @@ impl Model {
     /// Loads only the metadata that determines the sizes of the model and its contexts, without
     /// weights. The result cannot compute.
     pub(crate) fn load_sizes(options: &ModelOptions) -> Result<Model> {
-        start_backend();
+        start_backend()?;
         let handlers = FaultHandlers::install();
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
@@ -363,8 +387,9 @@ unsafe fn load_from_file(
         .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))
 }
 
-/// Starts llama.cpp, once per process, before any other call.
-pub(crate) fn start_backend() {
+/// Starts llama.cpp, once per process, before any other call. Fails if it cannot start on this
+/// processor.
+pub(crate) fn start_backend() -> Result<()> {
     static STARTED: Lazy<()> = Lazy::new(|| {
         log::install();
         kernels::announce_built_in();
@@ -372,7 +397,9 @@ pub(crate) fn start_backend() {
         // follow.
         let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
     });
+    kernels::check_registry()?;
     *STARTED;
+    Ok(())
 }
 
 unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool {

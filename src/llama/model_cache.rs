@@ -282,7 +282,6 @@ fn load(
         let (queue, key, files) = (Arc::clone(&queue), key.clone(), Arc::clone(files));
         let shift_refusal = Arc::clone(&shift_refusal);
         move |on_progress: &mut dyn FnMut(LoadProgress) -> bool| {
-            exit::block_signals();
             log::collect_on_this_thread(Arc::clone(&queue));
             let with_reason = |error: Error| queue.add_reason(error);
             // Read before the files, so that later changes are noticed.

@@ -14,7 +14,6 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 
-use super::exit;
 use super::log::LogQueue;
 use super::model_cache::LoadedModel;
 use super::prefix_folder::{FoundPrefix, Identity, PrefixFolder};
@@ -225,7 +224,6 @@ impl Drop for PrefixStore {
 
 impl StoreState {
     fn write_all(&self, pending: &Receiver<PendingPrefix>) {
-        exit::block_signals();
         for prefix in pending {
             if let Err(problem) = self.write(&prefix) {
                 self.note(&problem);

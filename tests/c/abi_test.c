@@ -48,6 +48,7 @@ static const struct {
     GROUP(repeated_chats),
     GROUP(silence),
     GROUP(exits),
+    GROUP(exit_handlers),
     GROUP(forks),
     GROUP(forks_of_busy_processes),
     GROUP(forks_of_first_chats),
@@ -79,6 +80,7 @@ int main(int argc, char **argv)
         alarm(60);
         run_process_child(argv[2]);
         run_exit_child(argv[2]);
+        run_exit_order_child(argv[2]);
         run_fork_child(argv[2]);
         run_embed_child(argv[2]);
         return 2;

@@ -112,6 +112,7 @@ void small_stacks(void);
 void repeated_chats(void);
 void silence(void);
 void exits(void);
+void exit_handlers(void);
 void forks(void);
 void forks_of_busy_processes(void);
 void forks_of_first_chats(void);
@@ -135,6 +136,7 @@ int spawn(const char *what, char *output, size_t size);
  * them. */
 void run_process_child(const char *what);
 void run_exit_child(const char *what);
+void run_exit_order_child(const char *what);
 void run_fork_child(const char *what);
 void run_embed_child(const char *what);
 

@@ -195,7 +195,7 @@ pkg_config() {
     LD_LIBRARY_PATH=$build/stage/usr/local/lib prints "$text" run simple_pkg text.gguf 'Hello' || return 1
     # shellcheck disable=SC2046
     $CC -std=c11 $strict "$examples/simple.c" $(pkg-config --cflags llb) "$build/stage/usr/local/lib/libllb.a" \
-        $(pkg-config --static --libs-only-l llb | sed 's/-lllb//') -o "$build/bin/simple_static" || return 1
+        $(pkg-config --static --libs llb | sed 's/-lllb//') -o "$build/bin/simple_static" || return 1
     prints "$text" run simple_static text.gguf 'Hello'
 }
 
@@ -216,6 +216,27 @@ find_llb() {
         -DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF "-DCMAKE_LIBRARY_ARCHITECTURE=$machine" \
         -DSOURCE="$examples" -DWANTED_VERSION="$1"
 }
+
+# --- older processors ----------------------------------------------------------------------------
+
+# A processor without AVX computes with a file of kernels beside the library, or beside the program
+# that contains it. A program that is linked without the redirection of build.rs gets an error.
+old_processor() {
+    old=$build/old
+    mkdir -p "$old" && cp "${LLB_LIBRARY%/*}/libllb-cpu-sse42.so" "$build/lib/libllb.so.1" "$old" &&
+        contain "$old/redirected" -Wl,--wrap=ggml_backend_cpu_reg && contain "$old/plain" &&
+        prints "$text" nehalem "$build/bin/simple" && prints "$text" nehalem "$old/redirected" &&
+        fails_with 'link libllb.a as' nehalem "$old/plain"
+}
+
+# contain PROGRAM [ARGUMENT]: link an example with the static library.
+contain() {
+    program=$1
+    shift
+    $CC -std=c11 $strict -I"$LLB_INCLUDE" "$examples/simple.c" "$build/lib/libllb.a" "$@" -pthread -lm -lgcc_s -o "$program"
+}
+
+nehalem() { within 300 qemu-x86_64 -cpu Nehalem -E "LD_LIBRARY_PATH=$old" "$1" "$LLB_TEST_MODELS/text.gguf" Hello; }
 
 # --- main ----------------------------------------------------------------------------------------
 
@@ -248,6 +269,12 @@ if [ -n "$real_model" ]; then
     check 'example stream: Ctrl-C' interrupt
 else
     skip 'C tests with a real model' 'LLB_MODELS has no smollm2-135m'
+fi
+
+if [ ! -f "${LLB_LIBRARY%/*}/libllb-cpu-sse42.so" ] || ! have qemu-x86_64; then
+    echo "not on a processor without AVX: needs qemu-x86_64, and libllb-cpu-sse42.so beside the library"
+else
+    check 'processor without AVX: shared and contained library' old_processor
 fi
 
 if have pkg-config; then check 'pkg-config, shared and static' pkg_config; else skip 'pkg-config' 'no pkg-config'; fi

@@ -61,7 +61,6 @@ pub(crate) fn load(
     let adapters: Vec<(String, f32)> =
         options.load.lora.iter().map(|lora| (lora.path.clone(), lora.scale)).collect();
     Ok(move || {
-        exit::block_signals();
         let log = Arc::new(LogQueue::default());
         log::collect_on_this_thread(Arc::clone(&log));
         // llama.cpp returns NULL and logs the reason.

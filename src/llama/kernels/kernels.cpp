@@ -17,9 +17,10 @@ LLB_KERNEL_FUNCTIONS(LLB_DECLARE)
 LLB_BASE_FUNCTIONS(LLB_DECLARE)
 #undef LLB_DECLARE
 
-// Where the linker redirects them (build.rs), ggml's registry calls `__wrap_...` when it starts, and
-// `__real_...` is the function itself. A static library cannot be linked so: there, the registry
-// calls the function.
+// Where the linker redirects it, ggml's registry calls `__wrap_...` when it starts, and `__real_...`
+// is the function itself. build.rs tells the linker, and so do cli/build.rs and what
+// `pkg-config --static` prints. A program that contains llb and is linked without that has no
+// `__real_...`, and the registry calls the function.
 void * __wrap_ggml_backend_cpu_reg();
 __attribute__((weak)) void * __real_ggml_backend_cpu_reg();
 }
@@ -74,6 +75,11 @@ void llb_kernels_set_built_in(bool can_run) {
 // leaves out, if the processor cannot.
 void * __wrap_ggml_backend_cpu_reg() {
     return can_run_built_in && __real_ggml_backend_cpu_reg ? __real_ggml_backend_cpu_reg() : nullptr;
+}
+
+// Whether ggml's registry can start on a processor that cannot run the built-in kernels.
+bool llb_kernels_redirected(void) {
+    return __real_ggml_backend_cpu_reg != nullptr;
 }
 
 const llb_kernels * llb_kernels_built_in(void) {

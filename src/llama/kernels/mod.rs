@@ -66,6 +66,7 @@ const _: unsafe extern "C" fn(*mut sys::ggml_threadpool) = sys::ggml_threadpool_
 
 unsafe extern "C" {
     fn llb_kernels_set_built_in(can_run: bool);
+    fn llb_kernels_redirected() -> bool;
     fn llb_kernels_built_in() -> *const Kernels;
     fn llb_kernels_use(kernels: *const Kernels);
     fn llb_kernels_used() -> *const Kernels;
@@ -116,6 +117,21 @@ pub(super) fn used() -> &'static Kernels {
 pub(super) fn announce_built_in() {
     // SAFETY: takes a plain value; the registry has not started.
     unsafe { llb_kernels_set_built_in(can_run_built_in()) };
+}
+
+/// Fails if ggml's registry would run this library's own kernels on a processor that cannot.
+pub(super) fn check_registry() -> Result<()> {
+    // SAFETY: takes nothing.
+    if can_run_built_in() || unsafe { llb_kernels_redirected() } {
+        return Ok(());
+    }
+    let missing = variant::missing(BUILT_IN).unwrap_or_default();
+    let message = format!(
+        "this processor lacks {}, which the kernels in this program need; to use files of kernels, \
+         link libllb.a as `pkg-config --static --libs llb` says, or use libllb.so",
+        missing.join(", ")
+    );
+    Err(Error::new(Code::InferenceFailed, message).with("missing_cpu_features", missing))
 }
 
 fn can_run_built_in() -> bool {
@@ -232,12 +248,12 @@ fn refusal(found: &FoundKernels) -> Option<String> {
 /// Makes ggml compute with the kernels of a file, or with this library's own. Must run before any
 /// model is loaded.
 fn use_kernels(file: Option<&Path>) -> Result<(), String> {
+    model::start_backend().map_err(|error| error.message().to_owned())?;
     let kernels = match file {
         Some(file) => load(file)?,
         // SAFETY: takes nothing.
         None => NonNull::new(unsafe { llb_kernels_built_in() }.cast_mut()).ok_or("are missing")?,
     };
-    model::start_backend();
     // SAFETY: the functions of a file of this build, or of this library, live forever.
     let registration = unsafe { kernels.as_ref() }.registration;
     // SAFETY: no model is loaded, so nothing holds a device of the registry.

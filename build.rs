@@ -50,11 +50,13 @@ fn main() {
 }
 
 /// Compiles the C++ that catches what llama.cpp and callbacks throw, handles its faults, and ends
-/// its threads. llama-cpp-sys-2 links the C++ library.
+/// its threads. llama-cpp-sys-2 links the C++ library. cli/build.rs and scripts/llb.pc.in have the
+/// redirections too.
 #[cfg(feature = "engine")]
 fn shim(isolates: bool) {
-    const SOURCES: [&str; 8] = [
+    const SOURCES: [&str; 9] = [
         "src/llama/shim.cpp",
+        "src/llama/exit.cpp",
         "src/llama/memory_use.cpp",
         "src/llama/faults.cpp",
         "src/llama/faults_windows.cpp",
@@ -78,6 +80,12 @@ fn shim(isolates: bool) {
         .flag_if_supported("-fvisibility=hidden")
         .files(SOURCES)
         .compile("llb_shim");
+    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
+        // ggml's registry starts with the kernels in the library; kernels.cpp decides whether it may.
+        println!("cargo:rustc-link-arg=-Wl,--wrap=ggml_backend_cpu_reg");
+        // exit.cpp notices new static objects.
+        println!("cargo:rustc-link-arg=-Wl,--wrap=__cxa_atexit");
+    }
 }
 
 /// The identity of this build for files of kernels and devices (docs/backends.md), and what
@@ -114,10 +122,6 @@ fn kernels() {
     };
     println!("cargo:rustc-env=LLB_KERNELS_IDENTITY={identity}");
     println!("cargo:rustc-env=LLB_KERNELS_BUILT_IN={built_in}");
-    // ggml's registry starts with the kernels in the library; `kernels.cpp` decides whether it may.
-    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
-        println!("cargo:rustc-link-arg=-Wl,--wrap=ggml_backend_cpu_reg");
-    }
     // llama-cpp-sys-2 tells a folder in its build folder, which has a record of the compilation.
     let engine = env::var("DEP_LLAMA_GGML_CMAKE_DIR").unwrap_or_default();
     let engine = engine.split('/').find(|part| part.starts_with("llama-cpp-sys-2-")).unwrap_or("");

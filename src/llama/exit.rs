@@ -113,9 +113,25 @@ pub(super) fn is_stopping() -> bool {
     STOPPING.load(Ordering::Relaxed)
 }
 
-/// Registers the handler so that it runs before the destructors of all static objects that
-/// llama.cpp has created so far. llama.cpp creates them on first use, so a load also tokenizes and
-/// decodes, and this is called after it.
+/// Called before llama.cpp starts. From then on, exit.cpp registers the handler after each static
+/// object of llama.cpp, if the linker redirects that.
+pub(super) fn install() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the handler takes and returns nothing, does not unwind, and lives forever.
+    unsafe {
+        llb_exit_set_handler(stop_all);
+    };
+    register();
+}
+
+#[cfg(target_os = "linux")]
+unsafe extern "C" {
+    fn llb_exit_set_handler(handler: extern "C" fn());
+}
+
+/// Registers the handler so that it runs before what was registered so far: handlers of drivers, and
+/// destructors of llama.cpp's static objects where exit.cpp does not notice them. Both appear on
+/// first use, so this is called after each load, which also tokenizes and decodes.
 pub(super) fn register() {
     #[cfg(unix)]
     {

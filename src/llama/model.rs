@@ -129,8 +129,8 @@ impl Model {
         Ok(model)
     }
 
-    /// Tokenizes a short text. llama.cpp creates static objects at the first one, and the exit
-    /// handler must be registered after them ([`super::exit::register`]).
+    /// Tokenizes a short text, because llama.cpp creates static objects at the first one
+    /// ([`super::exit::register`]).
     fn tokenize_once(&self) {
         const TEXT: &CStr = c"a 1";
         if !self.has_vocabulary() {
@@ -392,6 +392,7 @@ unsafe fn load_from_file(
 pub(crate) fn start_backend() -> Result<()> {
     static STARTED: Lazy<()> = Lazy::new(|| {
         log::install();
+        exit::install();
         kernels::announce_built_in();
         // SAFETY: once per process, before any other call. A failure shows in the calls that
         // follow.

@@ -49,6 +49,7 @@ static const struct {
     GROUP(silence),
     GROUP(exits),
     GROUP(exit_handlers),
+    GROUP(exits_during_the_first_load),
     GROUP(forks),
     GROUP(forks_of_busy_processes),
     GROUP(forks_of_first_chats),

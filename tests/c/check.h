@@ -113,6 +113,7 @@ void repeated_chats(void);
 void silence(void);
 void exits(void);
 void exit_handlers(void);
+void exits_during_the_first_load(void);
 void forks(void);
 void forks_of_busy_processes(void);
 void forks_of_first_chats(void);

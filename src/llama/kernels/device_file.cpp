@@ -22,13 +22,6 @@ extern "C" ggml_backend_reg_t LLB_DEVICE_REGISTRATION();
 void LLB_DEVICE_START();
 #endif
 
-// The static objects of this file are never destroyed: at exit a driver's own may be gone, and its
-// threads may still run. The handlers that destroy them are registered by this function.
-extern "C" __attribute__((visibility("hidden"))) int __cxa_atexit(
-    void (*)(void *), void *, void *) {
-    return 0;
-}
-
 namespace {
 
 // Sends what the backend prints to ggml's log, line by line.

@@ -61,6 +61,13 @@ bool take_base(const llb_function * base, size_t count) {
 
 } // namespace
 
+// The static objects of the file are never destroyed: at exit, threads may still use them, and a
+// driver's own may be gone. The handlers that destroy them are registered by this function.
+extern "C" __attribute__((visibility("hidden"))) int __cxa_atexit(
+    void (*)(void *), void *, void *) {
+    return 0;
+}
+
 // Read from the file before anything of it runs: "NAME IDENTITY".
 #define LLB_NOTE LLB_FILE_NAME " " LLB_FILE_IDENTITY
 extern "C" {

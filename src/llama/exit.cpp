@@ -5,8 +5,8 @@
 // registered once more. Only its first run has an effect.
 //
 // The linker redirects `__cxa_atexit`, which registers destructors, to this file (build.rs,
-// cli/build.rs, `pkg-config --static`). Without that, the handler runs before the destructors of
-// objects that a load has created, but not during the first load.
+// cli/build.rs, `pkg-config --static`). Without that, an exit during the first load can destroy
+// objects that the load uses.
 
 #if defined(__linux__)
 

@@ -93,7 +93,9 @@ def link_library(folder, output, stubs, architecture):
     exports = exports_of(folder / "libllb.so")
     script = stubs[0][2:] + "/exports.map"
     pathlib.Path(script).write_text("{ global: " + "; ".join(exports) + "; local: *; };\n")
-    newest = max(folder.glob("build/llb-*/output"), key=os.path.getmtime)
+    # The folder ends with a hash. `llb-cli-...` is that of the program.
+    outputs = folder.glob("build/llb-" + "[0-9a-f]" * 16 + "/output")
+    newest = max(outputs, key=os.path.getmtime)
     own = re.findall(r"^cargo:rustc-(?:cdylib-)?link-arg=(.*)$", newest.read_text(), re.MULTILINE)
     # The exports come from an archive here, too. The version script hides all others.
     own.remove("-Wl,--exclude-libs,ALL")

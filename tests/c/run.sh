@@ -196,7 +196,12 @@ pkg_config() {
     # shellcheck disable=SC2046
     $CC -std=c11 $strict "$examples/simple.c" $(pkg-config --cflags llb) "$build/stage/usr/local/lib/libllb.a" \
         $(pkg-config --static --libs llb | sed 's/-lllb//') -o "$build/bin/simple_static" || return 1
-    prints "$text" run simple_static text.gguf 'Hello'
+    prints "$text" run simple_static text.gguf 'Hello' || return 1
+    # Its redirections: the order of exit handlers.
+    # shellcheck disable=SC2046
+    $CC -std=c11 $strict -I"$examples" $(pkg-config --cflags llb) "$here/abi_test.c" "$here/check.c" "$here"/*_cases.c \
+        "$build/stage/usr/local/lib/libllb.a" $(pkg-config --static --libs llb | sed 's/-lllb//') -pthread \
+        -o "$build/bin/abi_test_static" && within 300 env ${emulated:+LLB_TEST_SLOW=1} "$build/bin/abi_test_static" exit_handlers exits_during_the_first_load
 }
 
 cmake_package() {

@@ -201,6 +201,7 @@ fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
 
 /// Loads the fastest usable variant, or the wanted one. Files that cannot be loaded are skipped.
 fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
+    model::start_backend()?;
     let mut refused: Vec<String> = survey.found.iter().filter_map(refusal).collect();
     let mut unloadable = Vec::new();
     let is_candidate =
@@ -245,10 +246,9 @@ fn refusal(found: &FoundKernels) -> Option<String> {
     }
 }
 
-/// Makes ggml compute with the kernels of a file, or with this library's own. Must run before any
-/// model is loaded.
+/// Makes ggml compute with the kernels of a file, or with this library's own. Must run after
+/// llama.cpp has started and before any model is loaded.
 fn use_kernels(file: Option<&Path>) -> Result<(), String> {
-    model::start_backend().map_err(|error| error.message().to_owned())?;
     let kernels = match file {
         Some(file) => load(file)?,
         // SAFETY: takes nothing.

@@ -31,7 +31,7 @@ const N_CTX: u32 = 4096;
 /// The targets, as shares of the speed of the best fixed number: next to busy processes, and on a
 /// quiet machine.
 const LEAST: f64 = 0.9;
-const LEAST_QUIET: f64 = 0.99;
+const MIN_QUIET: f64 = 0.99;
 /// The times in seconds before a change of the load, after it without measuring, and of the
 /// measurement.
 const BEFORE: f64 = 1.0;
@@ -155,7 +155,7 @@ fn compare(
     let best = best.expect("there are fixed numbers");
     row("auto / the best fixed number, by round", &speeds[0].over(best));
     let ratio = speeds[0].median() / best.median();
-    let least = if load == 0 { LEAST_QUIET } else { LEAST };
+    let least = if load == 0 { MIN_QUIET } else { LEAST };
     target(&format!("at least {least} of the best fixed number: {ratio:.3}"), ratio >= least);
     best.median()
 }

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "bindings" / "python" / "src"))
 
 import llb  # noqa: E402
 
-LEAST_TOKENS, MOST_WAIT = 1.0, 1 / 0.95
+MIN_TOKENS, MAX_WAIT = 1.0, 1 / 0.95
 SERVER = """
 import sys, xllamacpp
 params = xllamacpp.CommonParams()
@@ -163,8 +163,8 @@ def main():
             print(f"{chats:>5} {contestant.name:<14}{statistics.median(speeds[who]):>10.1f}{late(waits[who]):>24.2f}")
             contestant.close()
         speed, wait = statistics.median(ratios), late(waits[0]) / late(waits[1])
-        print(f"      {'pass' if speed >= LEAST_TOKENS else 'MISS'} tokens/s, llb / server by round: {speed:.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-        print(f"      {'pass' if wait <= MOST_WAIT else 'MISS'} first text, llb / server: {wait:.3f}", flush=True)
+        print(f"      {'pass' if speed >= MIN_TOKENS else 'MISS'} tokens/s, llb / server by round: {speed:.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+        print(f"      {'pass' if wait <= MAX_WAIT else 'MISS'} first text, llb / server: {wait:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 const DECODED: usize = 96;
 const QUESTION: &str =
     "Tell me a long story about a lighthouse, a storm and a cat. At least 500 words.";
-const LEAST_AUTO: f64 = 0.98;
-const LEAST_REQUIRED: f64 = 0.97;
+const MIN_AUTO: f64 = 0.98;
+const MIN_REQUIRED: f64 = 0.97;
 
 const NAMES: [&str; 5] = [
     "plain, greedy",
@@ -92,7 +92,7 @@ fn main() {
     heading("decode, tokens/s of processor time");
     NAMES.iter().zip(&speeds).for_each(|(name, speed)| row(name, &speed.cpu));
     heading("ratio to the request without tools, by round");
-    for (which, plain, least) in [(1, 0, LEAST_AUTO), (3, 2, LEAST_AUTO), (4, 0, LEAST_REQUIRED)] {
+    for (which, plain, least) in [(1, 0, MIN_AUTO), (3, 2, MIN_AUTO), (4, 0, MIN_REQUIRED)] {
         let wall = speeds[which].wall.over(&speeds[plain].wall);
         let cpu = speeds[which].cpu.over(&speeds[plain].cpu);
         row(NAMES[which], &wall);

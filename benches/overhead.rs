@@ -37,9 +37,9 @@ use serde_json::{Value, json};
 
 const MESSAGES: usize = 20;
 const N_CTX: u32 = 8192;
-const MOST_MICROSECONDS: f64 = 100.0;
-const MOST_GROWTH_MIB: f64 = 1.0;
-const LEAST_TURN_RATIO: f64 = 20.0;
+const MAX_MICROSECONDS: f64 = 100.0;
+const MAX_GROWTH_MIB: f64 = 1.0;
+const MIN_TURN_RATIO: f64 = 20.0;
 
 fn main() {
     let Some(path) = measure::model_path() else { return };
@@ -99,7 +99,7 @@ fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
     row("a loop over llama.cpp and two channels", &bare);
     row("infer minus that loop, by round", &above);
     let median = above.median();
-    target(&format!("at most {MOST_MICROSECONDS}: {median:.1}"), median <= MOST_MICROSECONDS);
+    target(&format!("at most {MAX_MICROSECONDS}: {median:.1}"), median <= MAX_MICROSECONDS);
 }
 
 /// The cost of a call with tools, which agents send with every request.
@@ -193,7 +193,7 @@ fn turns(chat: &Chat) {
     let ratios = first.over(&second);
     row("ratio, by round", &ratios);
     let median = ratios.median();
-    target(&format!("at least {LEAST_TURN_RATIO}: {median:.1}"), median >= LEAST_TURN_RATIO);
+    target(&format!("at least {MIN_TURN_RATIO}: {median:.1}"), median >= MIN_TURN_RATIO);
 }
 
 /// Measures resident memory after more chats, and after many requests.
@@ -226,8 +226,8 @@ fn memory(chat: &Chat, options: &Value, before: f64) {
         "\nresident, MiB: {before:.1} at first, {one:.1} after one chat and its calls, {eight:.1} with eight, {warm:.1} after 200 requests, {after:.1} after 1,200"
     );
     target(
-        &format!("1,000 requests add at most {MOST_GROWTH_MIB} MiB: {:.2}", after - warm),
-        after - warm <= MOST_GROWTH_MIB,
+        &format!("1,000 requests add at most {MAX_GROWTH_MIB} MiB: {:.2}", after - warm),
+        after - warm <= MAX_GROWTH_MIB,
     );
 }
 

@@ -31,7 +31,7 @@ import kernels
 
 ENTRY = "llb_device_open"
 # The first headers that ggml-vulkan can be compiled with, as VK_HEADER_VERSION of Vulkan 1.4.
-LEAST_HEADERS = 309
+MIN_HEADERS = 309
 # What glslc may lack: ggml's test, and the macro that is defined if it passes.
 FEATURES = {
     "coopmat": "GGML_VULKAN_COOPMAT_GLSLC_SUPPORT",
@@ -70,8 +70,8 @@ class Tools:
             sys.exit(f"missing: {'; '.join(missing)} (docs/backends.md, Vulkan)")
         core = (found[0] / "vulkan/vulkan_core.h").read_text()
         version = int(re.search(r"^#define VK_HEADER_VERSION (\d+)$", core, re.MULTILINE)[1])
-        if version < LEAST_HEADERS:
-            sys.exit(f"{found[0]}: Vulkan headers of version {version}, needed: {LEAST_HEADERS}; "
+        if version < MIN_HEADERS:
+            sys.exit(f"{found[0]}: Vulkan headers of version {version}, needed: {MIN_HEADERS}; "
                      "name newer ones in VULKAN_SDK (docs/backends.md, Vulkan)")
         self.includes = list(dict.fromkeys([found[0], spirv[0]]))
         self.libraries = [root / "lib" for root in roots[:1] if sdk and (root / "lib").is_dir()]

@@ -8,16 +8,16 @@ use llguidance::toktrie::TokTrie;
 
 /// The maximum number of bytes of a token. A node of the trie stores its distance to the next
 /// branch in 10 bits.
-const MOST_TOKEN_BYTES: usize = 1024;
+const MAX_TOKEN_BYTES: usize = 1024;
 /// The maximum number of nodes below a node, which stores their number in 22 bits.
-const MOST_NODES: usize = (1 << 22) - 2;
+const MAX_NODES: usize = (1 << 22) - 2;
 
 /// Removes the bytes of tokens that do not fit, beginning with the longest. A token that prints
 /// nothing keeps a short name, because a grammar may end with it or refer to it by its id.
 pub(super) fn fit_trie(token_bytes: &mut [Vec<u8>]) {
-    shorten(token_bytes, MOST_TOKEN_BYTES);
-    let mut longest = MOST_TOKEN_BYTES;
-    while longest > 1 && count_nodes(token_bytes) > MOST_NODES {
+    shorten(token_bytes, MAX_TOKEN_BYTES);
+    let mut longest = MAX_TOKEN_BYTES;
+    while longest > 1 && count_nodes(token_bytes) > MAX_NODES {
         longest /= 2;
         shorten(token_bytes, longest);
     }
@@ -39,7 +39,7 @@ fn shorten(token_bytes: &mut [Vec<u8>], longest: usize) {
 /// same bytes.
 fn count_nodes(token_bytes: &[Vec<u8>]) -> usize {
     let most: usize = token_bytes.iter().map(Vec::len).sum();
-    if most <= MOST_NODES {
+    if most <= MAX_NODES {
         return most;
     }
     let mut sorted: Vec<&[u8]> = token_bytes.iter().map(Vec::as_slice).collect();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The maximum number of checkpoints per sequence, the same as in llama-server.
 const MOST: usize = 32;
 /// The maximum size of all checkpoints of a model, in bytes.
-pub(crate) const MOST_BYTES: usize = 512 << 20;
+pub(crate) const MAX_BYTES: usize = 512 << 20;
 
 /// The checkpoints of one sequence.
 #[derive(Debug, Default)]

@@ -13,11 +13,11 @@ use super::interrupt::Interrupt;
 use crate::error::Result;
 
 /// The maximum number of bytes of a spelling in the automaton. Real special tokens are shorter.
-const MOST_HEAD: usize = 64;
+const MAX_HEAD: usize = 64;
 /// The maximum number of distinct heads, unless heads are a single byte.
-const MOST_HEADS: usize = 4096;
+const MAX_HEADS: usize = 4096;
 /// The maximum number of states of the automaton, in case a file is hostile.
-const MOST_STATES: usize = 1 << 22;
+const MAX_STATES: usize = 1 << 22;
 /// After how many heads without a spelling the interrupt is checked.
 const CHECK_EVERY: usize = 4096;
 
@@ -58,8 +58,8 @@ impl SpellingFinder {
         spellings: impl Iterator<Item = &'a [u8]>,
     ) -> std::result::Result<SpellingFinder, BuildError> {
         let sorted = sort(spellings);
-        let mut most = (MOST_STATES / sorted.len().max(1)).clamp(1, MOST_HEAD);
-        while most > 1 && count_heads(&sorted, most) > MOST_HEADS {
+        let mut most = (MAX_STATES / sorted.len().max(1)).clamp(1, MAX_HEAD);
+        while most > 1 && count_heads(&sorted, most) > MAX_HEADS {
             most /= 2;
         }
         let mut heads: Vec<&[u8]> = Vec::new();
@@ -260,7 +260,7 @@ mod tests {
         let spellings: Vec<String> = numbers.chain(letters).collect();
         let finder =
             SpellingFinder::new(spellings.iter().map(String::as_bytes)).expect("an automaton");
-        assert!(finder.heads.patterns_len() <= MOST_HEADS, "{}", finder.heads.patterns_len());
+        assert!(finder.heads.patterns_len() <= MAX_HEADS, "{}", finder.heads.patterns_len());
         check(&spellings, " 12 99999 100000<|speech_zz|><|speech_z 4x 0");
     }
 

@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// The maximum size of a generation in bytes of text. A conversation that fills a context of 32,768
 /// tokens fits.
-const MOST_BYTES: usize = 256 * 1024;
+const MAX_BYTES: usize = 256 * 1024;
 
 /// Caches the tokens of recent texts. May be used from any thread.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl TokenCache {
         text: &str,
         tokenize: impl FnOnce() -> Result<Vec<TokenId>>,
     ) -> Result<Vec<TokenId>> {
-        if text.len() > MOST_BYTES / 4 {
+        if text.len() > MAX_BYTES / 4 {
             return tokenize();
         }
         if let Some(tokens) = self.lock().find(text) {
@@ -59,7 +59,7 @@ impl Generations {
     }
 
     fn keep(&mut self, text: Box<str>, tokens: Arc<[TokenId]>) {
-        if self.bytes + text.len() > MOST_BYTES {
+        if self.bytes + text.len() > MAX_BYTES {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
@@ -107,11 +107,11 @@ mod tests {
             let generations = cache.lock();
             let held: usize =
                 generations.young.keys().chain(generations.old.keys()).map(|text| text.len()).sum();
-            assert!(held <= 2 * MOST_BYTES, "{held}");
+            assert!(held <= 2 * MAX_BYTES, "{held}");
         }
         assert!(asks(&cache, &text(0)), "long gone");
         assert!(!asks(&cache, &text(1999)));
-        let long = "x".repeat(MOST_BYTES);
+        let long = "x".repeat(MAX_BYTES);
         assert_eq!([asks(&cache, &long), asks(&cache, &long)], [true, true], "too long to be kept");
     }
 }

@@ -31,10 +31,10 @@ const WITH_BIASES: [&str; 2] = ["t5", "t5encoder"];
 const KEY_LENGTH: &str = "attention.key_length";
 /// The most numbers that the state of a layer may have for each sequence. Known models have up to 4
 /// million.
-const MOST_OF_A_STATE: u64 = 1 << 24;
+const MAX_OF_A_STATE: u64 = 1 << 24;
 /// The most numbers of a state that is larger than the weights of every layer in bytes. The states
 /// of known models are at most an eighth of the weights.
-const MOST_BESIDE_WEIGHTS: u64 = 1 << 16;
+const MAX_BESIDE_WEIGHTS: u64 = 1 << 16;
 
 /// The memory that a model's layers need. Sizes are in bytes unless noted otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl ModelHeader {
     /// Fails with `MODEL_INVALID` if a layer has a huge state for each sequence.
     pub(super) fn check_size_of_states(&self) -> Result<()> {
         let weights = self.tensors().blocks.values().copied().max().unwrap_or(0);
-        let most = weights.clamp(MOST_BESIDE_WEIGHTS, MOST_OF_A_STATE);
+        let most = weights.clamp(MAX_BESIDE_WEIGHTS, MAX_OF_A_STATE);
         let state = self.state_elements(self.embedding_length().unwrap_or(0));
         if state <= most {
             return Ok(());

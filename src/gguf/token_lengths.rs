@@ -31,30 +31,30 @@ impl TokenLengths {
 }
 
 /// RWKV's and T5's tokenizers recurse for each byte of a token when they are loaded and freed.
-const MOST_BYTES_OF_A_TREE: u64 = 1_024;
+const MAX_BYTES_OF_A_TREE: u64 = 1_024;
 /// A vocabulary takes up to 40 bytes for each byte of a token, RWKV's and T5's 200. The tokens of a
 /// small file may have only this many bytes together.
-const LEAST_BYTES_OF_ALL: u64 = 256 << 10;
+const MIN_BYTES_OF_ALL: u64 = 256 << 10;
 /// Further bytes for each token. Known vocabularies have 7 to 9. One for a single language with three
 /// bytes for each letter, and six in GPT-2's byte letters, may have 50.
 const BYTES_PER_TOKEN: u64 = 64;
 const BYTES_PER_TOKEN_OF_A_TREE: u64 = 32;
 /// WordPiece tries every length up to that of the longest token, at each character.
-const MOST_BYTES_OF_WORDPIECE: u64 = 128;
+const MAX_BYTES_OF_WORDPIECE: u64 = 128;
 /// PLaMo-2's tokenizer builds every part of each token. Its own vocabulary needs a fifth of this
 /// limit.
-const MOST_CUBES: u128 = 100_000_000;
+const MAX_CUBES: u128 = 100_000_000;
 /// The maximum that byte-pair encodings may allocate for tokens that are not written in GPT-2's
 /// byte letters. llama.cpp takes up to twice as much.
-const MOST_SQUARES: u128 = 16_000_000;
+const MAX_SQUARES: u128 = 16_000_000;
 /// Further bytes for each token, in case a whole vocabulary is not written in them.
 const SQUARES_PER_TOKEN: u128 = 256;
 
 /// The most bytes that replace a character before it is tokenized. The tokenizer keeps 25 bytes for
 /// each of them. The longest replacement of Unicode's own rules (NFKC) has 33 bytes.
-const MOST_BYTES_OF_REPLACEMENT: u64 = 128;
+const MAX_BYTES_OF_REPLACEMENT: u64 = 128;
 /// T5's tokenizer walks through its tokens at each byte of the replacements.
-const MOST_STEPS_OF_REPLACEMENT: u64 = 8_192;
+const MAX_STEPS_OF_REPLACEMENT: u64 = 8_192;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
@@ -69,8 +69,8 @@ pub(super) fn check<R: Read + Seek>(
     };
     let kind = metadata.str("tokenizer.ggml.model").unwrap_or_default();
     let most = match kind {
-        "rwkv" | "t5" => MOST_BYTES_OF_A_TREE,
-        "bert" => MOST_BYTES_OF_WORDPIECE,
+        "rwkv" | "t5" => MAX_BYTES_OF_A_TREE,
+        "bert" => MAX_BYTES_OF_WORDPIECE,
         _ => u64::MAX,
     };
     if lengths.longest > most {
@@ -83,16 +83,16 @@ pub(super) fn check<R: Read + Seek>(
         "rwkv" | "t5" => BYTES_PER_TOKEN_OF_A_TREE,
         _ => BYTES_PER_TOKEN,
     };
-    let most = LEAST_BYTES_OF_ALL + count.saturating_mul(per_token);
+    let most = MIN_BYTES_OF_ALL + count.saturating_mul(per_token);
     if lengths.sum > most {
         return Err(refused(format!(
             "{count} tokens have {} bytes, more than {most}",
             lengths.sum
         )));
     }
-    let most_squares = MOST_SQUARES + u128::from(count) * SQUARES_PER_TOKEN;
+    let most_squares = MAX_SQUARES + u128::from(count) * SQUARES_PER_TOKEN;
     match kind {
-        "plamo2" if lengths.cubes > MOST_CUBES => Err(refused(format!(
+        "plamo2" if lengths.cubes > MAX_CUBES => Err(refused(format!(
             "the tokens are too long for a tokenizer of the kind {kind:?}; one has {} bytes",
             lengths.longest
         ))),
@@ -181,7 +181,7 @@ fn check_replacements<R: Read + Seek>(
             }
         }
     })?;
-    let most = MOST_BYTES_OF_REPLACEMENT.min(MOST_STEPS_OF_REPLACEMENT / longest_token.max(1));
+    let most = MAX_BYTES_OF_REPLACEMENT.min(MAX_STEPS_OF_REPLACEMENT / longest_token.max(1));
     if longest > most {
         let message = format!(
             "{CHARSMAP_KEY}: a replacement has {longest} bytes, more than {most}, and the longest \

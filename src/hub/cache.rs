@@ -23,14 +23,14 @@ use crate::error::{Code, Error, Result};
 use crate::process;
 
 /// The maximum number of files in a snapshot that are listed, and the maximum depth of its folders.
-const MOST_FILES: usize = 100_000;
-const MOST_DEPTH: usize = 16;
+const MAX_FILES: usize = 100_000;
+const MAX_DEPTH: usize = 16;
 /// The maximum size of a file below `refs`, in bytes.
-const MOST_REF_BYTES: u64 = 1 << 10;
+const MAX_REF_BYTES: u64 = 1 << 10;
 /// The time between two attempts to lock, because releasing a lock notifies no waiter.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often a lock file may be replaced while it is being locked.
-const MOST_REPLACED: usize = 100;
+const MAX_REPLACED: usize = 100;
 
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This file is a cache directory tag (https://bford.info/cachedir/), so that backups can leave the folder out.\n";
@@ -77,14 +77,14 @@ impl HubCache {
         if name::is_commit(revision) {
             return Some(revision.to_owned());
         }
-        let commit = read_small(&self.repository().join("refs").join(revision), MOST_REF_BYTES)?;
+        let commit = read_small(&self.repository().join("refs").join(revision), MAX_REF_BYTES)?;
         Some(commit.trim().to_owned()).filter(|commit| name::is_commit(commit))
     }
 
     /// The cached files of a commit.
     pub(super) fn files(&self, commit: &str) -> Vec<String> {
         let mut names = Vec::new();
-        collect(&self.repository().join("snapshots").join(commit), "", MOST_DEPTH, &mut names);
+        collect(&self.repository().join("snapshots").join(commit), "", MAX_DEPTH, &mut names);
         names.sort();
         names
     }
@@ -127,7 +127,7 @@ impl HubCache {
                 // The file was removed between the two calls, so the lock protects nothing. If that
                 // happens every time, the file system has no stable inode numbers, and it cannot be
                 // known who holds the lock.
-                Ok(()) if replaced >= MOST_REPLACED => return Ok(BlobLock::new(None)),
+                Ok(()) if replaced >= MAX_REPLACED => return Ok(BlobLock::new(None)),
                 Ok(()) => {
                     replaced += 1;
                     cancel.wait(LOCK_INTERVAL)?;
@@ -313,7 +313,7 @@ fn collect(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
         let file_name = entry.file_name();
         let Some(file_name) = file_name.to_str() else { continue };
         let (name, path) = (format!("{prefix}{file_name}"), entry.path());
-        if names.len() >= MOST_FILES {
+        if names.len() >= MAX_FILES {
             return;
         }
         // The layout has no links to folders. Such a link could form a cycle.

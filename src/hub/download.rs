@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::cache::{open_private, unwritable};
 use super::disk_sync::DiskSync;
-use super::fault::{HubFault, MOST_TRIES, network, refused, retry_delay};
+use super::fault::{HubFault, MAX_TRIES, network, refused, retry_delay};
 use super::hash::HashThread;
 use super::http::{BUFFER_BYTES, GetRequest};
 use super::progress::FetchProgress;
@@ -123,7 +123,7 @@ impl Download<'_> {
                     // A server that starts over and then breaks off makes no progress.
                     failed = if open.length > longest { 0 } else { failed + 1 };
                     longest = longest.max(open.length);
-                    if failed >= MOST_TRIES {
+                    if failed >= MAX_TRIES {
                         let message = format!(
                             "{}; {} of {} bytes are kept, fetch it again to resume",
                             error.message(),

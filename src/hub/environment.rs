@@ -18,7 +18,7 @@ const ENDPOINT: &str = "https://huggingface.co";
 /// The maximum time without data from the server.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum size of a token, or of the file that contains it, in bytes.
-const MOST_TOKEN_BYTES: u64 = 16 << 10;
+const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// Returns the value of a variable.
 type ReadVariable = dyn Fn(&str) -> Option<OsString> + Send + Sync;
@@ -211,7 +211,7 @@ fn read_token(request: &FetchRequest, environment: &Environment) -> Result<Optio
     };
     // An unreadable file counts as no token, because public models need none.
     let Some(file) = file else { return Ok(None) };
-    match read_small(&file, MOST_TOKEN_BYTES) {
+    match read_small(&file, MAX_TOKEN_BYTES) {
         Some(text) if !text.trim().is_empty() => {
             token(&text, &file.display().to_string()).map(Some)
         }
@@ -221,7 +221,7 @@ fn read_token(request: &FetchRequest, environment: &Environment) -> Result<Optio
 
 fn token(text: &str, source: &str) -> Result<Secret> {
     let secret =
-        Secret::new(text, "[token]").filter(|_| text.trim().len() as u64 <= MOST_TOKEN_BYTES);
+        Secret::new(text, "[token]").filter(|_| text.trim().len() as u64 <= MAX_TOKEN_BYTES);
     secret.ok_or_else(|| {
         let problem = format!("{source} has characters that an HTTP header cannot carry");
         Error::invalid("token_env", problem)

@@ -9,9 +9,9 @@ use super::http::{HubHead, quoted};
 use crate::error::{Code, Error, Result};
 
 /// A fetch fails after this many failed attempts in a row that gained no byte.
-pub(super) const MOST_TRIES: usize = 5;
+pub(super) const MAX_TRIES: usize = 5;
 /// The longest wait that a server may request.
-const MOST_WAIT: Duration = Duration::from_secs(300);
+const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// Why a request failed.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) fn retry_delay(
     after: Option<Duration>,
 ) -> Result<Duration> {
     match after {
-        Some(after) if after > MOST_WAIT => {
+        Some(after) if after > MAX_WAIT => {
             let message = format!("{}; try again in {} seconds", error.message(), after.as_secs());
             Err(Error::new(error.code(), message).with("retry_after", after.as_secs()))
         }

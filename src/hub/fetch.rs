@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::cache::{self, HubCache};
 use super::cancel::CancelToken;
 use super::environment::Settings;
-use super::fault::{self, MOST_TRIES, RequestContext};
+use super::fault::{self, MAX_TRIES, RequestContext};
 use super::http::HubClient;
 use super::listing::{self, ListedFile, Listing};
 use super::progress::FetchProgress;
@@ -54,7 +54,7 @@ impl Fetch<'_> {
             return self.obtain(&cached?, Value::Null, None, progress);
         }
         // With a cached copy, an unreachable hub is not retried.
-        let tries = if cached.is_ok() { 1 } else { MOST_TRIES };
+        let tries = if cached.is_ok() { 1 } else { MAX_TRIES };
         let context = self.context(format!("revision {:?}", self.request.revision()));
         let revision = self.request.revision.as_deref();
         let list = || {

@@ -13,7 +13,7 @@ const DEFAULT_ORDER: [&str; 7] = ["Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "Q6_K", "Q
 /// Words in the names of files that accompany a model and are not models themselves.
 const COMPANIONS: [&str; 3] = ["mmproj", "imatrix", "draft"];
 /// The maximum number of parts of a split model.
-const MOST_PARTS: u64 = 1000;
+const MAX_PARTS: u64 = 1000;
 
 /// The files of the requested model: one, or all its parts.
 ///
@@ -84,9 +84,9 @@ fn parts(repository: &str, file: &str, files: &[&str]) -> Result<Vec<String>> {
         return Ok(vec![file.to_owned()]);
     };
     let slash = if folder.is_empty() { "" } else { "/" };
-    if name.count > MOST_PARTS {
+    if name.count > MAX_PARTS {
         let message = format!(
-            "{repository}: {file:?} is named as one of {} parts; at most {MOST_PARTS} are supported",
+            "{repository}: {file:?} is named as one of {} parts; at most {MAX_PARTS} are supported",
             name.count
         );
         return Err(Error::new(Code::HubVerify, message));

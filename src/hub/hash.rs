@@ -14,7 +14,7 @@ use crate::net::buffer_pool::PooledBuffer;
 use crate::regular_file;
 
 /// The maximum number of buffers that wait to be hashed.
-const MOST_WAITING: usize = 8;
+const MAX_WAITING: usize = 8;
 
 /// Hashes bytes in the order in which they are added.
 pub(super) struct HashThread {
@@ -24,7 +24,7 @@ pub(super) struct HashThread {
 
 impl HashThread {
     pub(super) fn start() -> Result<HashThread> {
-        let (buffers, received) = sync_channel::<PooledBuffer>(MOST_WAITING);
+        let (buffers, received) = sync_channel::<PooledBuffer>(MAX_WAITING);
         let thread = crate::panic::spawn_quiet("llb-hash", move || {
             let mut hash = Sha256::new();
             received.iter().for_each(|bytes| hash.update(&*bytes));

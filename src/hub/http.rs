@@ -28,13 +28,13 @@ use crate::net::trust_store::TrustStore;
 use crate::net::wait::WaitEnd;
 
 /// The maximum number of redirects of one request.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// The number of bytes that are read, hashed and written at once.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 const BUFFERING: Buffering = Buffering { buffer_bytes: BUFFER_BYTES, most_waiting: 8 };
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of characters of a server's text that a message quotes.
-const MOST_QUOTED: usize = 200;
+const MAX_QUOTED: usize = 200;
 
 const SILENT: &str = "the server was silent for too long";
 
@@ -141,7 +141,7 @@ impl<'a> HubClient<'a> {
     ) -> Result<HubResponse, HubFault> {
         let mut url = request.url.to_owned();
         let mut linked = HubHead::default();
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let Some(origin) = UrlOrigin::of(&url) else {
                 return Err(network("the hub", "has no usable URL").into());
             };
@@ -187,7 +187,7 @@ impl<'a> HubClient<'a> {
                 network(&host, problem)
             })?;
         }
-        let problem = format!("redirects more than {MOST_REDIRECTS} times");
+        let problem = format!("redirects more than {MAX_REDIRECTS} times");
         Err(network(&self.origin.shown(), problem).into())
     }
 
@@ -290,7 +290,7 @@ fn content_range(value: &str) -> Option<(u64, u64)> {
 
 /// Quotes text of a server or of the user in a message.
 pub(super) fn quoted(text: &str) -> String {
-    one_line(text, MOST_QUOTED)
+    one_line(text, MAX_QUOTED)
 }
 
 /// Describes the error. Messages of ureq may quote the host, but never a header or a path.

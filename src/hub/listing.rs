@@ -15,15 +15,15 @@ use crate::error::{Code, Error, Result};
 use crate::net::redactor::Redactor;
 
 /// The maximum size of the response in bytes, and the maximum time that it may take.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The same limits for the hint. The hub may compute it slowly, and it is not worth a long wait.
-const MOST_HINT_BYTES: usize = 2 << 20;
+const MAX_HINT_BYTES: usize = 2 << 20;
 const HINT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of files in a repository.
-const MOST_FILES: usize = 50_000;
+const MAX_FILES: usize = 50_000;
 /// The maximum number of file names in a message.
-const MOST_NAMES: usize = 20;
+const MAX_NAMES: usize = 20;
 
 /// The files of one revision of a repository.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ pub(super) fn request(
     if response.head.status != 200 {
         return Err(refused(&response.head, &response.error_body(cancel)?, context));
     }
-    let body = response.body(MOST_BYTES, cancel)?;
+    let body = response.body(MAX_BYTES, cancel)?;
     parse(&body).map_err(|problem| {
         let problem = format!("the response is not a hub's: {problem}; check HF_ENDPOINT");
         network(&response.head.host, problem).into()
@@ -92,8 +92,8 @@ fn parse(body: &[u8]) -> Result<Listing, String> {
         let what = if error.is_data() { "a member of another type" } else { "no JSON" };
         format!("{what} at line {line} column {column}")
     })?;
-    if revision.siblings.files.len() + revision.siblings.refused.len() > MOST_FILES {
-        return Err(format!("more than {MOST_FILES} files"));
+    if revision.siblings.files.len() + revision.siblings.refused.len() > MAX_FILES {
+        return Err(format!("more than {MAX_FILES} files"));
     }
     if !name::is_commit(&revision.sha) {
         return Err("\"sha\" is not a commit".to_owned());
@@ -170,7 +170,7 @@ fn read_files<'de, D: Deserializer<'de>>(json: D) -> Result<Listing, D::Error> {
         }
         fn visit_seq<A: SeqAccess<'de>>(self, mut files: A) -> Result<Listing, A::Error> {
             let mut listing = Listing::default();
-            while listing.files.len() + listing.refused.len() <= MOST_FILES {
+            while listing.files.len() + listing.refused.len() <= MAX_FILES {
                 let Some(file) = files.next_element::<Sibling>()? else { return Ok(listing) };
                 if name::check_file(&file.rfilename).is_err() {
                     listing.refused.push(file.rfilename);
@@ -196,7 +196,7 @@ pub(super) fn hint(client: &HubClient, api: &str, cancel: &CancelToken) -> Resul
     let deadline = Some(Instant::now() + HINT_TIMEOUT);
     let request = GetRequest { url: &url, deadline, ..GetRequest::default() };
     let body = client.get(&request, cancel).and_then(|response| match response.head.status {
-        200 => response.body(MOST_HINT_BYTES, cancel),
+        200 => response.body(MAX_HINT_BYTES, cancel),
         _ => Ok(Vec::new()),
     });
     cancel.check()?;
@@ -225,9 +225,9 @@ struct HintedHeader {
 pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     let mut shown: Vec<_> =
-        names.iter().take(MOST_NAMES).map(|name| format!("{:?}", quoted(name))).collect();
-    if names.len() > MOST_NAMES {
-        shown.push(format!("and {} more", names.len() - MOST_NAMES));
+        names.iter().take(MAX_NAMES).map(|name| format!("{:?}", quoted(name))).collect();
+    if names.len() > MAX_NAMES {
+        shown.push(format!("and {} more", names.len() - MAX_NAMES));
     }
     shown.join(", ")
 }
@@ -240,7 +240,7 @@ pub(super) fn refused_names(repository: &str, listing: &Listing) -> Error {
     );
     Error::new(Code::HubVerify, message).with(
         "files",
-        listing.refused.iter().take(MOST_NAMES).map(|n| quoted(n)).collect::<Vec<_>>(),
+        listing.refused.iter().take(MAX_NAMES).map(|n| quoted(n)).collect::<Vec<_>>(),
     )
 }
 
@@ -281,7 +281,7 @@ mod tests {
         }
         assert!(parse(&b"[".repeat(100_000)).is_err());
         let many =
-            json!({ "sha": sha, "siblings": vec![json!({ "rfilename": "a" }); MOST_FILES + 1] });
+            json!({ "sha": sha, "siblings": vec![json!({ "rfilename": "a" }); MAX_FILES + 1] });
         let error = parse(many.to_string().as_bytes()).unwrap_err();
         assert!(error.contains("more than 50000 files"), "{error}");
     }

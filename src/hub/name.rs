@@ -4,8 +4,8 @@
 //! on any system.
 
 /// The maximum size of a path segment and of a path, in bytes.
-const MOST_SEGMENT_BYTES: usize = 200;
-const MOST_PATH_BYTES: usize = 1000;
+const MAX_SEGMENT_BYTES: usize = 200;
+const MAX_PATH_BYTES: usize = 1000;
 
 /// Checks `org/name` or `name` against the characters that the hub allows.
 pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
@@ -27,7 +27,7 @@ pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
 
 /// Checks a branch, tag or commit, which becomes a path below `refs`.
 pub(super) fn check_revision(revision: &str) -> Result<(), &'static str> {
-    match revision.len() <= MOST_SEGMENT_BYTES
+    match revision.len() <= MAX_SEGMENT_BYTES
         && !revision.contains([' ', '~', '^'])
         && check_file(revision).is_ok()
     {
@@ -43,8 +43,8 @@ pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
         |c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|');
     // Invisible characters, and characters that change the direction of text.
     let hidden = |c: char| matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}');
-    if path.len() > MOST_PATH_BYTES
-        || path.split('/').any(|segment| segment.len() > MOST_SEGMENT_BYTES)
+    if path.len() > MAX_PATH_BYTES
+        || path.split('/').any(|segment| segment.len() > MAX_SEGMENT_BYTES)
     {
         return Err("is too long for a file name");
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::cancel::CancelToken;
-use super::fault::{HubFault, MOST_TRIES, RequestContext, network, refused, retry};
+use super::fault::{HubFault, MAX_TRIES, RequestContext, network, refused, retry};
 use super::http::{GetRequest, HubClient, HubHead};
 use super::listing::ListedFile;
 use super::name;
@@ -12,7 +12,7 @@ use crate::error::{Code, Error, Result};
 /// The maximum time for reading a range.
 const RANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum number of bytes that are skipped if a server does not support ranges.
-const MOST_SKIPPED: u64 = 64 << 20;
+const MAX_SKIPPED: u64 = 64 << 20;
 
 /// Where a file is, and how to read it.
 pub(super) struct RemoteFile<'a> {
@@ -97,7 +97,7 @@ impl RemoteFile<'_> {
         start: u64,
         length: u64,
     ) -> Result<(BlobIdentity, Vec<u8>)> {
-        retry(self.cancel, MOST_TRIES, || self.read_once(listed, start, length))
+        retry(self.cancel, MAX_TRIES, || self.read_once(listed, start, length))
     }
 
     fn read_once(
@@ -116,7 +116,7 @@ impl RemoteFile<'_> {
             (206, _) => {
                 return Err(network(&head.host, "sent a range that was not requested").into());
             }
-            (200, _) if start <= MOST_SKIPPED => start,
+            (200, _) if start <= MAX_SKIPPED => start,
             (200, _) => return Err(network(&head.host, "does not support ranges").into()),
             _ => return Err(refused(head, &response.error_body(self.cancel)?, &self.context)),
         };

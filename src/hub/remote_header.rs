@@ -18,7 +18,7 @@ use crate::gguf::{FilePart, ModelHeader};
 const FIRST_REQUEST: u64 = 256 << 10;
 const LARGEST_REQUEST: u64 = 8 << 20;
 /// The maximum size of all requests, in bytes.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Reads the header of a file; for a split model, that of its first part. If `copy` is a path, a
 /// copy of the header is written there.
@@ -157,9 +157,9 @@ impl RangeReader<'_> {
     }
 
     fn request_range(&mut self) -> Result<()> {
-        if self.received >= MOST_BYTES {
+        if self.received >= MAX_BYTES {
             let message = format!(
-                "{}: the header of {} is larger than {MOST_BYTES} bytes",
+                "{}: the header of {} is larger than {MAX_BYTES} bytes",
                 self.file.context.repository, self.listed.name
             );
             return Err(Error::new(Code::ModelInvalid, message));

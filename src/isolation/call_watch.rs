@@ -18,7 +18,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// How often a waiting call is looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// The longest time between two looks that counts. The host itself was stopped during the rest.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const MAX_LOOK: Duration = Duration::from_secs(1);
 
 /// What makes a call end early.
 #[derive(Default)]
@@ -173,7 +173,7 @@ impl<'a> CallWatch<'a> {
         let done = work.saturating_sub(self.work.replace(work).unwrap_or(work));
         let others = self.helper.other_calls();
         let own_work = if others.compute { Duration::ZERO } else { done };
-        self.taken.add(elapsed.min(LONGEST_LOOK), own_work, || {
+        self.taken.add(elapsed.min(MAX_LOOK), own_work, || {
             // A helper whose call waits for a callback of the host may do nothing.
             if done >= elapsed / 2 || others.wait_for_host {
                 return WorkerState::Runs;

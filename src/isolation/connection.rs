@@ -61,10 +61,10 @@ impl Kind {
     /// The maximum number of bytes in a frame.
     pub(super) fn most_bytes(self) -> usize {
         match self {
-            Kind::Call | Kind::Text => MOST_REQUEST,
+            Kind::Call | Kind::Text => MAX_REQUEST,
             // A piece may hold the log probabilities of many tokens, as the start of a tool call.
-            Kind::Reply | Kind::Piece => MOST_REPLY,
-            Kind::Event | Kind::Failure | Kind::Refusal => MOST_OTHER,
+            Kind::Reply | Kind::Piece => MAX_REPLY,
+            Kind::Event | Kind::Failure | Kind::Refusal => MAX_OTHER,
         }
     }
 }
@@ -83,12 +83,12 @@ const BLOCK: usize = 64 << 10;
 /// How many bytes are received before the caller looks at the clock again.
 const BYTES_PER_LOOK: usize = 1 << 20;
 /// The maximum number of bytes in a request. The host is trusted, and a text may be long.
-const MOST_REQUEST: usize = 1 << 30;
+const MAX_REQUEST: usize = 1 << 30;
 /// The maximum number of bytes in a reply. The host keeps it in memory, and the caller copies it.
 /// 20 log probabilities for each of 120,000 tokens fit, and so do the tokens of a text of 20 MB.
-const MOST_REPLY: usize = 256 << 20;
+const MAX_REPLY: usize = 256 << 20;
 /// The maximum number of bytes in an error or an event. A log line may hold a whole prompt.
-const MOST_OTHER: usize = 16 << 20;
+const MAX_OTHER: usize = 16 << 20;
 
 /// One side of a socket.
 pub(super) struct Connection {
@@ -354,11 +354,11 @@ mod tests {
         for bytes in [
             frame(9, 0),
             frame(Kind::Reply as u8, u32::MAX as usize),
-            frame(Kind::Reply as u8, MOST_REPLY + 1),
-            frame(Kind::Piece as u8, MOST_REPLY + 1),
-            frame(Kind::Event as u8, MOST_OTHER + 1),
-            frame(Kind::Failure as u8, MOST_OTHER + 1),
-            frame(Kind::Refusal as u8, MOST_OTHER + 1),
+            frame(Kind::Reply as u8, MAX_REPLY + 1),
+            frame(Kind::Piece as u8, MAX_REPLY + 1),
+            frame(Kind::Event as u8, MAX_OTHER + 1),
+            frame(Kind::Failure as u8, MAX_OTHER + 1),
+            frame(Kind::Refusal as u8, MAX_OTHER + 1),
             // Only the helper receives these.
             frame(Kind::Call as u8, 1),
             frame(Kind::Text as u8, 1),
@@ -369,7 +369,7 @@ mod tests {
             assert_eq!(refused.kind(), ErrorKind::InvalidData, "{bytes:?}");
         }
         let (one, _other) = pair();
-        let event = vec![b' '; MOST_OTHER + 1];
+        let event = vec![b' '; MAX_OTHER + 1];
         let refused = one.send(Kind::Event, &event, None, &mut forever).expect_err("too long");
         assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     }
@@ -397,7 +397,7 @@ mod tests {
     fn patience_is_asked_while_a_long_frame_arrives() {
         let mut received = 0;
         let ended = read_payload(
-            MOST_REPLY,
+            MAX_REPLY,
             b"begin",
             &mut || Err(ErrorKind::TimedOut.into()),
             &mut |buffer, _| {

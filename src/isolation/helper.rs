@@ -45,7 +45,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the host waits for a helper that it ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of idle connections that are kept for later calls.
-const MOST_IDLE: usize = 8;
+const MAX_IDLE: usize = 8;
 
 /// A helper process. Dropping it ends the process.
 pub(super) struct Helper {
@@ -418,7 +418,7 @@ impl Drop for HelperCall<'_> {
             return self.helper.cancel(connection.number, self.number);
         }
         let mut idle = lock(&self.helper.idle);
-        if idle.len() < MOST_IDLE {
+        if idle.len() < MAX_IDLE {
             idle.push(connection);
         }
     }

@@ -98,7 +98,7 @@ pub(super) fn error_json(error: &Error, event: Option<&str>) -> Value {
 
 /// The maximum number of values and member names in an error. Each takes up to 50 times as many
 /// bytes as its text. The largest errors list files or devices.
-const MOST_VALUES: usize = 10_000;
+const MAX_VALUES: usize = 10_000;
 
 /// Reads the error and the event from such JSON; `None` if it is anything else.
 pub(super) fn read_error(text: &[u8]) -> Option<(Error, Option<&'static str>)> {
@@ -112,7 +112,7 @@ pub(super) fn read_error(text: &[u8]) -> Option<(Error, Option<&'static str>)> {
         "oom",
         "invalid_options",
     ];
-    if crate::json::values(text) > MOST_VALUES {
+    if crate::json::values(text) > MAX_VALUES {
         return None;
     }
     let mut value: Map<String, Value> = crate::json::from_slice(text).ok()?;
@@ -145,8 +145,8 @@ mod tests {
             let details = json!({ "list": vec![0; count] });
             json!({ "code": "BUSY", "message": "x", "details": details }).to_string()
         };
-        assert!(read_error(listing(MOST_VALUES - 10).as_bytes()).is_some());
-        assert!(read_error(listing(MOST_VALUES).as_bytes()).is_none());
+        assert!(read_error(listing(MAX_VALUES - 10).as_bytes()).is_some());
+        assert!(read_error(listing(MAX_VALUES).as_bytes()).is_none());
         let unknown = r#"{"code":"BUSY","message":"x","event":"destroy"}"#;
         assert_eq!(read_error(unknown.as_bytes()).expect("an error").1, None);
     }

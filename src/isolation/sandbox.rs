@@ -253,7 +253,7 @@ mod tests {
     /// Set for the restricted child process of the test: the folder it works in.
     const FOLDER: &str = "LLB_TEST_SANDBOX";
     /// The limit of a file.
-    const MOST_BYTES: u64 = 1 << 20;
+    const MAX_BYTES: u64 = 1 << 20;
 
     #[test]
     fn a_restricted_process_can_only_read_its_files() {
@@ -272,7 +272,7 @@ mod tests {
         let child = run(folder.path(), "a_child_writes_too_much");
         let signal = std::os::unix::process::ExitStatusExt::signal(&child.status);
         assert_eq!(signal, Some(libc::SIGXFSZ), "{}", String::from_utf8_lossy(&child.stdout));
-        assert_eq!(folder.path().join("given").metadata().unwrap().len(), MOST_BYTES);
+        assert_eq!(folder.path().join("given").metadata().unwrap().len(), MAX_BYTES);
     }
 
     /// Runs a test of this module in a child process.
@@ -288,7 +288,7 @@ mod tests {
     fn a_child_writes_too_much() {
         let Some(folder) = std::env::var_os(FOLDER).map(std::path::PathBuf::from) else { return };
         let mut open = File::create(folder.join("given")).unwrap();
-        restrict(&[], MOST_BYTES);
+        restrict(&[], MAX_BYTES);
         let _ = std::io::copy(&mut std::io::repeat(1), &mut open);
     }
 
@@ -299,7 +299,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut open = File::create(file("given")).unwrap();
-        let restrictions = restrict(&[file("allowed"), file("missing")], MOST_BYTES);
+        let restrictions = restrict(&[file("allowed"), file("missing")], MAX_BYTES);
         assert!(restrictions.landlock && restrictions.seccomp, "{:?}", restrictions.problem);
         assert_eq!(std::fs::read_to_string(file("allowed")).unwrap(), "x");
         assert!(std::fs::read_to_string("/proc/meminfo").is_ok());
@@ -319,7 +319,7 @@ mod tests {
         assert!(rustix::fs::fcntl_lock(&open, lock).is_err() && open.try_clone().is_ok());
         let unlimited = Rlimit { current: None, maximum: None };
         assert!(setrlimit(Resource::Fsize, unlimited).is_err());
-        assert_eq!(getrlimit(Resource::Fsize).maximum, Some(MOST_BYTES));
+        assert_eq!(getrlimit(Resource::Fsize).maximum, Some(MAX_BYTES));
         assert!(TcpStream::connect(address).is_err() && TcpListener::bind("127.0.0.1:0").is_err());
         assert!(UdpSocket::bind("127.0.0.1:0").is_err() && UnixStream::pair().is_err());
         assert!(Command::new("/bin/true").status().is_err());

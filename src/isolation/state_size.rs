@@ -9,11 +9,11 @@ use std::io;
 use crate::llama;
 
 /// The limit where the system does not report its memory.
-const MOST_UNKNOWN: u64 = 1 << 40;
+const MAX_UNKNOWN: u64 = 1 << 40;
 
 /// The maximum size of a state file in bytes.
 pub(super) fn most_state_bytes() -> u64 {
-    llama::installed_memory().unwrap_or(MOST_UNKNOWN)
+    llama::installed_memory().unwrap_or(MAX_UNKNOWN)
 }
 
 /// Fails if a helper wrote more than `most` bytes to a state file.

@@ -15,7 +15,7 @@ use crate::tokens::TokenCall;
 
 /// The processor time that a call may use for each megabyte of its request, beside what reading the
 /// file may take.
-const MOST_WORK_PER_MEGABYTE: f64 = 8.0;
+const MAX_WORK_PER_MEGABYTE: f64 = 8.0;
 
 /// Runs a request in a helper for its model file: a chat's helper, or a new one that ends with the
 /// call. The reply is valid JSON. `version` is the version that the helper must have.
@@ -31,7 +31,7 @@ pub(crate) fn run_tokens(
     let request = request.to_string();
     let helper = Helper::shared(&key, version, start)?;
     let mut progress = ProgressLimits::of_reading(key.gigabytes());
-    let for_text = Duration::from_secs_f64(MOST_WORK_PER_MEGABYTE * request.len() as f64 / 1e6);
+    let for_text = Duration::from_secs_f64(MAX_WORK_PER_MEGABYTE * request.len() as f64 / 1e6);
     progress.work = progress.work.map(|work| work + for_text);
     let limits = HelperCallLimits { progress, ..HelperCallLimits::default() };
     let call = |_| Call::Tokens { call };

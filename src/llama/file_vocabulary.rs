@@ -1,7 +1,7 @@
 //! Vocabularies of model files, loaded without the weights and cached.
 //!
 //! In: a path. Out: the vocabulary and the header of the file, from the cache if the file has not
-//! changed. At most [`MOST_KEPT`] are cached, each until [`IDLE`] after its last use.
+//! changed. At most [`MAX_KEPT`] are cached, each until [`IDLE`] after its last use.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::panic;
 use crate::process::{self, Shared};
 
 /// A large vocabulary takes 50 MB.
-const MOST_KEPT: usize = 4;
+const MAX_KEPT: usize = 4;
 /// How long an unused vocabulary stays in memory.
 const IDLE: Duration = Duration::from_secs(60);
 /// File time stamps are coarse. A file that was modified this shortly before it was read may have
@@ -146,7 +146,7 @@ impl KeptVocabularies {
                     Arc::clone(&known.slot)
                 }
                 None => {
-                    while kept.0.iter().filter(|entry| own(entry)).count() >= MOST_KEPT {
+                    while kept.0.iter().filter(|entry| own(entry)).count() >= MAX_KEPT {
                         let all = kept.0.iter().enumerate().filter(|(_, entry)| own(entry));
                         let oldest = all.min_by_key(|(_, entry)| entry.last_use);
                         let Some(oldest) = oldest.map(|(index, _)| index) else { break };

@@ -27,7 +27,7 @@ impl Device {
     /// The memory that a model may use. The rest is a reserve for drivers, other programs and
     /// errors of the estimate.
     pub(super) fn usable(&self) -> u64 {
-        self.free.saturating_sub((self.total / 16).clamp(LEAST_RESERVE, MOST_RESERVE))
+        self.free.saturating_sub((self.total / 16).clamp(MIN_RESERVE, MAX_RESERVE))
     }
 }
 
@@ -102,8 +102,8 @@ pub(super) fn activation_bytes(layers: &Layers) -> u64 {
     embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3)).saturating_mul(4)
 }
 
-const LEAST_RESERVE: u64 = 256 << 20;
-const MOST_RESERVE: u64 = 1 << 30;
+const MIN_RESERVE: u64 = 256 << 20;
+const MAX_RESERVE: u64 = 1 << 30;
 
 /// The memory that a model needs on devices, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,7 +233,7 @@ mod tests {
 
     /// A device with this much usable memory.
     fn device(usable: u64) -> Device {
-        Device { name: "d".into(), free: usable + LEAST_RESERVE, total: usable + LEAST_RESERVE }
+        Device { name: "d".into(), free: usable + MIN_RESERVE, total: usable + MIN_RESERVE }
     }
 
     /// Ten blocks of 10 MiB with 1 KiB per token, and an output of 50 MiB.
@@ -273,7 +273,7 @@ mod tests {
         let layers = Layers { widths: [0, 0, 152_064], ..layers() };
         let of = |usable: u64, n_gpu_layers| {
             let total = 80_000 * MIB;
-            let free = usable * MIB + MOST_RESERVE;
+            let free = usable * MIB + MAX_RESERVE;
             let device = Device { name: "d".into(), free, total };
             batch_size_of(&layers, &context(1024), &[device], n_gpu_layers)
         };

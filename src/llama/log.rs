@@ -15,7 +15,7 @@ use crate::process::Lazy;
 
 /// The maximum number of log lines that are kept until a caller fetches them. The oldest are
 /// dropped.
-const MOST_LINES: usize = 256;
+const MAX_LINES: usize = 256;
 
 /// Log lines of one engine.
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl LogQueue {
     /// Adds a line of llb itself.
     pub(crate) fn push(&self, level: LogLevel, text: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.kept.len() == MOST_LINES {
+        if lines.kept.len() == MAX_LINES {
             // llama.cpp writes hundreds of debug lines for each load.
             let first = lines.kept.iter().position(|(level, _)| *level == LogLevel::Debug);
             let removed = first.unwrap_or(0);
@@ -93,7 +93,7 @@ pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
 }
 
 /// The maximum number of bytes of a reason. A file can make llama.cpp print long names.
-const MOST_REASON: usize = 600;
+const MAX_REASON: usize = 600;
 
 /// Joins log lines into a reason, without function names and without the folders of source files.
 /// llama.cpp reports one failure on several lines, from the cause outwards. A line is skipped if
@@ -116,7 +116,7 @@ fn reason<'a>(said: &str, lines: impl Iterator<Item = &'a str>) -> Option<String
         parts.push(text);
     }
     let mut joined = parts.join("; ");
-    while joined.len() > MOST_REASON {
+    while joined.len() > MAX_REASON {
         joined.pop();
     }
     (!joined.is_empty()).then_some(joined)
@@ -198,11 +198,11 @@ mod tests {
     fn debug_lines_are_dropped_first() {
         let queue = LogQueue::default();
         queue.push(LogLevel::Info, "first".into());
-        (0..MOST_LINES).for_each(|_| queue.push(LogLevel::Debug, "debug".into()));
+        (0..MAX_LINES).for_each(|_| queue.push(LogLevel::Debug, "debug".into()));
         queue.push(LogLevel::Info, "second".into());
         let kept: Vec<String> = queue.take(LogLevel::Info).into_iter().map(|it| it.1).collect();
         assert_eq!(kept, ["first", "second"]);
-        (0..=MOST_LINES).for_each(|line| queue.push(LogLevel::Info, line.to_string()));
+        (0..=MAX_LINES).for_each(|line| queue.push(LogLevel::Info, line.to_string()));
         assert_eq!(queue.take(LogLevel::Debug)[0].1, "1", "then the oldest");
     }
 
@@ -231,7 +231,7 @@ mod tests {
             &["ggml::run<f32>: fault at /home/builder/ggml/src/ggml-cuda.cu:98 in /models/a.gguf"],
             Some("fault at ggml-cuda.cu:98 in /models/a.gguf"),
         );
-        let long = "é".repeat(MOST_REASON);
-        check(&[&long], Some(&long[..MOST_REASON]));
+        let long = "é".repeat(MAX_REASON);
+        check(&[&long], Some(&long[..MAX_REASON]));
     }
 }

@@ -23,7 +23,7 @@ const TENSOR_TYPES: [u32; 4] = [0, 1, 8, 30];
 
 /// The highest rank for small matrices. For others it is the shorter side: a higher rank adds
 /// nothing, and each token of a batch takes memory in proportion to it.
-const MOST_RANK: u64 = 1024;
+const MAX_RANK: u64 = 1024;
 
 /// Marks an error as being about the option `lora`, not about the model.
 pub(super) fn option_error(index: usize, error: Error) -> Error {
@@ -192,7 +192,7 @@ fn check_ranks(adapter: &ModelHeader, matrices: &Matrices<'_>) -> Result<()> {
         let Some(matrix) = name.strip_suffix(".lora_b") else { continue };
         // A matrix in another part of a split model is unknown here.
         let side = matrices.get(matrix).map_or(u64::MAX, |shape| shape[0].min(shape[1]));
-        let most = side.max(MOST_RANK);
+        let most = side.max(MAX_RANK);
         if *rank > most {
             let problem = format!("tensor {name:?} has the rank {rank}, more than {most}");
             return Err(Error::new(Code::ModelInvalid, problem));

@@ -22,18 +22,18 @@ use crate::gguf::ModelHeader;
 /// llama.cpp rounds a context up to a multiple of this.
 const CELLS: u32 = 256;
 /// The most attempts to find the largest context, and the context size of the first attempt.
-const MOST_ATTEMPTS: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 const FIRST_GUESS: u32 = 4096;
 /// The longest context that is created to compute its size, for small and for large files, and the
 /// bytes of tensors for each token of it. The size of a longer one is extrapolated, because a file
 /// may claim any context length, and llama.cpp keeps some data for each cell even without buffers.
-const MOST_CREATED: [u32; 2] = [1 << 16, 1 << 22];
+const MAX_CREATED: [u32; 2] = [1 << 16, 1 << 22];
 const BYTES_PER_CREATED: u64 = 256;
 /// The longest context that "fit" chooses. No model is trained on as many tokens.
-const MOST_FITTING: u32 = 1 << 24;
+const MAX_FITTING: u32 = 1 << 24;
 /// The bytes that llama.cpp and llb keep for each token of context besides the cache, overestimated
 /// at least fourfold.
-const MOST_NOTES: u64 = 256;
+const MAX_NOTES: u64 = 256;
 
 /// The memory that a model takes with one context, and the largest context that fits.
 #[derive(Debug, Clone)]
@@ -184,15 +184,15 @@ pub(super) fn fitting_ctx(
 /// The most tokens of context whose bookkeeping takes no more than a fraction of the free memory.
 /// No model takes less memory per token.
 fn most_noted(free: u64) -> u32 {
-    (free / MOST_NOTES).clamp(u64::from(CELLS), i32::MAX as u64) as u32
+    (free / MAX_NOTES).clamp(u64::from(CELLS), i32::MAX as u64) as u32
 }
 
-/// The trained context length in tokens, at most [`MOST_FITTING`].
+/// The trained context length in tokens, at most [`MAX_FITTING`].
 fn most_ctx(header: &ModelHeader) -> u32 {
     let trained = header.extended_context_length().or(header.context_length());
     let most = trained.filter(|tokens| *tokens > 0).unwrap_or(model_cache::UNKNOWN_CONTEXT);
     let most = most.min(header.learned_positions().unwrap_or(u64::MAX));
-    most.min(u64::from(MOST_FITTING)) as u32
+    most.min(u64::from(MAX_FITTING)) as u32
 }
 
 /// The sizes that do not depend on the context.
@@ -251,7 +251,7 @@ impl Sizes {
             }
             _ => None,
         };
-        let [least, most] = MOST_CREATED.map(u64::from);
+        let [least, most] = MAX_CREATED.map(u64::from);
         let most_created = (header.tensor_bytes() / BYTES_PER_CREATED).clamp(least, most) as u32;
         Ok(Sizes { model, draft, adapters, devices, most_created })
     }
@@ -287,7 +287,7 @@ impl Sizes {
         let (mut low, mut before) = ((first, at_first), (0, 0.0));
         let mut high: Option<(u32, f64)> = None;
         let mut guess = most.min(FIRST_GUESS);
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             if guess <= low.0 {
                 break;
             }

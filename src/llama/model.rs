@@ -16,7 +16,7 @@ use crate::process::{Lazy, Use};
 
 /// The longest text that a special token may have. A position of a text may have to be compared with
 /// all of it.
-pub(super) const MOST_BYTES_OF_SPECIAL: usize = 1024;
+pub(super) const MAX_BYTES_OF_SPECIAL: usize = 1024;
 
 /// The load options of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -175,8 +175,8 @@ impl Model {
             let text = unsafe { CStr::from_ptr(text) };
             let rule = match text.to_str() {
                 Err(_) => "not valid UTF-8".to_owned(),
-                Ok(text) if text.len() > MOST_BYTES_OF_SPECIAL => {
-                    format!("longer than {MOST_BYTES_OF_SPECIAL} bytes")
+                Ok(text) if text.len() > MAX_BYTES_OF_SPECIAL => {
+                    format!("longer than {MAX_BYTES_OF_SPECIAL} bytes")
                 }
                 Ok(_) => continue,
             };

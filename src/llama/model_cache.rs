@@ -37,7 +37,7 @@ pub(super) const UNKNOWN_CONTEXT: u64 = 4096;
 const DEFAULT_CONTEXT: u64 = 8192;
 /// llama.cpp maps whole files and reads every mapped page in advance. A file with more than this
 /// many bytes after its tensors is read instead of mapped, which reads only the tensors.
-pub(super) const MOST_TRAILING_BYTES: u64 = 64 << 20;
+pub(super) const MAX_TRAILING_BYTES: u64 = 64 << 20;
 
 /// The reason for refusing a model without a decoder, or without memory of earlier tokens.
 const ENCODER: &str = "the model does not generate text token by token; if it is an encoder, open it \
@@ -173,7 +173,7 @@ pub(super) fn open(
     }
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     let use_mmap = options.use_mmap
-        && headers.iter().all(|header| header.trailing_bytes() <= MOST_TRAILING_BYTES);
+        && headers.iter().all(|header| header.trailing_bytes() <= MAX_TRAILING_BYTES);
     context_checks::check_memory(options, &devices, use_mmap, &context, &headers)?;
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
         let checked = lora::check(&lora.path, header).and_then(|_| identify(Path::new(&lora.path)));

@@ -26,7 +26,7 @@ use crate::process;
 
 /// The maximum number of bytes that may wait to be written. If the disk is slow, prefixes are
 /// dropped instead of using more memory.
-const MOST_WAITING: u64 = 1 << 30;
+const MAX_WAITING: u64 = 1 << 30;
 /// A generous bound for what a file contains besides llama.cpp's data and the tokens.
 const HEAD_BYTES: u64 = 4096;
 
@@ -174,7 +174,7 @@ impl PrefixStore {
         let name = PrefixFolder::name(&Identity::of(&description), &kept.tokens);
         let before = self.shared.waiting.fetch_add(bytes, Ordering::Relaxed);
         let pending = PendingPrefix { name, description, kept, bytes };
-        let is_sent = before.saturating_add(bytes) <= MOST_WAITING.max(bytes)
+        let is_sent = before.saturating_add(bytes) <= MAX_WAITING.max(bytes)
             && self.queue().is_some_and(|queue| queue.send(pending).is_ok());
         if !is_sent {
             self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);

@@ -25,12 +25,12 @@ pub(super) const MAGIC: &[u8; 8] = b"LLBSTATE";
 const VERSION: u32 = 1;
 /// Bytes before the description.
 const PREFIX: usize = 16;
-const MOST_DESCRIPTION: usize = 16 * 1024;
+const MAX_DESCRIPTION: usize = 16 * 1024;
 const CHECKSUM: usize = 32;
 /// The size of the blocks in which the data is read and hashed.
 const BLOCK: usize = 1 << 20;
 /// The maximum number of characters of a file's description that a message quotes.
-const MOST_QUOTED: usize = 100;
+const MAX_QUOTED: usize = 100;
 
 /// Writes a state file, replacing an existing one.
 pub(crate) fn write(
@@ -148,7 +148,7 @@ impl StateHead {
             None => return Err(damaged()),
         }
         let length = number(12).map(|length| length as usize);
-        let length = length.filter(|length| *length <= MOST_DESCRIPTION).ok_or_else(damaged)?;
+        let length = length.filter(|length| *length <= MAX_DESCRIPTION).ok_or_else(damaged)?;
         let written: Value =
             serde_json::from_slice(&input.bytes(length)?).map_err(|_| damaged())?;
         let count = |key: &str| written[key].as_u64().and_then(|count| usize::try_from(count).ok());
@@ -163,7 +163,7 @@ impl StateHead {
         for (key, now) in description.as_object().into_iter().flatten() {
             let then = &written["for"][key];
             if then != now {
-                let then: String = then.to_string().chars().take(MOST_QUOTED).collect();
+                let then: String = then.to_string().chars().take(MAX_QUOTED).collect();
                 return Err(format!("it was written with a different {key}: {then}, now {now}"));
             }
         }

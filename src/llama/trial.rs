@@ -25,14 +25,14 @@ use crate::error::{Code, Error, Result};
 use crate::process::Shared;
 
 /// The time for a model of any size.
-const LEAST_TIME: Duration = Duration::from_secs(5);
+const MIN_TIME: Duration = Duration::from_secs(5);
 /// The bytes of weights for which a trial gets another second. That is enough to read and compute
 /// all of them on a slow disk, so a bad layer cannot hide behind large ones.
 const BYTES_PER_SECOND: u64 = 100_000_000;
 /// No kernel processes more rows of a matrix in one step.
-const MOST_ROWS_AT_ONCE: i64 = 64;
+const MAX_ROWS_AT_ONCE: i64 = 64;
 /// The maximum number of loads to remember as passed.
-const MOST_VERDICTS: usize = 64;
+const MAX_VERDICTS: usize = 64;
 
 /// Decodes one batch of each shape. The sequences are empty before and after it.
 pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32, time_limit: Duration) -> Result<()> {
@@ -67,7 +67,7 @@ pub(super) fn run(backend: &mut dyn Backend, n_vocab: i32, time_limit: Duration)
 
 /// How long the trial of a model with weights of this size may take.
 pub(super) fn time_limit(weights: u64) -> Duration {
-    LEAST_TIME + Duration::from_secs(weights / BYTES_PER_SECOND)
+    MIN_TIME + Duration::from_secs(weights / BYTES_PER_SECOND)
 }
 
 /// The batches: a prompt with the first and the last token of the vocabulary, the next token, and a
@@ -141,7 +141,7 @@ impl Repeats {
         let mut inputs = [0, 1, 2].map(|index| layout(tensor.src[index]));
         if let Some(weights) = &mut inputs[0] {
             // Kernels treat all rows alike except for the remainder.
-            weights.extents[1] %= MOST_ROWS_AT_ONCE;
+            weights.extents[1] %= MAX_ROWS_AT_ONCE;
         }
         let params = tensor.op_params;
         if self.computed.insert(Multiplication { operation: tensor.op, params, inputs }) {
@@ -251,7 +251,7 @@ impl<K: PartialEq> Verdicts<K> {
         if !passed.contains(&key) {
             passed.push_back(key);
         }
-        if passed.len() > MOST_VERDICTS {
+        if passed.len() > MAX_VERDICTS {
             passed.pop_front();
         }
     }
@@ -292,16 +292,16 @@ mod tests {
 
     #[test]
     fn large_models_have_more_time() {
-        assert_eq!([0, 99_999_999].map(time_limit), [LEAST_TIME; 2]);
-        assert_eq!(time_limit(40_000_000_000), LEAST_TIME + Duration::from_secs(400));
+        assert_eq!([0, 99_999_999].map(time_limit), [MIN_TIME; 2]);
+        assert_eq!(time_limit(40_000_000_000), MIN_TIME + Duration::from_secs(400));
     }
 
     #[test]
     fn the_latest_verdicts_are_kept() {
         let verdicts = Verdicts::new();
-        (0..=MOST_VERDICTS).for_each(|key| verdicts.pass(key));
-        verdicts.pass(MOST_VERDICTS);
+        (0..=MAX_VERDICTS).for_each(|key| verdicts.pass(key));
+        verdicts.pass(MAX_VERDICTS);
         assert!(!verdicts.has_passed(&0) && verdicts.has_passed(&1));
-        assert!(verdicts.has_passed(&MOST_VERDICTS));
+        assert!(verdicts.has_passed(&MAX_VERDICTS));
     }
 }

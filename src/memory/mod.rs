@@ -35,7 +35,7 @@ const CONTEXT_OPTIONS: [&str; 7] =
     ["cache_type_k", "cache_type_v", "flash_attn", "kv_unified", "n_batch", "n_ctx", "n_parallel"];
 /// The maximum number of entries in `contexts`. Each takes milliseconds, or tens of milliseconds
 /// with `n_ctx` "fit".
-const MOST_CONTEXTS: usize = 64;
+const MAX_CONTEXTS: usize = 64;
 
 /// Runs a request.
 ///
@@ -80,8 +80,8 @@ pub fn run(request: &str) -> Result<Value> {
 /// Reads `contexts`: for each entry, the options of the request with the entry's members replaced.
 fn contexts(fields: &mut Fields<'_>, options: &Value) -> Result<Vec<CreateOptions>> {
     let contexts = fields.objects("contexts")?.map(Vec::as_slice).unwrap_or_default();
-    if contexts.len() > MOST_CONTEXTS {
-        let problem = format!("expected at most {MOST_CONTEXTS} contexts, got {}", contexts.len());
+    if contexts.len() > MAX_CONTEXTS {
+        let problem = format!("expected at most {MAX_CONTEXTS} contexts, got {}", contexts.len());
         return Err(fields.invalid("contexts", problem));
     }
     let mut read = Vec::with_capacity(contexts.len());

@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::process;
 
 /// The maximum number of bytes in a response's head.
-const MOST_HEAD_BYTES: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// The agent settings that all clients share.
 pub(crate) fn agent_config(trust: &TrustStore) -> ConfigBuilder<AgentScope> {
@@ -30,7 +30,7 @@ pub(crate) fn agent_config(trust: &TrustStore) -> ConfigBuilder<AgentScope> {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .tls_config(trust.config())
-        .max_response_header_size(MOST_HEAD_BYTES)
+        .max_response_header_size(MAX_HEAD_BYTES)
         .user_agent(concat!("llb/", env!("CARGO_PKG_VERSION")))
 }
 

@@ -10,9 +10,9 @@ use std::ops::Range;
 /// The shortest part of a secret that counts as an occurrence, in bytes.
 const PART: usize = 8;
 /// A shorter secret counts only as a separate word, because it may occur inside any word by chance.
-const SHORTEST_PART: usize = 4;
+const MIN_PART: usize = 4;
 /// The length of the longest usual escape, as in `\\u0061` with its backslash escaped, in bytes.
-const LONGEST_ESCAPE: usize = 7;
+const MAX_ESCAPE: usize = 7;
 /// Marks the place where a message was cut off.
 const CUT: &[u8] = b"...";
 
@@ -50,7 +50,7 @@ impl SpellingParts {
 impl Spellings {
     pub(super) fn of(secret: &str) -> Spellings {
         let mut patterns = vec![SpellingParts::of(secret, PART)];
-        if secret.len() >= SHORTEST_PART {
+        if secret.len() >= MIN_PART {
             let hexadecimal: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
             patterns.push(SpellingParts::of(&hexadecimal, PART * 2));
             for offset in 0..3 {
@@ -71,7 +71,7 @@ impl Spellings {
             for at in 0..view.bytes.len() {
                 for pattern in self.patterns.iter().filter(|it| it.begins(&view.bytes[at..])) {
                     let end = at + pattern.length;
-                    if self.secret.len() >= SHORTEST_PART || view.is_word(at..end) {
+                    if self.secret.len() >= MIN_PART || view.is_word(at..end) {
                         found(view.source(at..end));
                     }
                 }
@@ -94,7 +94,7 @@ impl Spellings {
         let mut view = View::of(text);
         loop {
             if view.bytes.windows(self.secret.len()).any(|part| part == self.secret) {
-                return self.secret.len() >= SHORTEST_PART;
+                return self.secret.len() >= MIN_PART;
             }
             match view.unescaped() {
                 Some(unescaped) => view = unescaped,
@@ -108,11 +108,11 @@ impl Spellings {
     fn cut_start(&self, before: &[u8]) -> Option<usize> {
         let longest = self.secret.len().min(PART);
         let at_end = |text: &[u8]| {
-            let mut lengths = (SHORTEST_PART - 1..longest).rev();
+            let mut lengths = (MIN_PART - 1..longest).rev();
             let length = lengths.find(|length| text.ends_with(&self.secret[..*length]))?;
             Some(text.len() - length)
         };
-        let last = before.len().saturating_sub(LONGEST_ESCAPE);
+        let last = before.len().saturating_sub(MAX_ESCAPE);
         let mut escapes =
             (last..before.len()).filter(|at| matches!(before[*at], b'%' | b'\\' | b'&'));
         at_end(before).or_else(|| escapes.find_map(|at| at_end(&before[..at])))

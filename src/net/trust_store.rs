@@ -18,7 +18,7 @@ use crate::regular_file;
 
 /// The maximum number of bytes of a certificate file. The systems' lists are smaller than one
 /// mebibyte.
-const MOST_FILE_BYTES: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// In order: two of OpenSSL's variables, one of Python's requests, one of curl. Each names a file
 /// of certificates (PEM) or a folder of such files.
@@ -121,8 +121,8 @@ fn load(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
 
 fn load_file(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     let metadata = regular_file::metadata(path).map_err(|error| error.to_string())?;
-    if metadata.len() > MOST_FILE_BYTES {
-        return Err(format!("is longer than {MOST_FILE_BYTES} bytes"));
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(format!("is longer than {MAX_FILE_BYTES} bytes"));
     }
     let found = rustls_native_certs::load_certs_from_paths(Some(path), None);
     match found.errors.first() {

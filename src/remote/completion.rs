@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::event::{self, CompletionEvent, EventData, MOST_TOKEN_BYTES};
+use super::event::{self, CompletionEvent, EventData, MAX_TOKEN_BYTES};
 use super::fault::{self, CallError, RemoteFault};
 use super::http::{CallLimits, RemoteExchange};
 use super::pool::{self, ServerLease};
@@ -15,12 +15,12 @@ use crate::net::redactor::Redactor;
 /// How long to wait for the token counts, which follow the last text.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of characters of a content type that a message quotes.
-const MOST_KIND: usize = 64;
+const MAX_KIND: usize = 64;
 /// The maximum number of bytes of an error response to read.
-const MOST_ERROR_BYTES: usize = 64 * 1024;
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// How many more log probabilities may arrive than tokens were requested, such as those of the token
 /// that ends the reply.
-const MOST_EXTRA_TOKENS: usize = 64;
+const MAX_EXTRA_TOKENS: usize = 64;
 
 /// A stream whose first event has arrived.
 pub struct CompletionStream {
@@ -77,7 +77,7 @@ impl CompletionStream {
         let head = head.map_err(|problem| fault::broken(&lease.server, problem))?;
         if head.status != 200 {
             let body =
-                exchange.body(MOST_ERROR_BYTES, limits).ok_or_else(over)?.unwrap_or_default();
+                exchange.body(MAX_ERROR_BYTES, limits).ok_or_else(over)?.unwrap_or_default();
             return Err(fault::refused(&lease.server, &head, &body));
         }
         if head.is_compressed {
@@ -88,7 +88,7 @@ impl CompletionStream {
         if kind != "text/event-stream" {
             let problem = format!(
                 "sent {:?} instead of a stream of events; check that base_url is a completions server",
-                one_line(&kind, MOST_KIND)
+                one_line(&kind, MAX_KIND)
             );
             return Err(fault::failed(&lease.server, problem).into());
         }
@@ -101,8 +101,8 @@ impl CompletionStream {
             n_top,
             events: VecDeque::new(),
             fault: None,
-            bytes_left: max_tokens.saturating_mul(MOST_TOKEN_BYTES),
-            logprobs_left: max_tokens.saturating_add(MOST_EXTRA_TOKENS),
+            bytes_left: max_tokens.saturating_mul(MAX_TOKEN_BYTES),
+            logprobs_left: max_tokens.saturating_add(MAX_EXTRA_TOKENS),
             read_timeout,
             silent: Duration::ZERO,
             ended: None,

@@ -7,9 +7,9 @@ use crate::json;
 use crate::net::one_line;
 
 /// The maximum number of characters of an unknown `finish_reason` that a message quotes.
-const MOST_REASON: usize = 64;
+const MAX_REASON: usize = 64;
 /// More bytes than any token has. A server that sends more per requested token is faulty.
-pub(super) const MOST_TOKEN_BYTES: usize = 1024;
+pub(super) const MAX_TOKEN_BYTES: usize = 1024;
 
 /// Why a reply ended, according to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
         Value::Null => None,
         Value::String(reason) if reason == "stop" => Some(EndReason::Stop),
         Value::String(reason) if reason == "length" => Some(EndReason::Length),
-        Value::String(reason) => return Ok(EventData::Ended(one_line(reason, MOST_REASON))),
+        Value::String(reason) => return Ok(EventData::Ended(one_line(reason, MAX_REASON))),
         _ => return Err("sent an event whose `finish_reason` is not a string".into()),
     };
     event.logprobs = logprobs(&choice["logprobs"], n_top);
@@ -123,7 +123,7 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
                 .map(|bytes| bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()));
             let bytes = bytes.map_or_else(
                 || beginning(entry["token"].as_str().unwrap_or_default()),
-                |bytes| bytes.take(MOST_TOKEN_BYTES).collect(),
+                |bytes| bytes.take(MAX_TOKEN_BYTES).collect(),
             );
             TokenLogprob { bytes, logprob: clamped(&entry["logprob"]) }
         };
@@ -156,7 +156,7 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
 
 /// The bytes of a token's text that are kept.
 fn beginning(text: &str) -> Vec<u8> {
-    text.bytes().take(MOST_TOKEN_BYTES).collect()
+    text.bytes().take(MAX_TOKEN_BYTES).collect()
 }
 
 /// A log probability of at least -9999, as in the local engine.
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn texts_of_log_probabilities_are_cut() {
-        let (long, cut) = ("a".repeat(5000), vec![b'a'; MOST_TOKEN_BYTES]);
+        let (long, cut) = ("a".repeat(5000), vec![b'a'; MAX_TOKEN_BYTES]);
         let bytes = vec![97; 5000];
         for logprobs in [
             json!({"content": [{"token": long, "logprob": -1.0}]}),

@@ -13,7 +13,7 @@ use crate::net::one_line;
 /// How long a busy server is not used if it does not name a time.
 const BUSY_REST: Duration = Duration::from_secs(1);
 /// The maximum number of characters of a server's text that a message quotes.
-const MOST_QUOTED: usize = 400;
+const MAX_QUOTED: usize = 400;
 pub(super) const COMPRESSED: &str = "sent a compressed response, which was not requested";
 const NO_REASON: &str = "no reason given";
 
@@ -152,7 +152,7 @@ impl ServerError {
 
 /// A server's text for use in a message: on one line and of limited length.
 pub(super) fn quoted(text: &str) -> String {
-    match one_line(text, MOST_QUOTED) {
+    match one_line(text, MAX_QUOTED) {
         line if line.is_empty() => NO_REASON.to_owned(),
         line => line,
     }

@@ -39,13 +39,13 @@ use http::{HttpClient, read_key};
 use pool::ServerLease;
 
 /// The maximum number of bytes of a list of models.
-const MOST_MODELS_BYTES: usize = 4 << 20;
+const MAX_MODELS_BYTES: usize = 4 << 20;
 /// How long to wait for busy servers if the request has no time limit.
-const MOST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The maximum number of attempts with a server that names a time to wait.
-const MOST_ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 /// The maximum number of notes to keep until they are fetched.
-const MOST_NOTES: usize = 64;
+const MAX_NOTES: usize = 64;
 
 /// What is known about the servers.
 #[derive(Debug, Clone)]
@@ -156,7 +156,7 @@ impl Remote {
         let (kind, model, n_ctx) = match (self.kind, &self.model) {
             (Some(kind), Some(model)) => (kind, model.clone(), None),
             (kind, model) => {
-                let (models, server) = self.ask("/models", None, MOST_MODELS_BYTES, limits)?;
+                let (models, server) = self.ask("/models", None, MAX_MODELS_BYTES, limits)?;
                 let models = models["data"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let id = |model: &Value| model["id"].as_str().map(str::to_owned);
                 let listed = match model {
@@ -189,7 +189,7 @@ impl Remote {
         if kind == ServerKind::Llama {
             let empty =
                 serde_json::json!({ "content": "", "add_special": true, "with_pieces": true });
-            let (answer, _) = self.ask("/tokenize", Some(empty), MOST_MODELS_BYTES, limits)?;
+            let (answer, _) = self.ask("/tokenize", Some(empty), MAX_MODELS_BYTES, limits)?;
             let first = &answer["tokens"][0];
             bos.extend(first["id"].as_i64());
             bos_text = first["piece"]
@@ -264,7 +264,7 @@ impl Remote {
         mut attempt: impl FnMut(ServerLease) -> Result<T, RemoteFault>,
     ) -> Result<T, CallError> {
         let began = Instant::now();
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let mut untried: Vec<&BaseUrl> = self.servers.iter().collect();
             let mut again: Option<Instant> = None;
             let mut last = None;
@@ -287,7 +287,7 @@ impl Remote {
                 }
             }
             let last = last.unwrap_or_else(|| Error::invalid("engine.base_url", "no server"));
-            let end = limits.deadline.unwrap_or(began + MOST_WAIT);
+            let end = limits.deadline.unwrap_or(began + MAX_WAIT);
             // The wait must not exceed the time of the call.
             let Some(at) = again.filter(|at| *at < end) else { return Err(last.into()) };
             if !limits.wait(at.saturating_duration_since(Instant::now())) {
@@ -299,7 +299,7 @@ impl Remote {
 
     fn note(&self, note: &str) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if notes.len() < MOST_NOTES {
+        if notes.len() < MAX_NOTES {
             notes.push(self.redactor.text(note));
         }
     }

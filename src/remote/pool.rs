@@ -14,7 +14,7 @@ use crate::process::{Shared, SharedGuard};
 pub(super) const REST: Duration = Duration::from_secs(10);
 
 /// Beyond this number of servers, those without running requests are forgotten.
-const MOST_KNOWN: usize = 1024;
+const MAX_KNOWN: usize = 1024;
 
 #[derive(Debug, Default, Clone)]
 struct ServerLoad {
@@ -54,7 +54,7 @@ impl ServerLease {
             (load.resting_until.is_some_and(|limits| limits > now), load.running, load.last)
         };
         let server = servers.min_by_key(|server| rank(server))?.clone();
-        if loads.servers.len() >= MOST_KNOWN {
+        if loads.servers.len() >= MAX_KNOWN {
             loads.servers.retain(|_, load| load.running > 0);
         }
         loads.requests += 1;

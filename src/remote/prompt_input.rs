@@ -18,7 +18,7 @@ use crate::api::ServerKind;
 use crate::error::Error;
 
 /// The maximum number of bytes of a response with the tokens of a prompt.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 impl Remote {
     /// The number of tokens of a prompt; `None` if the server cannot count them. `plain` lists the
@@ -191,7 +191,7 @@ impl Remote {
             }
             _ => json!({ "model": known.model, "prompt": text, "add_special_tokens": add_special }),
         };
-        let (answer, server) = self.ask("/tokenize", Some(body), MOST_BYTES, limits)?;
+        let (answer, server) = self.ask("/tokenize", Some(body), MAX_BYTES, limits)?;
         let tokens = answer["tokens"]
             .as_array()
             .map(|tokens| tokens.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());

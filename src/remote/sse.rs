@@ -5,9 +5,9 @@
 //! at the end of the stream is dropped.
 
 /// The maximum number of bytes of one event. No server sends more, even with log probabilities.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
-/// An event is longer than `MOST_BYTES`.
+/// An event is longer than `MAX_BYTES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -34,7 +34,7 @@ impl SseParser {
                 _ => {
                     self.after_cr = false;
                     self.line.push(byte);
-                    if self.line.len() + self.data.as_ref().map_or(0, Vec::len) > MOST_BYTES {
+                    if self.line.len() + self.data.as_ref().map_or(0, Vec::len) > MAX_BYTES {
                         return Err(TooLong);
                     }
                 }
@@ -106,12 +106,12 @@ mod tests {
             let mut parser = SseParser::default();
             let mut events = Vec::new();
             parser.push(line.as_bytes(), &mut events).expect("short");
-            let pushed = (0..MOST_BYTES / chunk.len() + 1)
+            let pushed = (0..MAX_BYTES / chunk.len() + 1)
                 .take_while(|_| parser.push(&chunk, &mut events).is_ok())
                 .count();
             assert_eq!(
                 (pushed, events.len()),
-                (MOST_BYTES / chunk.len() - usize::from(!line.is_empty()), 0),
+                (MAX_BYTES / chunk.len() - usize::from(!line.is_empty()), 0),
                 "{line:?}"
             );
         }

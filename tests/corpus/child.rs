@@ -17,7 +17,7 @@ use crate::vocabularies::N_TOKENS;
 const SETTING: &str = "LLB_CORPUS_CHILD";
 /// A file that takes more seconds of processor time than this, on two threads, is a hang. Processor
 /// time does not depend on how busy the machine is.
-const MOST_PROCESSOR_TIME: f64 = 20.0;
+const MAX_PROCESSOR_TIME: f64 = 20.0;
 /// A file that takes this long without computing is a hang too.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -123,7 +123,7 @@ impl Runner {
         loop {
             let answer = self.lines.recv_timeout(Duration::from_millis(500));
             let hangs =
-                start.elapsed() > LONGEST || self.processor_time() - used > MOST_PROCESSOR_TIME;
+                start.elapsed() > LONGEST || self.processor_time() - used > MAX_PROCESSOR_TIME;
             if answer != Err(RecvTimeoutError::Timeout) || hangs {
                 return answer;
             }

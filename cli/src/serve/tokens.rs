@@ -17,7 +17,7 @@ use super::model::ServedModel;
 use crate::abi;
 
 /// The longest text whose pieces are listed, in bytes. Each token then takes about a kilobyte.
-const MOST_TEXT_WITH_PIECES: usize = 256 << 10;
+const MAX_TEXT_WITH_PIECES: usize = 256 << 10;
 
 pub(super) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
     reply(tokens_of(app, request).await)
@@ -34,9 +34,9 @@ async fn tokens_of(app: Arc<App>, request: Request) -> Reply {
     let text = text.ok_or_else(|| ApiError::invalid("content", "is missing"))?;
     let option = |name| fields::boolean(&call.body, name).map(Option::unwrap_or_default);
     let has_pieces = option("with_pieces")?;
-    if has_pieces && text.len() > MOST_TEXT_WITH_PIECES {
+    if has_pieces && text.len() > MAX_TEXT_WITH_PIECES {
         let problem = format!(
-            "has {} bytes, more than {MOST_TEXT_WITH_PIECES} with with_pieces; send it in parts",
+            "has {} bytes, more than {MAX_TEXT_WITH_PIECES} with with_pieces; send it in parts",
             text.len()
         );
         return Err(ApiError::invalid("content", problem));

@@ -11,7 +11,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::backend::TokenId;
-use super::checkpoints::{Checkpoints, MOST_BYTES};
+use super::checkpoints::{Checkpoints, MAX_BYTES};
 use crate::api::AdapterScales;
 
 /// The maximum number of tokens at the end of the last prompt in which a continued conversation may
@@ -206,12 +206,12 @@ impl PrefixCache {
     /// Keeps the current state of a sequence as a checkpoint. If all checkpoints together are too
     /// large, those of the least recently used sequences are freed.
     pub(crate) fn keep_checkpoint(&mut self, sequence: usize, state: Vec<u8>) {
-        if state.len() > MOST_BYTES {
+        if state.len() > MAX_BYTES {
             return;
         }
         let length = self.len(sequence);
         self.sequences[sequence].checkpoints.push(length, state);
-        while self.sequences.iter().map(|s| s.checkpoints.bytes()).sum::<usize>() > MOST_BYTES {
+        while self.sequences.iter().map(|s| s.checkpoints.bytes()).sum::<usize>() > MAX_BYTES {
             let kept = self.sequences.iter_mut().filter(|s| !s.checkpoints.is_empty());
             let Some(oldest) = kept.min_by_key(|s| s.last_used) else { return };
             oldest.checkpoints.remove_one();

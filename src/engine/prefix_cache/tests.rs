@@ -132,14 +132,14 @@ fn a_state_is_reused_as_a_whole_or_from_a_checkpoint() {
 fn the_least_recently_used_checkpoints_go_first() {
     let mut cache = cache(&[&part(0), &part(1)], 1000);
     for index in [0, 1] {
-        cache.keep_checkpoint(index, vec![0; MOST_BYTES / 2]);
+        cache.keep_checkpoint(index, vec![0; MAX_BYTES / 2]);
     }
     assert!(cache.checkpoint(0, 100).is_some());
     cache.push(1, &[7]);
     cache.keep_checkpoint(1, vec![0]);
     assert!(cache.checkpoint(0, 100).is_none() && cache.checkpoint(1, 101).is_some());
     cache.push(0, &[7]);
-    cache.keep_checkpoint(0, vec![0; MOST_BYTES + 1]);
+    cache.keep_checkpoint(0, vec![0; MAX_BYTES + 1]);
     assert!(cache.checkpoint(0, 101).is_none() && cache.checkpoint(1, 100).is_some());
 }
 

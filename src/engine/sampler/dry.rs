@@ -15,7 +15,7 @@ use crate::engine::interrupt::Interrupt;
 use crate::error::Result;
 
 /// The maximum number of tokens of a breaker that are compared after its first.
-const LONGEST_TAIL: usize = 20;
+const MAX_TAIL: usize = 20;
 /// After how many tokens of the vocabulary the interrupt is checked.
 const CHECK_EVERY: usize = 16;
 
@@ -57,7 +57,7 @@ impl DryBreakers {
             for rest in &rests {
                 if !tails.contains_key(rest) {
                     let mut tail = vocab.tokenize(rest, false, interrupt)?;
-                    tail.truncate(LONGEST_TAIL);
+                    tail.truncate(MAX_TAIL);
                     tails.insert(rest, tail);
                 }
                 of_rests.push(tails[rest].clone());
@@ -313,7 +313,7 @@ mod tests {
         check(&["\u{e9}\u{e9}"], "\u{e9}", &["\u{e9}"]);
         check(&["aaa", "aab"], "aa", &["a", "aa", "ab", "b"]);
         let long = "a".repeat(30);
-        check(&[&long], "xa", &[&"a".repeat(LONGEST_TAIL)]);
+        check(&[&long], "xa", &[&"a".repeat(MAX_TAIL)]);
     }
 
     #[test]

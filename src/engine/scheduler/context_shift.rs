@@ -10,12 +10,12 @@ use super::Scheduler;
 use crate::engine::job::Finish;
 
 /// The minimum number of cells that are not kept, as in llama-server.
-const LEAST_NOT_KEPT: usize = 4;
+const MIN_NOT_KEPT: usize = 4;
 
 /// How many of the first tokens a shift keeps, and how many after them it drops. `held` tokens are
 /// in the context, and `keeps` of them should stay.
 pub(crate) fn dropped_tokens(held: usize, keeps: usize, n_ctx: usize) -> (usize, usize) {
-    let kept = keeps.min(n_ctx.saturating_sub(LEAST_NOT_KEPT)).min(held);
+    let kept = keeps.min(n_ctx.saturating_sub(MIN_NOT_KEPT)).min(held);
     (kept, (held - kept) / 2)
 }
 

@@ -7,7 +7,7 @@ use crate::engine::active_job::ActiveJob;
 
 /// The maximum number of decodes in a turn. After each change of adapters llama.cpp plans the
 /// memory of a decode again, which takes a part of the time of a decode.
-pub(super) const MOST_DECODES: usize = 4;
+pub(super) const MAX_DECODES: usize = 4;
 
 /// The sets of adapters of the running jobs, and whose turn it is.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Turns {
         let computes_prompt = |set: &AdapterScales| {
             active.iter().any(|active| active.next.is_none() && active.job.adapters == *set)
         };
-        let is_over = self.decodes >= MOST_DECODES
+        let is_over = self.decodes >= MAX_DECODES
             || self.decodes > 0 && self.sets.front().is_some_and(computes_prompt);
         if is_over && self.sets.len() > 1 {
             self.sets.rotate_left(1);

@@ -4,7 +4,7 @@ use super::{DraftRequest, Drafter};
 use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 
 /// A draft ends before a token that is less likely than this.
-const LEAST_PROBABILITY: f32 = 0.5;
+const MIN_PROBABILITY: f32 = 0.5;
 
 /// The draft model. It has one sequence for each sequence of the main model.
 pub struct ModelDrafter {
@@ -168,7 +168,7 @@ impl Drafter for ModelDrafter {
 fn confident(logits: &[f32]) -> Option<TokenId> {
     let (token, best) = logits.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     let others: f32 = logits.iter().map(|logit| (logit - best).exp()).sum();
-    (1.0 / others >= LEAST_PROBABILITY).then_some(token as TokenId)
+    (1.0 / others >= MIN_PROBABILITY).then_some(token as TokenId)
 }
 
 #[cfg(test)]

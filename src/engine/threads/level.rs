@@ -21,13 +21,13 @@ const CALM: f64 = 0.5;
 const HELD: f64 = 0.85;
 const RELEASED: f64 = 0.95;
 /// Estimated shares are never smaller than this.
-const LEAST_SHARE: f64 = 0.02;
+const MIN_SHARE: f64 = 0.02;
 /// The factor by which the time of decodes varies. It matters only where waiting has to be
 /// estimated from the time.
 const WALL_SLACK: f64 = 1.1;
 /// The least share that is estimated from the time alone. Threads that wait for each other take
 /// much longer than the share suggests.
-const LEAST_BY_WALL: f64 = 0.8;
+const MIN_BY_WALL: f64 = 0.8;
 /// A processor counts as free if others use less than this share of it.
 const TOLERANCE: f64 = 0.3;
 /// The number is lowered if fewer threads should be faster by this factor.
@@ -44,13 +44,13 @@ const TRIAL_COST: f64 = 0.06;
 /// The same limit while the threads have to wait for a processor.
 const HELD_TRIAL_COST: f64 = 0.015;
 /// The shortest pause between trials, and the longest: seconds, or multiples of the usual time.
-const LEAST_WAIT: f64 = 0.25;
-const MOST_WAIT: f64 = 0.9;
-const MOST_WAIT_USUAL: f64 = 20.0;
+const MIN_WAIT: f64 = 0.25;
+const MAX_WAIT: f64 = 0.9;
+const MAX_WAIT_USUAL: f64 = 20.0;
 /// The shortest pause once the threads no longer have to wait.
 const RELEASED_WAIT: f64 = 0.4;
 /// The longest pause after the number was lowered soon after it had been raised.
-const MOST_PENALTY: f64 = 0.8;
+const MAX_PENALTY: f64 = 0.8;
 /// How long after a raise a lowering counts as soon.
 const RECENTLY: f64 = 2.0;
 
@@ -132,7 +132,7 @@ impl Level {
             next_trial: 0.0,
             tried: f64::NEG_INFINITY,
             raised: f64::NEG_INFINITY,
-            penalty: LEAST_WAIT,
+            penalty: MIN_WAIT,
             units: 1.0,
         }
     }
@@ -207,10 +207,10 @@ impl Level {
     fn presence(&self, wall: f64, waited: Option<f64>) -> f64 {
         if let Some(waited) = waited {
             let share = 1.0 - waited / (wall * self.threads as f64);
-            return share.clamp(LEAST_SHARE, 1.0);
+            return share.clamp(MIN_SHARE, 1.0);
         }
         let by_wall = self.calm.get(&self.threads).map_or(1.0, |calm| WALL_SLACK * calm / wall);
-        if by_wall < self.calm_share() { by_wall.max(LEAST_BY_WALL) } else { 1.0 }
+        if by_wall < self.calm_share() { by_wall.max(MIN_BY_WALL) } else { 1.0 }
     }
 
     /// The least share of its time for which the threads of a calm decode have processors.
@@ -285,7 +285,7 @@ impl Level {
 
     fn lower(&mut self, threads: usize, now: f64) {
         let again = now - self.raised < RECENTLY;
-        self.penalty = if again { (self.penalty * 2.0).min(MOST_PENALTY) } else { LEAST_WAIT };
+        self.penalty = if again { (self.penalty * 2.0).min(MAX_PENALTY) } else { MIN_WAIT };
         self.next_trial = now + self.penalty;
         self.stride = 1;
         self.set(threads.clamp(1, self.threads.max(2) - 1));
@@ -302,7 +302,7 @@ impl Level {
     /// Allows no trial for as long as a failed one would cost too much.
     fn hold(&mut self, now: f64) {
         let usual = self.usual.unwrap_or_default() * self.units;
-        self.held_until = now + (usual * TRIAL_PATIENCE / HELD_TRIAL_COST).max(LEAST_WAIT);
+        self.held_until = now + (usual * TRIAL_PATIENCE / HELD_TRIAL_COST).max(MIN_WAIT);
     }
 
     fn end_trial(
@@ -323,8 +323,8 @@ impl Level {
             return;
         }
         let lost = if given_up { wall } else { (wall - usual).max(0.0) } * self.units;
-        let most = MOST_WAIT.max(MOST_WAIT_USUAL * usual * self.units);
-        self.next_trial = now + (lost / TRIAL_COST).clamp(LEAST_WAIT, most);
+        let most = MAX_WAIT.max(MAX_WAIT_USUAL * usual * self.units);
+        self.next_trial = now + (lost / TRIAL_COST).clamp(MIN_WAIT, most);
         self.tried = now;
         self.hold(now);
         self.stride = 1;

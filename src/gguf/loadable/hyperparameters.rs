@@ -5,7 +5,7 @@
 //! `ggml_mul_mat`, and `llama_model_base::load_hparams`. Values of a type that llama.cpp does not
 //! read are not checked, because llama.cpp refuses them itself.
 
-use super::{Facts, MOST_LAYERS, refused};
+use super::{Facts, MAX_LAYERS, refused};
 use crate::error::Result;
 use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;
@@ -91,7 +91,7 @@ impl Facts<'_> {
         };
         let count = |key: &str| self.count(key).unwrap_or(0);
         let layers = count("block_count").saturating_sub(count("nextn_predict_layers"));
-        (0..layers.min(MOST_LAYERS)).map(|layer| of_layer(layer).unwrap_or(0)).collect()
+        (0..layers.min(MAX_LAYERS)).map(|layer| of_layer(layer).unwrap_or(0)).collect()
     }
 }
 
@@ -220,7 +220,7 @@ fn deepstack_layers(facts: &Facts<'_>) -> Result<()> {
 /// layer adds. Each makes the model's input longer (granite.cpp).
 fn deepstack_mapping(facts: &Facts<'_>) -> Result<()> {
     const KEY: &str = "deepstack_mapping";
-    let layers = facts.count("block_count").unwrap_or(MOST_LAYERS);
+    let layers = facts.count("block_count").unwrap_or(MAX_LAYERS);
     let is_short = match facts.value(KEY) {
         Some(GgufValue::Array(_, items)) => items.len() as u64 <= u64::from(layers),
         // A list that is too long to be kept has no value.

@@ -1,7 +1,7 @@
 //! Checks single numbers that llama.cpp takes as they are: for products and loop counters that would
 //! overflow, and for loops inside one operation, which nothing can interrupt.
 
-use super::{Facts, MOST_LAYERS, refused};
+use super::{Facts, MAX_LAYERS, refused};
 use crate::error::Result;
 use crate::gguf::value::GgufValue;
 
@@ -29,16 +29,16 @@ impl Limit {
 /// The most for a length of keys or values. With a cache of quantized numbers, llama.cpp makes
 /// matrices of rotation for every power of two up to it (llama-kv-cache.cpp). Known models have up to
 /// 576.
-const MOST_OF_A_HEAD: u32 = 2048;
+const MAX_OF_A_HEAD: u32 = 2048;
 
 const LIMITS: [Limit; 32] = [
     // The numbers of `llama_pooling_type`. Others are undefined behaviour.
     Limit::at_most("pooling_type", 4),
-    Limit::at_most("attention.key_length", MOST_OF_A_HEAD),
-    Limit::at_most("attention.key_length_swa", MOST_OF_A_HEAD),
-    Limit::at_most("attention.value_length", MOST_OF_A_HEAD),
-    Limit::at_most("attention.value_length_swa", MOST_OF_A_HEAD),
-    Limit::at_most("attention.indexer.key_length", MOST_OF_A_HEAD),
+    Limit::at_most("attention.key_length", MAX_OF_A_HEAD),
+    Limit::at_most("attention.key_length_swa", MAX_OF_A_HEAD),
+    Limit::at_most("attention.value_length", MAX_OF_A_HEAD),
+    Limit::at_most("attention.value_length_swa", MAX_OF_A_HEAD),
+    Limit::at_most("attention.indexer.key_length", MAX_OF_A_HEAD),
     // The numbers of heads decide how much memory the KV cache takes, and the scores of attention
     // without flash attention. llama.cpp reads negative numbers as large ones. Falcon-180B has 232.
     Limit::at_most("attention.head_count", 1024),
@@ -92,14 +92,14 @@ const LIMITS: [Limit; 32] = [
     // (`ggml_compute_forward_group_norm_f32`).
     Limit::at_most("attention.group_norm_groups", 65_536),
     // The number of layers is a product of these in 32 bits (hrm-text.cpp).
-    Limit::at_most("hrm.layers_per_stack", MOST_LAYERS),
-    Limit::at_most("hrm.h_cycles", MOST_LAYERS),
-    Limit::at_most("hrm.l_cycles", MOST_LAYERS),
+    Limit::at_most("hrm.layers_per_stack", MAX_LAYERS),
+    Limit::at_most("hrm.h_cycles", MAX_LAYERS),
+    Limit::at_most("hrm.l_cycles", MAX_LAYERS),
     // `LLAMA_MAX_PLE_HEADS`, which llama.cpp compares with a product in 32 bits (qwen4exp.cpp).
     Limit::at_most("ple.heads_per_ngram", 64),
     // llama.cpp reads these as signed numbers while it loads, and as unsigned ones in the graph.
     Limit::at_most("leading_dense_block_count", i32::MAX as u32),
-    Limit::at_most("decoder_block_count", MOST_LAYERS),
+    Limit::at_most("decoder_block_count", MAX_LAYERS),
     // Positions are padded to a multiple by `GGML_PAD`, which needs a power of two
     // (minimax-m3.cpp).
     Limit { key: "attention.indexer.block_size", architectures: &[], rule: Rule::PowerOfTwo },

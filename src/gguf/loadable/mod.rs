@@ -25,7 +25,7 @@ use crate::error::{Code, Error, Result};
 pub(super) use hyperparameters::element;
 
 /// `LLAMA_MAX_LAYERS`.
-const MOST_LAYERS: u32 = 512;
+const MAX_LAYERS: u32 = 512;
 
 /// The facts about a file that the checks read.
 pub(super) struct Facts<'a> {

@@ -11,7 +11,7 @@ use super::super::fit::{self, MemoryNeeds};
 use super::super::log::{self, LogQueue};
 use super::super::lora::{self, Adapter};
 use super::super::model::{Model, ModelOptions};
-use super::super::model_cache::{MOST_TRAILING_BYTES, context_options};
+use super::super::model_cache::{MAX_TRAILING_BYTES, context_options};
 use super::super::vocab::LlamaVocab;
 use super::super::{device, exit, kernels};
 use super::{Embedder, needs_whole_texts};
@@ -38,7 +38,7 @@ pub(crate) fn load(
     if header.is_bidirectional() {
         context.n_batch = context.n_batch.max(context.n_ctx);
     }
-    let use_mmap = options.load.use_mmap && header.trailing_bytes() <= MOST_TRAILING_BYTES;
+    let use_mmap = options.load.use_mmap && header.trailing_bytes() <= MAX_TRAILING_BYTES;
     check_memory(&options.load, &devices, use_mmap, &context, &[header])?;
     for (index, lora) in options.load.lora.iter().enumerate() {
         lora::check(&lora.path, header).map_err(|error| lora::option_error(index, error))?;

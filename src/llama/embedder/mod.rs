@@ -21,12 +21,12 @@ pub(crate) use load::load;
 
 /// The maximum number of tokens of several texts in one decode. A larger decode is no faster per
 /// token.
-const MOST_PACKED: usize = 512;
+const MAX_PACKED: usize = 512;
 /// The fewest. Smaller decodes are slower per token.
-const LEAST_PACKED: usize = 64;
+const MIN_PACKED: usize = 64;
 /// The maximum number of bytes of output for them. llama.cpp reserves logits for every token, even
 /// for encoders.
-const MOST_OUTPUT_BYTES: usize = 256 << 20;
+const MAX_OUTPUT_BYTES: usize = 256 << 20;
 
 /// A loaded embedding model. It computes on the thread that loaded it.
 pub(crate) struct Embedder {
@@ -60,8 +60,8 @@ impl Embedder {
             _ => model.vector_length(),
         };
         let takes_whole_texts = needs_whole_texts(&context);
-        let n_packed = MOST_OUTPUT_BYTES / output_bytes(&vocab, width);
-        let n_packed = n_packed.clamp(LEAST_PACKED, MOST_PACKED).min(context.n_batch());
+        let n_packed = MAX_OUTPUT_BYTES / output_bytes(&vocab, width);
+        let n_packed = n_packed.clamp(MIN_PACKED, MAX_PACKED).min(context.n_batch());
         let threads = ThreadController::new(context.threads());
         Embedder {
             context,

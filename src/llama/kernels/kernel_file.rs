@@ -13,8 +13,8 @@ use crate::regular_file;
 pub(in crate::llama) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
 
 /// The most headers or notes to read. No file of kernels has more.
-const MOST_HEADERS: usize = 64;
-const MOST_NOTE_BYTES: u64 = 1 << 16;
+const MAX_HEADERS: usize = 64;
+const MAX_NOTE_BYTES: u64 = 1 << 16;
 
 /// Returns the variant or the backend that a file contains, if it is from this build. An error says
 /// why the file is not used.
@@ -90,7 +90,7 @@ fn note(file: &File, size: u64) -> Result<String, String> {
         return Err(CUT.to_owned());
     }
     let mut text = None;
-    for index in 0..n_segments.min(MOST_HEADERS) as u64 {
+    for index in 0..n_segments.min(MAX_HEADERS) as u64 {
         const NOTES: u64 = 4;
         let at = segments.checked_add(index * segment_size).ok_or(CUT)?;
         let segment = Bytes::read(file, at, 56)?;
@@ -98,7 +98,7 @@ fn note(file: &File, size: u64) -> Result<String, String> {
         if !fits(start, length) {
             return Err(CUT.to_owned());
         }
-        if segment.number(0, 4)? == NOTES && length <= MOST_NOTE_BYTES {
+        if segment.number(0, 4)? == NOTES && length <= MAX_NOTE_BYTES {
             text = text.or(own_note(&Bytes::read(file, start, length as usize)?));
         }
     }

@@ -10,7 +10,7 @@ use super::variant::{self, BUILT_IN};
 use crate::process;
 
 /// The most files to check in a folder.
-const MOST_FILES: usize = 64;
+const MAX_FILES: usize = 64;
 
 /// Where to look for files.
 #[derive(Debug, Default)]
@@ -131,7 +131,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| is_ours(name)).collect();
     names.sort_unstable();
-    names.truncate(MOST_FILES);
+    names.truncate(MAX_FILES);
     names.into_iter().map(|name| folder.join(name)).collect()
 }
 

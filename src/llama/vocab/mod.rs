@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as sys;
 
-use super::model::{MOST_BYTES_OF_SPECIAL, Model};
+use super::model::{MAX_BYTES_OF_SPECIAL, Model};
 use super::{shim, stack};
 use crate::constraint::Vocabulary;
 use crate::engine::{Interrupt, SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
@@ -77,7 +77,7 @@ impl LlamaVocab {
             // encoding.
             (false, true) => {
                 let piece = self.piece(token, true);
-                String::from_utf8(piece).ok().filter(|text| text.len() <= MOST_BYTES_OF_SPECIAL)?
+                String::from_utf8(piece).ok().filter(|text| text.len() <= MAX_BYTES_OF_SPECIAL)?
             }
             (false, false) => return None,
         };

@@ -13,9 +13,9 @@ use std::ops::Range;
 /// square of the size, to a quarter of a second.
 pub(super) const PIECE: usize = 8 * 1024;
 /// The most bytes of a part without a possible cut. It takes about a second.
-const LONGEST_UNIT: usize = 1 << 20;
+const MAX_UNIT: usize = 1 << 20;
 /// The maximum number of bytes of a run that a recursive pre-tokenizer matches as a whole.
-const LONGEST_RUN: usize = 128 * 1024;
+const MAX_RUN: usize = 128 * 1024;
 /// Stack needed for each byte of a run. libstdc++'s regular expressions take up to 400 bytes in a
 /// release build.
 const STACK_PER_BYTE: usize = 1024;
@@ -23,7 +23,7 @@ const STACK_PER_BYTE: usize = 1024;
 const BASE_STACK: usize = 192 * 1024;
 /// The limit for the sum of the squared lengths of all runs that a pre-tokenizer scans again from
 /// each of their characters. It takes about two seconds.
-const MOST_SQUARES: usize = 16_000_000;
+const MAX_SQUARES: usize = 16_000_000;
 
 /// What is known about a vocabulary's tokenizer.
 #[derive(Debug, Clone, Copy)]
@@ -203,20 +203,20 @@ impl TextPieces {
     /// The stack in bytes that tokenizing a piece needs. The error says why it would need too much
     /// stack or time.
     pub(super) fn stack_for(&self, piece: &str) -> Result<usize, String> {
-        if piece.len() > LONGEST_UNIT {
+        if piece.len() > MAX_UNIT {
             return Err(format!(
-                "{} bytes without a word before a space or a line feed, at most {LONGEST_UNIT}",
+                "{} bytes without a word before a space or a line feed, at most {MAX_UNIT}",
                 piece.len()
             ));
         }
-        if self.quadratic.is_some_and(|belongs| sum_of_squares(piece, belongs) > MOST_SQUARES) {
+        if self.quadratic.is_some_and(|belongs| sum_of_squares(piece, belongs) > MAX_SQUARES) {
             return Err("long runs of digits or spaces".to_owned());
         }
         let Some(runs) = self.recursion else { return Ok(BASE_STACK) };
         let longest = runs.longest(piece);
-        if longest > LONGEST_RUN {
+        if longest > MAX_RUN {
             return Err(format!(
-                "{longest} bytes of characters of one kind in a row, at most {LONGEST_RUN}"
+                "{longest} bytes of characters of one kind in a row, at most {MAX_RUN}"
             ));
         }
         Ok(BASE_STACK + longest * STACK_PER_BYTE)
@@ -225,8 +225,8 @@ impl TextPieces {
     /// Whether a piece of this length may need more than this much stack.
     pub(super) fn may_exceed(&self, length: usize, stack: usize) -> bool {
         let growing =
-            self.recursion.map_or(0, |_| length.min(LONGEST_UNIT).saturating_mul(STACK_PER_BYTE));
-        length > LONGEST_UNIT || self.quadratic.is_some() || BASE_STACK + growing > stack
+            self.recursion.map_or(0, |_| length.min(MAX_UNIT).saturating_mul(STACK_PER_BYTE));
+        length > MAX_UNIT || self.quadratic.is_some() || BASE_STACK + growing > stack
     }
 }
 

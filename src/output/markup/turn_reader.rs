@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{ReplyPart, TurnMarkup, push_text};
 
 /// The fewest bytes of an end that the end of the text cut off.
-const LEAST_HALF: usize = 3;
+const MIN_HALF: usize = 3;
 
 /// What a text begins with. Numbers are lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,7 +232,7 @@ impl TurnReader {
         let text = &self.held()[before..];
         let halves = |forms: &[String]| forms.iter().any(|form| form.starts_with(text));
         let TurnMarkup { headers, ends, next_headers, .. } = &*self.markup;
-        let is_long = text.len() >= LEAST_HALF && text.contains(char::is_alphanumeric);
+        let is_long = text.len() >= MIN_HALF && text.contains(char::is_alphanumeric);
         let half_end = is_long && halves(ends);
         if !half_end && (self.ends.is_empty() || !halves(headers) && !halves(next_headers)) {
             return false;

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use super::{Destination, FENCE, JsonValidator, ReplyParser};
 
 /// The maximum number of positions in prose that are checked for a value.
-const MOST_STARTS: usize = 256;
+const MAX_STARTS: usize = 256;
 const LANGUAGE: &str = "json";
 
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl JsonContent {
     /// The values in a text that the request accepts: objects, arrays and fenced blocks.
     fn values<'t>(&self, text: &'t str) -> Vec<&'t str> {
         let (mut found, mut from) = (Vec::new(), 0);
-        for _ in 0..MOST_STARTS {
+        for _ in 0..MAX_STARTS {
             let Some(at) = text[from..].find(['{', '[', '`']).map(|at| from + at) else { break };
             let length = match fenced_block(&text[at..]) {
                 Some((block, length)) if self.accepts(block) => {

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 /// The maximum time of a call, with debug assertions and coverage counters. The limits of a render
 /// end it long before.
-const LONGEST_CALL: Duration = Duration::from_secs(30);
+const MAX_CALL: Duration = Duration::from_secs(30);
 
 /// A conversation.
 pub struct Conversation {
@@ -152,7 +152,7 @@ fn no_fault_inside(evidence: &Value) {
 pub fn in_time<T>(run: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = run();
-    assert!(start.elapsed() < LONGEST_CALL, "took {:?}", start.elapsed());
+    assert!(start.elapsed() < MAX_CALL, "took {:?}", start.elapsed());
     result
 }
 

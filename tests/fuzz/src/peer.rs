@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// The maximum number of bytes of a request's body that are read before the answer.
-const MOST_BODY: u64 = 1 << 20;
+const MAX_BODY: u64 = 1 << 20;
 
 /// Listens until it is dropped. Each connection gets one answer and is then closed.
 pub struct Peer {
@@ -64,7 +64,7 @@ fn read_request(connection: &TcpStream) -> Option<String> {
             length = value.trim().parse().unwrap_or(0);
         }
     }
-    std::io::copy(&mut reader.take(u64::min(length, MOST_BODY)), &mut std::io::sink()).ok()?;
+    std::io::copy(&mut reader.take(u64::min(length, MAX_BODY)), &mut std::io::sink()).ok()?;
     Some(path)
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const MAX_TOKENS: usize = 16;
 /// The maximum size of a reply's text in bytes: 1,024 bytes for each token (docs/remote.md).
-const MOST_TEXT: usize = MAX_TOKENS * 1024;
+const MAX_TEXT: usize = MAX_TOKENS * 1024;
 const STATUSES: [&str; 8] = [
     "200 OK",
     "200 OK",
@@ -135,7 +135,7 @@ fn reply(remote: &Remote, input: &Input, limits: &CallLimits) -> Result<String, 
     let mut text = String::new();
     while let StreamItem::Event(event) = stream.next(limits, &text)? {
         text.push_str(&event.text);
-        assert!(text.len() <= MOST_TEXT, "{} bytes", text.len());
+        assert!(text.len() <= MAX_TEXT, "{} bytes", text.len());
     }
     Ok(text)
 }

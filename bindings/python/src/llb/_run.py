@@ -13,7 +13,7 @@ from ._parameters import build_request
 from .types import Message, Messages, Reply, Tool, ToolCall
 
 # The most calls of one reply that run at the same time.
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 
 class Run(NamedTuple):
@@ -124,7 +124,7 @@ class Conversation:
 
 def perform_all(calls: List[PendingCall]) -> List[str]:
     """Performs calls at the same time, each on a thread. Returns the contents of their results."""
-    with ThreadPoolExecutor(max_workers=min(len(calls), _MOST_THREADS)) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(calls), _MAX_THREADS)) as pool:
         # Each call sees the caller's context variables.
         futures = [pool.submit(contextvars.copy_context().run, _perform, call) for call in calls]
         return [future.result() for future in futures]

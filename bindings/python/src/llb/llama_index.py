@@ -48,7 +48,7 @@ from ._parameters import build_request
 from .types import Chunk, Message, Reply
 
 # The library's own default, which is also an upper bound for a model's context.
-_MOST_CONTEXT = 8192
+_MAX_CONTEXT = 8192
 
 
 class Llb(FunctionCallingLLM):
@@ -86,7 +86,7 @@ class Llb(FunctionCallingLLM):
             policy = self.options.get("tool_policy")
             self._metadata = LLMMetadata(
                 context_window=self.options.get("n_ctx")
-                or min(info["context_length"] or _MOST_CONTEXT, _MOST_CONTEXT),
+                or min(info["context_length"] or _MAX_CONTEXT, _MAX_CONTEXT),
                 num_output=self.max_tokens or 256,
                 is_chat_model=True,
                 is_function_calling_model=info["supports_tools"] or policy == "polyfill",

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::job::ShiftCounts;
 use super::super::threads::ThreadPolicy;
-use super::turns::MOST_DECODES;
+use super::turns::MAX_DECODES;
 use super::*;
 use memory_backend::{N_BATCH, SET, THREADS};
 use world::{FinishedJob, OracleDrafter, SubmittedJob, World, random};
@@ -455,7 +455,7 @@ fn jobs_with_other_adapters_take_turns_and_share_no_prefix() {
         for set in [0, SET, 2 * SET] {
             let end = sets.iter().rposition(|other| *other == set).expect("it had a turn");
             let waits = sets[..end].split(|other| *other == set).map(<[TokenId]>::len);
-            assert!(waits.max() <= Some(2 * MOST_DECODES), "{set}: {sets:?}");
+            assert!(waits.max() <= Some(2 * MAX_DECODES), "{set}: {sets:?}");
         }
         // Each set has kept what it computed.
         let again = ask(&mut world, 8);

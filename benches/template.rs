@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use data::{Conversation, Data, Golden, NOW, Template};
 use engine::Engine;
-use llb::requests;
 use llb::template::{LocalTime, RenderInput, Sources, Templates};
+use llb::template_requests;
 use measure::{Figures, timed};
 use peer::Peer;
 use serde_json::{Value, json};
@@ -293,7 +293,7 @@ fn minijinja_once(row: &Row<'_>) -> Result<String, String> {
 }
 
 fn request_once(request: &str) -> llb::error::Result<String> {
-    let mut reply = requests::render(request)?;
+    let mut reply = template_requests::render(request)?;
     match reply["prompt"].take() {
         Value::String(prompt) => Ok(prompt),
         _ => Ok(String::new()),
@@ -349,7 +349,8 @@ fn compile(bench: &mut Bench, data: &Data) {
                             .as_secs_f64(),
                     ),
                     1 => {
-                        let [first, again] = [(); 2].map(|()| timed(|| requests::info(&request)));
+                        let [first, again] =
+                            [(); 2].map(|()| timed(|| template_requests::info(&request)));
                         assert_eq!(
                             first.1.ok(),
                             again.1.ok(),

@@ -19,40 +19,7 @@
 //!
 //! # Modules
 //!
-//! Each module imports only modules above it in this table. The table in `docs/architecture.md`
-//! lists the exact imports, and a test checks them.
-//!
-//! | module | what it does |
-//! |---|---|
-//! | [`error`], [`diagnostic`], `panic` | one error type, one type for coded remarks, panics as errors |
-//! | `named` | enums whose variants have names in JSON |
-//! | `process` | the exit and the forks of the process |
-//! | `sync` | locks, channels and threads, which a model checker replaces |
-//! | `regular_file` | opens the files that callers name |
-//! | [`api`] | the JSON of the ABI as types |
-//! | [`gguf`] | the header of a model file |
-//! | `net` | what both HTTP clients share |
-//! | `jinja` | the Jinja2 interpreter |
-//! | `json_schema` | JSON Schema documents |
-//! | `probing` | the probe kit: conversations to render and compare |
-//! | [`template`] | messages to a prompt; probes, polyfills and lints of a chat template |
-//! | [`vision`] | image and video placeholders in a prompt |
-//! | [`output`] | model text to a message: output formats, their detection, the reply parser |
-//! | [`constraint`] | the grammar of a reply and its token masks |
-//! | [`validate`] | a finished message against the caller's schemas |
-//! | [`compose`] | components to a chat template, and back |
-//! | [`profile`] | what a model can do; the tool-capability check |
-//! | [`requests`] | the `llb_template_*` functions |
-//! | `engine` | scheduler, prefix cache, stop strings; independent of llama.cpp |
-//! | `llama` | the only caller of llama.cpp |
-//! | `remote` | the client of completions servers |
-//! | `hub` | models of the Hugging Face hub |
-//! | `chat` | the pipeline of one request, and the request queue |
-//! | `embed` | an open embedding model: texts to vectors and scores |
-//! | `tokens` | texts, tokens and whole requests, by a model file's vocabulary |
-//! | `memory` | what a chat takes in memory, before it is created |
-//! | `isolation` | chats whose model runs in a helper process |
-//! | `ffi` | the C functions |
+//! The table of `docs/architecture.md` lists the modules and what each imports. A test checks it.
 //!
 //! # Documents
 //!
@@ -101,12 +68,12 @@ pub mod profile;
 mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
-pub mod requests;
 #[cfg(all(unix, any(feature = "engine", feature = "hub", feature = "remote")))]
 mod signals;
 #[cfg(feature = "engine")]
 mod sync;
 pub mod template;
+pub mod template_requests;
 #[cfg(feature = "engine")]
 pub mod tokens;
 pub mod validate;

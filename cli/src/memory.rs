@@ -31,10 +31,12 @@ impl MachineMemory {
         let used = text("memory.current").trim().parse::<u64>().unwrap_or_default();
         // Cached pages of files. The kernel drops them when a program needs memory.
         let cached = number_after(&text("memory.stat"), "inactive_file").unwrap_or_default();
-        let left = limit.saturating_sub(used.saturating_sub(cached));
+        let remaining = limit.saturating_sub(used.saturating_sub(cached));
         MachineMemory {
             total: Some(memory.total.map_or(limit, |total| total.min(limit))),
-            available: Some(memory.available.map_or(left, |available| available.min(left))),
+            available: Some(
+                memory.available.map_or(remaining, |available| available.min(remaining)),
+            ),
         }
     }
 }

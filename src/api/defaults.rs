@@ -1,7 +1,7 @@
 //! Default values for members of a request: the option `defaults` of `llb_chat_create_with`.
 
-use super::door::Door;
 use super::fields::Fields;
+use super::reply_shape::ReplyShape;
 use super::request::read_max_tokens;
 use super::sampling::{Sampling, SamplingSource};
 use crate::error::Result;
@@ -32,8 +32,8 @@ impl RequestDefaults {
         let own = &mut Fields::new("defaults", value)?;
         let source = SamplingSource::Defaults;
         let read = RequestDefaults {
-            sampling: Sampling::read(own, Door::Options, source, &ours.sampling)?,
-            max_tokens: read_max_tokens(own, Door::Options, ours.max_tokens)?,
+            sampling: Sampling::read(own, ReplyShape::Current, source, &ours.sampling)?,
+            max_tokens: read_max_tokens(own, ReplyShape::Current, ours.max_tokens)?,
             n_keep: read_n_keep(own, ours.n_keep)?,
         };
         own.refuse_ignored("unknown option")?;
@@ -65,7 +65,8 @@ mod tests {
         let sampling = chat.sampling.over_recommended(&file).expect("valid");
         let chat = RequestDefaults { sampling, ..chat };
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}]{request}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), Door::Options, &chat).expect("valid")
+        ChatRequest::parse(&text, ParsedLists::default(), ReplyShape::Current, &chat)
+            .expect("valid")
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 mod defaults;
 mod devices;
-mod door;
 mod embed_options;
 mod embed_request;
 mod engine;
@@ -22,6 +21,7 @@ mod parsed_lists;
 mod polyfills;
 mod prompt_ending;
 mod rank_request;
+mod reply_shape;
 mod request;
 pub mod response;
 mod response_format;
@@ -35,7 +35,6 @@ mod tool;
 
 pub use defaults::RequestDefaults;
 pub use devices::DeviceChoice;
-pub use door::Door;
 pub use embed_options::{EmbedOptions, Pooling};
 pub use embed_request::{EmbedRequest, VectorEncoding};
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
@@ -48,6 +47,7 @@ pub use options::{
 pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub use rank_request::RankRequest;
+pub use reply_shape::ReplyShape;
 pub use request::{ChatRequest, StreamFormat};
 pub use response_format::ResponseFormat;
 pub(crate) use response_format::read_response_format;

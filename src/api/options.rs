@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::defaults::RequestDefaults;
 use super::devices::DeviceChoice;
-use super::door::Door;
 use super::engine::RemoteOptions;
 use super::fields::{Fields, JsonPath};
 use super::limits::TemplateLimits;
 use super::lora::Lora;
 use super::polyfills::Polyfills;
+use super::reply_shape::ReplyShape;
 use super::speculative::Speculative;
 use crate::error::Result;
 
@@ -122,7 +122,7 @@ impl CacheType {
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
     /// The function that opens the chat.
-    pub door: Door,
+    pub reply_shape: ReplyShape,
     /// The path of the GGUF file.
     pub model: Option<String>,
     /// The servers that generate replies. None is llama.cpp in this process.
@@ -194,10 +194,13 @@ pub struct CreateOptions {
 
 impl CreateOptions {
     /// The options of `llb_chat_create`. They equal those of `llb_chat_create_with({"model":
-    /// path})`, except for the door.
+    /// path})`, except for the shape of replies.
     pub fn for_model(path: Option<&str>) -> CreateOptions {
         let options = CreateOptions::read(&json!({ "model": path }));
-        CreateOptions { door: Door::Classic, ..options.expect("the defaults are valid") }
+        CreateOptions {
+            reply_shape: ReplyShape::Classic,
+            ..options.expect("the defaults are valid")
+        }
     }
 
     /// Reads the options. An unknown name is an error, so that a misspelled option is not ignored.
@@ -211,7 +214,7 @@ impl CreateOptions {
             false => fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
         };
         let read = CreateOptions {
-            door: Door::Options,
+            reply_shape: ReplyShape::Current,
             isolation: fields.one_of("isolation", Isolation::NAMES)?.unwrap_or_default(),
             fits_ctx,
             n_ctx,

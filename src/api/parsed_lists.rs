@@ -225,7 +225,7 @@ impl Rest<'_> {
 mod tests {
     use super::*;
     use crate::api::ChatRequest;
-    use crate::api::Door;
+    use crate::api::ReplyShape;
     use serde_json::json;
 
     /// Whether a member is one of the requests in these tests.
@@ -336,7 +336,7 @@ mod tests {
             let read = ChatRequest::parse(
                 &text,
                 ParsedLists::default(),
-                Door::Options,
+                ReplyShape::Current,
                 &Default::default(),
             )
             .expect("a request");

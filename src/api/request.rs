@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::defaults::{RequestDefaults, read_n_keep};
-use super::door::Door;
 use super::fields::Fields;
 use super::lora::LoraSwitch;
 use super::message::check_each_message;
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::polyfills::Polyfills;
 use super::prompt_ending::read_ending;
+use super::reply_shape::ReplyShape;
 use super::response_format::{ResponseFormat, read_response_format};
 use super::sampling::{Sampling, SamplingSource, read_stop};
 use super::template_kwargs::{check_template_kwargs, take_template_kwargs};
@@ -143,7 +143,7 @@ impl ChatRequest {
     pub fn parse(
         text: &str,
         last: ParsedLists,
-        door: Door,
+        reply_shape: ReplyShape,
         defaults: &RequestDefaults,
     ) -> Result<ChatRequest> {
         match last.split(text, is_member) {
@@ -151,7 +151,7 @@ impl ChatRequest {
                 check_each_message(&messages.items, messages.reused)?;
                 check_each_tool(&tools.items)?;
                 let mut others = Value::Object(others);
-                let read = ChatRequest::read_members(&others, &tools.items, door, defaults)?;
+                let read = ChatRequest::read_members(&others, &tools.items, reply_shape, defaults)?;
                 let texts = [messages.texts, tools.texts];
                 Ok(ChatRequest {
                     messages: messages.items,
@@ -162,22 +162,26 @@ impl ChatRequest {
                 })
             }
             // Parsing the request as a whole reports its errors.
-            _ => ChatRequest::read_at(parse(text, "request_json")?, door, defaults),
+            _ => ChatRequest::read_at(parse(text, "request_json")?, reply_shape, defaults),
         }
     }
 
     /// Reads a request to a chat that `llb_chat_create_with` opened without `defaults`. Errors name
     /// the JSON path of the member.
     pub fn read(request: Value) -> Result<ChatRequest> {
-        ChatRequest::read_at(request, Door::Options, &RequestDefaults::default())
+        ChatRequest::read_at(request, ReplyShape::Current, &RequestDefaults::default())
     }
 
     /// Messages and tools are moved and not copied, because they are most of the request.
-    fn read_at(mut request: Value, door: Door, defaults: &RequestDefaults) -> Result<ChatRequest> {
+    fn read_at(
+        mut request: Value,
+        reply_shape: ReplyShape,
+        defaults: &RequestDefaults,
+    ) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", &request)?;
         check_messages(fields)?;
         let tools = check_tools(fields)?;
-        let read = ChatRequest::read_members(&request, tools, door, defaults)?;
+        let read = ChatRequest::read_members(&request, tools, reply_shape, defaults)?;
         // Both members are arrays if they are present. That has been checked.
         let mut list = |name: &str| match request.get_mut(name).map(Value::take) {
             Some(Value::Array(items)) => items,
@@ -209,7 +213,7 @@ impl ChatRequest {
     fn read_members(
         request: &Value,
         tools: &[Value],
-        door: Door,
+        reply_shape: ReplyShape,
         defaults: &RequestDefaults,
     ) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
@@ -236,8 +240,13 @@ impl ChatRequest {
         let read = ChatRequest {
             skills: fields.objects("skills")?.cloned().unwrap_or_default(),
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
-            max_tokens: read_max_tokens(fields, door, defaults.max_tokens)?,
-            sampling: Sampling::read(fields, door, SamplingSource::Request, &defaults.sampling)?,
+            max_tokens: read_max_tokens(fields, reply_shape, defaults.max_tokens)?,
+            sampling: Sampling::read(
+                fields,
+                reply_shape,
+                SamplingSource::Request,
+                &defaults.sampling,
+            )?,
             stop: read_stop(fields)?,
             template_kwargs: check_template_kwargs(fields)?,
             now: fields.string("now")?.map(str::to_owned),
@@ -276,12 +285,16 @@ impl ChatRequest {
     }
 }
 
-/// Reads `max_completion_tokens` or `max_tokens`. In chats of the classic door, a number below 1
+/// Reads `max_completion_tokens` or `max_tokens`. In chats of `llb_chat_create`, a number below 1
 /// means the default.
-pub(crate) fn read_max_tokens(fields: &mut Fields, door: Door, default: usize) -> Result<usize> {
-    let fewest = match door {
-        Door::Classic => i64::MIN,
-        Door::Options => 1,
+pub(crate) fn read_max_tokens(
+    fields: &mut Fields,
+    reply_shape: ReplyShape,
+    default: usize,
+) -> Result<usize> {
+    let fewest = match reply_shape {
+        ReplyShape::Classic => i64::MIN,
+        ReplyShape::Current => 1,
     };
     let range = fewest..=i64::from(i32::MAX);
     let preferred = fields.integer("max_completion_tokens", range.clone())?;
@@ -306,7 +319,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<ChatRequest> {
         let defaults = RequestDefaults::default();
-        ChatRequest::parse(text, ParsedLists::default(), Door::Options, &defaults)
+        ChatRequest::parse(text, ParsedLists::default(), ReplyShape::Current, &defaults)
     }
 
     fn with(members: Value) -> Value {

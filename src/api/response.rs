@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::door::Door;
 use super::logprobs::{SampledToken, logprobs_json};
+use super::reply_shape::ReplyShape;
 use crate::diagnostic::Diagnostic;
 
 named_enum! {
@@ -71,13 +71,15 @@ pub(crate) struct UsageDetails {
 }
 
 impl Usage {
-    /// The members `usage` and `usage_details`, in the shape for this door.
-    pub(crate) fn members(self, door: Door) -> (UsageMember, Option<UsageDetails>) {
+    /// The members `usage` and `usage_details`, in this shape.
+    pub(crate) fn members(self, reply_shape: ReplyShape) -> (UsageMember, Option<UsageDetails>) {
         let Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = self;
         let total_tokens = prompt_tokens + completion_tokens;
-        let (prompt_tokens_details, completion_tokens_details, usage_details) = match door {
-            Door::Classic => (None, None, Some(UsageDetails { cached_tokens, reasoning_tokens })),
-            Door::Options => (
+        let (prompt_tokens_details, completion_tokens_details, usage_details) = match reply_shape {
+            ReplyShape::Classic => {
+                (None, None, Some(UsageDetails { cached_tokens, reasoning_tokens }))
+            }
+            ReplyShape::Current => (
                 Some(PromptTokens { cached_tokens }),
                 reasoning_tokens.map(|reasoning_tokens| CompletionTokens { reasoning_tokens }),
                 None,
@@ -161,7 +163,7 @@ pub struct ReplyCall {
 #[derive(Debug, Default)]
 pub struct ChatResponse {
     /// The function that opened the chat.
-    pub door: Door,
+    pub reply_shape: ReplyShape,
     /// The content.
     pub text: String,
     /// The model's reasoning. None if it wrote none.
@@ -194,7 +196,7 @@ pub struct ChatResponse {
 impl Serialize for ChatResponse {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct ReplyShape<'a> {
+        struct ReplyJson<'a> {
             r#type: &'static str,
             text: &'a str,
             reasoning_content: Option<&'a str>,
@@ -214,8 +216,8 @@ impl Serialize for ChatResponse {
             ignored_keys: &'a [String],
         }
         let has_calls = !self.tool_calls.is_empty();
-        let (usage, usage_details) = self.usage.members(self.door);
-        let shape = ReplyShape {
+        let (usage, usage_details) = self.usage.members(self.reply_shape);
+        let shape = ReplyJson {
             r#type: if has_calls { "tool_call" } else { "assistant_text" },
             text: &self.text,
             reasoning_content: self.reasoning.as_deref(),

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value, json};
 
-use super::door::Door;
 use super::fields::{Fields, expected};
+use super::reply_shape::ReplyShape;
 use super::sampler_names::{SamplerName, read_samplers};
 use super::sampling_values::{
     Custom, Number, ParameterCodec, Temperature, Whole, logit_bias_json, read_breakers,
@@ -59,12 +59,12 @@ macro_rules! parameters {
             /// Reads the parameters that `source` sets. All others come from `below`.
             pub(crate) fn read(
                 fields: &mut Fields,
-                door: Door,
+                reply_shape: ReplyShape,
                 source: SamplingSource,
                 below: &Sampling,
             ) -> Result<Sampling> {
                 let mut read = below.clone();
-                $(if let Some(value) = $codec.read(fields, stringify!($name), door)? {
+                $(if let Some(value) = $codec.read(fields, stringify!($name), reply_shape)? {
                     read.$name = value;
                     read.set_by.insert(stringify!($name), source);
                 })*
@@ -192,7 +192,7 @@ impl Sampling {
         let one = json!({ name: value });
         let fields = &mut Fields::new("", &one)?;
         let source = SamplingSource::Model;
-        Sampling::read(fields, Door::Options, source, &Sampling::default()).map(drop)
+        Sampling::read(fields, ReplyShape::Current, source, &Sampling::default()).map(drop)
     }
 
     /// These parameters. Those that neither the request nor the chat has set come from the model
@@ -205,7 +205,7 @@ impl Sampling {
         let silent = silent.map(|(name, value)| (name.clone(), value.clone())).collect();
         let silent = Value::Object(silent);
         let fields = &mut Fields::new("general.sampling", &silent)?;
-        Sampling::read(fields, Door::Options, SamplingSource::Model, self)
+        Sampling::read(fields, ReplyShape::Current, SamplingSource::Model, self)
     }
 }
 
@@ -246,13 +246,13 @@ pub(crate) fn read_stop(fields: &mut Fields) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::api::{ChatRequest, Door, ParsedLists};
+    use crate::api::{ChatRequest, ParsedLists, ReplyShape};
     use crate::error::Result;
     use serde_json::json;
 
     fn parse(members: &str) -> Result<ChatRequest> {
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), Door::Options, &Default::default())
+        ChatRequest::parse(&text, ParsedLists::default(), ReplyShape::Current, &Default::default())
     }
 
     #[track_caller]

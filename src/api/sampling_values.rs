@@ -4,15 +4,20 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use super::door::Door;
 use super::fields::{Fields, expected};
+use super::reply_shape::ReplyShape;
 use super::sampling::shortest;
 use crate::error::Result;
 
 /// Reads and writes the value of a parameter.
 pub(super) trait ParameterCodec<T> {
     /// Reads the value; None if it is absent.
-    fn read(&self, fields: &mut Fields, name: &'static str, door: Door) -> Result<Option<T>>;
+    fn read(
+        &self,
+        fields: &mut Fields,
+        name: &'static str,
+        reply_shape: ReplyShape,
+    ) -> Result<Option<T>>;
 
     fn to_json(&self, value: &T) -> Value;
 }
@@ -21,7 +26,7 @@ pub(super) trait ParameterCodec<T> {
 pub(super) struct Number(pub(super) RangeInclusive<f64>);
 
 impl ParameterCodec<f32> for Number {
-    fn read(&self, fields: &mut Fields, name: &'static str, _: Door) -> Result<Option<f32>> {
+    fn read(&self, fields: &mut Fields, name: &'static str, _: ReplyShape) -> Result<Option<f32>> {
         Ok(fields.number(name, self.0.clone())?.map(|number| number as f32))
     }
 
@@ -30,13 +35,18 @@ impl ParameterCodec<f32> for Number {
     }
 }
 
-/// The temperature. In chats of the classic door, a negative one means 0.
+/// The temperature. In chats of `llb_chat_create`, a negative one means 0.
 pub(super) struct Temperature;
 
 impl ParameterCodec<f32> for Temperature {
-    fn read(&self, fields: &mut Fields, name: &'static str, door: Door) -> Result<Option<f32>> {
-        let coldest = if door == Door::Classic { f64::MIN } else { 0.0 };
-        let temperature = Number(coldest..=100.0).read(fields, name, door)?;
+    fn read(
+        &self,
+        fields: &mut Fields,
+        name: &'static str,
+        reply_shape: ReplyShape,
+    ) -> Result<Option<f32>> {
+        let coldest = if reply_shape == ReplyShape::Classic { f64::MIN } else { 0.0 };
+        let temperature = Number(coldest..=100.0).read(fields, name, reply_shape)?;
         Ok(temperature.map(|temperature| temperature.max(0.0)))
     }
 
@@ -49,7 +59,7 @@ impl ParameterCodec<f32> for Temperature {
 pub(super) struct Whole(pub(super) RangeInclusive<i64>);
 
 impl ParameterCodec<i32> for Whole {
-    fn read(&self, fields: &mut Fields, name: &'static str, _: Door) -> Result<Option<i32>> {
+    fn read(&self, fields: &mut Fields, name: &'static str, _: ReplyShape) -> Result<Option<i32>> {
         Ok(fields.integer(name, self.0.clone())?.map(|number| number as i32))
     }
 
@@ -65,7 +75,7 @@ pub(super) struct Custom<T>(
 );
 
 impl<T> ParameterCodec<T> for Custom<T> {
-    fn read(&self, fields: &mut Fields, _: &'static str, _: Door) -> Result<Option<T>> {
+    fn read(&self, fields: &mut Fields, _: &'static str, _: ReplyShape) -> Result<Option<T>> {
         self.0(fields)
     }
 

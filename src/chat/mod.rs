@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use crate::api::response::{ChatResponse, FinishReason};
 use crate::api::{
-    ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, Polyfills, RequestDefaults,
+    ChatRequest, CreateOptions, LogLevel, ParsedLists, Polyfills, ReplyShape, RequestDefaults,
 };
 use crate::compose::Composed;
 use crate::engine::Interrupt;
@@ -83,7 +83,7 @@ pub struct Chat {
     polyfills: Polyfills,
     limits: Limits,
     log: LogLevel,
-    door: Door,
+    reply_shape: ReplyShape,
     /// The messages and tools of the last request.
     parsed_lists: Mutex<ParsedLists>,
     queue: RequestQueue,
@@ -126,7 +126,7 @@ impl Chat {
                     limits: Limits::with(&options.template_limits),
                     polyfills: options.polyfills,
                     log: options.log,
-                    door: options.door,
+                    reply_shape: options.reply_shape,
                     parsed_lists: Mutex::default(),
                     queue: RequestQueue::default(),
                     end_reasoning: Mutex::default(),
@@ -188,13 +188,13 @@ impl Chat {
     }
 
     /// The function that opened this chat.
-    pub fn door(&self) -> Door {
-        self.door
+    pub fn reply_shape(&self) -> ReplyShape {
+        self.reply_shape
     }
 
     /// The reply of a call that ended before its first token.
     fn cancelled(&self, request: &ChatRequest) -> ChatResponse {
-        cancelled(self.door, request)
+        cancelled(self.reply_shape, request)
     }
 
     /// Cancels the running request and all waiting ones. Each returns what it has generated so far.
@@ -246,7 +246,7 @@ impl Chat {
     fn read(&self, request: &str) -> Result<ChatRequest> {
         let last =
             std::mem::take(&mut *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut request = ChatRequest::parse(request, last, self.door, &self.defaults)?;
+        let mut request = ChatRequest::parse(request, last, self.reply_shape, &self.defaults)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }
@@ -281,9 +281,9 @@ impl Chat {
 }
 
 /// The reply of a call that ended before its first token.
-pub(crate) fn cancelled(door: Door, request: &ChatRequest) -> ChatResponse {
+pub(crate) fn cancelled(reply_shape: ReplyShape, request: &ChatRequest) -> ChatResponse {
     ChatResponse {
-        door,
+        reply_shape,
         finish_reason: FinishReason::Cancelled,
         ignored_keys: request.ignored_keys.clone(),
         ..ChatResponse::default()

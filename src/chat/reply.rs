@@ -69,7 +69,7 @@ impl Chat {
         diagnostics.extend(unmet);
         diagnostics.extend(self.source.finish(parsed.reasoning.is_some()));
         let response = ChatResponse {
-            door: self.door,
+            reply_shape: self.reply_shape,
             finish_reason: finish_reason(outcome.finish, !parsed.tool_calls.is_empty()),
             text: parsed.content,
             reasoning: parsed.reasoning,

@@ -62,7 +62,7 @@ impl<'a> Stream<'a> {
     /// Sends the last chunks of a stream of chunks.
     pub(crate) fn finish(&mut self, response: &ChatResponse, include_usage: bool) {
         if self.format == StreamFormat::Chunks {
-            let usage = include_usage.then(|| response.usage.members(response.door));
+            let usage = include_usage.then(|| response.usage.members(response.reply_shape));
             let logprobs = std::mem::take(&mut self.logprobs);
             self.chunk(&json!({}), &logprobs, response.finish_reason.as_str().into(), usage);
         }

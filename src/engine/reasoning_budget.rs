@@ -29,9 +29,9 @@ pub struct ReasoningOptions {
 enum WatchState {
     /// Waiting for the opening tag.
     Outside,
-    /// Waiting for the closing tag. `left` more tokens may come before it is forced. `over` tokens
+    /// Waiting for the closing tag. `remaining` more tokens may come before it is forced. `over` tokens
     /// have come since then.
-    Inside { left: Option<usize>, over: usize },
+    Inside { remaining: Option<usize>, over: usize },
     /// The token `next` of the ending must be sampled next.
     Forcing { next: usize },
 }
@@ -70,7 +70,7 @@ impl ReasoningWatch {
     /// nothing.
     pub(crate) fn end(&mut self) {
         if let WatchState::Inside { .. } = self.state {
-            self.state = WatchState::Inside { left: Some(0), over: 0 };
+            self.state = WatchState::Inside { remaining: Some(0), over: 0 };
             self.is_asked = true;
         }
     }
@@ -78,7 +78,7 @@ impl ReasoningWatch {
     /// The tokens to force if the reasoning must end. `None` while a character is incomplete, or
     /// while the model itself is writing the closing tag.
     pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[TokenId]> {
-        if let WatchState::Inside { left: Some(0), over } = self.state
+        if let WatchState::Inside { remaining: Some(0), over } = self.state
             && between_characters
             && (over >= self.reasoning.close.len() || !self.begins_closing())
         {
@@ -96,18 +96,18 @@ impl ReasoningWatch {
     /// Gives up forcing the ending, so the reasoning continues until the model closes it. An end
     /// that the caller asked for is tried again after the next token.
     pub(crate) fn give_up(&mut self) {
-        let left = self.is_asked.then_some(0);
-        self.state = WatchState::Inside { left, over: 0 };
+        let remaining = self.is_asked.then_some(0);
+        self.state = WatchState::Inside { remaining, over: 0 };
     }
 
     /// Adds the text of the next token of the reply.
     pub(crate) fn take(&mut self, spelling: &[u8]) {
         match &mut self.state {
             WatchState::Outside => {}
-            WatchState::Inside { left, over } => {
+            WatchState::Inside { remaining, over } => {
                 self.tokens += 1;
-                *over += usize::from(*left == Some(0));
-                *left = left.map(|left| left.saturating_sub(1));
+                *over += usize::from(*remaining == Some(0));
+                *remaining = remaining.map(|remaining| remaining.saturating_sub(1));
             }
             WatchState::Forcing { next } => {
                 self.tokens += 1;
@@ -146,7 +146,7 @@ impl ReasoningWatch {
     }
 
     fn enter(&mut self) {
-        self.state = WatchState::Inside { left: self.reasoning.budget, over: 0 };
+        self.state = WatchState::Inside { remaining: self.reasoning.budget, over: 0 };
     }
 
     /// Whether the text ends with the beginning of the closing tag.

@@ -10,7 +10,7 @@ use super::guard::ToJson;
 use super::handle::{self, llb_chat};
 use super::open_chat::OpenChat;
 use super::{guard, string};
-use crate::api::{self, CreateOptions, Door};
+use crate::api::{self, CreateOptions, ReplyShape};
 use crate::chat::CreateFailure;
 use crate::error::{Code, Error, Result};
 use crate::process;
@@ -217,16 +217,16 @@ fn reply<T: ToJson>(
     body: impl FnOnce(&OpenChat) -> Result<T>,
 ) -> *const c_char {
     // An error before `body` runs has no details, so it is the same in both shapes.
-    let door = Cell::new(Door::Options);
+    let reply_shape = Cell::new(ReplyShape::Current);
     let body = |chat: &OpenChat| {
-        door.set(chat.door());
+        reply_shape.set(chat.reply_shape());
         body(chat)
     };
     guard::json_or(
         || call(handle, body),
-        |error| match door.get() {
-            Door::Classic => error.to_classic_json(),
-            Door::Options => error.to_json(),
+        |error| match reply_shape.get() {
+            ReplyShape::Classic => error.to_classic_json(),
+            ReplyShape::Current => error.to_json(),
         },
     )
 }

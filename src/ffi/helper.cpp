@@ -35,10 +35,10 @@ extern struct r_debug _r_debug __attribute__((weak));
 extern "C" {
 
 // Defined in helper.rs: serves the host on this descriptor.
-void llb_helper_serve(int door);
+void llb_helper_serve(int listener);
 
 // The numbers of the descriptors in a monitor and its worker.
-enum { CONTROL = 3, DOOR = 4, HOST = 5 };
+enum { CONTROL = 3, LISTENER = 4, HOST = 5 };
 
 // The start of this image, defined by the linker.
 extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
@@ -54,7 +54,7 @@ struct HelperStart {
     const char * program;
     char * const * arguments;
     char * const * environment;
-    // The descriptors for CONTROL, DOOR and HOST; HOST may be -1.
+    // The descriptors for CONTROL, LISTENER and HOST; HOST may be -1.
     int descriptors[3];
     // The results.
     int pidfd;
@@ -318,7 +318,7 @@ uintptr_t llb_helper_interpreter() {
     }
     if (worker > 0) {
         close(alive[1]);
-        close(DOOR);
+        close(LISTENER);
         monitor(worker, alive[0]);
     }
     prctl(PR_SET_NAME, "llb-helper");
@@ -338,7 +338,7 @@ uintptr_t llb_helper_interpreter() {
         (void) !write(score, "500", 3);
         close(score);
     }
-    llb_helper_serve(DOOR);
+    llb_helper_serve(LISTENER);
     _exit(0);
 }
 

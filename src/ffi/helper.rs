@@ -58,7 +58,7 @@ pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper
         environment: environment.as_ptr(),
         descriptors: [
             descriptors.control.as_raw_fd(),
-            descriptors.door.as_raw_fd(),
+            descriptors.listener.as_raw_fd(),
             descriptors.host.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         ],
         pidfd: -1,
@@ -170,8 +170,8 @@ name_serve!("b {serve}");
 
 /// The entry point of the worker: serves the host on this descriptor, the only one that is still
 /// open.
-extern "C" fn serve(door: c_int) {
+extern "C" fn serve(listener: c_int) {
     // SAFETY: helper.cpp passes an open descriptor that it does not use itself.
-    let door = unsafe { OwnedFd::from_raw_fd(door) };
-    isolation::serve(&door, version::text());
+    let listener = unsafe { OwnedFd::from_raw_fd(listener) };
+    isolation::serve(&listener, version::text());
 }

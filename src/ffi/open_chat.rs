@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::guard::ToJson;
 use crate::api::response::ChatResponse;
-use crate::api::{CreateOptions, Door, Isolation};
+use crate::api::{CreateOptions, Isolation, ReplyShape};
 use crate::chat::{Chat, CreateFailure, EventSink, PieceSink};
 #[cfg(not(llb_isolation))]
 use crate::error::Error;
@@ -86,11 +86,11 @@ impl OpenChat {
         }
     }
 
-    pub(super) fn door(&self) -> Door {
+    pub(super) fn reply_shape(&self) -> ReplyShape {
         match self {
-            OpenChat::Here(chat) => chat.door(),
+            OpenChat::Here(chat) => chat.reply_shape(),
             #[cfg(llb_isolation)]
-            OpenChat::Isolated(_) => Door::Options,
+            OpenChat::Isolated(_) => ReplyShape::Current,
         }
     }
 

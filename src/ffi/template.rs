@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use super::{guard, string};
-use crate::requests;
+use crate::template_requests;
 
 /// Describes the capabilities of a chat template: `{"type":"template_info",...}` with the
 /// template members of `llb_model_info` (docs/abi.md).
@@ -17,7 +17,7 @@ use crate::requests;
 pub unsafe extern "C" fn llb_template_info(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        requests::info(unsafe { string::borrow(request_json, "request_json") }?)
+        template_requests::info(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }
 
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn llb_template_info(request_json: *const c_char) -> *cons
 pub unsafe extern "C" fn llb_template_render(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        requests::render(unsafe { string::borrow(request_json, "request_json") }?)
+        template_requests::render(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }
 
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn llb_template_render(request_json: *const c_char) -> *co
 pub unsafe extern "C" fn llb_template_parse(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        requests::parse(unsafe { string::borrow(request_json, "request_json") }?)
+        template_requests::parse(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }
 
@@ -66,6 +66,6 @@ pub unsafe extern "C" fn llb_template_parse(request_json: *const c_char) -> *con
 pub unsafe extern "C" fn llb_template_compose(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        requests::compose(unsafe { string::borrow(request_json, "request_json") }?)
+        template_requests::compose(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }

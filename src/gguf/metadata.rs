@@ -259,12 +259,12 @@ impl Metadata {
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<()> {
         const BLOCK: u64 = 64 * 1024;
-        let Some((offset, mut left)) = self.charsmap else { return Ok(()) };
+        let Some((offset, mut remaining)) = self.charsmap else { return Ok(()) };
         cursor.seek_to(offset);
-        while left > 0 {
-            let length = left.min(BLOCK);
+        while remaining > 0 {
+            let length = remaining.min(BLOCK);
             visit(&cursor.byte_string(length, CHARSMAP_KEY)?);
-            left -= length;
+            remaining -= length;
         }
         Ok(())
     }
@@ -381,17 +381,17 @@ fn walk_strings<R: Read + Seek>(
 ) -> Result<Tokens> {
     let mut checkpoints = Vec::new();
     let mut lengths = TokenLengths::default();
-    let mut left = count;
-    while left > 0 {
+    let mut remaining = count;
+    while remaining > 0 {
         let start = cursor.offset();
         checkpoints.push(start);
-        let n = left.min(CHECKPOINT_EVERY);
+        let n = remaining.min(CHECKPOINT_EVERY);
         for _ in 0..n {
             let length = cursor.u64(key)?;
             cursor.skip(length, key)?;
             lengths.add(length);
         }
-        left -= n;
+        remaining -= n;
         budget.walked = budget.walked.checked_sub(cursor.offset() - start).ok_or_else(|| {
             invalid(
                 start,

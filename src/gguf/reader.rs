@@ -87,8 +87,8 @@ impl<R: Read + Seek> Cursor<R> {
             self.source_at = self.end;
         }
         while self.tail < n {
-            let left = usize::try_from(self.size - self.end).unwrap_or(usize::MAX);
-            let room = (self.buffer.len() - self.tail).min(left);
+            let remaining = usize::try_from(self.size - self.end).unwrap_or(usize::MAX);
+            let room = (self.buffer.len() - self.tail).min(remaining);
             match self.source.read(&mut self.buffer[self.tail..self.tail + room]) {
                 Ok(0) => {
                     return Err(invalid(

@@ -173,7 +173,7 @@ fn check_replacements<R: Read + Seek>(
                     head.push(byte);
                     table = head.as_slice().try_into().ok().map(u32::from_le_bytes);
                 }
-                Some(1..) => table = table.map(|left| left - 1),
+                Some(1..) => table = table.map(|remaining| remaining - 1),
                 Some(0) => {
                     length = if byte == 0 { 0 } else { length + 1 };
                     longest = longest.max(length);

@@ -23,7 +23,7 @@ use super::options::HelperOptions;
 use super::reasoning_end::ReasoningEnd;
 use super::state_size::{check_size, most_state_bytes};
 use crate::api::response::ChatResponse;
-use crate::api::{ChatRequest, CreateOptions, Door, LogLevel, ParsedLists, RequestDefaults};
+use crate::api::{ChatRequest, CreateOptions, LogLevel, ParsedLists, ReplyShape, RequestDefaults};
 use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
 use crate::error::{Code, Error, Result};
 use crate::llama::{self, BeforeExit, StatePath, StateStore};
@@ -105,8 +105,8 @@ impl IsolatedChat {
         let cancel = Arc::new(AtomicBool::new(false));
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
             let lists = ParsedLists::default();
-            let request = ChatRequest::parse(request, lists, Door::Options, &self.defaults)?;
-            let reply = chat::cancelled(Door::Options, &request);
+            let request = ChatRequest::parse(request, lists, ReplyShape::Current, &self.defaults)?;
+            let reply = chat::cancelled(ReplyShape::Current, &request);
             return Ok(IsolatedReply::Host(Box::new(reply)));
         };
         (self.events)("infer_start");

@@ -288,8 +288,8 @@ pub(super) fn receive_some(
 /// Waits for an event on a descriptor. Asks `patience` again at each deadline that it set.
 pub(super) fn wait(fd: BorrowedFd, events: PollFlags, patience: Patience) -> io::Result<()> {
     let until = patience()?;
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    let timeout = left.map(|left| timespec(left + Duration::from_millis(1)));
+    let remaining = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let timeout = remaining.map(|remaining| timespec(remaining + Duration::from_millis(1)));
     match poll(&mut [PollFd::from_borrowed_fd(fd, events)], timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

@@ -14,7 +14,7 @@ use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, wai
 use super::call_watch::{CallWatch, GRACE, HelperCallLimits};
 use super::connection::{Connection, Kind, Patience, Side, receive_some, send_some, wait};
 use super::helper_end::HelperEnd;
-use super::message::{Call, DoorMessage, Hello, read_error};
+use super::message::{Call, Hello, ListenerMessage, read_error};
 use super::options::HelperKey;
 use super::reasoning_end::ReasoningEnd;
 use crate::error::{Code, Error, Result};
@@ -25,8 +25,8 @@ pub(crate) struct HelperDescriptors<'a> {
     /// The monitor reports the worker's exit here. When the host shuts this down, the monitor ends
     /// the worker and itself.
     pub(crate) control: BorrowedFd<'a>,
-    /// The worker receives [`DoorMessage`]s.
-    pub(crate) door: BorrowedFd<'a>,
+    /// The worker receives [`ListenerMessage`]s.
+    pub(crate) listener: BorrowedFd<'a>,
     /// The host's process. The monitor waits on it to notice when the host exits.
     pub(crate) host: Option<BorrowedFd<'a>>,
 }
@@ -49,7 +49,7 @@ const MAX_IDLE: usize = 8;
 
 /// A helper process. Dropping it ends the process.
 pub(super) struct Helper {
-    door: OwnedFd,
+    listener: OwnedFd,
     control: OwnedFd,
     monitor: Option<OwnedFd>,
     /// The process id of the worker.
@@ -145,16 +145,16 @@ impl Helper {
             Error::new(code, message).caused_by(error)
         };
         let (control, monitor_control) = pair(SocketType::STREAM).map_err(failed)?;
-        let (door, worker_door) = pair(SocketType::SEQPACKET).map_err(failed)?;
+        let (listener, worker_listener) = pair(SocketType::SEQPACKET).map_err(failed)?;
         let host = pidfd_open(getpid(), PidfdFlags::empty()).ok();
         let started = start(&HelperDescriptors {
             control: monitor_control.as_fd(),
-            door: worker_door.as_fd(),
+            listener: worker_listener.as_fd(),
             host: host.as_ref().map(AsFd::as_fd),
         });
-        drop((monitor_control, worker_door));
+        drop((monitor_control, worker_listener));
         let mut helper = Helper {
-            door,
+            listener,
             control,
             monitor: started.map_err(failed)?.monitor,
             worker: 0,
@@ -268,7 +268,7 @@ impl Helper {
 
     /// Cancels a call if it is still running.
     pub(super) fn cancel(&self, connection: u64, call: u64) {
-        self.tell(&DoorMessage::Cancel { connection, call });
+        self.tell(&ListenerMessage::Cancel { connection, call });
     }
 
     /// Ends the reasoning in the reply to the call of `end`, if it is still running.
@@ -276,11 +276,11 @@ impl Helper {
         end.ask().iter().for_each(|message| self.tell(message));
     }
 
-    fn tell(&self, message: &DoorMessage) {
+    fn tell(&self, message: &ListenerMessage) {
         let message = message.to_bytes();
         // A full socket is not waited for: the call itself ends a helper that does not read.
         let mut once = || Err(ErrorKind::TimedOut.into());
-        let _ = send_some(self.door.as_fd(), &[&message], None, &mut once);
+        let _ = send_some(self.listener.as_fd(), &[&message], None, &mut once);
     }
 
     /// A connection for one call: an idle one, or a new one.
@@ -290,10 +290,10 @@ impl Helper {
         }
         let (own, other) = pair(SocketType::STREAM)?;
         let number = self.last_connection.fetch_add(1, Ordering::Relaxed) + 1;
-        let message = DoorMessage::Connect(number).to_bytes();
+        let message = ListenerMessage::Connect(number).to_bytes();
         let deadline = Instant::now() + GRACE;
         let mut patience = || still(deadline);
-        send_some(self.door.as_fd(), &[&message], Some(other.as_fd()), &mut patience)?;
+        send_some(self.listener.as_fd(), &[&message], Some(other.as_fd()), &mut patience)?;
         Ok(NumberedConnection { number, connection: Connection::new(own, Side::Host) })
     }
 

@@ -28,11 +28,11 @@ fn start(
     answer: Answer,
 ) -> io::Result<StartedHelper> {
     let control = descriptors.control.try_clone_to_owned()?;
-    let door = descriptors.door.try_clone_to_owned()?;
+    let listener = descriptors.listener.try_clone_to_owned()?;
     let worker = Command::new("/bin/sh").args(["-c", program]).spawn()?;
     send(&control, &worker.id().to_ne_bytes(), SendFlags::NOSIGNAL)?;
     thread::spawn(move || monitor(&control, worker));
-    thread::spawn(move || serve(&door, answer));
+    thread::spawn(move || serve(&listener, answer));
     Ok(StartedHelper { monitor: None })
 }
 
@@ -43,9 +43,9 @@ fn monitor(control: &OwnedFd, mut worker: Child) {
     let _ = send(control, &libc::SIGKILL.to_ne_bytes(), SendFlags::NOSIGNAL);
 }
 
-fn serve(door: &OwnedFd, answer: Answer) -> io::Result<()> {
+fn serve(listener: &OwnedFd, answer: Answer) -> io::Result<()> {
     let mut descriptors = Vec::new();
-    receive_some(door.as_fd(), &mut [0; 17], &mut descriptors, &mut forever)?;
+    receive_some(listener.as_fd(), &mut [0; 17], &mut descriptors, &mut forever)?;
     let Some(socket) = descriptors.pop() else { return Ok(()) };
     let mut connection = Connection::new(socket, Side::Helper);
     connection.receive(&mut forever)?;

@@ -52,7 +52,7 @@ pub(super) struct Hello {
 }
 
 /// A message of the host about a call on another connection, or about a new connection.
-pub(super) enum DoorMessage {
+pub(super) enum ListenerMessage {
     /// Opens the connection with this number. Its descriptor comes with the message.
     Connect(u64),
     /// Cancels this call and all earlier ones on this connection.
@@ -61,12 +61,12 @@ pub(super) enum DoorMessage {
     EndReasoning { connection: u64, call: u64 },
 }
 
-impl DoorMessage {
+impl ListenerMessage {
     pub(super) fn to_bytes(&self) -> [u8; 17] {
         let (kind, connection, call) = match *self {
-            DoorMessage::Connect(connection) => (0, connection, 0),
-            DoorMessage::Cancel { connection, call } => (1, connection, call),
-            DoorMessage::EndReasoning { connection, call } => (2, connection, call),
+            ListenerMessage::Connect(connection) => (0, connection, 0),
+            ListenerMessage::Cancel { connection, call } => (1, connection, call),
+            ListenerMessage::EndReasoning { connection, call } => (2, connection, call),
         };
         let mut bytes = [kind; 17];
         bytes[1..9].copy_from_slice(&u64::to_le_bytes(connection));
@@ -74,13 +74,13 @@ impl DoorMessage {
         bytes
     }
 
-    pub(super) fn of(bytes: &[u8]) -> Option<DoorMessage> {
+    pub(super) fn of(bytes: &[u8]) -> Option<ListenerMessage> {
         let connection = u64::from_le_bytes(bytes.get(1..9)?.try_into().ok()?);
         let call = u64::from_le_bytes(bytes.get(9..17)?.try_into().ok()?);
         match bytes[0] {
-            0 => Some(DoorMessage::Connect(connection)),
-            1 => Some(DoorMessage::Cancel { connection, call }),
-            2 => Some(DoorMessage::EndReasoning { connection, call }),
+            0 => Some(ListenerMessage::Connect(connection)),
+            1 => Some(ListenerMessage::Cancel { connection, call }),
+            2 => Some(ListenerMessage::EndReasoning { connection, call }),
             _ => None,
         }
     }

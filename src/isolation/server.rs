@@ -1,6 +1,6 @@
 //! The helper: runs the host's calls on the chats of its process.
 //!
-//! The main thread waits at the door for new connections and cancellations. Each connection has a
+//! The main thread waits at the listener for new connections and cancellations. Each connection has a
 //! thread, which runs one call after another.
 
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::connection::{Connection, Kind, Side, forever, receive_some};
 use super::lent_state::LentState;
-use super::message::{Call, DoorMessage, Hello, error_json, read_error};
+use super::message::{Call, Hello, ListenerMessage, error_json, read_error};
 use super::sandbox;
 use super::state_size::most_state_bytes;
 use crate::api::{self, CreateOptions};
@@ -28,16 +28,16 @@ use crate::tokens;
 /// The stack of a connection's thread. Large hosts give their threads as much.
 const STACK: usize = 4 << 20;
 
-/// Serves the host until it closes the door.
-pub(crate) fn serve(door: &OwnedFd, version: &str) {
+/// Serves the host until it closes the listener.
+pub(crate) fn serve(listener: &OwnedFd, version: &str) {
     let server = Arc::new(Server { version: version.to_owned(), ..Server::default() });
     let mut is_first = true;
     loop {
         let (mut message, mut descriptors) = ([0; 17], Vec::new());
-        let received = receive_some(door.as_fd(), &mut message, &mut descriptors, &mut forever);
+        let received = receive_some(listener.as_fd(), &mut message, &mut descriptors, &mut forever);
         let Ok(length @ 1..) = received else { return };
-        match DoorMessage::of(&message[..length]) {
-            Some(DoorMessage::Connect(number)) => {
+        match ListenerMessage::of(&message[..length]) {
+            Some(ListenerMessage::Connect(number)) => {
                 let Some(socket) = descriptors.pop() else { continue };
                 let mut connection = Connection::new(socket, Side::Helper);
                 if std::mem::take(&mut is_first) && !server.start(&mut connection) {
@@ -45,8 +45,8 @@ pub(crate) fn serve(door: &OwnedFd, version: &str) {
                 }
                 server.accept(number, connection);
             }
-            Some(DoorMessage::Cancel { connection, call }) => server.cancel(connection, call),
-            Some(DoorMessage::EndReasoning { connection, call }) => {
+            Some(ListenerMessage::Cancel { connection, call }) => server.cancel(connection, call),
+            Some(ListenerMessage::EndReasoning { connection, call }) => {
                 server.end_reasoning(connection, call);
             }
             None => {}
@@ -70,7 +70,7 @@ struct ServedChat {
     state: Option<Arc<LentState>>,
 }
 
-/// The calls of one connection as messages at the door refer to them. A message may arrive before
+/// The calls of one connection as messages at the listener refer to them. A message may arrive before
 /// its call.
 #[derive(Default)]
 struct ConnectionCalls {

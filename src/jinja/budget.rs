@@ -39,9 +39,9 @@ const MORE_STACK: usize = 2 << 20;
 pub(crate) struct Budget {
     bounds: Bounds,
     started: Duration,
-    /// Steps left until the next clock read.
+    /// Steps remaining until the next clock read.
     until_clock: Cell<u64>,
-    /// Steps left after `until_clock`.
+    /// Steps remaining after `until_clock`.
     fuel: Cell<u64>,
     live: Cell<usize>,
     nesting: Cell<usize>,
@@ -67,8 +67,8 @@ impl Budget {
     #[inline]
     pub(crate) fn step(&self, steps: u64) -> Result<()> {
         match self.until_clock.get().checked_sub(steps) {
-            Some(left) => {
-                self.until_clock.set(left);
+            Some(remaining) => {
+                self.until_clock.set(remaining);
                 Ok(())
             }
             None => self.refill(steps),
@@ -89,9 +89,9 @@ impl Budget {
             steps.saturating_sub(self.until_clock.get()).max(CLOCK_STEPS).min(self.fuel.get());
         let available = self.until_clock.get() + wanted;
         match available.checked_sub(steps) {
-            Some(left) => {
+            Some(remaining) => {
                 self.fuel.set(self.fuel.get() - wanted);
-                self.until_clock.set(left);
+                self.until_clock.set(remaining);
                 Ok(())
             }
             None => limit_error(format!("the template takes more than {} steps", self.bounds.fuel)),
@@ -122,13 +122,13 @@ impl Budget {
     }
 
     /// Bytes that may still be allocated.
-    pub(crate) fn memory_left(&self) -> usize {
+    pub(crate) fn memory_remaining(&self) -> usize {
         self.bounds.memory_bytes.saturating_sub(self.live.get())
     }
 
     /// Fails if this many more bytes exceed the memory limit.
     pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
-        if bytes > self.memory_left() || self.live.get() > self.bounds.memory_bytes {
+        if bytes > self.memory_remaining() || self.live.get() > self.bounds.memory_bytes {
             return limit_error(format!(
                 "the template's values exceed {} bytes",
                 self.bounds.memory_bytes

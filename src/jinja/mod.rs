@@ -6,18 +6,18 @@
 //! states why it exists.
 //!
 //! A room imports only rooms before it: `error`, `budget`, `unicode` and `quote`; then `syntax`,
-//! which passes names of builtins to functions it receives; then `value`; then `vm` and `builtins`.
-//! The last two depend on each other: `vm` calls builtins, and builtins such as `map` call `vm` for
+//! which passes names of builtins to functions it receives; then `value`; then `eval` and `builtins`.
+//! The last two depend on each other: `eval` calls builtins, and builtins such as `map` call `eval` for
 //! attributes, arithmetic and other filters.
 
 mod budget;
 mod builtins;
 mod error;
+mod eval;
 mod quote;
 mod syntax;
 mod unicode;
 mod value;
-mod vm;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
@@ -29,15 +29,15 @@ use syntax::{inspect, parser};
 
 pub(crate) use budget::{Bounds, Budget, thread_time};
 pub(crate) use error::TemplateError;
+pub(crate) use eval::interpreter::Context;
 pub(crate) use syntax::inspect::Inspection;
 pub(crate) use value::Value;
 pub(crate) use value::access::{AccessLog, Watch};
 pub(crate) use value::number::float as print_float;
 pub(crate) use value::text::{Mark, Text};
-pub(crate) use vm::interpreter::Context;
 
+use eval::interpreter::Interpreter;
 use syntax::parser::ParsedTemplate;
-use vm::interpreter::Interpreter;
 
 /// A compiled template, which threads may share.
 #[derive(Debug)]

@@ -134,8 +134,8 @@ impl Notifier {
             count = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 None => self.changed.wait(count).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => return,
-                Some(left) => {
-                    let waited = self.changed.wait_timeout(count, left);
+                Some(remaining) => {
+                    let waited = self.changed.wait_timeout(count, remaining);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };

@@ -33,9 +33,9 @@ pub struct CompletionStream {
     /// A fault found after the events in the queue.
     fault: Option<StreamFault>,
     /// The bytes of text that may still arrive. Each event counts as one more byte.
-    bytes_left: usize,
+    bytes_remaining: usize,
     /// The tokens whose log probabilities may still arrive.
-    logprobs_left: usize,
+    logprobs_remaining: usize,
     /// How long the server may send nothing, and how long it has sent nothing. Comments and events
     /// without text count as nothing.
     read_timeout: Duration,
@@ -76,8 +76,7 @@ impl CompletionStream {
         let head = exchange.head(limits).ok_or_else(over)?;
         let head = head.map_err(|problem| fault::broken(&lease.server, problem))?;
         if head.status != 200 {
-            let body =
-                exchange.body(MAX_ERROR_BYTES, limits).ok_or_else(over)?.unwrap_or_default();
+            let body = exchange.body(MAX_ERROR_BYTES, limits).ok_or_else(over)?.unwrap_or_default();
             return Err(fault::refused(&lease.server, &head, &body));
         }
         if head.is_compressed {
@@ -101,8 +100,8 @@ impl CompletionStream {
             n_top,
             events: VecDeque::new(),
             fault: None,
-            bytes_left: max_tokens.saturating_mul(MAX_TOKEN_BYTES),
-            logprobs_left: max_tokens.saturating_add(MAX_EXTRA_TOKENS),
+            bytes_remaining: max_tokens.saturating_mul(MAX_TOKEN_BYTES),
+            logprobs_remaining: max_tokens.saturating_add(MAX_EXTRA_TOKENS),
             read_timeout,
             silent: Duration::ZERO,
             ended: None,
@@ -178,15 +177,15 @@ impl CompletionStream {
                 if !event.text.is_empty() {
                     self.silent = Duration::ZERO;
                 }
-                self.bytes_left =
-                    self.bytes_left.checked_sub(event.text.len() + 1).ok_or_else(|| {
+                self.bytes_remaining =
+                    self.bytes_remaining.checked_sub(event.text.len() + 1).ok_or_else(|| {
                         fault::failed(
                             &self.lease.server,
                             "sent more text than the requested number of tokens can spell, or more events",
                         )
                     })?;
-                self.logprobs_left =
-                    self.logprobs_left.checked_sub(event.logprobs.len()).ok_or_else(|| {
+                self.logprobs_remaining =
+                    self.logprobs_remaining.checked_sub(event.logprobs.len()).ok_or_else(|| {
                         fault::failed(
                             &self.lease.server,
                             "sent log probabilities of more tokens than were requested",

@@ -46,10 +46,10 @@ impl CallLimits {
 
     /// Waits for this long. Returns false if the call ended before.
     pub(super) fn wait(&self, time: Duration) -> bool {
-        let left = self
+        let remaining = self
             .deadline
             .map_or(time, |deadline| deadline.saturating_duration_since(Instant::now()));
-        wait::pause(time.min(left), || self.is_over()) && !self.is_over()
+        wait::pause(time.min(remaining), || self.is_over()) && !self.is_over()
     }
 }
 

@@ -132,9 +132,9 @@ impl Templates {
             turns.of(&assistants),
             ends,
             |count, add_generation_prompt| {
-                let left =
+                let remaining =
                     allowed.saturating_sub(thread_time().saturating_sub(started)).as_millis();
-                if left == 0 {
+                if remaining == 0 {
                     return Err(too_long(input.limits.ms));
                 }
                 let polyfilled =
@@ -149,7 +149,7 @@ impl Templates {
                     continue_final_message: None,
                     spans: false,
                     limits: super::Limits {
-                        ms: u64::try_from(left).unwrap_or(input.limits.ms),
+                        ms: u64::try_from(remaining).unwrap_or(input.limits.ms),
                         ..input.limits
                     },
                     ..*input

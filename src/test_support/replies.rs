@@ -230,8 +230,8 @@ pub(crate) fn lost(format: &Format, text: &str, parsed: &ParsedReply) -> Vec<Str
     let markup: HashSet<&str> = markup.iter().flat_map(|text| words(text)).collect();
     let missing = words(text).filter(|word| !markup.contains(word)).filter(|word| {
         match have.get_mut(*word) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
+            Some(remaining) if *remaining > 0 => {
+                *remaining -= 1;
                 false
             }
             _ => true,

@@ -1,4 +1,4 @@
-/* The classic door, for programs that refuse unknown members of `usage` and `error`.
+/* The classic shape of replies, for programs that refuse unknown members of `usage` and `error`.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

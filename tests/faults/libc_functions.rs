@@ -59,8 +59,8 @@ fn fails() -> bool {
     if UNTIL_FAILURE.load(Ordering::Relaxed) == i64::MAX {
         return false;
     }
-    let left = UNTIL_FAILURE.fetch_sub(1, Ordering::SeqCst);
-    let fails = left <= 0 && left > -(FAILURES.load(Ordering::SeqCst) as i64);
+    let remaining = UNTIL_FAILURE.fetch_sub(1, Ordering::SeqCst);
+    let fails = remaining <= 0 && remaining > -(FAILURES.load(Ordering::SeqCst) as i64);
     if fails {
         FAILED.fetch_add(1, Ordering::Relaxed);
         // SAFETY: takes nothing.

@@ -8,7 +8,7 @@ use llb::error::Code;
 use llb::hub;
 use serde_json::json;
 
-use crate::server::{self, Door, Hub, Repository, Request, answer, wait_for_close};
+use crate::server::{self, Hub, Repository, Request, Route, answer, wait_for_close};
 use crate::{User, model_of};
 
 /// The hub behaves like `twist` until the fetch is cancelled, which happens when a request arrives
@@ -25,11 +25,11 @@ fn check(
     let (is_blocked, is_over) = (Arc::clone(&blocked), Arc::clone(&over));
     let hub =
         Hub::twisted(Repository::of([("m-Q8_0.gguf", bytes.to_vec())]), move |request, out| {
-            if is_over.load(Ordering::SeqCst) || request.door == Door::Hint {
+            if is_over.load(Ordering::SeqCst) || request.route == Route::Hint {
                 return false;
             }
             // The answer may take forever; the cancel comes once it has begun.
-            let here = request.door == Door::Blob
+            let here = request.route == Route::Blob
                 && request.range().is_none_or(|(_, last)| last.is_none());
             is_blocked.fetch_or(here || request.count == 0, Ordering::SeqCst);
             twist(request, &model, out)
@@ -59,21 +59,21 @@ fn check(
 
 #[test]
 fn every_wait_ends() {
-    let silent = |door: Door| {
+    let silent = |route: Route| {
         move |request: &Request, _: &[u8], out: &mut TcpStream| {
-            let here = request.door == door;
+            let here = request.route == route;
             if here {
                 wait_for_close(out);
             }
             here
         }
     };
-    check("no response head", "c/n:Q8_0", silent(Door::Api));
-    check("no redirect, cancelled by the model's name", "c/n", silent(Door::Resolve));
-    check("no blob, cancelled in another case", "c/n:q8_0", silent(Door::Blob));
+    check("no response head", "c/n:Q8_0", silent(Route::Api));
+    check("no redirect, cancelled by the model's name", "c/n", silent(Route::Resolve));
+    check("no blob, cancelled in another case", "c/n:q8_0", silent(Route::Blob));
     check("a body that stops", "c/n:Q8_0", |request, bytes, out| {
         let here =
-            request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none());
+            request.route == Route::Blob && request.range().is_none_or(|(_, last)| last.is_none());
         if here {
             server::cut(request, bytes, 500_000, out);
             wait_for_close(out);
@@ -101,7 +101,7 @@ fn a_wait_for_another_process_ends() {
         let fetch = scope.spawn(|| user.fetch(&request).0);
         while !fetch.is_finished() {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            if !hub.at(Door::Blob).is_empty() {
+            if !hub.at(Route::Blob).is_empty() {
                 hub::cancel("o/n:F16");
             }
         }

@@ -6,7 +6,7 @@ use llb::error::Code;
 use llb::gguf::GgufWriter;
 use serde_json::{Value, json};
 
-use crate::server::{COMMIT, Door, Hub, Repository};
+use crate::server::{COMMIT, Hub, Repository, Route};
 use crate::{User, model_of, scripted, sha256};
 
 #[test]
@@ -59,7 +59,7 @@ fn a_model_is_fetched_once() {
         (&again["path"], &again["sha256"], &again["from_cache"]),
         (&fetched["path"], &json!(hash), &json!(true))
     );
-    assert_eq!((hub.at(Door::Api).len(), hub.seen().len()), (1, 1));
+    assert_eq!((hub.at(Route::Api).len(), hub.seen().len()), (1, 1));
 
     // Another revision with the same file: the bytes are cached.
     hub.forget();
@@ -206,7 +206,7 @@ fn a_header_is_read_before_the_weights() {
     let bytes_requested = |hub: &Hub| -> usize {
         let length =
             |(first, last): (usize, Option<usize>)| last.map_or(size, |last| last + 1) - first;
-        hub.at(Door::Blob).iter().map(|request| request.range().map_or(size, length)).sum()
+        hub.at(Route::Blob).iter().map(|request| request.range().map_or(size, length)).sum()
     };
     for members in [json!({}), json!({ "dry_run": true })] {
         let error = user.fails(&members);
@@ -252,7 +252,7 @@ fn the_second_template_counts() {
 #[test]
 fn an_unreachable_hub_leaves_the_cache_usable() {
     let hub = Hub::twisted(Repository::of([("m.gguf", scripted::text())]), |request, out| {
-        let gone = request.door == Door::Api && request.count > 0;
+        let gone = request.route == Route::Api && request.count > 0;
         if gone {
             crate::server::answer(out, "503 Service Unavailable", "", b"");
         }
@@ -336,7 +336,7 @@ fn many_at_once_download_once() {
     assert!(replies.iter().all(|reply| reply["sha256"] == replies[0]["sha256"]));
     assert_eq!(replies.iter().filter(|reply| reply["from_cache"] == false).count(), 1);
     let whole = hub
-        .at(Door::Blob)
+        .at(Route::Blob)
         .iter()
         .filter(|request| request.range().is_none_or(|(_, last)| last.is_none()))
         .count();

@@ -7,7 +7,7 @@ use llb::error::Code;
 use llb::hub::{Environment, fetch};
 use serde_json::json;
 
-use crate::server::{Door, Hub, Repository};
+use crate::server::{Hub, Repository, Route};
 use crate::{User, model_of, sha256};
 
 const SETTING: &str = "LLB_TEST_FULL";
@@ -52,5 +52,5 @@ fn what_fits_stays() {
     hub.forget();
     let fetched = user.fetches(&json!({}));
     assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), bytes);
-    assert_eq!(hub.at(Door::Blob).last().unwrap().range(), Some((kept, None)));
+    assert_eq!(hub.at(Route::Blob).last().unwrap().range(), Some((kept, None)));
 }

@@ -8,7 +8,7 @@ use llb::error::Code;
 use serde_json::{Value, json};
 
 use crate::server::{
-    self, COMMIT, Door, Hub, Repository, Request, answer, endless, linked, redirect,
+    self, COMMIT, Hub, Repository, Request, Route, answer, endless, linked, redirect,
 };
 use crate::{User, model_of, scripted, sha256};
 
@@ -40,13 +40,13 @@ fn check(
     assert!(around.is_empty(), "{what}: {around:?}");
 }
 
-/// Answers requests to one door.
+/// Answers requests to one route.
 fn at(
-    door: Door,
+    route: Route,
     reply: impl Fn(&Request, &mut TcpStream),
 ) -> impl Fn(&Request, &mut TcpStream) -> bool {
     move |request, out| {
-        let here = request.door == door;
+        let here = request.route == route;
         if here {
             reply(request, out);
         }
@@ -58,7 +58,7 @@ fn at(
 fn listing(key: &str, value: Value) -> impl Fn(&Request, &mut TcpStream) -> bool {
     let mut listing = Repository::of([("m.gguf", model())]).listing();
     listing[key] = value;
-    at(Door::Api, move |_, out| answer(out, "200 OK", "", listing.to_string().as_bytes()))
+    at(Route::Api, move |_, out| answer(out, "200 OK", "", listing.to_string().as_bytes()))
 }
 
 fn siblings(names: &[&str]) -> Value {
@@ -92,22 +92,22 @@ fn listings() {
     check(
         "an HTML page",
         Code::HubNetwork,
-        at(Door::Api, |_, out| answer(out, "200 OK", "", b"<!doctype html>")),
+        at(Route::Api, |_, out| answer(out, "200 OK", "", b"<!doctype html>")),
     );
     check(
         "depth",
         Code::HubNetwork,
-        at(Door::Api, |_, out| answer(out, "200 OK", "", &b"[".repeat(1 << 20))),
+        at(Route::Api, |_, out| answer(out, "200 OK", "", &b"[".repeat(1 << 20))),
     );
     check(
         "a compressed body",
         Code::HubNetwork,
-        at(Door::Api, |_, out| answer(out, "200 OK", "Content-Encoding: gzip\r\n", b"\x1F\x8B")),
+        at(Route::Api, |_, out| answer(out, "200 OK", "Content-Encoding: gzip\r\n", b"\x1F\x8B")),
     );
     check(
         "JSON without end",
         Code::HubNetwork,
-        at(Door::Api, |_, out| {
+        at(Route::Api, |_, out| {
             endless(
                 out,
                 "HTTP/1.1 200 OK\r\n\r\n{\"siblings\": [",
@@ -118,17 +118,17 @@ fn listings() {
     check(
         "a head without end",
         Code::HubNetwork,
-        at(Door::Api, |_, out| endless(out, "HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n")),
+        at(Route::Api, |_, out| endless(out, "HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n")),
     );
     check(
         "a line without end",
         Code::HubNetwork,
-        at(Door::Api, |_, out| endless(out, "HTTP/1.1 200 OK\r\nX-More: ", &[b'x'; 4096])),
+        at(Route::Api, |_, out| endless(out, "HTTP/1.1 200 OK\r\nX-More: ", &[b'x'; 4096])),
     );
     check(
         "no HTTP",
         Code::HubNetwork,
-        at(Door::Api, |_, out| drop(out.write_all(b"SSH-2.0-OpenSSH_9\r\n"))),
+        at(Route::Api, |_, out| drop(out.write_all(b"SSH-2.0-OpenSSH_9\r\n"))),
     );
 }
 
@@ -147,22 +147,22 @@ fn redirects() {
     check(
         "a redirect loop",
         Code::HubNetwork,
-        at(Door::Resolve, |request, out| redirect(out, &request.path, "")),
+        at(Route::Resolve, |request, out| redirect(out, &request.path, "")),
     );
     check(
         "a redirect to a file",
         Code::HubNetwork,
-        at(Door::Resolve, |_, out| redirect(out, "file:///etc/passwd", "")),
+        at(Route::Resolve, |_, out| redirect(out, "file:///etc/passwd", "")),
     );
     check(
         "a redirect without a location",
         Code::HubNetwork,
-        at(Door::Resolve, |_, out| answer(out, "302 Found", "", b"")),
+        at(Route::Resolve, |_, out| answer(out, "302 Found", "", b"")),
     );
     check(
         "a redirect to an invalid address",
         Code::HubNetwork,
-        at(Door::Api, |_, out| redirect(out, "http://[", "")),
+        at(Route::Api, |_, out| redirect(out, "http://[", "")),
     );
 }
 
@@ -170,7 +170,7 @@ fn redirects() {
 fn bytes() {
     let body = |reply: fn(&Request, &[u8], &mut TcpStream)| {
         let model = model();
-        at(Door::Blob, move |request, out| match request.range() {
+        at(Route::Blob, move |request, out| match request.range() {
             // The header is served correctly.
             Some((_, Some(_))) => server::blob(request, &model, out),
             _ => reply(request, &model, out),
@@ -215,21 +215,21 @@ fn bytes() {
     );
     check("another size in X-Linked-Size", Code::HubVerify, |request, out| {
         let link = linked(&sha256(&model()), 7);
-        match request.door {
-            Door::Resolve if request.path == "/elsewhere" => answer(out, "200 OK", "", &model()),
-            Door::Resolve => redirect(out, "/elsewhere", &link),
+        match request.route {
+            Route::Resolve if request.path == "/elsewhere" => answer(out, "200 OK", "", &model()),
+            Route::Resolve => redirect(out, "/elsewhere", &link),
             _ => return false,
         }
         true
     });
     check("an etag that is a path", Code::HubNetwork, |request, out| {
-        match request.door {
-            Door::Api => {
+        match request.route {
+            Route::Api => {
                 let listing =
                     json!({ "sha": COMMIT, "gated": false, "siblings": siblings(&["m.gguf"]) });
                 answer(out, "200 OK", "", listing.to_string().as_bytes());
             }
-            Door::Resolve => {
+            Route::Resolve => {
                 answer(out, "200 OK", "X-Linked-Etag: \"../../../../../x\"\r\n", &model())
             }
             _ => return false,
@@ -237,28 +237,28 @@ fn bytes() {
         true
     });
     check("nothing", Code::ModelInvalid, |request, out| {
-        match request.door {
-            Door::Api => answer(
+        match request.route {
+            Route::Api => answer(
                 out,
                 "200 OK",
                 "",
                 Repository::of([("m.gguf", vec![])]).listing().to_string().as_bytes(),
             ),
-            Door::Hint => answer(out, "404 Not Found", "", b""),
+            Route::Hint => answer(out, "404 Not Found", "", b""),
             _ => answer(out, "416 Range Not Satisfiable", "Content-Range: bytes */0\r\n", b""),
         }
         true
     });
     check("not a model", Code::ModelInvalid, |request, out| {
         let page = b"<!doctype html><title>Log in</title>";
-        match request.door {
-            Door::Api => answer(
+        match request.route {
+            Route::Api => answer(
                 out,
                 "200 OK",
                 "",
                 Repository::of([("m.gguf", page.to_vec())]).listing().to_string().as_bytes(),
             ),
-            Door::Resolve => answer(out, "200 OK", &linked(&sha256(page), page.len()), page),
+            Route::Resolve => answer(out, "200 OK", &linked(&sha256(page), page.len()), page),
             _ => return false,
         }
         true
@@ -271,8 +271,8 @@ fn a_size_beyond_any_disk_is_refused() {
     let model = model_of(300 << 10);
     let hash = sha256(&model);
     let hub = Hub::twisted(Repository::of([]), move |request, out| {
-        match request.door {
-            Door::Api => {
+        match request.route {
+            Route::Api => {
                 let file =
                     json!({ "rfilename": "m.gguf", "lfs": { "sha256": hash, "size": size } });
                 answer(
@@ -282,7 +282,7 @@ fn a_size_beyond_any_disk_is_refused() {
                     json!({ "sha": COMMIT, "siblings": [file] }).to_string().as_bytes(),
                 );
             }
-            Door::Resolve => {
+            Route::Resolve => {
                 let range = format!("Content-Range: bytes 0-{}/{size}\r\n", model.len() - 1);
                 answer(out, "206 Partial Content", &range, &model);
             }
@@ -309,9 +309,9 @@ fn a_file_outside_large_file_storage() {
         json!({ "sha": COMMIT, "siblings": [{ "rfilename": "m.gguf", "size": model.len() }] });
     let (named, bytes) = (etag.clone(), model.clone());
     let hub = Hub::twisted(Repository::of([]), move |request, out| {
-        match request.door {
-            Door::Api => answer(out, "200 OK", "", listed.to_string().as_bytes()),
-            Door::Resolve => answer(
+        match request.route {
+            Route::Api => answer(out, "200 OK", "", listed.to_string().as_bytes()),
+            Route::Resolve => answer(
                 out,
                 "200 OK",
                 &format!("ETag: \"{named}\"\r\nX-Repo-Commit: {COMMIT}\r\n"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::server::{Door, Hub, Repository};
+use crate::server::{Hub, Repository, Route};
 use crate::{User, model_of, sha256};
 
 const SETTING: &str = "LLB_TEST_FETCH";
@@ -28,7 +28,7 @@ fn ten_kills() {
     // Slow enough for a kill in the middle.
     let hub = Hub::twisted(Repository::of([("m.gguf", bytes.clone())]), move |request, out| {
         use std::io::Write;
-        if request.door != Door::Blob {
+        if request.route != Route::Blob {
             return false;
         }
         let (head, part) = crate::server::blob_head(request, &model);
@@ -77,7 +77,7 @@ fn ten_kills() {
     assert_eq!((user.files().len(), &fetched["sha256"]), (3, &json!(hash)));
     let last = lengths.last().copied().unwrap();
     let begins: Vec<_> = hub
-        .at(Door::Blob)
+        .at(Route::Blob)
         .iter()
         .filter_map(|request| request.range())
         .filter(|(_, last)| last.is_none())

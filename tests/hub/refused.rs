@@ -3,7 +3,7 @@
 use llb::error::Code;
 use serde_json::json;
 
-use crate::server::{Door, Hub, Repository, answer};
+use crate::server::{Hub, Repository, Route, answer};
 use crate::{User, collect, scripted};
 
 const TOKEN: &str = "hf_ThisIsTheSecretOfTheTest";
@@ -12,10 +12,10 @@ fn repository() -> Repository {
     Repository::of([("m.gguf", scripted::text())])
 }
 
-/// A hub that answers one door with this. `with_token` says whether the user sends a token.
+/// A hub that answers one route with this. `with_token` says whether the user sends a token.
 #[track_caller]
 fn check(
-    door: Door,
+    route: Route,
     status: &'static str,
     headers: &'static str,
     with_token: bool,
@@ -23,7 +23,7 @@ fn check(
     words: &str,
 ) {
     let hub = Hub::twisted(repository(), move |request, out| {
-        let here = request.door == door;
+        let here = request.route == route;
         if here {
             // Like servers that quote the request.
             let echo = request.header("authorization").unwrap_or_default().to_owned();
@@ -48,7 +48,7 @@ fn check(
 
 #[test]
 fn error_responses_have_their_codes() {
-    use Door::{Api, Resolve};
+    use Route::{Api, Resolve};
     let gated = "X-Error-Code: GatedRepo\r\n";
     check(
         Api,
@@ -119,10 +119,10 @@ fn a_token_stays_with_the_hub() {
     let fetched = fetched.unwrap();
     let shown = format!("{fetched}{events:?}");
     for request in hub.seen() {
-        let expected = (request.door != Door::Blob).then(|| format!("Bearer {TOKEN}"));
+        let expected = (request.route != Route::Blob).then(|| format!("Bearer {TOKEN}"));
         assert_eq!(request.header("authorization"), expected.as_deref(), "{request:?}");
     }
-    assert!(!hub.at(Door::Blob).is_empty());
+    assert!(!hub.at(Route::Blob).is_empty());
     // Neither the token nor the signed address is written anywhere.
     let mut files = Vec::new();
     collect(user.cache.path(), user.cache.path(), &mut files);

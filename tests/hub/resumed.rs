@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use llb::error::Code;
 use serde_json::json;
 
-use crate::server::{self, Door, Hub, Repository, Request, answer, cdn_etag, wait_for_close};
+use crate::server::{self, Hub, Repository, Request, Route, answer, cdn_etag, wait_for_close};
 use crate::{User, model_of, sha256};
 
 const SIZE: usize = 2 << 20;
 
 /// Whether this is a request for the weights, not for the header.
 fn is_download(request: &Request) -> bool {
-    request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none())
+    request.route == Route::Blob && request.range().is_none_or(|(_, last)| last.is_none())
 }
 
 /// Checks that the download succeeds although `twist` answers the first `faults` requests to a
-/// door.
+/// route.
 #[track_caller]
 fn passes(
     what: &str,
@@ -48,28 +48,28 @@ fn passes(
 
 #[test]
 fn transient_faults_are_retried() {
-    let busy = |door: Door, status: &'static str, headers: &'static str| {
+    let busy = |route: Route, status: &'static str, headers: &'static str| {
         move |request: &Request, _: &[u8], out: &mut TcpStream| {
-            let here = request.door == door;
+            let here = request.route == route;
             if here {
                 answer(out, status, headers, b"later");
             }
             here
         }
     };
-    passes("too many requests", 2, busy(Door::Api, "429 Too Many Requests", "Retry-After: 0\r\n"));
+    passes("too many requests", 2, busy(Route::Api, "429 Too Many Requests", "Retry-After: 0\r\n"));
     let date =
         "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-    passes("too many requests, until a date", 2, busy(Door::Api, "429 Too Many Requests", date));
-    passes("a bad gateway", 1, busy(Door::Api, "502 Bad Gateway", ""));
-    passes("a busy page", 1, busy(Door::Resolve, "503 Service Unavailable", "Retry-After: 1\r\n"));
-    passes("an address that has expired", 1, busy(Door::Blob, "403 Forbidden", ""));
-    passes("no hint", 1, busy(Door::Hint, "500 Internal Server Error", ""));
+    passes("too many requests, until a date", 2, busy(Route::Api, "429 Too Many Requests", date));
+    passes("a bad gateway", 1, busy(Route::Api, "502 Bad Gateway", ""));
+    passes("a busy page", 1, busy(Route::Resolve, "503 Service Unavailable", "Retry-After: 1\r\n"));
+    passes("an address that has expired", 1, busy(Route::Blob, "403 Forbidden", ""));
+    passes("no hint", 1, busy(Route::Hint, "500 Internal Server Error", ""));
     passes("no ranges at all", usize::MAX, |request, bytes, out| {
-        if request.door == Door::Blob {
+        if request.route == Route::Blob {
             answer(out, "200 OK", "ETag: \"x\"\r\n", bytes);
         }
-        request.door == Door::Blob
+        request.route == Route::Blob
     });
     passes("silence", 1, |request, bytes, out| {
         if is_download(request) {
@@ -116,7 +116,7 @@ fn an_interrupted_body_is_resumed() {
         is_download(request)
     });
     let bytes = model_of(SIZE);
-    let downloads: Vec<_> = hub.at(Door::Blob).into_iter().filter(is_download).collect();
+    let downloads: Vec<_> = hub.at(Route::Blob).into_iter().filter(is_download).collect();
     assert_eq!(downloads.len(), cuts + 1);
     assert_eq!((downloads[0].range(), downloads[0].header("if-range")), (None, None));
     for (index, request) in downloads.iter().enumerate().skip(1) {
@@ -138,7 +138,7 @@ fn a_changed_file_is_downloaded_again() {
         }
         is_download(request)
     });
-    assert_eq!(hub.at(Door::Blob).into_iter().filter(is_download).count(), 2);
+    assert_eq!(hub.at(Route::Blob).into_iter().filter(is_download).count(), 2);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_part_of_an_earlier_call_is_checked_again() {
         let fetched = user.fetches(&json!({}));
         assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), bytes, "{what}");
         let begins: Vec<_> = hub
-            .at(Door::Blob)
+            .at(Route::Blob)
             .iter()
             .filter(|request| is_download(request))
             .map(|request| request.range().map(|range| range.0))
@@ -238,16 +238,16 @@ fn unhashed(first: &'static str, then: &'static str) -> Hub {
             .to_string();
     let downloads = AtomicUsize::new(0);
     Hub::twisted(Repository::of([]), move |request, out| {
-        match request.door {
-            Door::Api => answer(out, "200 OK", "", listed.as_bytes()),
-            Door::Resolve if request.path != "/bytes" => {
+        match request.route {
+            Route::Api => answer(out, "200 OK", "", listed.as_bytes()),
+            Route::Resolve if request.path != "/bytes" => {
                 server::redirect(
                     out,
                     "/bytes",
                     &format!("X-Linked-Etag: \"{etag}\"\r\nX-Linked-Size: {SIZE}\r\n"),
                 );
             }
-            Door::Resolve => {
+            Route::Resolve => {
                 let (from, end) = request.range().map_or((0, None), |(from, end)| (from, end));
                 let end = end.map_or(SIZE, |end| (end + 1).min(SIZE));
                 let is_first =
@@ -292,7 +292,7 @@ fn parts_without_a_hash_are_not_mixed() {
         let fetched = user.fetches(&json!({}));
         assert_eq!(fetched["sha256"], sha256(&of_size()), "{first}");
         let begins: Vec<usize> = hub
-            .at(Door::Resolve)
+            .at(Route::Resolve)
             .iter()
             .filter(|request| {
                 request.path == "/bytes" && request.range().is_none_or(|(_, last)| last.is_none())
@@ -312,7 +312,7 @@ fn parts_without_a_hash_are_not_mixed() {
     .unwrap();
     user.fetch(&json!({})).0.unwrap();
     let first = hub
-        .at(Door::Resolve)
+        .at(Route::Resolve)
         .into_iter()
         .find(|request| request.path == "/bytes" && request.header("range").is_none());
     assert!(first.is_some());

@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::json;
 
-use crate::server::{Door, Hub, Repository, redirect};
+use crate::server::{Hub, Repository, Route, redirect};
 use crate::{User, model_of};
 
 /// Signs certificates. `pem` is the authority to trust.
@@ -206,7 +206,7 @@ fn no_redirect_leaves_the_safe_connection() {
     let plain = hub();
     let elsewhere = format!("http://{}/x", plain.blobs());
     let hub = Hub::twisted(Repository::of([("m.gguf", model_of(1 << 20))]), move |request, out| {
-        let here = request.door == Door::Resolve;
+        let here = request.route == Route::Resolve;
         if here {
             redirect(out, &elsewhere, "");
         }

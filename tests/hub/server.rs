@@ -14,7 +14,7 @@ pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// The endpoint of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum Route {
     /// `/api/models/ORG/NAME…`, for any model id.
     Api,
     /// `/api/models/ORG/NAME?expand=gguf`
@@ -28,11 +28,11 @@ pub enum Door {
 /// A request as received.
 #[derive(Debug, Clone)]
 pub struct Request {
-    pub door: Door,
+    pub route: Route,
     pub path: String,
     /// Header names in lower case.
     pub headers: HashMap<String, String>,
-    /// The number of earlier requests to this door.
+    /// The number of earlier requests to this route.
     pub count: usize,
 }
 
@@ -139,9 +139,9 @@ impl Hub {
         self.seen.lock().unwrap().clone()
     }
 
-    /// The requests to a door.
-    pub fn at(&self, door: Door) -> Vec<Request> {
-        self.seen().into_iter().filter(|request| request.door == door).collect()
+    /// The requests to a route.
+    pub fn at(&self, route: Route) -> Vec<Request> {
+        self.seen().into_iter().filter(|request| request.route == route).collect()
     }
 
     pub fn forget(&self) {
@@ -161,21 +161,21 @@ fn read(connection: &TcpStream, at_back: bool, seen: &Mutex<Vec<Request>>) -> Op
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
-    let door = match () {
-        () if at_back => Door::Blob,
-        () if path.contains("expand=gguf") => Door::Hint,
-        () if path.starts_with("/api/") => Door::Api,
-        () => Door::Resolve,
+    let route = match () {
+        () if at_back => Route::Blob,
+        () if path.contains("expand=gguf") => Route::Hint,
+        () if path.starts_with("/api/") => Route::Api,
+        () => Route::Resolve,
     };
     let mut seen = seen.lock().unwrap();
-    let count = seen.iter().filter(|other| other.door == door).count();
-    let request = Request { door, path, headers, count };
+    let count = seen.iter().filter(|other| other.route == route).count();
+    let request = Request { route, path, headers, count };
     seen.push(request.clone());
     Some(request)
 }
 
 fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut TcpStream) {
-    if let (Some(token), true) = (&repository.token, request.door != Door::Blob)
+    if let (Some(token), true) = (&repository.token, request.route != Route::Blob)
         && request.header("authorization") != Some(&format!("Bearer {token}"))
     {
         return answer(
@@ -185,18 +185,18 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
             b"",
         );
     }
-    match request.door {
-        Door::Api => answer(
+    match request.route {
+        Route::Api => answer(
             out,
             "200 OK",
             "Content-Type: application/json\r\n",
             repository.listing().to_string().as_bytes(),
         ),
-        Door::Hint => {
+        Route::Hint => {
             let gguf = json!({ "architecture": "llama", "context_length": 2048, "chat_template": "{{ messages }}", "total": 1 });
             answer(out, "200 OK", "", json!({ "id": "o/n", "gguf": gguf }).to_string().as_bytes());
         }
-        Door::Resolve => {
+        Route::Resolve => {
             let prefix = format!("/resolve/{COMMIT}/");
             let name = request.path.split_once(&prefix).map(|(_, name)| name);
             let file = name.and_then(|name| repository.files.iter().find(|(file, _)| file == name));
@@ -215,7 +215,7 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
                 &linked(&hash, size),
             );
         }
-        Door::Blob => {
+        Route::Blob => {
             // Like the stores of the real hub, which accept a signed address or a header, never
             // both.
             if request.headers.contains_key("authorization") {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::server::{Door, Hub, Repository};
+use crate::server::{Hub, Repository, Route};
 use crate::{User, model_of};
 
 /// Sends the same bytes again and again, slowly, until the client has disconnected.
@@ -35,7 +35,7 @@ fn bytes_outside_the_body_are_silence() {
         let slow = Arc::clone(&is_slow);
         let repository = Repository::of([("m.gguf", model_of(4096))]);
         let hub = Hub::twisted(repository, move |request, out| {
-            let here = request.door == Door::Api && slow.load(Ordering::SeqCst);
+            let here = request.route == Route::Api && slow.load(Ordering::SeqCst);
             if here {
                 trickle(out, &first, again);
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::server::{COMMIT, Door, Hub, Repository, Request, answer, linked, redirect};
+use crate::server::{COMMIT, Hub, Repository, Request, Route, answer, linked, redirect};
 use crate::{User, collect, scripted, sha256};
 
 /// All of it is allowed in file names, etags and commits.
@@ -17,11 +17,11 @@ const TOKEN: &str = "hfsecret0abcdefghij0123xyz";
 type Answer = Box<dyn Fn(&Request, &mut TcpStream, &str) -> bool + Send + Sync>;
 
 fn at(
-    door: Door,
+    route: Route,
     reply: impl Fn(&Request, &mut TcpStream, &str) + Send + Sync + 'static,
 ) -> Answer {
     Box::new(move |request, out, token| {
-        let here = request.door == door;
+        let here = request.route == route;
         if here {
             reply(request, out, token);
         }
@@ -32,24 +32,24 @@ fn at(
 /// Each place of a response that can carry a text.
 fn places() -> Vec<Answer> {
     let mut places = Vec::new();
-    for door in [Door::Api, Door::Resolve, Door::Blob] {
+    for route in [Route::Api, Route::Resolve, Route::Blob] {
         for status in ["200 OK", "401 No", "403 No", "404 No", "418 No", "451 No"] {
-            places.push(at(door, move |_, out, token| {
+            places.push(at(route, move |_, out, token| {
                 let names = ["X-Error-Message", "X-Error-Code", "ETag", "X-Linked-Etag", "Server"];
                 let headers = names.map(|name| format!("{name}: \"{token}\"\r\n")).concat();
                 answer(out, &format!("{status} {token}"), &headers, token.as_bytes());
             }));
-            places.push(at(door, move |_, out, token| {
+            places.push(at(route, move |_, out, token| {
                 let body = format!("{{\"error\": \"bad {token}\"}}");
                 answer(out, status, "", body.as_bytes());
             }));
         }
-        places.push(at(door, |_, out, token| {
+        places.push(at(route, |_, out, token| {
             redirect(out, &format!("http://127.0.0.1:1/{token}?{token}"), "");
         }));
-        places.push(at(door, |_, out, token| redirect(out, &format!("ftp://{token}/"), "")));
-        places.push(at(door, |_, out, token| drop(write!(out, "{token}\r\n\r\n"))));
-        places.push(at(door, |_, out, token| {
+        places.push(at(route, |_, out, token| redirect(out, &format!("ftp://{token}/"), "")));
+        places.push(at(route, |_, out, token| drop(write!(out, "{token}\r\n\r\n"))));
+        places.push(at(route, |_, out, token| {
             let _ = write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {token}\r\n\r\n");
         }));
     }
@@ -60,7 +60,7 @@ fn places() -> Vec<Answer> {
         json!({ "sha": COMMIT, "siblings": [{ "rfilename": "TOKEN/m-Q4_K_M.gguf" }] }),
         json!({ "sha": COMMIT, "siblings": [{ "rfilename": "a.gguf TOKEN" }] }),
     ] {
-        places.push(at(Door::Api, move |_, out, token| {
+        places.push(at(Route::Api, move |_, out, token| {
             answer(out, "200 OK", "", listing.to_string().replace("TOKEN", token).as_bytes());
         }));
     }
@@ -78,12 +78,12 @@ fn model(token: &str, template: &str) -> Vec<u8> {
 /// Answers with a listing of one model, and with the model.
 fn serving(model: &[u8], request: &Request, out: &mut TcpStream, token: &str) -> bool {
     let hash = sha256(model);
-    match request.door {
-        Door::Api => {
+    match request.route {
+        Route::Api => {
             let listing = Repository::of([("m.gguf", model.to_vec())]).listing();
             answer(out, "200 OK", "", listing.to_string().as_bytes());
         }
-        Door::Hint => {
+        Route::Hint => {
             let gguf = json!({ "gguf": { "architecture": token } });
             answer(out, "200 OK", "", gguf.to_string().as_bytes());
         }

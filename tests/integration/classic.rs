@@ -1,4 +1,4 @@
-//! Tests the classic door: chats of `llb_chat_create` reply like those of `llb_chat_create_with`,
+//! Tests the classic shape of replies: chats of `llb_chat_create` reply like those of `llb_chat_create_with`,
 //! but `usage` and `error` have only their original members.
 
 use std::ffi::CString;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::abi::{Chat, Recorder, ask, infer, last_error, own_model, scripted_model, weather_tool};
 
-/// Opens a chat through each door on one model.
+/// Opens a chat of each function on one model.
 fn both(model: &str) -> [Chat; 2] {
     let path = own_model(model);
     let c_path = CString::new(&*path).unwrap();
@@ -20,7 +20,7 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect()
 }
 
-/// Converts a reply or chunk of the other door to the classic shape.
+/// Converts a reply or chunk of `llb_chat_create_with` to the classic shape.
 fn classic(mut reply: Value) -> Value {
     let members = reply.as_object_mut().unwrap();
     if let Some(usage) = members.get_mut("usage").and_then(Value::as_object_mut) {
@@ -65,7 +65,7 @@ fn check_shape(reply: &Value) {
     }
 }
 
-/// Checks every function and every kind of stream through both doors.
+/// Checks every function and every kind of stream with both functions.
 #[track_caller]
 fn check(chats: &[Chat; 2], request: &Value) -> Value {
     let [old, new] = chats;
@@ -134,7 +134,7 @@ fn errors_differ_only_in_their_details() {
             Some(member) => assert!(!reply["error_details"][member].is_null(), "{reply}"),
             None => assert_eq!(reply.get("error_details"), None, "{reply}"),
         }
-        // `llb_last_error` has the details in their usual place for both doors.
+        // `llb_last_error` has the details in their usual place for both functions.
         chats[0].infer(&request);
         let error = last_error();
         assert_eq!(error.get("error_details"), None);
@@ -170,7 +170,7 @@ fn only_the_classic_door_corrects_requests() {
         assert_eq!(reply["finish_reason"], "stop");
         assert_eq!(new.infer(&ask(wrong))["error"]["code"], "INVALID_REQUEST");
     }
-    // These values are accepted by chats of both doors.
+    // These values are accepted by chats of both functions.
     for chat in [old, new] {
         let huge: Value = serde_json::from_str("340282366920938463463374607431768211463").unwrap();
         for members in [

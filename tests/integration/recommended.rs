@@ -52,7 +52,7 @@ fn a_file_decides_what_request_and_defaults_leave_out() {
     let asked = Chat::open(&scripted_model("text.gguf")).infer(&wild);
     let (expected, diagnostics) = (&asked["text"], &asked["diagnostics"]);
     assert_ne!(expected, TEXT);
-    // Through both doors, and with and without a stream.
+    // With both functions, and with and without a stream.
     let path = CString::new(file.path.as_str()).unwrap();
     for chat in [open(&file.path, Value::Null), Chat::open_path(Some(&path)).unwrap()] {
         let reply = chat.infer(&silent(json!({})));

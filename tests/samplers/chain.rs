@@ -128,21 +128,21 @@ impl LlamaChain {
         unsafe { sys::llama_sampler_accept(self.raw, token) };
     }
 
-    /// The chosen token, and the candidates that are left, among these tokens.
+    /// The chosen token, and the candidates that remain, among these tokens.
     pub fn draw(
         &mut self,
         tokens: impl Iterator<Item = (TokenId, f32)>,
     ) -> (TokenId, Vec<TokenCandidate>) {
-        let mut left = Vec::new();
+        let mut remaining = Vec::new();
         let chosen = self.apply(tokens, |candidates| {
             let candidates = candidates.iter();
-            left.extend(candidates.map(|it| TokenCandidate {
+            remaining.extend(candidates.map(|it| TokenCandidate {
                 id: it.id,
                 logit: it.logit,
                 p: it.p,
             }));
         });
-        (chosen, left)
+        (chosen, remaining)
     }
 
     /// The chosen token among these.
@@ -167,9 +167,9 @@ impl LlamaChain {
         // SAFETY: chain and array are alive; samplers never grow the array.
         unsafe { sys::llama_sampler_apply(self.raw, &raw mut array) };
         // SAFETY: `data` is the array's or the chain's memory, of `size` elements.
-        let left = unsafe { std::slice::from_raw_parts(array.data, array.size) };
-        see(left);
-        left[array.selected as usize].id
+        let remaining = unsafe { std::slice::from_raw_parts(array.data, array.size) };
+        see(remaining);
+        remaining[array.selected as usize].id
     }
 }
 

@@ -1,5 +1,5 @@
 //! The sampler against llama.cpp's own, on random and real rows of logits and random options: the
-//! same tokens are left, with the same probabilities.
+//! same tokens remain, with the same probabilities.
 //!
 //! 2,000 cases; `LLB_SAMPLER_CASES=20000` (`make samplers`) runs that many, with real rows too.
 #![allow(unsafe_code, reason = "calls llama.cpp")]
@@ -71,7 +71,7 @@ impl Case {
         sampler
     }
 
-    fn left(&self) -> (Option<TokenId>, Vec<TokenCandidate>) {
+    fn remaining(&self) -> (Option<TokenId>, Vec<TokenCandidate>) {
         let mut sampler = self.ours(&self.members);
         let mut maxima = Vec::new();
         let row = LogitRow::read(&self.logits, &mut maxima);
@@ -82,7 +82,7 @@ impl Case {
     /// Compares with llama.cpp. False if they differ and the reference shows that llama.cpp's sums
     /// in single precision are the reason.
     fn compare(&self) -> Result<bool, String> {
-        let (drawn, ours) = self.left();
+        let (drawn, ours) = self.remaining();
         let options = sampling(&self.members);
         let mut chain = LlamaChain::new(&options, self.logits.len(), NO_VOCAB);
         self.recent.iter().for_each(|token| chain.accept(*token));
@@ -99,7 +99,7 @@ impl Case {
             return Err(format!("{drawn:?} has no probability"));
         }
         let Err(difference) = compare(&ours, &theirs) else { return Ok(true) };
-        let exact = reference::left(&options, &self.recent, self.tokens());
+        let exact = reference::remaining(&options, &self.recent, self.tokens());
         // A logit that the temperature made infinite: no probability is a number, and llama.cpp
         // draws any token.
         if theirs.iter().chain(&exact).all(|each| each.p.is_nan()) {
@@ -112,32 +112,32 @@ impl Case {
     }
 }
 
-/// Whether the same tokens are left with the same probabilities. Of equals at a cut, llama.cpp's
+/// Whether the same tokens remain with the same probabilities. Of equals at a cut, llama.cpp's
 /// sort leaves any; ours leaves the first.
 fn compare(ours: &[TokenCandidate], theirs: &[TokenCandidate]) -> Result<(), String> {
-    let sorted = |left: &[TokenCandidate]| {
-        let mut left: Vec<TokenCandidate> =
-            left.iter().copied().filter(|each| each.p >= f32::MIN_POSITIVE).collect();
-        left.sort_by(|a, b| b.p.total_cmp(&a.p).then(a.id.cmp(&b.id)));
-        left
+    let sorted = |remaining: &[TokenCandidate]| {
+        let mut remaining: Vec<TokenCandidate> =
+            remaining.iter().copied().filter(|each| each.p >= f32::MIN_POSITIVE).collect();
+        remaining.sort_by(|a, b| b.p.total_cmp(&a.p).then(a.id.cmp(&b.id)));
+        remaining
     };
     let (ours, theirs) = (sorted(ours), sorted(theirs));
     if ours.len() != theirs.len() {
-        return Err(format!("{} left, not {}", ours.len(), theirs.len()));
+        return Err(format!("{} remaining, not {}", ours.len(), theirs.len()));
     }
     let differs =
         |(ours, theirs): &(&TokenCandidate, &TokenCandidate)| (ours.p - theirs.p).abs() > TOLERANCE;
     if let Some((ours, theirs)) = ours.iter().zip(&theirs).find(differs) {
         return Err(format!("{ours:?}, not {theirs:?}"));
     }
-    let ids = |left: &[TokenCandidate]| {
-        let mut ids: Vec<TokenId> = left.iter().map(|each| each.id).collect();
+    let ids = |remaining: &[TokenCandidate]| {
+        let mut ids: Vec<TokenId> = remaining.iter().map(|each| each.id).collect();
         ids.sort_unstable();
         ids
     };
     let (own, other) = (ids(&ours), ids(&theirs));
-    let only = |left: &[TokenCandidate], others: &[TokenId]| {
-        let only = left.iter().filter(|each| others.binary_search(&each.id).is_err());
+    let only = |remaining: &[TokenCandidate], others: &[TokenId]| {
+        let only = remaining.iter().filter(|each| others.binary_search(&each.id).is_err());
         let mut logits: Vec<f32> = only.map(|each| each.logit).collect();
         logits.sort_by(f32::total_cmp);
         logits

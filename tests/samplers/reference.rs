@@ -10,8 +10,8 @@ use llb::engine::{TokenCandidate, TokenId};
 /// A token and its logit, which is minus infinity where a sampler took away its probability.
 type Item = (TokenId, f32);
 
-/// What is left of these tokens after the samplers, with the probability of each to be drawn.
-pub fn left(
+/// What remains of these tokens after the samplers, with the probability of each to be drawn.
+pub fn remaining(
     sampling: &Sampling,
     recent: &[TokenId],
     tokens: impl Iterator<Item = Item>,

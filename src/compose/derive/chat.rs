@@ -45,7 +45,7 @@ pub(super) struct ChatForm {
     pub(super) if_nonempty: String,
     /// Whether whitespace at both ends of answers is removed.
     pub(super) strips: bool,
-    /// Descriptions of what the building blocks cannot express.
+    /// Descriptions of what the components cannot express.
     pub(super) residual: Vec<&'static str>,
 }
 

@@ -1,7 +1,7 @@
-//! Derives building blocks from a chat template, using only its renders.
+//! Derives components from a chat template, using only its renders.
 //!
 //! Probe conversations with rare texts are rendered. The text between these texts in the prompts
-//! becomes the building blocks. The result is composed, and both templates render conversations
+//! becomes the components. The result is composed, and both templates render conversations
 //! with other values. A part is exact only if all these prompts are equal. The source of the
 //! template is not read, and no family of templates is recognized by name.
 //!
@@ -55,7 +55,7 @@ pub struct Derivation {
     pub spec: Option<Value>,
     /// The parts, in the order of [`DerivedPart::ALL`].
     pub parts: Vec<PartResult>,
-    /// Descriptions of what the building blocks cannot express, without duplicates.
+    /// Descriptions of what the components cannot express, without duplicates.
     pub residual: Vec<String>,
     /// The number of renders that the original template took.
     pub renders: usize,
@@ -82,7 +82,7 @@ impl Derivation {
     }
 }
 
-/// Derives building blocks from a template, and from the texts of its BOS and EOS token.
+/// Derives components from a template, and from the texts of its BOS and EOS token.
 ///
 /// `TEMPLATE_ERROR` if the template cannot be parsed. If no block can be derived, that is not an
 /// error: the parts are opaque.

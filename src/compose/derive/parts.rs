@@ -6,7 +6,7 @@ use super::check_cases::CheckCase;
 use crate::probing::ProbeRenderer;
 
 named_enum! {
-    /// A part of a conversation that building blocks describe.
+    /// A part of a conversation that components describe.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum DerivedPart {
         /// User turns, answers, the generation prompt, and the text before them.
@@ -129,7 +129,7 @@ pub(super) fn compare(
     } else if !whole {
         result.reason = residual.join("; ");
         if result.reason.is_empty() {
-            result.reason = "building blocks do not describe these conversations".to_owned();
+            result.reason = "components do not describe these conversations".to_owned();
         }
     }
     result

@@ -231,7 +231,7 @@ impl CataloguePosition<'_> {
         if found.template.as_deref().is_some_and(contains_needle) {
             found.template = Some("{tools}".to_owned());
             found.residual.push(
-                "the text around the catalogue contains names of tools, which building blocks \
+                "the text around the catalogue contains names of tools, which components \
                  cannot express",
             );
         }

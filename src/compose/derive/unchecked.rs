@@ -1,4 +1,4 @@
-//! Conversations that do not belong to any part, because building blocks can express little about
+//! Conversations that do not belong to any part, because components can express little about
 //! them. Differences are only reported as residuals.
 
 use serde_json::{Value, json};

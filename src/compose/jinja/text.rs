@@ -1,4 +1,4 @@
-//! Building blocks of Jinja source: string literals, values joined by `~`, and lines.
+//! Pieces of Jinja source: string literals, values joined by `~`, and lines.
 
 use crate::compose::spec::slots::{SlotPart, SlotPattern};
 

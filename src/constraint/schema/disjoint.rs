@@ -40,9 +40,9 @@ pub(super) fn disjoint(a: &Value, b: &Value, comparisons: &mut usize) -> bool {
 
 /// Spends `count` comparisons. Returns false if fewer are left.
 fn spend(comparisons: &mut usize, count: usize) -> bool {
-    let left = comparisons.checked_sub(count);
-    *comparisons = left.unwrap_or(0);
-    left.is_some()
+    let remaining = comparisons.checked_sub(count);
+    *comparisons = remaining.unwrap_or(0);
+    remaining.is_some()
 }
 
 /// The types that a schema allows; None if it does not restrict them.

@@ -1,4 +1,4 @@
-//! How one token is chosen from the candidates that are left.
+//! How one token is chosen from the candidates that remain.
 
 use super::candidates::Candidates;
 use super::row::TokenCandidate;
@@ -65,25 +65,25 @@ impl Choice {
     }
 
     /// Sets the probabilities, and chooses a token by `share`, a random number from 0 to 1.
-    pub(super) fn choose(&mut self, left: &mut Candidates, share: f64) -> Option<TokenId> {
+    pub(super) fn choose(&mut self, remaining: &mut Candidates, share: f64) -> Option<TokenId> {
         match self {
-            Choice::Likeliest => left
+            Choice::Likeliest => remaining
                 .list
                 .iter()
                 .min_by(|a, b| TokenCandidate::order(a, b))
                 .map(|likeliest| likeliest.id),
             Choice::Distribution => {
-                left.softmax_precisely();
-                left.at(share).map(|drawn| drawn.id)
+                remaining.softmax_precisely();
+                remaining.at(share).map(|drawn| drawn.id)
             }
             Choice::Mirostat(mirostat) => {
-                left.at_most_surprising(mirostat.mu);
-                left.softmax();
-                let drawn = left.at(share)?;
+                remaining.at_most_surprising(mirostat.mu);
+                remaining.softmax();
+                let drawn = remaining.at(share)?;
                 mirostat.drawn = Some((drawn.id, -drawn.p.log2()));
                 Some(drawn.id)
             }
-            Choice::AdaptiveP(adaptive) => adaptive.choose(left, share),
+            Choice::AdaptiveP(adaptive) => adaptive.choose(remaining, share),
         }
     }
 
@@ -108,27 +108,27 @@ impl Choice {
 }
 
 impl AdaptiveP {
-    fn choose(&mut self, left: &mut Candidates, share: f64) -> Option<TokenId> {
+    fn choose(&mut self, remaining: &mut Candidates, share: f64) -> Option<TokenId> {
         /// llama.cpp's constants: the logit at the target, how fast it falls, and the width of the
         /// quadratic part.
         const PEAK: f64 = 5.0;
         const SHARPNESS: f64 = 10.0;
         const WIDTH: f64 = 0.3;
-        let weights = left.weights();
+        let weights = remaining.weights();
         let adapted = 2.0 * self.target - self.weighted_sum / self.total_weight;
         let adapted = f64::from(adapted.clamp(0.0, 1.0));
         self.before.clear();
-        for candidate in &mut left.list {
+        for candidate in &mut remaining.list {
             let p = weights.probability(candidate);
             self.before.push(p as f32);
             // The sharpness amplifies errors, so this is in double precision.
             let distance = ((p - adapted) / WIDTH).abs();
             candidate.logit = (PEAK - SHARPNESS * distance * distance / (1.0 + distance)) as f32;
         }
-        left.sorted = false;
-        left.softmax_precisely();
-        let drawn = left.at(share)?;
-        let place = left.list.iter().position(|candidate| candidate.id == drawn.id)?;
+        remaining.sorted = false;
+        remaining.softmax_precisely();
+        let drawn = remaining.at(share)?;
+        let place = remaining.list.iter().position(|candidate| candidate.id == drawn.id)?;
         self.drawn = Some((drawn.id, self.before[place]));
         Some(drawn.id)
     }

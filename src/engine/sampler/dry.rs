@@ -264,8 +264,8 @@ mod tests {
         }
 
         fn piece(&self, token: TokenId, _: bool) -> Vec<u8> {
-            if let Some((cancel, left)) = &self.cancel
-                && left.fetch_sub(1, Ordering::Relaxed) == 1
+            if let Some((cancel, remaining)) = &self.cancel
+                && remaining.fetch_sub(1, Ordering::Relaxed) == 1
             {
                 cancel.store(true, Ordering::Relaxed);
             }
@@ -324,8 +324,8 @@ mod tests {
         let error = DryBreakers::new(&["\n".to_owned()], &vocab, &interrupt).unwrap_err();
         assert_eq!(error.code(), crate::error::Code::Cancelled);
         // At most `CHECK_EVERY` pieces were read after that.
-        let (_, left) = vocab.cancel.unwrap();
-        assert!(left.into_inner().wrapping_neg() < CHECK_EVERY);
+        let (_, remaining) = vocab.cancel.unwrap();
+        assert!(remaining.into_inner().wrapping_neg() < CHECK_EVERY);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! temperature, choice. `tests/samplers` compares them with llama.cpp's own.
 //!
 //! A row is read once. Later passes look only at chunks that can matter and, after the first
-//! truncation, at the few tokens that are left. After the first draws nothing is allocated.
+//! truncation, at the few tokens that remain. After the first draws nothing is allocated.
 
 mod candidates;
 mod choice;
@@ -44,7 +44,7 @@ pub struct Sampler {
     changes: Changes,
     maxima: Vec<f32>,
     scratch: Vec<f32>,
-    left: Candidates,
+    remaining: Candidates,
 }
 
 impl Sampler {
@@ -85,7 +85,7 @@ impl Sampler {
             changes: Changes::default(),
             maxima: Vec::new(),
             scratch: Vec::new(),
-            left: Candidates::default(),
+            remaining: Candidates::default(),
         })
     }
 
@@ -104,19 +104,23 @@ impl Sampler {
         if let Choice::Likeliest = self.choice {
             return row.likeliest();
         }
-        let left = &mut self.left;
-        left.clear();
+        let remaining = &mut self.remaining;
+        remaining.clear();
         let mut steps = steps.iter_mut();
-        if !steps.as_slice().first().is_some_and(|step| step.take(&row, left, &mut self.scratch)) {
-            take_all(&row, left);
+        if !steps
+            .as_slice()
+            .first()
+            .is_some_and(|step| step.take(&row, remaining, &mut self.scratch))
+        {
+            take_all(&row, remaining);
         } else {
             steps.next();
         }
         let mut chance = || chance(&mut self.random);
         for step in steps {
-            step.apply(left, &mut chance);
+            step.apply(remaining, &mut chance);
         }
-        self.choice.choose(left, chance())
+        self.choice.choose(remaining, chance())
     }
 
     /// Records a token of the prompt or of the reply.
@@ -130,18 +134,18 @@ impl Sampler {
     /// The candidates of the last draw with their probabilities, in no particular order. Empty at
     /// temperature 0.
     pub fn candidates(&self) -> &[TokenCandidate] {
-        &self.left.list
+        &self.remaining.list
     }
 }
 
 /// Takes all candidates of a row. Softmax is undefined for infinite logits: if there are any, only
 /// their tokens are taken, with equal logits.
-fn take_all(row: &CandidateRow, left: &mut Candidates) {
+fn take_all(row: &CandidateRow, remaining: &mut Candidates) {
     if row.greatest() == f32::INFINITY {
-        row.at_least(f32::INFINITY, &mut left.list);
-        left.list.iter_mut().for_each(|candidate| candidate.logit = 0.0);
+        row.at_least(f32::INFINITY, &mut remaining.list);
+        remaining.list.iter_mut().for_each(|candidate| candidate.logit = 0.0);
     } else {
-        row.at_least(f32::NEG_INFINITY, &mut left.list);
+        row.at_least(f32::NEG_INFINITY, &mut remaining.list);
     }
 }
 

@@ -1,4 +1,4 @@
-//! One sampler step, on a row of logits or on the candidates that are left.
+//! One sampler step, on a row of logits or on the candidates that remain.
 
 use std::sync::Arc;
 
@@ -138,29 +138,29 @@ impl SamplerStep {
     }
 
     /// Applies the step to the candidates. `chance` returns random numbers from 0 to 1.
-    pub(super) fn apply(&mut self, left: &mut Candidates, chance: &mut dyn FnMut() -> f64) {
+    pub(super) fn apply(&mut self, remaining: &mut Candidates, chance: &mut dyn FnMut() -> f64) {
         match self {
             SamplerStep::Penalties(penalties) => {
-                adjust_list(left, penalties.history.counts(), |logit, count| {
+                adjust_list(remaining, penalties.history.counts(), |logit, count| {
                     penalties.apply(logit, count)
                 });
             }
             SamplerStep::Dry(dry) => {
-                adjust_list(left, dry.penalties(), |logit, less| logit - less);
+                adjust_list(remaining, dry.penalties(), |logit, less| logit - less);
             }
-            SamplerStep::TopNSigma(n) => left.top_n_sigma(*n),
-            SamplerStep::TopK(k) => left.top_k(*k),
-            SamplerStep::TypicalP(p) => left.typical_p(*p),
-            SamplerStep::TopP(p) => left.top_p(*p),
-            SamplerStep::MinP(p) => left.min_p(*p),
+            SamplerStep::TopNSigma(n) => remaining.top_n_sigma(*n),
+            SamplerStep::TopK(k) => remaining.top_k(*k),
+            SamplerStep::TypicalP(p) => remaining.typical_p(*p),
+            SamplerStep::TopP(p) => remaining.top_p(*p),
+            SamplerStep::MinP(p) => remaining.min_p(*p),
             SamplerStep::Xtc { probability, threshold } => {
-                if left.list.len() > 1 && chance() <= f64::from(*probability) {
-                    left.xtc(*threshold);
+                if remaining.list.len() > 1 && chance() <= f64::from(*probability) {
+                    remaining.xtc(*threshold);
                 }
             }
-            SamplerStep::Temperature(temperature) => left.temperature(*temperature),
+            SamplerStep::Temperature(temperature) => remaining.temperature(*temperature),
             SamplerStep::DynamicTemperature { temperature, range, exponent } => {
-                left.dynamic_temperature(*temperature, *range, *exponent);
+                remaining.dynamic_temperature(*temperature, *range, *exponent);
             }
         }
     }
@@ -170,7 +170,7 @@ impl SamplerStep {
     pub(super) fn take(
         &self,
         row: &CandidateRow,
-        left: &mut Candidates,
+        remaining: &mut Candidates,
         scratch: &mut Vec<f32>,
     ) -> bool {
         let greatest = row.greatest();
@@ -179,28 +179,31 @@ impl SamplerStep {
         }
         match *self {
             SamplerStep::TopK(k) => {
-                row.likeliest_k(k, &mut left.list, scratch);
-                left.sorted = true;
+                row.likeliest_k(k, &mut remaining.list, scratch);
+                remaining.sorted = true;
             }
-            SamplerStep::MinP(p) => row.at_least((greatest + p.ln()).min(greatest), &mut left.list),
+            SamplerStep::MinP(p) => {
+                row.at_least((greatest + p.ln()).min(greatest), &mut remaining.list)
+            }
             SamplerStep::TopNSigma(n) => {
                 let (count, deviation) = row.spread();
                 let least = f64::from(greatest) - f64::from(n) * deviation;
-                row.at_least(round_up(least).min(greatest), &mut left.list);
-                left.weightless = count - left.list.len();
+                row.at_least(round_up(least).min(greatest), &mut remaining.list);
+                remaining.weightless = count - remaining.list.len();
             }
             // A short row is summed as in llama.cpp, float by float.
             SamplerStep::TopP(p) if row.len() > SHORT => {
                 let weight = row.weight(greatest);
                 let mut k = 256;
                 loop {
-                    row.likeliest_k(k, &mut left.list, scratch);
-                    if reaches(p, &mut left.list, greatest, weight) || left.list.len() < k {
+                    row.likeliest_k(k, &mut remaining.list, scratch);
+                    if reaches(p, &mut remaining.list, greatest, weight) || remaining.list.len() < k
+                    {
                         break;
                     }
                     k *= 16;
                 }
-                left.sorted = true;
+                remaining.sorted = true;
             }
             _ => return false,
         }
@@ -229,17 +232,17 @@ fn window(last_n: i32) -> usize {
 
 /// `changes` is sorted by token.
 fn adjust_list<T: Copy>(
-    left: &mut Candidates,
+    remaining: &mut Candidates,
     changes: &[(TokenId, T)],
     apply: impl Fn(f32, T) -> f32,
 ) {
-    for candidate in &mut left.list {
+    for candidate in &mut remaining.list {
         if let Ok(place) = changes.binary_search_by_key(&candidate.id, |(id, _)| *id) {
             candidate.logit = apply(candidate.logit, changes[place].1);
         }
     }
-    left.sorted = false;
-    left.drop_weightless();
+    remaining.sorted = false;
+    remaining.drop_weightless();
 }
 
 /// The logits that differ from the row's, sorted by token.

@@ -40,10 +40,10 @@ fn draws(mut sampler: Sampler, logits: &[f32], count: usize) -> Vec<TokenId> {
     (0..count).map(|_| draw(&mut sampler, logits, None).expect("a token")).collect()
 }
 
-/// Checks which tokens are left. 2000 draws from five tokens miss one only with negligible
+/// Checks which tokens remain. 2000 draws from five tokens miss one only with negligible
 /// probability.
 #[track_caller]
-fn left(members: Value, recent: &[TokenId], expected: &[TokenId]) {
+fn remaining(members: Value, recent: &[TokenId], expected: &[TokenId]) {
     let drawn: BTreeSet<TokenId> =
         draws(sampler(members.clone(), recent), &logits(&ODDS), 2000).into_iter().collect();
     assert_eq!(drawn, expected.iter().copied().collect(), "{members}");
@@ -51,41 +51,41 @@ fn left(members: Value, recent: &[TokenId], expected: &[TokenId]) {
 
 #[test]
 fn truncation_cuts_where_the_sums_say() {
-    left(json!({ "seed": 1 }), &[], &[0, 1, 2, 3, 4]);
-    left(json!({ "seed": 1, "top_k": 1 }), &[], &[1]);
-    left(json!({ "seed": 1, "top_k": 3 }), &[], &[1, 3, 4]);
+    remaining(json!({ "seed": 1 }), &[], &[0, 1, 2, 3, 4]);
+    remaining(json!({ "seed": 1, "top_k": 1 }), &[], &[1]);
+    remaining(json!({ "seed": 1, "top_k": 3 }), &[], &[1, 3, 4]);
     // 0.4 + 0.3 is 0.7. The token that reaches p is kept.
-    left(json!({ "seed": 1, "top_p": 0.69 }), &[], &[1, 3]);
-    left(json!({ "seed": 1, "top_p": 0.71 }), &[], &[1, 3, 4]);
-    left(json!({ "seed": 1, "top_p": 0.0 }), &[], &[1]);
+    remaining(json!({ "seed": 1, "top_p": 0.69 }), &[], &[1, 3]);
+    remaining(json!({ "seed": 1, "top_p": 0.71 }), &[], &[1, 3, 4]);
+    remaining(json!({ "seed": 1, "top_p": 0.0 }), &[], &[1]);
     // At least p times the likeliest: 0.3 * 0.4 is 0.12, so 0.1 and 0.05 are removed.
-    left(json!({ "seed": 1, "min_p": 0.3 }), &[], &[1, 3, 4]);
-    left(json!({ "seed": 1, "min_p": 0.24 }), &[], &[0, 1, 3, 4]);
-    left(json!({ "seed": 1, "min_p": 1.0 }), &[], &[1]);
+    remaining(json!({ "seed": 1, "min_p": 0.3 }), &[], &[1, 3, 4]);
+    remaining(json!({ "seed": 1, "min_p": 0.24 }), &[], &[0, 1, 3, 4]);
+    remaining(json!({ "seed": 1, "min_p": 1.0 }), &[], &[1]);
     // The entropy is 1.392. The surprisals are 0.92, 1.20, 1.90, 2.30 and 3.00, so the
     // distances are 0.48, 0.19, 0.50, 0.91 and 1.60.
-    left(json!({ "seed": 1, "typical_p": 0.2 }), &[], &[3]);
-    left(json!({ "seed": 1, "typical_p": 0.5 }), &[], &[1, 3]);
-    left(json!({ "seed": 1, "typical_p": 0.8 }), &[], &[1, 3, 4]);
+    remaining(json!({ "seed": 1, "typical_p": 0.2 }), &[], &[3]);
+    remaining(json!({ "seed": 1, "typical_p": 0.5 }), &[], &[1, 3]);
+    remaining(json!({ "seed": 1, "typical_p": 0.8 }), &[], &[1, 3, 4]);
 }
 
 #[test]
 fn the_order_is_that_of_llama_cpp() {
     // top_k comes first. Three tokens add up to 0.85, so 0.47 and 0.35 reach 0.8. Of all five
     // tokens it would take three.
-    left(json!({ "seed": 1, "top_k": 3, "top_p": 0.8 }), &[], &[1, 3]);
+    remaining(json!({ "seed": 1, "top_k": 3, "top_p": 0.8 }), &[], &[1, 3]);
     // typical_p comes before top_p. It leaves 0.3, 0.4 and 0.15, of which 0.47 alone reaches 0.4.
-    left(json!({ "seed": 1, "typical_p": 0.8, "top_p": 0.4 }), &[], &[1]);
-    left(json!({ "seed": 1, "typical_p": 0.2, "top_k": 2 }), &[], &[1]);
+    remaining(json!({ "seed": 1, "typical_p": 0.8, "top_p": 0.4 }), &[], &[1]);
+    remaining(json!({ "seed": 1, "typical_p": 0.2, "top_k": 2 }), &[], &[1]);
     // The temperature comes last: it neither restores removed tokens nor removes any.
-    left(json!({ "seed": 1, "top_p": 0.69, "temperature": 50.0 }), &[], &[1, 3]);
-    left(json!({ "seed": 1, "min_p": 0.3, "temperature": 50.0 }), &[], &[1, 3, 4]);
+    remaining(json!({ "seed": 1, "top_p": 0.69, "temperature": 50.0 }), &[], &[1, 3]);
+    remaining(json!({ "seed": 1, "min_p": 0.3, "temperature": 50.0 }), &[], &[1, 3, 4]);
     // Penalties and bias come first.
-    left(json!({ "seed": 1, "top_k": 1, "presence_penalty": 1.0 }), &[1], &[3]);
-    left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "1": -100 } }), &[], &[3]);
+    remaining(json!({ "seed": 1, "top_k": 1, "presence_penalty": 1.0 }), &[1], &[3]);
+    remaining(json!({ "seed": 1, "top_k": 1, "logit_bias": { "1": -100 } }), &[], &[3]);
     // Bias comes before penalties: ln 0.05 plus 4 is 1.0, and a tenth of it is above all others. In
     // the other order, -30 plus 4 would be below them.
-    left(
+    remaining(
         json!({ "seed": 1, "top_k": 1, "logit_bias": { "2": 4 }, "repeat_penalty": 10.0 }),
         &[2],
         &[2],
@@ -106,12 +106,12 @@ fn suppressed_tokens_are_never_drawn() {
 
 #[test]
 fn bias_forbids_and_forces() {
-    left(json!({ "seed": 1, "logit_bias": { "1": -100, "3": -100 } }), &[], &[0, 2, 4]);
-    left(json!({ "seed": 1, "logit_bias": { "2": 100 } }), &[], &[2]);
-    left(json!({ "temperature": 0, "logit_bias": { "2": 100 } }), &[], &[2]);
-    left(json!({ "temperature": 0, "logit_bias": { "1": -100 } }), &[], &[3]);
+    remaining(json!({ "seed": 1, "logit_bias": { "1": -100, "3": -100 } }), &[], &[0, 2, 4]);
+    remaining(json!({ "seed": 1, "logit_bias": { "2": 100 } }), &[], &[2]);
+    remaining(json!({ "temperature": 0, "logit_bias": { "2": 100 } }), &[], &[2]);
+    remaining(json!({ "temperature": 0, "logit_bias": { "1": -100 } }), &[], &[3]);
     // A token outside the vocabulary is ignored.
-    left(json!({ "temperature": 0, "logit_bias": { "77": 100 } }), &[], &[1]);
+    remaining(json!({ "temperature": 0, "logit_bias": { "77": 100 } }), &[], &[1]);
 }
 
 #[test]

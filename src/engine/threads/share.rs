@@ -84,8 +84,8 @@ impl Drop for Turn<'_> {
 /// An equal part of the threads, or what the others leave if that is more; at least 1.
 fn allowed_among(most: usize, others: &[usize]) -> usize {
     let equal = most / (others.len() + 1);
-    let left = most.saturating_sub(others.iter().sum());
-    equal.max(left).max(1)
+    let remaining = most.saturating_sub(others.iter().sum());
+    equal.max(remaining).max(1)
 }
 
 #[cfg(test)]

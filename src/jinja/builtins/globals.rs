@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::jinja::error::{Result, TemplateError, limit_error, type_error, unsupported};
+use crate::jinja::eval::arguments::{Args, integer, string};
+use crate::jinja::eval::attribute;
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::syntax::ast::BuiltinId;
 use crate::jinja::value::iterate::MAX_RANGE;
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Namespace, Range, Value, iterate, print};
-use crate::jinja::vm::arguments::{Args, integer, string};
-use crate::jinja::vm::attribute;
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// The longest format of `strftime_now`, in bytes.
 const MAX_TIME_FORMAT: usize = 64 << 10;
@@ -45,23 +45,23 @@ pub(crate) fn function(id: BuiltinId) -> Global {
     GLOBALS[usize::from(id.0)].1
 }
 
-fn raise_exception(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn raise_exception(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [message] = args.required("raise_exception", ["message"])?;
-    let message = print::text(&vm.budget, &message)?;
+    let message = print::text(&interpreter.budget, &message)?;
     Err(TemplateError::raised(&message))
 }
 
-fn strftime_now(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn strftime_now(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [format] = args.required("strftime_now", ["format"])?;
-    let format = string(&vm.budget, &format, "strftime() argument 1")?;
+    let format = string(&interpreter.budget, &format, "strftime() argument 1")?;
     if format.len() > MAX_TIME_FORMAT {
         return limit_error(format!("a format of the time is longer than {MAX_TIME_FORMAT} bytes"));
     }
     // A directive of two characters writes about twenty at most. It may also write nothing.
-    vm.budget.can_allocate(format.len() * 16)?;
-    vm.budget.step(format.len() as u64)?;
-    let text = vm.strftime_now(format)?;
-    Ok(Value::Text(Text::with_origin(&vm.budget, &text, format.first_origin())?))
+    interpreter.budget.can_allocate(format.len() * 16)?;
+    interpreter.budget.step(format.len() as u64)?;
+    let text = interpreter.strftime_now(format)?;
+    Ok(Value::Text(Text::with_origin(&interpreter.budget, &text, format.first_origin())?))
 }
 
 fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
@@ -87,9 +87,13 @@ fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
 }
 
 /// The entries of `dict(…)` or `namespace(…)`.
-fn entries(vm: &mut Interpreter<'_>, function: &str, args: Args) -> Result<Vec<(Value, Value)>> {
+fn entries(
+    interpreter: &mut Interpreter<'_>,
+    function: &str,
+    args: Args,
+) -> Result<Vec<(Value, Value)>> {
     let Args { positional, named } = args;
-    let budget = &vm.budget;
+    let budget = &interpreter.budget;
     let mut entries = Vec::new();
     match positional.as_slice() {
         [] => {}
@@ -122,14 +126,14 @@ fn entries(vm: &mut Interpreter<'_>, function: &str, args: Args) -> Result<Vec<(
     Ok(entries)
 }
 
-fn dict(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
-    let entries = entries(vm, "dict", args)?;
-    Value::dict(&vm.budget, entries)
+fn dict(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let entries = entries(interpreter, "dict", args)?;
+    Value::dict(&interpreter.budget, entries)
 }
 
-fn namespace(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
-    let entries = entries(vm, "namespace", args)?;
+fn namespace(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    let entries = entries(interpreter, "namespace", args)?;
     let Value::Dict(dict) = Value::dict(&budget, entries)? else { return Ok(Value::None) };
     let mut attributes = Vec::with_capacity(dict.len());
     for (key, value) in dict.entries() {
@@ -140,13 +144,13 @@ fn namespace(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     Ok(Value::Namespace(Rc::new(Namespace::new(&budget, attributes)?)))
 }
 
-fn cycler(vm: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+fn cycler(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     if args.positional.is_empty() {
         return type_error("at least one item has to be provided");
     }
     let items = args.positional;
     // Includes the cycler itself.
-    let charge = vm.budget.charge_values(items.capacity() + 8)?;
+    let charge = interpreter.budget.charge_values(items.capacity() + 8)?;
     Ok(Value::object(Object::Cycler { items, at: Cell::new(0), _charge: charge }))
 }
 

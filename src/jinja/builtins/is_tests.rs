@@ -2,13 +2,13 @@
 
 use super::filters;
 use crate::jinja::error::Result;
+use crate::jinja::eval::arguments::Args;
+use crate::jinja::eval::interpreter::Interpreter;
+use crate::jinja::eval::operators;
 use crate::jinja::syntax::ast::{Arithmetic, BuiltinId, Comparison};
 use crate::jinja::unicode;
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::{Value, compare, number, print};
-use crate::jinja::vm::arguments::Args;
-use crate::jinja::vm::interpreter::Interpreter;
-use crate::jinja::vm::operators;
 
 /// A test: called with the value and the arguments.
 pub(crate) type Test = fn(&mut Interpreter<'_>, &Value, Args) -> Result<bool>;
@@ -46,61 +46,63 @@ static TESTS: [(&str, Test); 39] = [
     ("escaped", |_, value, args| {
         args.expect_none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe()))
     }),
-    ("lower", |vm, value, args| {
+    ("lower", |interpreter, value, args| {
         args.expect_none("lower")?;
-        let text = print::text(&vm.budget, value)?;
+        let text = print::text(&interpreter.budget, value)?;
         Ok(is_case(&text, char::is_lowercase))
     }),
-    ("upper", |vm, value, args| {
+    ("upper", |interpreter, value, args| {
         args.expect_none("upper")?;
-        let text = print::text(&vm.budget, value)?;
+        let text = print::text(&interpreter.budget, value)?;
         Ok(is_case(&text, char::is_uppercase))
     }),
-    ("even", |vm, value, args| {
-        args.expect_none("even").and_then(|()| is_multiple(vm, value, &Value::int(2)))
+    ("even", |interpreter, value, args| {
+        args.expect_none("even").and_then(|()| is_multiple(interpreter, value, &Value::int(2)))
     }),
-    ("odd", |vm, value, args| {
+    ("odd", |interpreter, value, args| {
         args.expect_none("odd")?;
-        let rest = remainder(vm, value, &Value::int(2))?;
-        compare::equal(&vm.budget, &rest, &Value::int(1))
+        let rest = remainder(interpreter, value, &Value::int(2))?;
+        compare::equal(&interpreter.budget, &rest, &Value::int(1))
     }),
-    ("divisibleby", |vm, value, args| {
+    ("divisibleby", |interpreter, value, args| {
         let [number] = args.required("test_divisibleby", ["num"])?;
-        is_multiple(vm, value, &number)
+        is_multiple(interpreter, value, &number)
     }),
-    ("sameas", |vm, value, args| {
+    ("sameas", |interpreter, value, args| {
         let [other] = args.required("test_sameas", ["other"])?;
-        is_same(vm, value, &other)
+        is_same(interpreter, value, &other)
     }),
-    ("filter", |vm, value, args| {
+    ("filter", |interpreter, value, args| {
         args.expect_none("test_filter")?;
-        compare::hash(&vm.budget, value)?;
+        compare::hash(&interpreter.budget, value)?;
         Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
     }),
-    ("test", |vm, value, args| {
+    ("test", |interpreter, value, args| {
         args.expect_none("test_test")?;
-        compare::hash(&vm.budget, value)?;
+        compare::hash(&interpreter.budget, value)?;
         Ok(value.as_str().is_some_and(|name| find(name).is_some()))
     }),
-    ("in", |vm, value, args| {
+    ("in", |interpreter, value, args| {
         let [container] = args.required("test_in", ["seq"])?;
-        vm.compare(Comparison::In, value, &container)
+        interpreter.compare(Comparison::In, value, &container)
     }),
-    ("eq", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
-    ("equalto", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
-    ("==", |vm, value, args| compared(vm, Comparison::Equal, value, args)),
-    ("ne", |vm, value, args| compared(vm, Comparison::NotEqual, value, args)),
-    ("!=", |vm, value, args| compared(vm, Comparison::NotEqual, value, args)),
-    ("lt", |vm, value, args| compared(vm, Comparison::Less, value, args)),
-    ("lessthan", |vm, value, args| compared(vm, Comparison::Less, value, args)),
-    ("<", |vm, value, args| compared(vm, Comparison::Less, value, args)),
-    ("le", |vm, value, args| compared(vm, Comparison::LessEqual, value, args)),
-    ("<=", |vm, value, args| compared(vm, Comparison::LessEqual, value, args)),
-    ("gt", |vm, value, args| compared(vm, Comparison::Greater, value, args)),
-    ("greaterthan", |vm, value, args| compared(vm, Comparison::Greater, value, args)),
-    (">", |vm, value, args| compared(vm, Comparison::Greater, value, args)),
-    ("ge", |vm, value, args| compared(vm, Comparison::GreaterEqual, value, args)),
-    (">=", |vm, value, args| compared(vm, Comparison::GreaterEqual, value, args)),
+    ("eq", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
+    ("equalto", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
+    ("==", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
+    ("ne", |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)),
+    ("!=", |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)),
+    ("lt", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
+    ("lessthan", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
+    ("<", |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)),
+    ("le", |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)),
+    ("<=", |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)),
+    ("gt", |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)),
+    ("greaterthan", |interpreter, value, args| {
+        compared(interpreter, Comparison::Greater, value, args)
+    }),
+    (">", |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)),
+    ("ge", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
+    (">=", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
 ];
 
 /// The id of the test of this name.
@@ -120,9 +122,14 @@ pub(crate) fn find(name: &str) -> Option<Test> {
     id(name).map(function)
 }
 
-fn compared(vm: &mut Interpreter<'_>, op: Comparison, value: &Value, args: Args) -> Result<bool> {
+fn compared(
+    interpreter: &mut Interpreter<'_>,
+    op: Comparison,
+    value: &Value,
+    args: Args,
+) -> Result<bool> {
     let [other] = args.required("operator", ["other"])?;
-    vm.compare(op, value, &other)
+    interpreter.compare(op, value, &other)
 }
 
 /// Whether the value has a length and elements.
@@ -168,17 +175,17 @@ pub(crate) fn is_case(text: &str, wanted: fn(char) -> bool) -> bool {
     cased
 }
 
-fn remainder(vm: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<Value> {
-    operators::arithmetic(vm, Arithmetic::Mod, value, divisor)
+fn remainder(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<Value> {
+    operators::arithmetic(interpreter, Arithmetic::Mod, value, divisor)
 }
 
-fn is_multiple(vm: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {
-    let rest = remainder(vm, value, divisor)?;
-    compare::equal(&vm.budget, &rest, &Value::int(0))
+fn is_multiple(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {
+    let rest = remainder(interpreter, value, divisor)?;
+    compare::equal(&interpreter.budget, &rest, &Value::int(0))
 }
 
 /// `is`: identity. Small values are identical if they are equal.
-fn is_same(vm: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<bool> {
+fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<bool> {
     use std::rc::Rc;
     Ok(match (value, other) {
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => Rc::ptr_eq(a, b),
@@ -193,7 +200,7 @@ fn is_same(vm: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<boo
         (Value::Float(..), Value::Int(..)) | (Value::Int(..), Value::Float(..)) => false,
         _ => {
             let same_type = value.type_name() == other.type_name();
-            same_type && compare::equal(&vm.budget, value, other)?
+            same_type && compare::equal(&interpreter.budget, value, other)?
         }
     })
 }

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::eval::arguments::Args;
 use crate::jinja::quote::QuotedPart;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
 use crate::jinja::value::print::{self, push_part};
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Value, compare, number};
-use crate::jinja::vm::arguments::Args;
 
 /// The layout, from keyword arguments of `json.dumps`.
 struct Layout {
@@ -116,7 +116,7 @@ fn write(
         }
         // Python cannot serialize a generator. Templates written for other engines expect a list.
         Value::Object(object) if let Object::Generator(generator) = &**object => {
-            let items = Value::list(budget, generator.left())?;
+            let items = Value::list(budget, generator.remaining())?;
             write(out, budget, &items, layout, depth)
         }
         other => {

@@ -169,7 +169,7 @@ impl Generator {
     }
 
     /// The remaining items, without consuming them.
-    pub(crate) fn left(&self) -> Vec<Value> {
+    pub(crate) fn remaining(&self) -> Vec<Value> {
         self.rest.borrow().iter().rev().cloned().collect()
     }
 }

@@ -290,9 +290,9 @@ impl TextBuilder {
         self.budget.step_bytes(bytes)?;
         if needed > self.text.capacity() {
             // Doubles the capacity if the memory allows it.
-            let left = self.budget.memory_left();
+            let remaining = self.budget.memory_remaining();
             let wanted = needed.max(self.text.capacity() * 2).max(self.least);
-            let capacity = if wanted > left && needed <= left { needed } else { wanted };
+            let capacity = if wanted > remaining && needed <= remaining { needed } else { wanted };
             // The old and the new buffer coexist while the bytes move.
             let charge = self.budget.charge(capacity)?;
             self.text.reserve_exact(capacity - self.text.len());

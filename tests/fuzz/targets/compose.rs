@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use llb::requests;
+use llb::template_requests;
 use serde_json::{Map, Value, json};
 
 const TEXTS: [&str; 31] = [
@@ -98,9 +98,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
     let components = components(text);
     let request = json!({ "components": components }).to_string();
-    let Some(reply) = llb_fuzz::request(requests::compose, &request) else { return Corpus::Keep };
+    let Some(reply) = llb_fuzz::request(template_requests::compose, &request) else { return Corpus::Keep };
     let again = json!({ "components": reply["spec"] }).to_string();
-    let again = requests::compose(&again).expect("the normal form is a spec");
+    let again = template_requests::compose(&again).expect("the normal form is a spec");
     assert_eq!(
         (&again["chat_template"], &again["spec"]),
         (&reply["chat_template"], &reply["spec"])
@@ -116,7 +116,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         "components": components, "messages": messages, "mask": "all", "polyfills": { "apply_polyfills": false },
         "tools": [{ "type": "function", "function": { "name": "f" } }], "skills": [{ "name": "k", "description": "d" }],
     });
-    match requests::render(&request.to_string()) {
+    match template_requests::render(&request.to_string()) {
         Ok(rendered) => {
             assert_eq!(rendered["mask"].as_array().map(Vec::len), Some(2), "{rendered}")
         }

@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::requests;
+use llb::template_requests;
 use llb_fuzz::replies::{self, families};
 use llb_fuzz::schemas;
 use serde_json::{Map, Value, json};
@@ -76,7 +76,7 @@ impl<'a> Arbitrary<'a> for Input {
 
 fuzz_target!(|input: Input| {
     let request = Value::Object(input.0).to_string();
-    if let Some(reply) = llb_fuzz::request(requests::parse, &request) {
+    if let Some(reply) = llb_fuzz::request(template_requests::parse, &request) {
         let text = reply.to_string();
         assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(reply), "a reply is JSON");
     }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::requests;
+use llb::template_requests;
 use llb::template::Templates;
 use llb_fuzz::Conversation;
 use serde_json::{Map, Value, json};
@@ -218,6 +218,6 @@ fuzz_target!(|input: Input| {
             "raw": conversation.raw,
             "now": "2026-01-31T09:30:00",
         });
-        llb_fuzz::request(requests::render, &request.to_string());
+        llb_fuzz::request(template_requests::render, &request.to_string());
     }
 });

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use llb::requests;
+use llb::template_requests;
 use serde_json::Value;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
@@ -14,9 +14,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         return Corpus::Reject;
     }
     let call = match function % 3 {
-        0 => requests::render,
-        1 => requests::info,
-        _ => requests::parse,
+        0 => template_requests::render,
+        1 => template_requests::info,
+        _ => template_requests::parse,
     };
     if let Some(reply) = llb_fuzz::request(call, request) {
         let text = reply.to_string();

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use llb::requests;
+use llb::template_requests;
 use serde_json::json;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -24,6 +24,6 @@ fuzz_target!(|bytes: &[u8]| {
     if turn.is_multiple_of(4) {
         let request = json!({ "chat_template": template, "messages": conversation.messages, "tools": conversation.tools,
             "now": "2026-01-31T09:30:00", "polyfills": { "apply_polyfills": true } });
-        llb_fuzz::request(requests::render, &request.to_string());
+        llb_fuzz::request(template_requests::render, &request.to_string());
     }
 });

@@ -9,10 +9,10 @@ mod wordwrap;
 
 use super::tojson;
 use crate::jinja::error::{Result, unsupported};
+use crate::jinja::eval::arguments::Args;
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::syntax::ast::BuiltinId;
 use crate::jinja::value::{Value, iterate};
-use crate::jinja::vm::arguments::Args;
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// A filter: called with the value to its left and the arguments.
 pub(crate) type Filter = fn(&mut Interpreter<'_>, Value, Args) -> Result<Value>;
@@ -65,7 +65,7 @@ static FILTERS: [(&str, Filter); 54] = [
     ("striptags", text::striptags),
     ("sum", sequences::sum),
     ("title", text::title),
-    ("tojson", |vm, value, args| tojson::filter(&vm.budget, &value, args)),
+    ("tojson", |interpreter, value, args| tojson::filter(&interpreter.budget, &value, args)),
     ("trim", text::trim),
     ("truncate", text::truncate),
     ("unique", sequences::unique),
@@ -95,18 +95,18 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
     id(name).map(function)
 }
 
-fn length(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+fn length(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("len")?;
-    Ok(Value::count(iterate::length(&vm.budget, &value)?))
+    Ok(Value::count(iterate::length(&interpreter.budget, &value)?))
 }
 
-fn default(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+fn default(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default, boolean] = args.optional("default", ["default_value", "boolean"])?;
     let replaces = value.is_undefined()
         || boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true();
     match default {
         _ if !replaces => Ok(value),
         Some(default) => Ok(default),
-        None => Value::text(&vm.budget, ""),
+        None => Value::text(&interpreter.budget, ""),
     }
 }

@@ -7,10 +7,10 @@ use num_integer::Integer;
 use num_traits::Signed;
 
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::eval::arguments::{Args, integer};
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Value, number};
-use crate::jinja::vm::arguments::{Args, integer};
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// The origin of a number, or of a text that is read as one.
 fn origin(value: &Value) -> Option<u32> {
@@ -20,23 +20,23 @@ fn origin(value: &Value) -> Option<u32> {
     }
 }
 
-pub(super) fn abs(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn abs(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("abs")?;
     match value.defined()? {
         Value::Float(number, origin) => Ok(Value::Float(number.abs(), *origin)),
         other => match number::big(other) {
-            Some(number) => Ok(Value::charged_integer(&vm.budget, number.abs())
+            Some(number) => Ok(Value::charged_integer(&interpreter.budget, number.abs())
                 .with_number_origin(value.number_origin())),
             None => type_error(format!("bad operand type for abs(): '{}'", other.type_name())),
         },
     }
 }
 
-pub(super) fn int(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default, base] = args.optional("int", ["default", "base"])?;
     let whole = match value.defined()? {
         Value::Text(text) => {
-            vm.budget.step_bytes(text.len())?;
+            interpreter.budget.step_bytes(text.len())?;
             // With an invalid base, the number is converted by `float()`.
             let base = base.map_or(Some(10), |base| base.as_int());
             let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
@@ -51,16 +51,17 @@ pub(super) fn int(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<
         },
         other => number::big(other),
     };
-    let whole = whole
-        .map(|whole| Value::charged_integer(&vm.budget, whole).with_number_origin(origin(&value)));
+    let whole = whole.map(|whole| {
+        Value::charged_integer(&interpreter.budget, whole).with_number_origin(origin(&value))
+    });
     Ok(whole.or(default).unwrap_or(Value::int(0)))
 }
 
-pub(super) fn float(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn float(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default] = args.optional("float", ["default"])?;
     let number = match value.defined()? {
         Value::Text(text) => {
-            vm.budget.step_bytes(text.len())?;
+            interpreter.budget.step_bytes(text.len())?;
             number::parse_float(text)
         }
         other => number::as_float(other)?,
@@ -69,14 +70,14 @@ pub(super) fn float(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
     Ok(number.or(default).unwrap_or(Value::float(0.0)))
 }
 
-pub(super) fn round(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let origin = origin(&value);
-    rounded(vm, &value, args).map(|number| number.with_number_origin(origin))
+    rounded(interpreter, &value, args).map(|number| number.with_number_origin(origin))
 }
 
-fn rounded(vm: &mut Interpreter<'_>, value: &Value, args: Args) -> Result<Value> {
+fn rounded(interpreter: &mut Interpreter<'_>, value: &Value, args: Args) -> Result<Value> {
     let [precision, method] = args.optional("round", ["precision", "method"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let method = method.as_ref().map_or(Some("common"), Value::as_str);
     let Some(method @ ("common" | "ceil" | "floor")) = method else {
         return type_error("method must be common, ceil or floor");
@@ -132,12 +133,16 @@ fn to_tens(number: &BigInt, power: u64) -> BigInt {
     (whole + i32::from(up)) * unit
 }
 
-pub(super) fn filesizeformat(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn filesizeformat(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [binary] = args.optional("filesizeformat", ["binary"])?;
     let binary = binary.is_some_and(|binary| binary.is_true());
     let number = match value.defined()? {
         Value::Text(text) => {
-            vm.budget.read(text.len())?;
+            interpreter.budget.read(text.len())?;
             number::parse_float(text).ok_or_else(|| {
                 TemplateError::value(format!("could not convert string to float: {value:?}"))
             })?
@@ -175,5 +180,5 @@ pub(super) fn filesizeformat(vm: &mut Interpreter<'_>, value: Value, args: Args)
         };
         format!("{:.1} {name}", float(base) * number / float(unit))
     };
-    Ok(Value::Text(Text::with_origin(&vm.budget, &text, origin(&value))?))
+    Ok(Value::Text(Text::with_origin(&interpreter.budget, &text, origin(&value))?))
 }

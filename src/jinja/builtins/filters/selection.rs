@@ -6,19 +6,19 @@ use super::sequences::generator;
 use super::sorting::AttributePath;
 use crate::jinja::builtins::{filters, is_tests};
 use crate::jinja::error::{Result, TemplateError, shown, type_error};
+use crate::jinja::eval::arguments::Args;
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::value::{Value, iterate};
-use crate::jinja::vm::arguments::Args;
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// Applies a function to each item and stops at the first error. `arguments` is the number of
 /// argument values that each call clones.
 fn apply_to_each(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     value: &Value,
     arguments: usize,
     mut apply: impl FnMut(&mut Interpreter<'_>, Value) -> Result<Option<Value>>,
 ) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     if !value.is_true() {
         return generator(&budget, Vec::new(), None);
     }
@@ -31,7 +31,7 @@ fn apply_to_each(
         let mut out = Vec::new();
         for item in items {
             budget.step(1 + arguments as u64)?;
-            match apply(vm, item) {
+            match apply(interpreter, item) {
                 Ok(item) => out.extend(item),
                 Err(error) => return generator(&budget, out, Some(error)),
             }
@@ -40,8 +40,12 @@ fn apply_to_each(
     })
 }
 
-pub(super) fn map(vm: &mut Interpreter<'_>, value: Value, mut args: Args) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+pub(super) fn map(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    mut args: Args,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     let take = |args: &mut Args, name: &str| -> Option<Value> {
         let position = args.named.iter().position(|(known, _)| known.as_str() == name)?;
         Some(args.named.remove(position).1)
@@ -54,7 +58,9 @@ pub(super) fn map(vm: &mut Interpreter<'_>, value: Value, mut args: Args) -> Res
             return type_error(format!("Unexpected keyword argument '{}'", shown(name)));
         }
         let path = AttributePath::new(&budget, Some(&attribute), false)?.with_default(default);
-        return apply_to_each(vm, &value, 0, |vm, item| path.of(vm, &item).map(Some));
+        return apply_to_each(interpreter, &value, 0, |interpreter, item| {
+            path.of(interpreter, &item).map(Some)
+        });
     }
     if args.positional.is_empty() {
         return generator(
@@ -65,39 +71,47 @@ pub(super) fn map(vm: &mut Interpreter<'_>, value: Value, mut args: Args) -> Res
     }
     let name = args.positional.remove(0);
     let arguments = args.positional.len() + args.named.len();
-    apply_to_each(vm, &value, arguments, |vm, item| {
+    apply_to_each(interpreter, &value, arguments, |interpreter, item| {
         let filter = name
             .as_str()
             .and_then(filters::find)
             .ok_or_else(|| TemplateError::unsupported(format!("No filter named {name:?}.")))?;
-        filter(vm, item, args.clone()).map(Some)
+        filter(interpreter, item, args.clone()).map(Some)
     })
 }
 
-pub(super) fn select(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    select_items(vm, &value, args, false, true)
+pub(super) fn select(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(interpreter, &value, args, false, true)
 }
 
-pub(super) fn reject(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    select_items(vm, &value, args, false, false)
+pub(super) fn reject(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(interpreter, &value, args, false, false)
 }
 
-pub(super) fn selectattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    select_items(vm, &value, args, true, true)
+pub(super) fn selectattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    select_items(interpreter, &value, args, true, true)
 }
 
-pub(super) fn rejectattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    select_items(vm, &value, args, true, false)
+pub(super) fn rejectattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    select_items(interpreter, &value, args, true, false)
 }
 
 fn select_items(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     value: &Value,
     mut args: Args,
     by_attribute: bool,
     wanted: bool,
 ) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let path = if by_attribute {
         if args.positional.is_empty() {
             return generator(
@@ -112,8 +126,8 @@ fn select_items(
     };
     let test: Option<Value> = (!args.positional.is_empty()).then(|| args.positional.remove(0));
     let arguments = args.positional.len() + args.named.len();
-    apply_to_each(vm, value, arguments, |vm, item| {
-        let subject = path.of(vm, &item)?;
+    apply_to_each(interpreter, value, arguments, |interpreter, item| {
+        let subject = path.of(interpreter, &item)?;
         let holds = match &test {
             None => subject.is_true(),
             Some(name) => {
@@ -121,7 +135,7 @@ fn select_items(
                 let test = test.ok_or_else(|| {
                     TemplateError::unsupported(format!("No test named {name:?}."))
                 })?;
-                test(vm, &subject, args.clone())?
+                test(interpreter, &subject, args.clone())?
             }
         };
         Ok((holds == wanted).then_some(item))

@@ -11,12 +11,12 @@ use crate::jinja::budget::Budget;
 use crate::jinja::builtins::methods;
 use crate::jinja::builtins::methods::pairs;
 use crate::jinja::error::{ErrorKind, Result, TemplateError, type_error};
+use crate::jinja::eval::arguments::{Args, integer};
+use crate::jinja::eval::interpreter::Interpreter;
+use crate::jinja::eval::{attribute, operators};
 use crate::jinja::syntax::ast::Arithmetic;
 use crate::jinja::value::runtime::{Generator, Object};
 use crate::jinja::value::{Undefined, Value, compare, iterate};
-use crate::jinja::vm::arguments::{Args, integer};
-use crate::jinja::vm::interpreter::Interpreter;
-use crate::jinja::vm::{attribute, operators};
 
 /// The result of a filter that is a generator in Python. An error is raised on iteration, but a
 /// limit at once.
@@ -31,9 +31,9 @@ pub(super) fn generator(
     }
 }
 
-pub(super) fn unique(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [case_sensitive, attribute] = args.optional("unique", ["case_sensitive", "attribute"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let items = match iterate::items(&budget, &value) {
         Ok(items) => items,
@@ -43,7 +43,7 @@ pub(super) fn unique(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
     let mut seen: HashMap<u64, Vec<Value>> = HashMap::new();
     let mut kept = Vec::new();
     for item in items {
-        match is_new(vm, &mut seen, &path, &item) {
+        match is_new(interpreter, &mut seen, &path, &item) {
             Ok(true) => kept.push(item),
             Ok(false) => {}
             Err(error) => return generator(&budget, kept, Some(error)),
@@ -53,13 +53,13 @@ pub(super) fn unique(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
 }
 
 fn is_new(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     seen: &mut HashMap<u64, Vec<Value>>,
     path: &AttributePath,
     item: &Value,
 ) -> Result<bool> {
-    let key = path.of(vm, item)?;
-    let budget = &vm.budget;
+    let key = path.of(interpreter, item)?;
+    let budget = &interpreter.budget;
     let known = seen.entry(compare::hash(budget, &key)?).or_default();
     for other in known.iter() {
         if compare::equal(budget, other, &key)? {
@@ -70,27 +70,27 @@ fn is_new(
     Ok(true)
 }
 
-pub(super) fn min(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    extreme(vm, value, args, "min", Ordering::Less)
+pub(super) fn min(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    extreme(interpreter, value, args, "min", Ordering::Less)
 }
 
-pub(super) fn max(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    extreme(vm, value, args, "max", Ordering::Greater)
+pub(super) fn max(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    extreme(interpreter, value, args, "max", Ordering::Greater)
 }
 
 fn extreme(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     value: Value,
     args: Args,
     name: &str,
     wanted: Ordering,
 ) -> Result<Value> {
     let [case_sensitive, attribute] = args.optional(name, ["case_sensitive", "attribute"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let mut best: Option<(Value, Value)> = None;
     for item in iterate::items(&budget, &value)? {
-        let key = path.of(vm, &item)?;
+        let key = path.of(interpreter, &item)?;
         let better = match &best {
             None => true,
             Some((known, _)) => {
@@ -108,40 +108,40 @@ fn extreme(
     ))
 }
 
-pub(super) fn sum(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn sum(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [attribute, start] = args.optional("sum", ["attribute", "start"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
     let mut total = start.unwrap_or(Value::int(0));
     if total.as_text().is_some() {
         return type_error("sum() can't sum strings [use ''.join(seq) instead]");
     }
     for item in iterate::items(&budget, &value)? {
-        let item = path.of(vm, &item)?;
-        total = operators::arithmetic(vm, Arithmetic::Add, &total, &item)?;
+        let item = path.of(interpreter, &item)?;
+        total = operators::arithmetic(interpreter, Arithmetic::Add, &total, &item)?;
     }
     Ok(total)
 }
 
-pub(super) fn first(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn first(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("first")?;
     let first = match &value {
         Value::Object(object) => match &**object {
             Object::Generator(generator) => generator.next()?,
-            _ => iterate::items(&vm.budget, &value)?.into_iter().next(),
+            _ => iterate::items(&interpreter.budget, &value)?.into_iter().next(),
         },
         Value::List(list) | Value::Tuple(list) => list.get(0),
         Value::Text(text) => {
             text.chars().next().map(|c| Value::Text(text.slice(0..c.len_utf8()).with_safe(false)))
         }
-        other => iterate::items(&vm.budget, other)?.into_iter().next(),
+        other => iterate::items(&interpreter.budget, other)?.into_iter().next(),
     };
     Ok(first.unwrap_or_else(|| {
         Value::undefined(Undefined::Other("No first item, sequence was empty."))
     }))
 }
 
-pub(super) fn last(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("last")?;
     let last = match &value {
         Value::List(list) | Value::Tuple(list) => {
@@ -150,7 +150,7 @@ pub(super) fn last(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result
         Value::Text(text) => text.chars().next_back().map(|c| {
             Value::Text(text.slice(text.len() - c.len_utf8()..text.len()).with_safe(false))
         }),
-        other => iterate::items(&vm.budget, reversible(other)?)?.pop(),
+        other => iterate::items(&interpreter.budget, reversible(other)?)?.pop(),
     };
     Ok(last
         .unwrap_or_else(|| Value::undefined(Undefined::Other("No last item, sequence was empty."))))
@@ -166,15 +166,15 @@ fn reversible(value: &Value) -> Result<&Value> {
     }
 }
 
-pub(super) fn list(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn list(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("list")?;
-    let items = iterate::items(&vm.budget, &value)?;
-    Value::list(&vm.budget, items)
+    let items = iterate::items(&interpreter.budget, &value)?;
+    Value::list(&interpreter.budget, items)
 }
 
-pub(super) fn items(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("items")?;
-    let budget = &vm.budget;
+    let budget = &interpreter.budget;
     match &value {
         Value::Undefined(_) => generator(budget, Vec::new(), None),
         Value::Dict(dict) => generator(budget, pairs(budget, dict)?, None),
@@ -186,9 +186,13 @@ pub(super) fn items(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
     }
 }
 
-pub(super) fn reverse(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn reverse(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.expect_none("reverse")?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let type_name = match &value {
         Value::Text(_) => {
             return operators::slice(&budget, &value, &[Value::None, Value::None, Value::int(-1)]);
@@ -215,9 +219,9 @@ pub(super) fn reverse(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
     Ok(Value::object(Generator::object(&budget, items, None, type_name)?))
 }
 
-pub(super) fn batch(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let ([count], [fill]) = args.bind("batch", ["linecount"], ["fill_with"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     // A count that is not an integer is never reached.
     let count = match count {
         Value::Float(number, _) if number.fract() == 0.0 => number.to_i64(),
@@ -249,9 +253,9 @@ pub(super) fn batch(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
     generator(&budget, batches, None)
 }
 
-pub(super) fn slice(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let ([count], [fill]) = args.bind("slice", ["slices"], ["fill_with"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let fill = fill.filter(|fill| !fill.is_none());
     let count = integer(&count)?;
     let items = match iterate::items(&budget, &value) {
@@ -283,7 +287,7 @@ pub(super) fn slice(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
     generator(&budget, slices, None)
 }
 
-pub(super) fn attr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [name] = args.required("attr", ["name"])?;
     let Value::Text(name) = name else {
         return type_error("attribute name must be string");
@@ -291,6 +295,6 @@ pub(super) fn attr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result
     if !methods::is_unsafe(&value, &name) {
         value.defined()?;
     }
-    let found = attribute::own_attribute(vm, &value, &name)?;
+    let found = attribute::own_attribute(interpreter, &value, &name)?;
     Ok(found.unwrap_or_else(|| Value::undefined(Undefined::Attribute(value.owner_name(), name))))
 }

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::builtins::methods::pairs;
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::eval::arguments::Args;
+use crate::jinja::eval::attribute;
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::value::{Value, compare, iterate};
-use crate::jinja::vm::arguments::Args;
-use crate::jinja::vm::attribute;
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// The attributes and indices from an item to a key: `a.b.0`.
 pub(super) struct AttributePath {
@@ -49,15 +49,15 @@ impl AttributePath {
             .collect()
     }
 
-    pub(super) fn of(&self, vm: &mut Interpreter<'_>, item: &Value) -> Result<Value> {
+    pub(super) fn of(&self, interpreter: &mut Interpreter<'_>, item: &Value) -> Result<Value> {
         let mut value = item.clone();
         for part in &self.parts {
-            value = attribute::item(vm, &value, part)?;
+            value = attribute::item(interpreter, &value, part)?;
             if let (true, Some(default)) = (value.is_undefined(), &self.default) {
                 value = default.clone();
             }
         }
-        if self.fold { folded(&vm.budget, value) } else { Ok(value) }
+        if self.fold { folded(&interpreter.budget, value) } else { Ok(value) }
     }
 }
 
@@ -106,22 +106,22 @@ pub(super) fn charge_working_memory(budget: &Rc<Budget>, count: usize) -> Result
 }
 
 fn keyed(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     items: Vec<Value>,
     path: &AttributePath,
 ) -> Result<Vec<(Value, Value)>> {
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
-        vm.budget.step(1)?;
-        keyed.push((path.of(vm, &item)?, item));
+        interpreter.budget.step(1)?;
+        keyed.push((path.of(interpreter, &item)?, item));
     }
     Ok(keyed)
 }
 
-pub(super) fn sort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [reverse, case_sensitive, attribute] =
         args.optional("sort", ["reverse", "case_sensitive", "attribute"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let fold = !is_set(case_sensitive);
     let items = iterate::items(&budget, &value)?;
     let _working_memory = charge_working_memory(&budget, items.len())?;
@@ -137,25 +137,31 @@ pub(super) fn sort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result
             }
             let mut sorted = Vec::with_capacity(items.len());
             for item in items {
-                let keys =
-                    paths.iter().map(|path| path.of(vm, &item)).collect::<Result<Vec<_>>>()?;
+                let keys = paths
+                    .iter()
+                    .map(|path| path.of(interpreter, &item))
+                    .collect::<Result<Vec<_>>>()?;
                 sorted.push((Value::list(&budget, keys)?, item));
             }
             sorted
         }
         attribute => {
             let path = AttributePath::new(&budget, attribute.as_ref(), fold)?;
-            keyed(vm, items, &path)?
+            keyed(interpreter, items, &path)?
         }
     };
     let sorted = sort_by_keys(&budget, sorted, is_set(reverse), true)?;
     Value::list(&budget, sorted.into_iter().map(|(_, item)| item).collect())
 }
 
-pub(super) fn dictsort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn dictsort(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [case_sensitive, by, reverse] =
         args.optional("dictsort", ["case_sensitive", "by", "reverse"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let by_value = match by.as_ref().map_or(Some("key"), Value::as_str) {
         Some("key") => false,
         Some("value") => true,
@@ -178,17 +184,21 @@ pub(super) fn dictsort(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Re
     Value::list(&budget, sorted.into_iter().map(|(_, pair)| pair).collect())
 }
 
-pub(super) fn groupby(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn groupby(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let ([attribute], [default, case_sensitive]) =
         args.bind("groupby", ["attribute"], ["default", "case_sensitive"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let default = default.filter(|default| !default.is_none());
     let fold = !is_set(case_sensitive);
     let path = AttributePath::new(&budget, Some(&attribute), fold)?.with_default(default.clone());
     let plain = AttributePath::new(&budget, Some(&attribute), false)?.with_default(default);
     let items = iterate::items(&budget, &value)?;
     let _working_memory = charge_working_memory(&budget, items.len())?;
-    let sorted = sort_by_keys(&budget, keyed(vm, items, &path)?, false, false)?;
+    let sorted = sort_by_keys(&budget, keyed(interpreter, items, &path)?, false, false)?;
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
     for (key, item) in sorted {
         match groups.last_mut() {
@@ -198,7 +208,7 @@ pub(super) fn groupby(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
     }
     let mut out = Vec::with_capacity(groups.len());
     for (_, items) in groups {
-        let key = plain.of(vm, &items[0])?;
+        let key = plain.of(interpreter, &items[0])?;
         let items = Value::list(&budget, items)?;
         out.push(Value::group(&budget, key, items)?);
     }

@@ -5,42 +5,51 @@ use std::rc::Rc;
 use super::sorting::AttributePath;
 use crate::jinja::builtins::{format as formatting, methods, pprint as pretty};
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::eval::arguments::{Args, integer};
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::unicode;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Value, iterate, markup, print};
-use crate::jinja::vm::arguments::{Args, integer};
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// `soft_str(value)`: a string; markup stays markup.
-fn soft_str(vm: &Interpreter<'_>, value: &Value) -> Result<Text> {
-    print::text(&vm.budget, value)
+fn soft_str(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
+    print::text(&interpreter.budget, value)
 }
 
-fn cased(vm: &mut Interpreter<'_>, value: &Value, args: Args, name: &str) -> Result<Value> {
+fn cased(
+    interpreter: &mut Interpreter<'_>,
+    value: &Value,
+    args: Args,
+    name: &str,
+) -> Result<Value> {
     args.expect_none(name)?;
-    let text = soft_str(vm, value)?;
-    let changed = methods::changed_case(&vm.budget, &text, name)?;
+    let text = soft_str(interpreter, value)?;
+    let changed = methods::changed_case(&interpreter.budget, &text, name)?;
     Ok(Value::Text(changed.unwrap_or(text)))
 }
 
-pub(super) fn upper(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    cased(vm, &value, args, "upper")
+pub(super) fn upper(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    cased(interpreter, &value, args, "upper")
 }
 
-pub(super) fn lower(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    cased(vm, &value, args, "lower")
+pub(super) fn lower(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    cased(interpreter, &value, args, "lower")
 }
 
-pub(super) fn capitalize(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    cased(vm, &value, args, "capitalize")
+pub(super) fn capitalize(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    cased(interpreter, &value, args, "capitalize")
 }
 
 /// The title case of Jinja2: words start after whitespace, hyphens and opening brackets.
-pub(super) fn title(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn title(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("title")?;
-    let text = soft_str(vm, &value)?;
+    let text = soft_str(interpreter, &value)?;
     let mut starts = true;
-    let titled = text.map_chars(&vm.budget, |_, c, out| {
+    let titled = text.map_chars(&interpreter.budget, |_, c, out| {
         let separates = unicode::is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
         if separates {
             out.push(c);
@@ -54,11 +63,11 @@ pub(super) fn title(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resul
     Ok(Value::Text(titled.with_safe(false)))
 }
 
-pub(super) fn string(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn string(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("string")?;
     // The whole container is converted to text, so for a probe all of it counts as read.
     note_all(&value, 0);
-    Ok(Value::Text(soft_str(vm, &value)?))
+    Ok(Value::Text(soft_str(interpreter, &value)?))
 }
 
 fn note_all(value: &Value, depth: usize) {
@@ -76,45 +85,57 @@ fn note_all(value: &Value, depth: usize) {
     }
 }
 
-pub(super) fn safe(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn safe(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("safe")?;
-    Ok(Value::Text(soft_str(vm, &value)?.with_safe(true)))
+    Ok(Value::Text(soft_str(interpreter, &value)?.with_safe(true)))
 }
 
-pub(super) fn escape(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn escape(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("escape")?;
-    Ok(Value::Text(markup::escape(&vm.budget, &value)?))
+    Ok(Value::Text(markup::escape(&interpreter.budget, &value)?))
 }
 
-pub(super) fn forceescape(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn forceescape(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.expect_none("forceescape")?;
-    let text = soft_str(vm, &value)?;
-    Ok(Value::Text(markup::force_escape(&vm.budget, &text)?))
+    let text = soft_str(interpreter, &value)?;
+    Ok(Value::Text(markup::force_escape(&interpreter.budget, &text)?))
 }
 
-pub(super) fn striptags(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn striptags(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.expect_none("striptags")?;
-    let text = soft_str(vm, &value)?;
-    Ok(Value::Text(methods::strip_tags(&vm.budget, &text)?))
+    let text = soft_str(interpreter, &value)?;
+    Ok(Value::Text(methods::strip_tags(&interpreter.budget, &text)?))
 }
 
-pub(super) fn trim(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn trim(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [chars] = args.optional("trim", ["chars"])?;
-    let text = soft_str(vm, &value)?;
-    methods::trim(&vm.budget, &text, chars)
+    let text = soft_str(interpreter, &value)?;
+    methods::trim(&interpreter.budget, &text, chars)
 }
 
-pub(super) fn replace(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn replace(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let ([old, new], [count]) = args.bind("replace", ["old", "new"], ["count"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let count = match count.filter(|count| !count.is_none()) {
         Some(count) => usize::try_from(integer(&count)?).ok(),
         None => None,
     };
-    let text = soft_str(vm, &value)?;
+    let text = soft_str(interpreter, &value)?;
     let old = print::text(&budget, &old)?;
     let new = print::text(&budget, &new)?;
-    if !vm.autoescape {
+    if !interpreter.autoescape {
         return Ok(Value::Text(
             methods::replace(&budget, &text, &old, &new, count)?.with_safe(false),
         ));
@@ -129,9 +150,9 @@ pub(super) fn replace(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
     Ok(Value::Text(methods::replace(&budget, &text, &old, &new, count)?.with_safe(text.is_safe())))
 }
 
-pub(super) fn join(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [separator, attribute] = args.optional("join", ["d", "attribute"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let items = iterate::items(&budget, &value)?;
     let _working_memory = budget.charge_values(items.len().saturating_mul(2))?;
     let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
@@ -142,10 +163,10 @@ pub(super) fn join(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result
     let mut texts = Vec::with_capacity(items.len());
     for item in &items {
         budget.step(1)?;
-        let item = path.of(vm, item)?;
+        let item = path.of(interpreter, item)?;
         texts.push(print::text(&budget, &item)?);
     }
-    let markup = vm.autoescape && (separator.is_safe() || texts.iter().any(Text::is_safe));
+    let markup = interpreter.autoescape && (separator.is_safe() || texts.iter().any(Text::is_safe));
     let mut out = TextBuilder::new(&budget);
     for (index, text) in texts.iter().enumerate() {
         if markup {
@@ -163,9 +184,9 @@ pub(super) fn join(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result
     Ok(Value::Text(out.finish()?.with_safe(markup)))
 }
 
-pub(super) fn format(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
-    let template = soft_str(vm, &value)?;
+pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    let template = soft_str(interpreter, &value)?;
     let value = match (args.positional.is_empty(), args.named.is_empty()) {
         (false, false) => {
             return type_error("can't handle positional and keyword arguments at the same time");
@@ -177,20 +198,20 @@ pub(super) fn format(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
             Value::dict(&budget, entries)?
         }
     };
-    formatting::percent(vm, &template, &value)
+    formatting::percent(interpreter, &template, &value)
 }
 
-pub(super) fn center(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn center(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [width] = args.optional("center", ["width"])?;
     let width = width.map_or(Ok(80), |width| integer(&width))?;
-    let text = soft_str(vm, &value)?;
+    let text = soft_str(interpreter, &value)?;
     let width = usize::try_from(width).unwrap_or(0);
-    Ok(Value::Text(methods::pad(&vm.budget, &text, "center", width, (' ', None))?))
+    Ok(Value::Text(methods::pad(&interpreter.budget, &text, "center", width, (' ', None))?))
 }
 
-pub(super) fn indent(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [width, first, blank] = args.optional("indent", ["width", "first", "blank"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let indention = match width {
         None => Text::plain(&budget, "    ")?,
         Some(Value::Text(text)) => text,
@@ -232,10 +253,14 @@ pub(super) fn indent(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Resu
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-pub(super) fn truncate(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn truncate(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [length, killwords, end, leeway] =
         args.optional("truncate", ["length", "killwords", "end", "leeway"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let count = i64::try_from(iterate::length(&budget, &value)?).unwrap_or(i64::MAX);
     let length = length.map_or(Ok(255), |length| integer(&length))?;
     let leeway =
@@ -277,9 +302,13 @@ pub(super) fn truncate(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Re
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-pub(super) fn wordcount(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn wordcount(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.expect_none("wordcount")?;
-    let text = soft_str(vm, &value)?;
+    let text = soft_str(interpreter, &value)?;
     let words = text
         .split(|c: char| !(c.is_alphanumeric() || c == '_'))
         .filter(|word| !word.is_empty())
@@ -287,9 +316,13 @@ pub(super) fn wordcount(vm: &mut Interpreter<'_>, value: Value, args: Args) -> R
     Ok(Value::count(words))
 }
 
-pub(super) fn urlencode(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn urlencode(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.expect_none("urlencode")?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let pairs = match &value {
         Value::Dict(dict) => {
             budget.step(dict.len() as u64)?;
@@ -302,7 +335,7 @@ pub(super) fn urlencode(vm: &mut Interpreter<'_>, value: Value, args: Args) -> R
         | Value::Big(_)
         | Value::Float(..)
         | Value::Bool(_) => {
-            let text = soft_str(vm, &value)?;
+            let text = soft_str(interpreter, &value)?;
             return Ok(Value::Text(quoted(&text, &budget, false)?));
         }
         other => {
@@ -327,9 +360,9 @@ pub(super) fn urlencode(vm: &mut Interpreter<'_>, value: Value, args: Args) -> R
         if index > 0 {
             out.push("&")?;
         }
-        out.push_text(&quoted(&soft_str(vm, key)?, &budget, true)?)?;
+        out.push_text(&quoted(&soft_str(interpreter, key)?, &budget, true)?)?;
         out.push("=")?;
-        out.push_text(&quoted(&soft_str(vm, value)?, &budget, true)?)?;
+        out.push_text(&quoted(&soft_str(interpreter, value)?, &budget, true)?)?;
     }
     Ok(Value::Text(out.finish()?))
 }
@@ -348,9 +381,13 @@ fn quoted(text: &Text, budget: &Rc<crate::jinja::budget::Budget>, query: bool) -
     Ok(quoted.with_safe(false))
 }
 
-pub(super) fn xmlattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn xmlattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [autospace] = args.optional("xmlattr", ["autospace"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let Value::Dict(dict) = value.defined()? else {
         return Err(TemplateError::undefined(format!(
             "'{}' has no attribute 'items'",
@@ -379,10 +416,10 @@ pub(super) fn xmlattr(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Res
         out.push_text(&markup::escape(&budget, value)?)?;
         out.push("\"")?;
     }
-    Ok(Value::Text(out.finish()?.with_safe(vm.autoescape)))
+    Ok(Value::Text(out.finish()?.with_safe(interpreter.autoescape)))
 }
 
-pub(super) fn pprint(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn pprint(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("pprint")?;
-    Ok(Value::Text(pretty::pprint(&vm.budget, &value)?))
+    Ok(Value::Text(pretty::pprint(&interpreter.budget, &value)?))
 }

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::methods;
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::eval::arguments::{Args, integer};
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::unicode;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Value, print};
-use crate::jinja::vm::arguments::{Args, integer};
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// Where lines may break.
 struct Breaks {
@@ -18,10 +18,14 @@ struct Breaks {
     hyphens: bool,
 }
 
-pub(super) fn wordwrap(vm: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn wordwrap(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [width, break_long_words, wrapstring, break_on_hyphens] =
         args.optional("wordwrap", ["width", "break_long_words", "wrapstring", "break_on_hyphens"])?;
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let width = width.map_or(Ok(79), |width| integer(&width))?;
     let Ok(width @ 1..) = usize::try_from(width) else {
         return type_error(format!("invalid width {width} (must be > 0)"));

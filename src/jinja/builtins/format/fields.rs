@@ -5,24 +5,24 @@ use std::rc::Rc;
 use super::repr;
 use super::spec::write_value;
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::eval::attribute;
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::quote::quoted_string;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Value, markup, print};
-use crate::jinja::vm::attribute;
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// `template.format(*positional, **named)`
 pub(crate) fn format(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     template: &Text,
     positional: Vec<Value>,
     named: Value,
 ) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let mut out = TextBuilder::new(&budget);
     let mut arguments =
         FormatArguments { positional, named, next: Some(0), safe: template.is_safe() };
-    write_format(vm, &mut out, template, &mut arguments, 2)?;
+    write_format(interpreter, &mut out, template, &mut arguments, 2)?;
     Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
 }
 
@@ -37,7 +37,7 @@ struct FormatArguments {
 }
 
 fn write_format(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     out: &mut TextBuilder,
     template: &Text,
     arguments: &mut FormatArguments,
@@ -80,19 +80,19 @@ fn write_format(
         };
         let field = template.slice(field_start..field_start + length);
         at = field_start + length + 1;
-        write_field(vm, out, &field, arguments, depth)?;
+        write_field(interpreter, out, &field, arguments, depth)?;
     }
     out.push_text(&template.slice(at..source.len()))
 }
 
 fn write_field(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     out: &mut TextBuilder,
     field: &Text,
     arguments: &mut FormatArguments,
     depth: usize,
 ) -> Result<()> {
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     let source = field.as_str();
     let name_end = source.find(['!', ':']).unwrap_or(source.len());
     let (name, rest) = source.split_at(name_end);
@@ -111,7 +111,7 @@ fn write_field(
         }
         None => (None, rest.strip_prefix(':').unwrap_or(rest)),
     };
-    let value = lookup(vm, name, arguments)?;
+    let value = lookup(interpreter, name, arguments)?;
     let value = match conversion {
         None => value,
         Some('s') => Value::Text(print::text(&budget, &value)?),
@@ -122,7 +122,7 @@ fn write_field(
     };
     let spec_text = if spec.contains(['{', '}']) {
         let mut expanded = TextBuilder::new(&budget);
-        write_format(vm, &mut expanded, &field.part(spec), arguments, depth - 1)?;
+        write_format(interpreter, &mut expanded, &field.part(spec), arguments, depth - 1)?;
         expanded.finish()?
     } else {
         field.part(spec)
@@ -137,8 +137,12 @@ fn write_field(
 }
 
 /// The value that a field names: `0`, `name`, `name.attribute`, `name[element]`.
-fn lookup(vm: &mut Interpreter<'_>, name: &str, arguments: &mut FormatArguments) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+fn lookup(
+    interpreter: &mut Interpreter<'_>,
+    name: &str,
+    arguments: &mut FormatArguments,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     let first_end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, rest) = name.split_at(first_end);
     // Only a bare number switches to manual numbering.
@@ -186,12 +190,12 @@ fn lookup(vm: &mut Interpreter<'_>, name: &str, arguments: &mut FormatArguments)
             found.ok_or_else(|| TemplateError::value(quoted_string(first)))?
         }
     };
-    follow(vm, value, rest)
+    follow(interpreter, value, rest)
 }
 
 /// Resolves the attributes and elements after the first name of a field.
-fn follow(vm: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+fn follow(interpreter: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
             let end = after.find(['.', '[']).unwrap_or(after.len());
@@ -200,7 +204,7 @@ fn follow(vm: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<
                 return type_error("Empty attribute in format string");
             }
             let name = Text::plain(&budget, name)?;
-            value = attribute::attribute(vm, &value, &name, |_| name.clone())?;
+            value = attribute::attribute(interpreter, &value, &name, |_| name.clone())?;
             rest = after;
         } else if let Some(after) = rest.strip_prefix('[') {
             let Some((key, after)) = after.split_once(']') else {
@@ -213,7 +217,7 @@ fn follow(vm: &mut Interpreter<'_>, mut value: Value, mut rest: &str) -> Result<
                 Ok(index) if key.bytes().all(|byte| byte.is_ascii_digit()) => Value::int(index),
                 _ => Value::text(&budget, key)?,
             };
-            value = attribute::item(vm, &value, &key)?;
+            value = attribute::item(interpreter, &value, &key)?;
             if !after.is_empty() && !after.starts_with(['.', '[']) {
                 return type_error("Only '.' or '[' may follow ']' in format field specifier");
             }

@@ -7,12 +7,12 @@ use num_traits::Signed;
 use super::{FormatSpec, float_digits, pad_number, pad_text, repr};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, type_error};
+use crate::jinja::eval::arguments::integer;
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::quote::quoted_string;
 use crate::jinja::value::dict::Dict;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Value, iterate, markup, number, print};
-use crate::jinja::vm::arguments::integer;
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// The right operand of `%`.
 struct PercentArguments {
@@ -49,8 +49,12 @@ struct Conversion {
 }
 
 /// `template % value`
-pub(crate) fn percent(vm: &mut Interpreter<'_>, template: &Text, value: &Value) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+pub(crate) fn percent(
+    interpreter: &mut Interpreter<'_>,
+    template: &Text,
+    value: &Value,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     let mut arguments = PercentArguments {
         values: match value {
             Value::Tuple(_) => iterate::items(&budget, value)?,

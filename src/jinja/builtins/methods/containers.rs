@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, shown, type_error};
+use crate::jinja::eval::arguments::{Args, integer};
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::value::dict::Dict;
 use crate::jinja::value::runtime::{Object, ViewKind};
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Value, ValueList, compare, iterate};
-use crate::jinja::vm::arguments::{Args, integer};
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// `count` and `index` of a list or tuple.
 pub(super) fn sequence(
@@ -58,13 +58,13 @@ pub(super) fn find(
 }
 
 pub(super) fn list(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     value: &Value,
     list: &Rc<ValueList>,
     name: &Text,
     args: Args,
 ) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+    let budget = Rc::clone(&interpreter.budget);
     match name.as_str() {
         "copy" => {
             args.expect_none("copy")?;
@@ -72,7 +72,7 @@ pub(super) fn list(
         }
         "append" => {
             let [item] = args.required("append", ["object"])?;
-            vm.track_cycle(value, &item)?;
+            interpreter.track_cycle(value, &item)?;
             list.change(&budget, |items| items.push(item))?;
             Ok(Value::None)
         }
@@ -80,7 +80,7 @@ pub(super) fn list(
             let [items] = args.required("extend", ["iterable"])?;
             let more = iterate::items(&budget, &items)?;
             for item in more {
-                vm.track_cycle(value, &item)?;
+                interpreter.track_cycle(value, &item)?;
                 list.change(&budget, |items| items.push(item))?;
             }
             Ok(Value::None)
@@ -88,7 +88,7 @@ pub(super) fn list(
         "insert" => {
             let [index, item] = args.required("insert", ["index", "object"])?;
             let index = integer(&index)?;
-            vm.track_cycle(value, &item)?;
+            interpreter.track_cycle(value, &item)?;
             // All later items move.
             budget.step_bytes(list.len() * size_of::<Value>())?;
             list.change(&budget, |items| {
@@ -120,12 +120,12 @@ pub(super) fn list(
 }
 
 pub(super) fn dict(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     dict: &Rc<Dict>,
     name: &Text,
     args: Args,
 ) -> Result<Value> {
-    let budget = &vm.budget;
+    let budget = &interpreter.budget;
     match name.as_str() {
         "get" => {
             let ([key], [default]) = args.bind("get", ["key"], ["default"])?;

@@ -19,11 +19,11 @@ use num_traits::Signed;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, type_error, unsupported};
+use crate::jinja::eval::arguments::Args;
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Value, compare, iterate, number};
-use crate::jinja::vm::arguments::Args;
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// Whether a value has a method of this name.
 pub(crate) fn has(of: &Value, name: &str) -> bool {
@@ -141,8 +141,13 @@ fn is_dunder(of: &Value, name: &str) -> bool {
 }
 
 /// Calls a method that the value [`has`].
-pub(crate) fn call(vm: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args) -> Result<Value> {
-    let budget = Rc::clone(&vm.budget);
+pub(crate) fn call(
+    interpreter: &mut Interpreter<'_>,
+    of: &Value,
+    name: &Text,
+    args: Args,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     if !args.named.is_empty() && !takes_names(of, name) {
         return type_error(format!(
             "{}.{}() takes no keyword arguments",
@@ -151,10 +156,10 @@ pub(crate) fn call(vm: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args
         ));
     }
     match of {
-        Value::Text(text) => self::text::call(vm, text, name, args),
-        Value::List(list) => containers::list(vm, of, list, name, args),
+        Value::Text(text) => self::text::call(interpreter, text, name, args),
+        Value::List(list) => containers::list(interpreter, of, list, name, args),
         Value::Tuple(list) => containers::sequence(&budget, list, name, args),
-        Value::Dict(dict) => containers::dict(vm, dict, name, args),
+        Value::Dict(dict) => containers::dict(interpreter, dict, name, args),
         Value::Range(_) => {
             let items = iterate::items(&budget, of)?;
             let [wanted] = args.required(name, ["value"])?;
@@ -165,7 +170,7 @@ pub(crate) fn call(vm: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args
             args.expect_none(name)?;
             match name.as_str() {
                 "is_integer" => Ok(Value::Bool(number.is_finite() && number.fract() == 0.0)),
-                "as_integer_ratio" => ratio(vm, *number, of.number_origin()),
+                "as_integer_ratio" => ratio(interpreter, *number, of.number_origin()),
                 _ => Ok(of.clone()),
             }
         }
@@ -236,7 +241,7 @@ fn takes_names(of: &Value, name: &str) -> bool {
 }
 
 /// `float.as_integer_ratio`.
-fn ratio(vm: &mut Interpreter<'_>, number: f64, origin: Option<u32>) -> Result<Value> {
+fn ratio(interpreter: &mut Interpreter<'_>, number: f64, origin: Option<u32>) -> Result<Value> {
     if number.is_nan() {
         return type_error("cannot convert NaN to integer ratio");
     }
@@ -249,7 +254,7 @@ fn ratio(vm: &mut Interpreter<'_>, number: f64, origin: Option<u32>) -> Result<V
         numerator *= 2.0;
         power += 1;
     }
-    let budget = &vm.budget;
+    let budget = &interpreter.budget;
     let denominator = Value::charged_integer(budget, num_bigint::BigInt::from(1) << power);
     let numerator = number::truncate(budget, numerator)?;
     let parts = [numerator, denominator].map(|part| part.with_number_origin(origin));

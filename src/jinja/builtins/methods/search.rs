@@ -5,14 +5,14 @@ use std::ops::Range;
 use num_bigint::Sign;
 
 use crate::jinja::error::{Result, type_error};
+use crate::jinja::eval::arguments::{Args, integer, string};
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::value::Value;
 use crate::jinja::value::text::Text;
-use crate::jinja::vm::arguments::{Args, integer, string};
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// `startswith` and `endswith`.
 pub(super) fn has_affix(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
@@ -20,8 +20,8 @@ pub(super) fn has_affix(
     let ([affix], [start, end]) = args.bind(name, ["prefix"], ["start", "end"])?;
     let part = window(text, start, end)?.map(|window| text.slice(window));
     let matches = |affix: &Value| -> Result<bool> {
-        vm.budget.step(1)?;
-        let affix = string(&vm.budget, affix, &format!("{name} first arg"))?.as_str();
+        interpreter.budget.step(1)?;
+        let affix = string(&interpreter.budget, affix, &format!("{name} first arg"))?.as_str();
         let Some(part) = &part else { return Ok(false) };
         Ok(if name == "startswith" { part.starts_with(affix) } else { part.ends_with(affix) })
     };
@@ -47,13 +47,13 @@ pub(super) fn has_affix(
 
 /// `removeprefix` and `removesuffix`.
 pub(super) fn remove_affix(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
 ) -> Result<Value> {
     let [affix] = args.required(name, ["affix"])?;
-    let affix = string(&vm.budget, &affix, "argument")?.as_str();
+    let affix = string(&interpreter.budget, &affix, "argument")?.as_str();
     let rest =
         if name == "removeprefix" { text.strip_prefix(affix) } else { text.strip_suffix(affix) };
     Ok(Value::Text(rest.map_or_else(|| text.clone(), |rest| text.part(rest))))
@@ -85,13 +85,13 @@ fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Optio
 
 /// `find`, `rfind`, `index`, `rindex` and `count`.
 pub(super) fn locate(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
 ) -> Result<Value> {
     let ([part], [start, end]) = args.bind(name, ["sub"], ["start", "end"])?;
-    let part = string(&vm.budget, &part, "argument")?;
+    let part = string(&interpreter.budget, &part, "argument")?;
     let Some(range) = window(text, start, end)? else {
         return match name {
             "count" => Ok(Value::int(0)),

@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, type_error};
+use crate::jinja::eval::arguments::{Args, integer, string};
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::text::Text;
-use crate::jinja::vm::arguments::{Args, integer, string};
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// `split` and `rsplit`.
 pub(super) fn split(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
@@ -21,10 +21,10 @@ pub(super) fn split(
     let limit = limit.map_or(Ok(-1), |limit| integer(&limit))?;
     let limit = usize::try_from(limit).ok();
     let separator = match separator.filter(|separator| !separator.is_none()) {
-        Some(separator) => Some(string(&vm.budget, &separator, "separator")?.clone()),
+        Some(separator) => Some(string(&interpreter.budget, &separator, "separator")?.clone()),
         None => None,
     };
-    split_at(&vm.budget, text, separator.as_ref(), limit, name == "rsplit")
+    split_at(&interpreter.budget, text, separator.as_ref(), limit, name == "rsplit")
 }
 
 fn split_at(
@@ -94,13 +94,13 @@ fn split_at(
 
 /// `partition` and `rpartition`.
 pub(super) fn partition(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     text: &Text,
     name: &str,
     args: Args,
 ) -> Result<Value> {
     let [separator] = args.required(name, ["sep"])?;
-    let separator = string(&vm.budget, &separator, "separator")?;
+    let separator = string(&interpreter.budget, &separator, "separator")?;
     if separator.is_empty() {
         return type_error("empty separator");
     }
@@ -121,7 +121,7 @@ pub(super) fn partition(
         None if from_end => [empty(), empty(), text.clone()],
         None => [text.clone(), empty(), empty()],
     };
-    Value::tuple(&vm.budget, parts.into_iter().map(Value::Text).collect())
+    Value::tuple(&interpreter.budget, parts.into_iter().map(Value::Text).collect())
 }
 
 /// The lines of a text.
@@ -144,12 +144,12 @@ pub(crate) fn line_parts(text: &str, keep_ends: bool) -> impl Iterator<Item = &s
 }
 
 pub(super) fn splitlines(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     text: &Text,
     _: &str,
     args: Args,
 ) -> Result<Value> {
-    let budget = &vm.budget;
+    let budget = &interpreter.budget;
     let [keep_ends] = args.optional("splitlines", ["keepends"])?;
     let keep_ends = keep_ends.map_or(Ok(0), |keep| integer(&keep))? != 0;
     let count = line_parts(text, keep_ends).count();

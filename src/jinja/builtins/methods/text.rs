@@ -9,11 +9,11 @@ use super::{search, split};
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::format;
 use crate::jinja::error::{Result, type_error};
+use crate::jinja::eval::arguments::{Args, integer, string};
+use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::unicode;
 use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Value, iterate, markup};
-use crate::jinja::vm::arguments::{Args, integer, string};
-use crate::jinja::vm::interpreter::Interpreter;
 
 /// A method: called with the string, the name of the method and the arguments.
 type StringMethod = fn(&mut Interpreter<'_>, &Text, &str, Args) -> Result<Value>;
@@ -56,17 +56,17 @@ static METHODS: [(&[&str], StringMethod); 16] = [
 
 /// The additional methods of `Markup`.
 static MARKUP_METHODS: [(&[&str], StringMethod); 3] = [
-    (&["escape"], |vm, _, _, args| {
+    (&["escape"], |interpreter, _, _, args| {
         let [value] = args.required("escape", ["s"])?;
-        Ok(Value::Text(markup::escape(&vm.budget, &value)?))
+        Ok(Value::Text(markup::escape(&interpreter.budget, &value)?))
     }),
-    (&["striptags"], |vm, text, _, args| {
+    (&["striptags"], |interpreter, text, _, args| {
         args.expect_none("striptags")?;
-        Ok(Value::Text(strip_tags(&vm.budget, text)?))
+        Ok(Value::Text(strip_tags(&interpreter.budget, text)?))
     }),
-    (&["unescape"], |vm, text, _, args| {
+    (&["unescape"], |interpreter, text, _, args| {
         args.expect_none("unescape")?;
-        Ok(Value::Text(unescape(&vm.budget, text)?))
+        Ok(Value::Text(unescape(&interpreter.budget, text)?))
     }),
 ];
 
@@ -85,21 +85,26 @@ pub(super) fn has(text: &Text, name: &str) -> bool {
 
 /// Calls a method that the string [has].
 pub(super) fn call(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     text: &Text,
     name: &Text,
     args: Args,
 ) -> Result<Value> {
-    vm.budget.step_bytes(text.len())?;
+    interpreter.budget.step_bytes(text.len())?;
     match find(text, name) {
-        Some(method) => method(vm, text, name, args),
+        Some(method) => method(interpreter, text, name, args),
         None => type_error("'str' object is not callable"),
     }
 }
 
-fn change_case(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
+fn change_case(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    name: &str,
+    args: Args,
+) -> Result<Value> {
     args.expect_none(name)?;
-    let changed = changed_case(&vm.budget, text, name)?;
+    let changed = changed_case(&interpreter.budget, text, name)?;
     Ok(Value::Text(changed.unwrap_or_else(|| text.clone())))
 }
 
@@ -108,23 +113,33 @@ fn is_class(_: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Res
     Ok(Value::Bool(is(text, name)))
 }
 
-fn format_method(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+fn format_method(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    _: &str,
+    args: Args,
+) -> Result<Value> {
     let named = args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
-    let named = Value::dict(&vm.budget, named)?;
-    format::format(vm, text, args.positional, named)
+    let named = Value::dict(&interpreter.budget, named)?;
+    format::format(interpreter, text, args.positional, named)
 }
 
-fn format_map(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+fn format_map(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    _: &str,
+    args: Args,
+) -> Result<Value> {
     let [mapping] = args.required("format_map", ["mapping"])?;
     let Value::Dict(dict) = mapping else {
         return type_error("format_map() takes a mapping");
     };
-    format::format(vm, text, Vec::new(), Value::Dict(dict))
+    format::format(interpreter, text, Vec::new(), Value::Dict(dict))
 }
 
-fn strip(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
+fn strip(interpreter: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
     let [chars] = args.optional(name, ["chars"])?;
-    strip_chars(&vm.budget, text, name, chars)
+    strip_chars(&interpreter.budget, text, name, chars)
 }
 
 fn strip_chars(
@@ -160,8 +175,13 @@ pub(crate) fn trim(budget: &Rc<Budget>, text: &Text, chars: Option<Value>) -> Re
     strip_chars(budget, text, "strip", chars)
 }
 
-fn replace_method(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
-    let budget = &vm.budget;
+fn replace_method(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    _: &str,
+    args: Args,
+) -> Result<Value> {
+    let budget = &interpreter.budget;
     let ([old, new], [count]) = args.bind("replace", ["old", "new"], ["count"])?;
     let old = string(budget, &old, "replace() argument 1")?;
     let new = string(budget, &new, "replace() argument 2")?;
@@ -210,8 +230,8 @@ pub(crate) fn replace(
     out.finish()
 }
 
-fn join(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
-    let budget = &vm.budget;
+fn join(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+    let budget = &interpreter.budget;
     let [items] = args.required("join", ["iterable"])?;
     let items = match &items {
         Value::None | Value::Int(..) | Value::Bool(_) | Value::Float(..) => {
@@ -238,13 +258,18 @@ fn join(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Va
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-fn justify(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
+fn justify(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    name: &str,
+    args: Args,
+) -> Result<Value> {
     let ([width], [fill]) = args.bind(name, ["width"], ["fillchar"])?;
     let width = integer(&width)?;
     let fill = match &fill {
         None => (' ', None),
         Some(fill) => {
-            let fill = string(&vm.budget, fill, "The fill character")?;
+            let fill = string(&interpreter.budget, fill, "The fill character")?;
             let mut chars = fill.chars();
             let (Some(c), None) = (chars.next(), chars.next()) else {
                 return type_error("The fill character must be exactly one character long");
@@ -253,7 +278,7 @@ fn justify(vm: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Res
         }
     };
     let width = usize::try_from(width).unwrap_or(0);
-    Ok(Value::Text(pad(&vm.budget, text, name, width, fill)?))
+    Ok(Value::Text(pad(&interpreter.budget, text, name, width, fill)?))
 }
 
 /// `center`, `ljust`, `rjust`, with the fill character and its origin.
@@ -283,12 +308,12 @@ pub(crate) fn pad(
     Ok(out.finish()?.with_safe(text.is_safe()))
 }
 
-fn zfill(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+fn zfill(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let [width] = args.required("zfill", ["width"])?;
     let width = usize::try_from(integer(&width)?).unwrap_or(0);
     let padding = width.saturating_sub(text.char_count());
     let sign = usize::from(text.starts_with(['+', '-']));
-    let mut out = TextBuilder::new(&vm.budget);
+    let mut out = TextBuilder::new(&interpreter.budget);
     out.reserve(text.len().saturating_add(padding))?;
     out.push_text(&text.slice(0..sign))?;
     out.push_fill('0', padding)?;
@@ -296,8 +321,13 @@ fn zfill(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<V
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-fn expandtabs(vm: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
-    let budget = &vm.budget;
+fn expandtabs(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    _: &str,
+    args: Args,
+) -> Result<Value> {
+    let budget = &interpreter.budget;
     let [size] = args.optional("expandtabs", ["tabsize"])?;
     let size = size.map_or(Ok(8), |size| integer(&size))?;
     let size = usize::try_from(size).unwrap_or(0);

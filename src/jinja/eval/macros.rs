@@ -48,8 +48,8 @@ impl Interpreter<'_> {
         // escapes.
         let autoescape = std::mem::replace(&mut self.autoescape, called.autoescape);
         let captured = budget.in_call(|| {
-            self.capture(|vm| {
-                vm.in_scope(called.scope, |inner| {
+            self.capture(|interpreter| {
+                interpreter.in_scope(called.scope, |inner| {
                     inner.bind(called, args)?;
                     inner.statements(&called.code.body)
                 })

@@ -87,7 +87,9 @@ impl Interpreter<'_> {
         }
         let budget = Rc::clone(&self.budget);
         let (text, _) = budget.in_call(|| {
-            self.capture(|vm| vm.run_loop(&of.code, &iterable, of.scope, of.depth + 1))
+            self.capture(|interpreter| {
+                interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1)
+            })
         })?;
         Ok(Value::Text(text))
     }

@@ -320,7 +320,8 @@ impl<'t> Interpreter<'t> {
     /// `self.name()`
     pub(crate) fn call_block_of_self(&mut self, block: &Block) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
-        let (text, _) = budget.in_call(|| self.capture(|vm| vm.run_block(block)))?;
+        let (text, _) =
+            budget.in_call(|| self.capture(|interpreter| interpreter.run_block(block)))?;
         Ok(Value::Text(text))
     }
 

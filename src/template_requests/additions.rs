@@ -82,7 +82,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::requests::render;
+    use crate::template_requests::render;
     use crate::test_support::conformance::{folder, say, templates};
 
     /// The prompt without its marks, and the ranges of its trainable bytes. In `text`, « and » mark

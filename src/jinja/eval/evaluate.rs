@@ -52,7 +52,9 @@ impl<'t> Interpreter<'t> {
         match &expr.kind {
             ExprKind::Attr(of, name) => {
                 let of = self.eval(of)?;
-                attribute::attribute(self, &of, self.name(*name), |vm| vm.text(*name))
+                attribute::attribute(self, &of, self.name(*name), |interpreter| {
+                    interpreter.text(*name)
+                })
             }
             ExprKind::Item(of, index) => {
                 let of = self.eval(of)?;
@@ -333,7 +335,9 @@ impl<'t> Interpreter<'t> {
                 let args = self.arguments(arguments)?;
                 return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
             }
-            let called = attribute::attribute(self, &of, self.name(*name), |vm| vm.text(*name))?;
+            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| {
+                interpreter.text(*name)
+            })?;
             let mut args = self.arguments(arguments)?;
             args.named.extend(extra);
             return self.call(&called, args).map_err(|error| error.at(call.line));

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::requests::{info, parse};
+use crate::template_requests::{info, parse};
 
 /// A template whose messages are `<|open|>ROLE`, a line break, the text and `<|shut|>`. `calls`
 /// writes the calls of a message `m`.

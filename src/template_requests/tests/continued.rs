@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::output::{ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
-use crate::requests::{parse, render};
 use crate::template::{RenderInput, Sources, polyfill, probe_time};
+use crate::template_requests::{parse, render};
 use crate::test_support::conformance;
 
 const BEGINNING: &str = "Zarvox [1] quillem";

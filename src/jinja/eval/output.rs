@@ -85,7 +85,7 @@ impl Interpreter<'_> {
     }
 
     pub(super) fn generation(&mut self, body: &[Stmt]) -> Result<Flow> {
-        let length = |vm: &Self| vm.out.last().map_or(0, TextBuilder::len);
+        let length = |interpreter: &Self| interpreter.out.last().map_or(0, TextBuilder::len);
         let start = length(self);
         let flow = self.in_new_scope(|inner| inner.statements(body))?;
         if self.out.len() == 1 {
@@ -96,7 +96,7 @@ impl Interpreter<'_> {
     }
 
     pub(super) fn capture_inner(&mut self, body: &[Stmt]) -> Result<(Text, Flow)> {
-        self.capture(|vm| vm.in_new_scope(|inner| inner.statements(body)))
+        self.capture(|interpreter| interpreter.in_new_scope(|inner| inner.statements(body)))
     }
 
     /// Evaluates a filter whose innermost operand is a captured text.

@@ -12,7 +12,7 @@ use crate::jinja::value::{Undefined, Value};
 /// `of.name`: the attribute, or the element with this name. `text` returns the name as a value. It
 /// is not called for a member of a dict, which is the common case.
 pub(crate) fn attribute<'t>(
-    vm: &mut Interpreter<'t>,
+    interpreter: &mut Interpreter<'t>,
     of: &Value,
     name: &str,
     text: impl FnOnce(&mut Interpreter<'t>) -> Text,
@@ -22,16 +22,16 @@ pub(crate) fn attribute<'t>(
         Value::Undefined(_) if methods::is_unsafe(of, name) => {}
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
-            vm.budget.read(name.len())?;
+            interpreter.budget.read(name.len())?;
             return Ok(match dict.get_name(name) {
                 Some(value) => value.clone(),
-                None => missing(of, &text(vm)),
+                None => missing(of, &text(interpreter)),
             });
         }
         _ => {}
     }
-    let name = text(vm);
-    match own_attribute(vm, of, &name)? {
+    let name = text(interpreter);
+    match own_attribute(interpreter, of, &name)? {
         Some(value) => Ok(value),
         None => Ok(missing(of, &name)),
     }
@@ -43,11 +43,11 @@ fn missing(of: &Value, name: &Text) -> Value {
 
 /// The attribute without the fallback to elements. None if it does not exist.
 pub(crate) fn own_attribute(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     of: &Value,
     name: &Text,
 ) -> Result<Option<Value>> {
-    vm.budget.read(name.len())?;
+    interpreter.budget.read(name.len())?;
     methods::refuse_unsupported(of, name)?;
     if methods::is_unsafe(of, name) || methods::changes_list(of, name) {
         return Ok(Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))));
@@ -59,7 +59,7 @@ pub(crate) fn own_attribute(
         })));
     }
     Ok(match of {
-        Value::Namespace(namespace) => namespace.get(&vm.budget, name)?,
+        Value::Namespace(namespace) => namespace.get(&interpreter.budget, name)?,
         Value::Tuple(list) if list.is_group() => match name.as_str() {
             "grouper" => list.get(0),
             "list" => list.get(1),
@@ -73,19 +73,21 @@ pub(crate) fn own_attribute(
             _ => None,
         },
         Value::Object(object) => match &**object {
-            Object::Loop(of) => loop_attribute(vm, of, name)?,
-            Object::Template => vm.block(name)?.map(|block| Value::object(Object::Block(block))),
+            Object::Loop(of) => loop_attribute(interpreter, of, name)?,
+            Object::Template => {
+                interpreter.block(name)?.map(|block| Value::object(Object::Block(block)))
+            }
             Object::Macro(of) => match name.as_str() {
                 "name" => Some(of.name.clone().map_or(Value::None, Value::Text)),
                 "arguments" => {
-                    vm.budget.step(of.code.parameters.len() as u64)?;
+                    interpreter.budget.step(of.code.parameters.len() as u64)?;
                     let names = of
                         .code
                         .parameters
                         .iter()
-                        .map(|(name, _)| Value::Text(vm.text(*name)))
+                        .map(|(name, _)| Value::Text(interpreter.text(*name)))
                         .collect();
-                    Some(Value::tuple(&vm.budget, names)?)
+                    Some(Value::tuple(&interpreter.budget, names)?)
                 }
                 "catch_kwargs" => Some(Value::Bool(of.code.uses_kwargs)),
                 "catch_varargs" => Some(Value::Bool(of.code.uses_varargs)),
@@ -96,8 +98,8 @@ pub(crate) fn own_attribute(
                 "current" => items.get(at.get()).cloned(),
                 "pos" => Some(Value::count(at.get())),
                 "items" => {
-                    vm.budget.step(items.len() as u64)?;
-                    Some(Value::tuple(&vm.budget, items.clone())?)
+                    interpreter.budget.step(items.len() as u64)?;
+                    Some(Value::tuple(&interpreter.budget, items.clone())?)
                 }
                 _ => None,
             },
@@ -127,29 +129,33 @@ fn number(of: &Value, name: &Text) -> Option<Value> {
     }
 }
 
-fn loop_attribute(vm: &mut Interpreter<'_>, of: &LoopObject, name: &Text) -> Result<Option<Value>> {
+fn loop_attribute(
+    interpreter: &mut Interpreter<'_>,
+    of: &LoopObject,
+    name: &Text,
+) -> Result<Option<Value>> {
     let neighbour = |item: Option<Value>, what| {
         item.unwrap_or_else(|| Value::undefined(Undefined::Other(what)))
     };
     Ok(Some(match name.as_str() {
         "index" => Value::count(of.count.get()),
         "index0" => Value::count(of.index()),
-        "revindex" => Value::count(vm.loop_length(of)?.saturating_sub(of.index())),
-        "revindex0" => Value::count(vm.loop_length(of)?.saturating_sub(of.count.get())),
+        "revindex" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.index())),
+        "revindex0" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.count.get())),
         "first" => Value::Bool(of.index() == 0),
-        "last" => Value::Bool(vm.peek(of)?.is_none()),
-        "length" => Value::count(vm.loop_length(of)?),
+        "last" => Value::Bool(interpreter.peek(of)?.is_none()),
+        "length" => Value::count(interpreter.loop_length(of)?),
         "depth" => Value::count(of.depth + 1),
         "depth0" => Value::count(of.depth),
         "previtem" => neighbour(of.previous.borrow().clone(), "there is no previous item"),
-        "nextitem" => neighbour(vm.peek(of)?, "there is no next item"),
+        "nextitem" => neighbour(interpreter.peek(of)?, "there is no next item"),
         _ => return Ok(None),
     }))
 }
 
 /// `of[index]`: the element. A string index falls back to the attribute of this name.
-pub(crate) fn item(vm: &mut Interpreter<'_>, of: &Value, index: &Value) -> Result<Value> {
-    let budget = &vm.budget;
+pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value) -> Result<Value> {
+    let budget = &interpreter.budget;
     match of {
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) => {
@@ -169,7 +175,7 @@ pub(crate) fn item(vm: &mut Interpreter<'_>, of: &Value, index: &Value) -> Resul
         }
     }
     if let Value::Text(name) = index {
-        return Ok(own_attribute(vm, of, name)?.unwrap_or_else(|| missing(of, name)));
+        return Ok(own_attribute(interpreter, of, name)?.unwrap_or_else(|| missing(of, name)));
     }
     Ok(Value::undefined(Undefined::Element(of.owner_name(), index.clone())))
 }

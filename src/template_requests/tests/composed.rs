@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::compose::Composed;
 use crate::compose::tests::examples;
-use crate::requests::parse::parse_by;
-use crate::requests::render;
 use crate::template::Templates;
+use crate::template_requests::parse::parse_by;
+use crate::template_requests::render;
 
 fn tools() -> Value {
     let properties = json!({ "city": { "type": "string" }, "days": { "type": "integer" }, "deep": { "type": "object" } });

@@ -1,15 +1,16 @@
-//! The function that opened a chat.
+//! The shape of a chat's replies.
 
-/// The function that opened a chat. It decides the shape of replies, and which invalid values of a
-/// request are corrected instead of refused.
+/// The shape of a chat's replies. It also decides which invalid values of a request are corrected
+/// instead of refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Door {
-    /// `llb_chat_create`. Programs that call it may refuse unknown members of `usage` and `error`,
-    /// so these have only their original members, and the details are in separate members.
+pub enum ReplyShape {
+    /// That of chats of `llb_chat_create`. Programs that call it may refuse unknown members of
+    /// `usage` and `error`, so these have only their original members, and the details are in
+    /// separate members.
     Classic,
-    /// `llb_chat_create_with`.
+    /// That of chats of `llb_chat_create_with`.
     #[default]
-    Options,
+    Current,
 }
 
 #[cfg(test)]
@@ -18,9 +19,9 @@ mod tests {
     use crate::api::{ChatRequest, ParsedLists};
     use crate::error::Result;
 
-    fn parse(door: Door, members: &str) -> Result<ChatRequest> {
+    fn parse(reply_shape: ReplyShape, members: &str) -> Result<ChatRequest> {
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), door, &Default::default())
+        ChatRequest::parse(&text, ParsedLists::default(), reply_shape, &Default::default())
     }
 
     #[test]
@@ -33,7 +34,7 @@ mod tests {
             (r#""max_completion_tokens":0"#, 256),
             (r#""max_completion_tokens":-5,"max_tokens":4"#, 4),
         ] {
-            let request = parse(Door::Classic, members).expect(members);
+            let request = parse(ReplyShape::Classic, members).expect(members);
             assert_eq!(request.max_tokens, max_tokens, "{members}");
         }
         for (members, temperature) in [
@@ -41,7 +42,7 @@ mod tests {
             (r#""temperature":-1e300"#, 0.0),
             (r#""temperature":0.3"#, 0.3),
         ] {
-            let request = parse(Door::Classic, members).expect(members);
+            let request = parse(ReplyShape::Classic, members).expect(members);
             assert_eq!(request.sampling.temperature, temperature, "{members}");
         }
         for (members, message) in [
@@ -51,7 +52,7 @@ mod tests {
             ),
             (r#""temperature":-0.5"#, "temperature: must be from 0 to 100, got -0.5"),
         ] {
-            let error = parse(Door::Options, members).expect_err(members);
+            let error = parse(ReplyShape::Current, members).expect_err(members);
             assert_eq!(error.message(), message);
         }
     }

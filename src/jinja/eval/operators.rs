@@ -13,20 +13,20 @@ use crate::jinja::value::{Range, Value, ValueList, markup, number};
 
 /// `left op right`.
 pub(crate) fn arithmetic(
-    vm: &mut Interpreter<'_>,
+    interpreter: &mut Interpreter<'_>,
     op: Arithmetic,
     left: &Value,
     right: &Value,
 ) -> Result<Value> {
-    if let Some(result) = number::arithmetic(&vm.budget, op, left, right) {
+    if let Some(result) = number::arithmetic(&interpreter.budget, op, left, right) {
         return result;
     }
     if op == Arithmetic::Mod
         && let Value::Text(template) = left
     {
-        return format::percent(vm, template, right);
+        return format::percent(interpreter, template, right);
     }
-    let budget = &vm.budget;
+    let budget = &interpreter.budget;
     match op {
         _ if left.is_undefined() => {}
         Arithmetic::Add => {

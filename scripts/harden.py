@@ -50,7 +50,7 @@ def parts():
     models = ["cargo", "run", "--release", "--quiet", "--manifest-path",
               str(ROOT / "tests/models/Cargo.toml"), "--target-dir", str(ROOT / "target/models")]
     return [
-        Part("model files", 0.45, cargo("--test", "corpus", "--no-run"),
+        Part("model files", 0.37, cargo("--test", "corpus", "--no-run"),
              lambda seconds: (cargo("--test", "corpus", "no_model_file", "--", "--nocapture"),
                               {"LLB_CORPUS_SECONDS": seconds})),
         Part("failed allocations, disks, files, clocks", 0.10, cargo("--test", "faults", "--no-run"),
@@ -58,9 +58,13 @@ def parts():
                               {"LLB_FAULTS_SECONDS": seconds * 2 // 3})),
         Part("hostile input through the ABI", 0.08, cargo("--test", "integration", "--no-run"),
              lambda seconds: (cargo("--test", "integration", "--", *HOSTILE), {})),
+        # A debug build checks for overflows of integers and has debug assertions.
+        Part("debug build without the engine", 0.18,
+             ["cargo", "test", "--no-default-features", "--no-run"],
+             lambda seconds: (["cargo", "test", "--no-default-features"], {})),
         Part("orders of threads", 0.04, [*models[:1], "build", *models[2:]],
              lambda seconds: (models, {"LLB_MODEL_SECONDS": max(1, seconds // 6)})),
-        Part("fuzzing", 0.30, [fuzz, *FUZZ.split()],
+        Part("fuzzing", 0.23, [fuzz, *FUZZ.split()],
              lambda seconds: ([fuzz, *FUZZ.split()],
                               {"FUZZ_SECONDS": max(1, seconds // len(FUZZ.split()))}), "nightly"),
     ]

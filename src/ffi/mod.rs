@@ -3,9 +3,8 @@
 //! Contract of every function:
 //!
 //! - Strings are UTF-8 and NUL-terminated. Inputs are copied.
-//! - Every returned string except that of `llb_version` is owned by the caller, is never NULL,
-//!   and must
-//!   be freed with `llb_string_free`.
+//! - A returned string is never NULL. The caller owns it and frees it with `llb_string_free`. That of
+//!   `llb_version` is static and is not freed.
 //! - No input ends the process, and nothing is printed.
 //! - Any thread may call it.
 #![allow(unsafe_code, reason = "the only module called from C")]

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::file_imports;
+
 /// Test code. It may import any module, and tests of other modules may import it.
 const TEST_SUPPORT: &str = "test_support";
 
@@ -87,6 +89,42 @@ fn the_table_has_no_cycle() {
         assert!(!free.is_empty(), "a cycle among {:?}", table.keys());
         table.retain(|name, _| !free.contains(name));
         table.values_mut().for_each(|imports| imports.retain(|name| !free.contains(name)));
+    }
+}
+
+/// Files that import each other, with the reason.
+const CIRCLES: [(&[&str], &str); 0] = [];
+
+#[test]
+fn files_import_each_other_in_no_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["src", "cli/src"] {
+        let is_test = |file: &Path| {
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            let folders = file.parent().unwrap().iter();
+            name == "tests"
+                || (name.ends_with("_tests") && name != "is_tests")
+                || folders.into_iter().any(|part| part == "tests" || part == TEST_SUPPORT)
+        };
+        let mut imports = file_imports::read(&root.join(folder), is_test);
+        let seen: usize = imports.values().map(|targets| targets.len()).sum();
+        assert!(seen > 100, "{folder}: only {seen} imports were found");
+        for (files, _) in CIRCLES {
+            for file in files {
+                let file = file.strip_prefix(&format!("{folder}/")).unwrap_or(file);
+                let Some(targets) = imports.get_mut(file) else { continue };
+                targets.retain(|target, _| !files.contains(&format!("{folder}/{target}").as_str()));
+            }
+        }
+        let circles: Vec<String> = file_imports::circles(imports)
+            .into_iter()
+            .flat_map(|(file, targets)| {
+                targets.into_iter().map(move |(target, names)| {
+                    format!("{folder}/{file} imports {names:?} of {target}")
+                })
+            })
+            .collect();
+        assert!(circles.is_empty(), "circles of imports:\n{}", circles.join("\n"));
     }
 }
 

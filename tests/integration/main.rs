@@ -23,6 +23,7 @@ mod documented_codes;
 mod embeddings;
 #[cfg(target_os = "linux")]
 mod faults;
+mod file_imports;
 mod hostile;
 mod infer;
 #[cfg(target_os = "linux")]

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 import llb
-from llb import _async_chat
+from llb._async import chat as async_chat
 from test_async import cancel, until
 from test_chat import HELLO
 from test_pool import conversation
@@ -60,13 +60,13 @@ def test_the_second_turn_finds_its_prefix(run, models):
 def test_the_first_of_many_calls_loads_the_weights(run, models, monkeypatch):
     """The others wait for it, and none of them loads the file a second time."""
     opened = []
-    start = _async_chat.AsyncChat._start
+    start = async_chat.AsyncChat._start
 
     def record(chat):
         opened.append(all(each._session.opened.done for each in chats()))
         return start(chat)
 
-    monkeypatch.setattr(_async_chat.AsyncChat, "_start", record)
+    monkeypatch.setattr(async_chat.AsyncChat, "_start", record)
     model = open_model(models, "text")
 
     def chats():

@@ -13,7 +13,7 @@ import pytest
 import llb
 from conftest import skip
 from test_chat import HELLO, WEATHER
-from llb._partial_json import partial_json
+from llb._openai.partial_json import partial_json
 from test_remote import Server
 
 

@@ -39,12 +39,12 @@ from ._stream import Stream
 from ._template import template_compose, template_info, template_parse, template_render
 
 if _TYPE_CHECKING:
-    from ._async_chat import AsyncChat
-    from ._async_embedder import AsyncEmbedder
-    from ._async_model import AsyncModel
-    from ._async_openai import AsyncOpenAI
-    from ._async_stream import AsyncStream
-    from ._openai import OpenAI
+    from ._async.chat import AsyncChat
+    from ._async.embedder import AsyncEmbedder
+    from ._async.model import AsyncModel
+    from ._openai.async_client import AsyncOpenAI
+    from ._async.stream import AsyncStream
+    from ._openai.client import OpenAI
 
 __all__ = [
     "AsyncChat",
@@ -80,12 +80,12 @@ __all__ = [
 
 # Modules that import more than most programs need.
 _LAZY = {
-    "AsyncChat": "._async_chat",
-    "AsyncEmbedder": "._async_embedder",
-    "AsyncModel": "._async_model",
-    "AsyncOpenAI": "._async_openai",
-    "AsyncStream": "._async_stream",
-    "OpenAI": "._openai",
+    "AsyncChat": "._async.chat",
+    "AsyncEmbedder": "._async.embedder",
+    "AsyncModel": "._async.model",
+    "AsyncOpenAI": "._openai.async_client",
+    "AsyncStream": "._async.stream",
+    "OpenAI": "._openai.client",
 }
 
 

@@ -1,14 +1,88 @@
-"""`BaseModel`: the options and the pool of chats that `Model` and `AsyncModel` share."""
+"""What chats and models share with and without asyncio: their options, the pool of chats, and the
+vocabulary of the model file."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Generic, Optional, Type, TypeVar, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Iterable,
+    Mapping,
+    Optional,
+    Type,
+    TypeVar,
+    Union,
+    cast,
+)
 
-from ._base_chat import BaseChat
+from ._handle import BaseHandle
 from ._html import model_table
+from ._library import encode, load
 from ._pool import ChatPool
-from ._tokens import Vocabulary
+from ._progress import with_load_progress
+from ._session import CHAT
+from .types import Tokens
+
+
+class BaseChat(BaseHandle):
+    """The options of a chat of the library. A subclass opens it."""
+
+    _kind = CHAT
+
+    def __init__(
+        self,
+        path: Optional[Union[str, bytes, os.PathLike[Any]]] = None,
+        *,
+        on_event: Optional[Callable[[str], object]] = None,
+        progress: bool = False,
+        **options: Any,
+    ) -> None:
+        if progress:
+            name = os.path.basename("" if path is None else os.fsdecode(path))
+            on_event = with_load_progress(name, on_event)
+        super().__init__(path, on_event, options)
+
+    def _repr_html_(self) -> Optional[str]:
+        """For notebooks: the capabilities of the model as a table. None without a file."""
+        return model_table(repr(self), self._path)
+
+
+# The options of a chat that affect its prompts.
+_PROMPT_OPTIONS = ("chat_template", "components", "polyfills", "template_limits")
+
+
+class Vocabulary:
+    """The vocabulary of a model file. `options` are those of the model's chats."""
+
+    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
+        self._file = {"model_path": path, "isolation": options.get("isolation")}
+        self._prompts = {name: options.get(name) for name in _PROMPT_OPTIONS}
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> Tokens:
+        """See `Model.tokenize`."""
+        request = {"text": text, "add_special": add_special, "parse_special": parse_special}
+        return cast(Tokens, self._call("llb_tokenize", request))
+
+    def detokenize(self, ids: Iterable[int], remove_special: bool, unparse_special: bool) -> str:
+        """See `Model.detokenize`."""
+        special = {"remove_special": remove_special, "unparse_special": unparse_special}
+        reply = self._call("llb_detokenize", {"ids": list(ids), **special})
+        return cast(str, reply["text"])
+
+    def count(self, request: Mapping[str, Any]) -> int:
+        """See `Model.count_tokens`."""
+        given = {name: value for name, value in request.items() if value is not None}
+        reply = self._call("llb_count", {**self._prompts, **given})
+        return cast(int, reply["prompt_tokens"])
+
+    def _call(self, function: str, request: Mapping[str, Any]) -> Dict[str, Any]:
+        library = load()
+        string = getattr(library.c, function)(encode({**request, **self._file}))
+        return library.reply(string)
+
 
 C = TypeVar("C", bound=BaseChat)
 

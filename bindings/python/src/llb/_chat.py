@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Mapping, Optional, Union
 
-from ._base_chat import BaseChat
+from ._base_model import BaseChat
 from ._call import stream_call
 from ._fetch import OnProgress, fetch
 from ._handle import Handle

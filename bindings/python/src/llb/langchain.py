@@ -57,8 +57,8 @@ from langchain_core.utils.function_calling import convert_to_json_schema, conver
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, Field, PrivateAttr
 
-from ._framework_chat import FrameworkChat
-from ._framework_embedder import FrameworkEmbedder
+from ._frameworks import FrameworkChat
+from ._frameworks import FrameworkEmbedder
 from ._parameters import build_request
 from .types import Chunk, Message, Reply
 

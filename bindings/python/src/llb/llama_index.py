@@ -40,9 +40,9 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools.types import BaseTool
 
-from ._chunk import reasoning_of, text_of
-from ._framework_chat import FrameworkChat
-from ._framework_embedder import FrameworkEmbedder
+from ._base_stream import reasoning_of, text_of
+from ._frameworks import FrameworkChat
+from ._frameworks import FrameworkEmbedder
 from ._model_info import model_info
 from ._parameters import build_request
 from .types import Chunk, Message, Reply

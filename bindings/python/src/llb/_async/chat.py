@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ._async_handle import AsyncHandle
-from ._async_requests import AsyncRequests
-from ._async_stream import AsyncStream
-from ._base_chat import BaseChat
-from ._call import stream_call
+from .handle import AsyncHandle
+from .requests import AsyncRequests
+from .stream import AsyncStream
+from .._base_model import BaseChat
+from .._call import stream_call
 
 
 class AsyncChat(BaseChat, AsyncHandle, AsyncRequests):

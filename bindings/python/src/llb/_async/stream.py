@@ -6,14 +6,14 @@ import inspect
 from queue import Empty
 from typing import AsyncIterator, Iterable, Optional, cast
 
-from ._async_waiting import Alarm, expiry, join, reply_of
-from ._base_stream import BaseStream
-from ._call import Call
-from ._chunk import Handlers, OnText, OnToolCall, text_of
-from ._closing import AsyncClosing
-from ._library import decode
-from ._session import Session
-from .types import Chunk, Reply
+from .waiting import Alarm, expiry, join, reply_of
+from .._base_stream import BaseStream
+from .._call import Call
+from .._base_stream import Handlers, OnText, OnToolCall, text_of
+from .._closing import AsyncClosing
+from .._library import decode
+from .._session import Session
+from ..types import Chunk, Reply
 
 
 class AsyncStream(BaseStream, AsyncClosing, AsyncIterator[Chunk]):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, cast
 
-from ._json_value import from_json
-from ._openai_shape import ChatCompletion
-from ._parse import parsed, refuse_truncated, with_format
-from ._partial_json import partial_json
-from .types import Reply
+from .._json_value import from_json
+from .shape import ChatCompletion
+from .._parse import parsed, refuse_truncated, with_format
+from .partial_json import partial_json
+from ..types import Reply
 
 
 class ReplyTypes:

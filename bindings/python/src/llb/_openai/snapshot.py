@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Iterator, List, Optional
 
-from ._errors import LlbError
-from ._openai_parse import ReplyTypes
-from ._openai_shape import ChatCompletion, ChatCompletionChunk, Record, begun_completion
-from .types import Reply
+from .._errors import LlbError
+from .parse import ReplyTypes
+from .shape import ChatCompletion, ChatCompletionChunk, Record, begun_completion
+from ..types import Reply
 
 _CALL = "tool_calls.function.arguments"
 

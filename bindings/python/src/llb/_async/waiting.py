@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import Any, Optional, TypeVar, cast
 
-from ._call import Call
-from ._outcome import Outcome
-from ._session import Session
-from .types import Reply
+from .._call import Call
+from .._outcome import Outcome
+from .._session import Session
+from ..types import Reply
 
 T = TypeVar("T")
 

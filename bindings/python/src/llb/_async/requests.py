@@ -19,11 +19,11 @@ from typing import (
     overload,
 )
 
-from ._async_stream import AsyncStream
-from ._parameters import build_request, takes_parameters
-from ._parse import parsed, with_format
-from ._run import Conversation, PendingCall, Run, finish
-from .types import Explanation, Messages, Reply, RequestParameters, Tools
+from .stream import AsyncStream
+from .._parameters import build_request, takes_parameters
+from .._parse import parsed, with_format
+from .._run import Conversation, PendingCall, Run, finish
+from ..types import Explanation, Messages, Reply, RequestParameters, Tools
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

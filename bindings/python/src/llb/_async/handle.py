@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
-from ._async_waiting import ended, reply_of
-from ._call import Call
-from ._closing import AsyncClosing
-from ._handle import BaseHandle
-from ._session import Session
+from .waiting import ended, reply_of
+from .._call import Call
+from .._closing import AsyncClosing
+from .._handle import BaseHandle
+from .._session import Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self

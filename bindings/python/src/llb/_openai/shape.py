@@ -10,7 +10,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, cast
 
-from .types import Chunk, ChunkChoice, Embeddings, Reply
+from ..types import Chunk, ChunkChoice, Embeddings, Reply
 
 
 class Record:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, Tuple, Type, cast
 
-from ._errors import LlbError, ReplyTruncated
-from ._openai_shape import completion
+from .._errors import LlbError, ReplyTruncated
+from .shape import completion
 
 # The status with which `llb serve` would answer, by code. 500 for all others.
 _STATUS = {

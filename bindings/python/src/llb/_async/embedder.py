@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, Mapping, Optional, Sequence, Union, cast
 
-from ._async_handle import AsyncHandle
-from ._embedder import BaseEmbedder, embed_request, rank_request
-from .types import Embeddings, Ranking
+from .handle import AsyncHandle
+from .._embedder import BaseEmbedder, embed_request, rank_request
+from ..types import Embeddings, Ranking
 
 
 class AsyncEmbedder(BaseEmbedder, AsyncHandle):

@@ -6,15 +6,15 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence
 
-from ._async_chat import AsyncChat
-from ._async_requests import AsyncRequests
-from ._async_stream import AsyncStream
-from ._base_model import BaseModel
-from ._closing import AsyncClosing
-from ._model_info import memory_of, model_info
-from ._parameters import build_request, takes_parameters
-from ._pool import PooledChat
-from .types import ContextOptions, Memory, Messages, ModelInfo, RequestParameters, Tokens, Tools
+from .chat import AsyncChat
+from .requests import AsyncRequests
+from .stream import AsyncStream
+from .._base_model import BaseModel
+from .._closing import AsyncClosing
+from .._model_info import memory_of, model_info
+from .._parameters import build_request, takes_parameters
+from .._pool import PooledChat
+from ..types import ContextOptions, Memory, Messages, ModelInfo, RequestParameters, Tokens, Tools
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Iterator, TypeVar
 
-from ._closing import Closing
-from ._openai_errors import PACKAGE_ERRORS
-from ._openai_parse import ReplyTypes
-from ._openai_shape import ChatCompletion, ChatCompletionChunk, Record, chunks
-from ._openai_snapshot import Event, Snapshot
-from ._stream import Stream
+from .._closing import Closing
+from .errors import PACKAGE_ERRORS
+from .parse import ReplyTypes
+from .shape import ChatCompletion, ChatCompletionChunk, Record, chunks
+from .snapshot import Event, Snapshot
+from .._stream import Stream
 
 T = TypeVar("T", bound=Record)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Mapping, Optional, Tuple, TypeVar
 
-from ._errors import LlbError
-from ._handle import BaseHandle
-from ._openai_shape import plain
+from .._errors import LlbError
+from .._handle import BaseHandle
+from .shape import plain
 
 H = TypeVar("H", bound=BaseHandle)
 

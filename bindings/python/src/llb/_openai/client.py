@@ -6,14 +6,14 @@ import os
 from contextlib import ExitStack
 from typing import Any, Iterator, Literal, Optional, Sequence, Union, cast, overload
 
-from ._chat import Chat
-from ._closing import Closing
-from ._embedder import Embedder
-from ._errors import LlbError
-from ._openai_errors import PACKAGE_ERRORS
-from ._openai_parse import ReplyTypes
-from ._openai_request import chat_request, embed_request, name_of, require
-from ._openai_shape import (
+from .._chat import Chat
+from .._closing import Closing
+from .._embedder import Embedder
+from .._errors import LlbError
+from .errors import PACKAGE_ERRORS
+from .parse import ReplyTypes
+from .request import chat_request, embed_request, name_of, require
+from .shape import (
     ChatCompletion,
     CreateEmbeddingResponse,
     Model,
@@ -23,8 +23,8 @@ from ._openai_shape import (
     model_entry,
     plain,
 )
-from ._openai_stream import ChunkStream, EventStream
-from .types import Reply
+from .stream import ChunkStream, EventStream
+from ..types import Reply
 
 
 class OpenAI(Closing):

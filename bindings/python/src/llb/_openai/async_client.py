@@ -22,15 +22,15 @@ from typing import (
     overload,
 )
 
-from ._async_chat import AsyncChat
-from ._async_embedder import AsyncEmbedder
-from ._async_stream import AsyncStream
-from ._closing import AsyncClosing
-from ._openai import ModelPage, Models
-from ._openai_errors import PACKAGE_ERRORS
-from ._openai_parse import ReplyTypes
-from ._openai_request import chat_request, embed_request, name_of, require
-from ._openai_shape import (
+from .._async.chat import AsyncChat
+from .._async.embedder import AsyncEmbedder
+from .._async.stream import AsyncStream
+from .._closing import AsyncClosing
+from .client import ModelPage, Models
+from .errors import PACKAGE_ERRORS
+from .parse import ReplyTypes
+from .request import chat_request, embed_request, name_of, require
+from .shape import (
     ChatCompletion,
     ChatCompletionChunk,
     CreateEmbeddingResponse,
@@ -41,9 +41,9 @@ from ._openai_shape import (
     embeddings,
     plain,
 )
-from ._openai_snapshot import Event, Snapshot
-from ._openai_stream import is_last
-from .types import Reply
+from .snapshot import Event, Snapshot
+from .stream import is_last
+from ..types import Reply
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -1,0 +1,1 @@
+"""The classes in the shape of the openai package."""

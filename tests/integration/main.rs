@@ -41,6 +41,7 @@ mod markup;
 mod memory;
 mod memory_use;
 mod model_info;
+mod names;
 mod odd_files;
 mod overflow;
 mod prefix;

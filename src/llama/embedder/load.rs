@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use super::super::context::LlamaContext;
-use super::super::context_checks::check_memory;
-use super::super::context_options::ContextOptions;
-use super::super::device_selection::DeviceSelection;
-use super::super::file_identity::{ModelFiles, SINCE_CHECKED};
-use super::super::fit::{self, MemoryNeeds};
-use super::super::log::{self, LogQueue};
-use super::super::lora::{self, Adapter};
-use super::super::model::{Model, ModelOptions};
-use super::super::model_cache::{MAX_TRAILING_BYTES, context_options};
-use super::super::vocab::LlamaVocab;
-use super::super::{device, exit, kernels};
 use super::{Embedder, needs_whole_texts};
 use crate::api::{EmbedOptions, Pooling};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
+use crate::llama::context::LlamaContext;
+use crate::llama::context::lora::{self, Adapter};
+use crate::llama::context::model::{Model, ModelOptions};
+use crate::llama::context::options::ContextOptions;
+use crate::llama::devices::device;
+use crate::llama::devices::device_selection::DeviceSelection;
+use crate::llama::kernels;
+use crate::llama::load::context_checks::check_memory;
+use crate::llama::load::file_identity::{ModelFiles, SINCE_CHECKED};
+use crate::llama::load::fit::{self, MemoryNeeds};
+use crate::llama::load::model_cache::{MAX_TRAILING_BYTES, context_options};
+use crate::llama::raw::exit;
+use crate::llama::raw::log::{self, LogQueue};
+use crate::llama::vocab::LlamaVocab;
 
 /// The most texts in one decode. For models with recurrent states, llama.cpp keeps a state for
 /// each.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use llama_cpp_sys_2 as sys;
 
-use super::context::LlamaContext;
-use super::vocab::LlamaVocab;
-use super::{memory, shim};
 use crate::api::Pooling;
 use crate::engine::{Backend, BatchEntry, Decoded, ThreadController, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
+use crate::llama::context::LlamaContext;
+use crate::llama::raw::{memory, shim};
+use crate::llama::vocab::LlamaVocab;
 
 pub(crate) use load::load;
 

@@ -24,10 +24,11 @@ pub(super) use self::kernel_file::{check as check_file, owners};
 use self::survey::{FoundKernels, Problem, Survey};
 pub(super) use self::survey::{Places, folders};
 use self::variant::BUILT_IN;
-use super::log::LogQueue;
-use super::{faults, model, shim};
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
+use crate::llama::context::model;
+use crate::llama::raw::log::LogQueue;
+use crate::llama::raw::{faults, shim};
 use crate::process::Shared;
 
 pub(crate) use report::report;

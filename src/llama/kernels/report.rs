@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::survey::{FoundKernels, Places, Problem, Survey};
 use super::{CHOSEN, can_run_built_in, variant};
-use crate::llama::{device, device_file};
+use crate::llama::devices::{device, device_file};
 
 /// The reply of `llb_backends` (docs/backends.md). Does not choose any kernels.
 pub(crate) fn report() -> Value {

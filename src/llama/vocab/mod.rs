@@ -13,11 +13,11 @@ use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as sys;
 
-use super::model::{MAX_BYTES_OF_SPECIAL, Model};
-use super::{shim, stack};
 use crate::constraint::Vocabulary;
 use crate::engine::{Interrupt, SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
+use crate::llama::context::model::{MAX_BYTES_OF_SPECIAL, Model};
+use crate::llama::raw::{shim, stack};
 use plain_text::{PlainVocab, without_reserved};
 use text_pieces::{PIECE, TextPieces};
 

@@ -10,7 +10,7 @@ use super::LlamaVocab;
 use super::plain_text::no_token;
 use crate::engine::TokenId;
 use crate::error::{Code, Error, Result};
-use crate::llama::shim;
+use crate::llama::raw::shim;
 
 impl LlamaVocab {
     /// llama.cpp's tokens, but all letters of Hangul. `enclosed` adds the tokens of

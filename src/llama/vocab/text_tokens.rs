@@ -10,7 +10,7 @@ use super::LlamaVocab;
 use super::text_pieces::PIECE;
 use crate::engine::{Interrupt, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
-use crate::llama::shim;
+use crate::llama::raw::shim;
 
 impl LlamaVocab {
     /// Tokenizes a text. `add_special` adds the tokens that the vocabulary puts around a text, such

@@ -54,10 +54,9 @@ fn main() {
 /// redirections too.
 #[cfg(feature = "engine")]
 fn shim(isolates: bool) {
-    const SOURCES: [&str; 9] = [
+    const SOURCES: [&str; 8] = [
         "src/llama/raw/shim.cpp",
         "src/llama/raw/exit.cpp",
-        "src/llama/load/memory_use.cpp",
         "src/llama/raw/faults.cpp",
         "src/llama/raw/faults_windows.cpp",
         "src/llama/context/threads.cpp",

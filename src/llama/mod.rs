@@ -16,11 +16,12 @@ mod tests;
 mod version;
 mod vocab;
 
-pub use devices::device_selection::default_devices;
-pub(crate) use embedder::{Embedder, load as load_embedder};
+pub(crate) use devices::backends_report as kernels_report;
+pub use devices::default_devices;
+pub(crate) use embedder::{Embedder, load_embedder};
 #[cfg(llb_isolation)]
 pub(crate) use kernels::choose as choose_kernels;
-pub(crate) use kernels::{file_variant, report as kernels_report};
+pub(crate) use kernels::file_variant;
 pub use load::file_identity::ModelFiles;
 pub use load::file_vocabulary::FileVocabulary;
 pub use load::keep_alive::unload;
@@ -36,6 +37,6 @@ pub use raw::log::LogQueue;
 #[cfg(llb_isolation)]
 pub(crate) use raw::memory::installed as installed_memory;
 pub use state::prefix_store::PrefixStore;
-pub use state::state_store::{StatePath, StateStore};
+pub use state::{StatePath, StateStore};
 pub use version::BUILD;
 pub(crate) use vocab::LlamaVocab;

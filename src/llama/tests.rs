@@ -23,7 +23,7 @@ use llama_cpp_sys_2 as sys;
 use super::context::LlamaContext;
 use super::context::model::{Model, ModelOptions};
 use super::context::options::ContextOptions;
-use super::devices::device_selection::DeviceSelection;
+use super::devices::DeviceSelection;
 use super::embedder;
 use super::files_of;
 use super::kernels::{self, Places};
@@ -463,7 +463,8 @@ fn a_file_that_is_replaced_when_the_load_begins_is_refused() {
     for is_replaced in [false, true] {
         let files = Arc::new(files_of(&options.load, &options.model));
         let header = ModelHeader::read_file(&file.path).expect("a header");
-        let load = embedder::load(&options, Pooling::Mean, &files, &header).expect("a load");
+        let load =
+            embedder::load_embedder(&options, Pooling::Mean, &files, &header).expect("a load");
         if is_replaced {
             let new = file.path.with_extension("new");
             std::fs::copy(&file.path, &new).expect("a copy");

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use llama_cpp_sys_2 as sys;
 
 use crate::error::{Code, Error, Result};
-use crate::llama::devices::device_selection::DeviceSelection;
-use crate::llama::kernels;
+use crate::llama::devices::DeviceSelection;
+use crate::llama::kernels::start_backend;
 use crate::llama::raw::faults::FaultHandlers;
 use crate::llama::raw::mappings::Mappings;
-use crate::llama::raw::{exit, log, shim, stack};
-use crate::process::{Lazy, Use};
+use crate::llama::raw::{exit, shim, stack};
+use crate::process::Use;
 
 /// The longest text that a special token may have. A position of a text may have to be compared with
 /// all of it.
@@ -386,22 +386,6 @@ unsafe fn load_from_file(
         .map_err(|failed| failed.error(Code::ModelInvalid, "llama.cpp could not load the model"))?;
     NonNull::new(raw)
         .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))
-}
-
-/// Starts llama.cpp, once per process, before any other call. Fails if it cannot start on this
-/// processor.
-pub(crate) fn start_backend() -> Result<()> {
-    static STARTED: Lazy<()> = Lazy::new(|| {
-        log::install();
-        exit::install();
-        kernels::announce_built_in();
-        // SAFETY: once per process, before any other call. A failure shows in the calls that
-        // follow.
-        let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
-    });
-    kernels::check_registry()?;
-    *STARTED;
-    Ok(())
 }
 
 unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool {

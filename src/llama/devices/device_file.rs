@@ -6,7 +6,7 @@
 //! for the file are those of kernels (docs/backends.md).
 //!
 //! The devices are not in ggml's registry, which other threads may read at that moment. llama.cpp
-//! is given those that a model uses ([`super::device_selection`]).
+//! is given those that a model uses ([`super::DeviceSelection`]).
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -17,8 +17,7 @@ use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
 
 use crate::api::LogLevel;
-use crate::llama::context::model;
-use crate::llama::kernels::{Places, check_file, folders, owners};
+use crate::llama::kernels::{Places, check_file, folders, owners, start_backend};
 use crate::llama::raw::log::{self, LogQueue};
 use crate::llama::raw::{exit, lost_device, shim};
 use crate::panic;
@@ -63,7 +62,7 @@ static OPENED: Shared<Option<&'static DeviceFiles>> = Shared::new(None);
 /// Opens the files, unless this process has done so.
 pub(crate) fn open() {
     // Before the lock: the thread that loads a file must not wait for a fork.
-    if model::start_backend().is_err() {
+    if start_backend().is_err() {
         return;
     }
     let mut opened = OPENED.lock();

@@ -10,13 +10,13 @@ use crate::llama::context::LlamaContext;
 use crate::llama::context::lora::{self, Adapter};
 use crate::llama::context::model::{Model, ModelOptions};
 use crate::llama::context::options::ContextOptions;
-use crate::llama::devices::device;
-use crate::llama::devices::device_selection::DeviceSelection;
+use crate::llama::devices::DeviceSelection;
 use crate::llama::kernels;
-use crate::llama::load::context_checks::check_memory;
+use crate::llama::load::context_checks::{check_memory, context_options};
 use crate::llama::load::file_identity::{ModelFiles, SINCE_CHECKED};
 use crate::llama::load::fit::{self, MemoryNeeds};
-use crate::llama::load::model_cache::{MAX_TRAILING_BYTES, context_options};
+use crate::llama::load::model_cache::MAX_TRAILING_BYTES;
+use crate::llama::load::placement;
 use crate::llama::raw::exit;
 use crate::llama::raw::log::{self, LogQueue};
 use crate::llama::vocab::LlamaVocab;
@@ -27,7 +27,7 @@ const SEQUENCES: u32 = 64;
 const SEQUENCES_WITH_STATE: u32 = 4;
 
 /// Checks the options of a load. Returns a closure that loads on the thread that will compute.
-pub(crate) fn load(
+pub(crate) fn load_embedder(
     options: &EmbedOptions,
     pooling: Pooling,
     files: &Arc<ModelFiles>,
@@ -73,7 +73,7 @@ pub(crate) fn load(
             context.tried()
         };
         let (model, context) =
-            device::load_fitting(&model, needs.as_ref(), &log, &mut |options| {
+            placement::load_fitting(&model, needs.as_ref(), &log, &mut |options| {
                 load_as(options, &context, &tried).map_err(with_reason)
             })?;
         let mut context = context;

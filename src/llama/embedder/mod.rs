@@ -17,7 +17,7 @@ use crate::llama::context::LlamaContext;
 use crate::llama::raw::{memory, shim};
 use crate::llama::vocab::LlamaVocab;
 
-pub(crate) use load::load;
+pub(crate) use load::load_embedder;
 
 /// The maximum number of tokens of several texts in one decode. A larger decode is no faster per
 /// token.

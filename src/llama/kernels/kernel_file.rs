@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::regular_file;
 
 /// The identity of this library's build. A file of kernels must have the same identity.
-pub(in crate::llama) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
+pub(crate) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
 
 /// The most headers or notes to read. No file of kernels has more.
 const MAX_HEADERS: usize = 64;
@@ -18,7 +18,7 @@ const MAX_NOTE_BYTES: u64 = 1 << 16;
 
 /// Returns the variant or the backend that a file contains, if it is from this build. An error says
 /// why the file is not used.
-pub(in crate::llama) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
+pub(crate) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
     let (file, metadata) = regular_file::open(path).map_err(|error| error.to_string())?;
     check_writers(&metadata, owners, false)?;
     let text = note(&file, metadata.len())?;
@@ -58,7 +58,7 @@ pub(super) fn check_writers(
 }
 
 /// The users that the process trusts: root, its own user, and the owner of this library's file.
-pub(in crate::llama) fn owners(library: Option<&Path>) -> Vec<u32> {
+pub(crate) fn owners(library: Option<&Path>) -> Vec<u32> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
@@ -157,7 +157,7 @@ impl Bytes {
 
 /// A minimal ELF file: one segment of notes with this text.
 #[cfg(all(test, target_os = "linux"))]
-pub(in crate::llama) fn written(text: &str) -> Vec<u8> {
+pub(crate) fn written(text: &str) -> Vec<u8> {
     let number = |value: usize, length: usize| value.to_le_bytes()[..length].to_vec();
     let mut note = [number(4, 4), number(text.len(), 4), number(1, 4), b"llb\0".to_vec()].concat();
     note.extend_from_slice(text.as_bytes());

@@ -8,7 +8,7 @@
 //! library.
 
 mod kernel_file;
-mod report;
+mod start;
 mod survey;
 mod variant;
 
@@ -21,17 +21,15 @@ use llama_cpp_sys_2 as sys;
 #[cfg(all(test, target_os = "linux"))]
 pub(super) use self::kernel_file::{IDENTITY, written};
 pub(super) use self::kernel_file::{check as check_file, owners};
-use self::survey::{FoundKernels, Problem, Survey};
-pub(super) use self::survey::{Places, folders};
+pub(super) use self::start::{can_run_built_in, start_backend};
+pub(super) use self::survey::{FoundKernels, Places, Problem, Survey, folders};
 use self::variant::BUILT_IN;
+pub(super) use self::variant::present as present_features;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
-use crate::llama::context::model;
 use crate::llama::raw::log::LogQueue;
 use crate::llama::raw::{faults, shim};
 use crate::process::Shared;
-
-pub(crate) use report::report;
 
 /// The functions of ggml-cpu that llb calls. Same layout as `llb_kernels` in kernels.h.
 #[repr(C)]
@@ -66,8 +64,6 @@ const _: unsafe extern "C" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggm
 const _: unsafe extern "C" fn(*mut sys::ggml_threadpool) = sys::ggml_threadpool_free;
 
 unsafe extern "C" {
-    fn llb_kernels_set_built_in(can_run: bool);
-    fn llb_kernels_redirected() -> bool;
     fn llb_kernels_built_in() -> *const Kernels;
     fn llb_kernels_use(kernels: *const Kernels);
     fn llb_kernels_used() -> *const Kernels;
@@ -104,7 +100,7 @@ impl Chosen {
 }
 
 /// Set once, by the first create.
-static CHOSEN: Shared<Option<&'static Chosen>> = Shared::new(None);
+pub(super) static CHOSEN: Shared<Option<&'static Chosen>> = Shared::new(None);
 
 /// The kernels that compute. Before the first create, these are this library's own.
 pub(super) fn used() -> &'static Kernels {
@@ -112,31 +108,6 @@ pub(super) fn used() -> &'static Kernels {
     let used = unsafe { llb_kernels_used() };
     // SAFETY: never NULL, and lives forever.
     unsafe { &*used }
-}
-
-/// Called before ggml's registry starts. Tells it whether it may run this library's own kernels.
-pub(super) fn announce_built_in() {
-    // SAFETY: takes a plain value; the registry has not started.
-    unsafe { llb_kernels_set_built_in(can_run_built_in()) };
-}
-
-/// Fails if ggml's registry would run this library's own kernels on a processor that cannot.
-pub(super) fn check_registry() -> Result<()> {
-    // SAFETY: takes nothing.
-    if can_run_built_in() || unsafe { llb_kernels_redirected() } {
-        return Ok(());
-    }
-    let missing = variant::missing(BUILT_IN).unwrap_or_default();
-    let message = format!(
-        "this processor lacks {}, which the kernels in this program need; to use files of kernels, \
-         link libllb.a as `pkg-config --static --libs llb` says, or use libllb.so",
-        missing.join(", ")
-    );
-    Err(Error::new(Code::InferenceFailed, message).with("missing_cpu_features", missing))
-}
-
-fn can_run_built_in() -> bool {
-    variant::missing(BUILT_IN).is_some_and(|missing| missing.is_empty())
 }
 
 /// Chooses the kernels of this process, unless an earlier create has done so. `wanted` is the
@@ -202,7 +173,7 @@ fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
 
 /// Loads the fastest usable variant, or the wanted one. Files that cannot be loaded are skipped.
 fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
-    model::start_backend()?;
+    start_backend()?;
     let mut refused: Vec<String> = survey.found.iter().filter_map(refusal).collect();
     let mut unloadable = Vec::new();
     let is_candidate =

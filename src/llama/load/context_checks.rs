@@ -1,14 +1,58 @@
-//! Checks that a context suits a model and fits into memory, before any weight is read.
+//! The context of a load: chosen by its options, and checked before any weight is read.
 //!
-//! In: the options and the headers of a load. Out: an error that names the option to change.
+//! In: the options and the headers of a load. Out: the options of the context, or an error that
+//! names the option to change: the context does not suit the model, or does not fit into memory.
 
-use super::{fit, memory_use};
+use super::fit;
 use crate::api::{CacheType, CreateOptions};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::options::ContextOptions;
-use crate::llama::devices::device_selection::DeviceSelection;
-use crate::llama::raw::memory;
+use crate::llama::devices::DeviceSelection;
+use crate::llama::raw::{cpu, memory};
+use crate::process::Use;
+
+/// The context length if the header does not contain the trained one.
+pub(crate) const UNKNOWN_CONTEXT: u64 = 4096;
+/// The default context, sized for a laptop.
+const DEFAULT_CONTEXT: u64 = 8192;
+
+/// The context for these options, with defaults by the header and the devices.
+pub(crate) fn context_options(
+    options: &CreateOptions,
+    header: &ModelHeader,
+    devices: &DeviceSelection,
+) -> Result<ContextOptions> {
+    let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
+    let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
+    let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
+    check_positions(header, n_ctx)?;
+    check_cells(options, header)?;
+    let usable = cpu::usable();
+    let during = Use::begin();
+    let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
+    drop(during);
+    let mut context = ContextOptions {
+        n_ctx,
+        n_batch: options.n_batch.unwrap_or_default(),
+        n_parallel: options.n_parallel,
+        kv_unified: options.kv_unified,
+        // llama.cpp's threads spin while they wait for each other, so with more threads than cores
+        // they make almost no progress.
+        n_threads: options.n_threads.unwrap_or(physical).min(usable),
+        adapts_threads: options.n_threads.is_none(),
+        flash_attn: options.flash_attn,
+        cache_type_k: options.cache_type_k,
+        cache_type_v: options.cache_type_v,
+        pooling: None,
+    };
+    if options.n_batch.is_none() {
+        let uses_devices = options.n_gpu_layers != Some(0);
+        let devices = if uses_devices { devices.measured() } else { Vec::new() };
+        context.n_batch = fit::batch_size(header, &context, &devices, options.n_gpu_layers);
+    }
+    Ok(context)
+}
 
 /// Refuses a load whose context does not suit the model or does not fit into memory. `headers` are
 /// the headers of all its models.
@@ -24,7 +68,7 @@ pub(crate) fn check_memory(
     // elsewhere.
     let on_devices = options.n_gpu_layers != Some(0) && devices.has_any();
     if !on_devices {
-        headers.iter().try_for_each(|header| memory_use::check_states(header, context))?;
+        headers.iter().try_for_each(|header| check_states(header, context))?;
     }
     let needed = |header: &&ModelHeader| context_bytes(header, context);
     let needed = headers.iter().map(needed).collect::<Option<Vec<_>>>();
@@ -69,6 +113,24 @@ pub(crate) fn check_memory(
     Err(Error::new(Code::OutOfMemory, message)
         .with("needed_bytes", needed)
         .with("available_bytes", available))
+}
+
+/// Checks that the recurrent states fit in memory, because llama.cpp allocates and clears them, even
+/// when it only computes sizes.
+pub(crate) fn check_states(header: &ModelHeader, context: &ContextOptions) -> Result<()> {
+    let Some(layers) = header.layers(2.0, 2.0) else { return Ok(()) };
+    let states = layers.blocks.iter().map(|block| block.per_sequence);
+    let states = states.fold(0, u64::saturating_add);
+    let needed = states.saturating_mul(u64::from(context.n_parallel));
+    match memory::available() {
+        Some(available) if needed > available => Err(Error::new(
+            Code::OutOfMemory,
+            "n_parallel: the states of the sequences do not fit into memory; set a smaller one",
+        )
+        .with("needed_bytes", needed)
+        .with("available_bytes", available)),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a context with more positions than the model has learned. llama.cpp fails an assertion

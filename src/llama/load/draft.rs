@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::fit::MemoryNeeds;
+use super::placement;
 use crate::engine::ModelDrafter;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::LlamaContext;
 use crate::llama::context::model::{Model, ModelOptions};
 use crate::llama::context::options::ContextOptions;
-use crate::llama::devices::device;
 use crate::llama::raw::log::LogQueue;
 use crate::llama::vocab::LlamaVocab;
 
@@ -31,7 +31,7 @@ pub(crate) fn load(
     log: &LogQueue,
     tried: &dyn Fn(LlamaContext) -> Result<LlamaContext>,
 ) -> Result<ModelDrafter> {
-    let context = device::load_fitting(options, needs, log, &mut |options| {
+    let context = placement::load_fitting(options, needs, log, &mut |options| {
         tried(load_as(options, context, vocab)?)?.with_threads(context.n_threads)
     });
     Ok(ModelDrafter::new(Box::new(context.map_err(invalid)?)))

@@ -11,25 +11,7 @@
 use crate::api::FlashAttention;
 use crate::gguf::{Attention, Layers, ModelHeader};
 use crate::llama::context::options::ContextOptions;
-
-/// A device that can hold layers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Device {
-    /// llama.cpp's name for it.
-    pub(crate) name: String,
-    /// Free memory in bytes.
-    pub(crate) free: u64,
-    /// Total memory in bytes.
-    pub(crate) total: u64,
-}
-
-impl Device {
-    /// The memory that a model may use. The rest is a reserve for drivers, other programs and
-    /// errors of the estimate.
-    pub(crate) fn usable(&self) -> u64 {
-        self.free.saturating_sub((self.total / 16).clamp(MIN_RESERVE, MAX_RESERVE))
-    }
-}
+use crate::llama::devices::Device;
 
 /// The largest batch on the CPU. Longer batches are no faster there.
 const PROCESSOR_BATCH: u32 = 512;
@@ -101,9 +83,6 @@ pub(crate) fn activation_bytes(layers: &Layers) -> u64 {
     let [embedding, inner, _] = layers.widths;
     embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3)).saturating_mul(4)
 }
-
-const MIN_RESERVE: u64 = 256 << 20;
-const MAX_RESERVE: u64 = 1 << 30;
 
 /// The memory that a model needs on devices, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,6 +192,7 @@ mod tests {
     use super::*;
     use crate::api::CacheType;
     use crate::gguf::Layer;
+    use crate::llama::devices::{MAX_RESERVE, MIN_RESERVE};
 
     const MIB: u64 = 1 << 20;
 

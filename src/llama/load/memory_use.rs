@@ -9,16 +9,17 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
-use super::fit::{Device, MemoryNeeds};
-use super::{draft, model_cache};
+use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
+use super::fit::MemoryNeeds;
+use super::{draft, placement};
 use crate::api::{CreateOptions, Speculative};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::lora;
 use crate::llama::context::model::{Model, ModelOptions};
 use crate::llama::context::options::ContextOptions;
-use crate::llama::devices::device;
-use crate::llama::devices::device_selection::DeviceSelection;
+use crate::llama::devices::{self, Device, DeviceSelection};
+use crate::llama::raw::shim::MemoryRow;
 use crate::llama::raw::{loader_thread, memory, shim};
 
 /// llama.cpp rounds a context up to a multiple of this.
@@ -113,7 +114,7 @@ pub fn memory_reports(
     let others: Vec<Result<Wanted>> =
         others.iter().map(|options| Wanted::of(options, path, header)).collect();
     loader_thread::run(move || {
-        let _alone = device::alone(&first.sizes.model.devices);
+        let _alone = placement::alone(&first.sizes.model.devices);
         let mut models = first.sizes.load()?;
         let report = first.report(&models, true)?;
         let mut loaded = first.sizes.options();
@@ -144,7 +145,7 @@ struct Wanted {
 impl Wanted {
     fn of(options: &CreateOptions, path: &str, header: &ModelHeader) -> Result<Wanted> {
         let devices = DeviceSelection::of(options)?;
-        let context = model_cache::context_options(options, header, &devices)?;
+        let context = context_options(options, header, &devices)?;
         let sizes = Sizes::of(options, devices, path, header, &context)?;
         Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.fits_ctx })
     }
@@ -173,7 +174,7 @@ pub(crate) fn fitting_ctx(
     let sizes = Sizes::of(options, devices.clone(), path, header, context)?;
     let (context, most) = (context.clone(), most_ctx(header));
     let largest = loader_thread::run(move || {
-        let _alone = device::alone(&sizes.model.devices);
+        let _alone = placement::alone(&sizes.model.devices);
         sizes.largest(&sizes.load()?, &context, most)
     })?;
     largest.ok_or_else(|| {
@@ -192,7 +193,7 @@ fn most_noted(free: u64) -> u32 {
 /// The trained context length in tokens, at most [`MAX_FITTING`].
 fn most_ctx(header: &ModelHeader) -> u32 {
     let trained = header.extended_context_length().or(header.context_length());
-    let most = trained.filter(|tokens| *tokens > 0).unwrap_or(model_cache::UNKNOWN_CONTEXT);
+    let most = trained.filter(|tokens| *tokens > 0).unwrap_or(UNKNOWN_CONTEXT);
     let most = most.min(header.learned_positions().unwrap_or(u64::MAX));
     most.min(u64::from(MAX_FITTING)) as u32
 }
@@ -225,7 +226,7 @@ impl Sizes {
     ) -> Result<Sizes> {
         check_states(header, context)?;
         let uses_devices = options.n_gpu_layers != Some(0) && selection.has_any();
-        let devices = if uses_devices { device::measured(&selection) } else { Vec::new() };
+        let devices = if uses_devices { selection.measured() } else { Vec::new() };
         let n_gpu_layers = match options.n_gpu_layers {
             None if uses_devices && devices.iter().all(|device| device.total > 0) => {
                 MemoryNeeds::of(header, context).map(|needs| needs.fitting(&devices) as u32)
@@ -386,7 +387,7 @@ impl Sizes {
         taken[0].compute += u64::from(context.n_parallel) * 4 * u64::from(model.n_tokens());
         let context = SizedContext::new(model, context)?;
         for row in context.rows()? {
-            let name = device::name_of_other(row.device);
+            let name = devices::name_of_other(row.device);
             let place = name.and_then(|name| self.devices.iter().find(|it| it.name == name));
             let index = match place {
                 None => 0,
@@ -422,35 +423,6 @@ fn sum(devices: &[DeviceMemory]) -> PartMemory {
         cache: part(|device| device.cache),
         compute: part(|device| device.compute),
     }
-}
-
-/// Checks that the recurrent states fit in memory, because llama.cpp allocates and clears them, even
-/// when it only computes sizes.
-pub(crate) fn check_states(header: &ModelHeader, context: &ContextOptions) -> Result<()> {
-    let Some(layers) = header.layers(2.0, 2.0) else { return Ok(()) };
-    let states = layers.blocks.iter().map(|block| block.per_sequence);
-    let states = states.fold(0, u64::saturating_add);
-    let needed = states.saturating_mul(u64::from(context.n_parallel));
-    match memory::available() {
-        Some(available) if needed > available => Err(Error::new(
-            Code::OutOfMemory,
-            "n_parallel: the states of the sequences do not fit into memory; set a smaller one",
-        )
-        .with("needed_bytes", needed)
-        .with("available_bytes", available)),
-        _ => Ok(()),
-    }
-}
-
-/// A row as `memory_use.cpp` writes it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct MemoryRow {
-    /// NULL is main memory.
-    device: sys::ggml_backend_dev_t,
-    weights: usize,
-    cache: usize,
-    compute: usize,
 }
 
 /// A context without buffers. It can only report sizes.

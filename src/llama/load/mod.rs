@@ -11,3 +11,4 @@ pub(super) mod kept_model;
 pub(super) mod load_key;
 pub(super) mod memory_use;
 pub(super) mod model_cache;
+pub(super) mod placement;

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
 
+use super::context_checks::context_options;
 use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::fit::MemoryNeeds;
 use super::load_key::{AdapterKey, FileChange, LoadKey};
-use super::{context_checks, draft, fingerprint, fit, memory_use};
+use super::{context_checks, draft, fingerprint, fit, memory_use, placement};
 use crate::api::{AdapterScales, CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
@@ -24,20 +25,15 @@ use crate::llama::context::lora::{self, Adapter};
 use crate::llama::context::model::{Model, ModelOptions};
 use crate::llama::context::options::ContextOptions;
 use crate::llama::context::trial::Verdicts;
-use crate::llama::devices::device;
-use crate::llama::devices::device_selection::{self, DeviceSelection};
+use crate::llama::devices::{self, DeviceSelection};
 use crate::llama::kernels;
+use crate::llama::raw::exit;
 use crate::llama::raw::log::{self, LogQueue};
-use crate::llama::raw::{cpu, exit};
+use crate::llama::state::StateStore;
 use crate::llama::state::state_file::{self, StateLimits};
-use crate::llama::state::state_store::StateStore;
 use crate::llama::vocab::{self, LlamaVocab};
-use crate::process::{self, Shared, Use};
+use crate::process::{self, Shared};
 
-/// The context length if the header does not contain the trained one.
-pub(crate) const UNKNOWN_CONTEXT: u64 = 4096;
-/// The default context, sized for a laptop.
-const DEFAULT_CONTEXT: u64 = 8192;
 /// llama.cpp maps whole files and reads every mapped page in advance. A file with more than this
 /// many bytes after its tensors is read instead of mapped, which reads only the tensors.
 pub(crate) const MAX_TRAILING_BYTES: u64 = 64 << 20;
@@ -228,7 +224,7 @@ pub(crate) fn open(
     let loaded = load(&key, files, needs, on_progress)?;
     let model = Arc::new(LoadedModel { most_ctx, trained_ctx, ..loaded });
     kernels.log(&model.log);
-    device_selection::log(options, &model.log);
+    devices::log(options, &model.log);
     *slot = Arc::downgrade(&model);
     Ok(model)
 }
@@ -317,7 +313,7 @@ fn load(
                 Ok((model, context))
             };
             let (model, mut context) =
-                device::load_fitting(&key.model, needs.model.as_ref(), &queue, load)?;
+                placement::load_fitting(&key.model, needs.model.as_ref(), &queue, load)?;
             let vocab = Arc::new(LlamaVocab::new(Arc::clone(&model)));
             let speculation = speculation(&key, needs.draft.as_ref(), &vocab, &queue, &tried)
                 .map_err(with_reason)?;
@@ -377,42 +373,6 @@ fn speculation(
         }
     };
     Ok(Some(Speculation::new(drafter, n_max as usize)))
-}
-
-pub(crate) fn context_options(
-    options: &CreateOptions,
-    header: &ModelHeader,
-    devices: &DeviceSelection,
-) -> Result<ContextOptions> {
-    let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
-    let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
-    let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
-    context_checks::check_positions(header, n_ctx)?;
-    context_checks::check_cells(options, header)?;
-    let usable = cpu::usable();
-    let during = Use::begin();
-    let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
-    drop(during);
-    let mut context = ContextOptions {
-        n_ctx,
-        n_batch: options.n_batch.unwrap_or_default(),
-        n_parallel: options.n_parallel,
-        kv_unified: options.kv_unified,
-        // llama.cpp's threads spin while they wait for each other, so with more threads than cores
-        // they make almost no progress.
-        n_threads: options.n_threads.unwrap_or(physical).min(usable),
-        adapts_threads: options.n_threads.is_none(),
-        flash_attn: options.flash_attn,
-        cache_type_k: options.cache_type_k,
-        cache_type_v: options.cache_type_v,
-        pooling: None,
-    };
-    if options.n_batch.is_none() {
-        let uses_devices = options.n_gpu_layers != Some(0);
-        let devices = if uses_devices { device::measured(devices) } else { Vec::new() };
-        context.n_batch = fit::batch_size(header, &context, &devices, options.n_gpu_layers);
-    }
-    Ok(context)
 }
 
 /// An upper bound for the state of one sequence: twice the cache of a full context, and room for

@@ -8,16 +8,37 @@
 // in a state in which they can be destroyed. ggml_backend_sched_split_graph, for one, frees its
 // context and then allocates another.
 //
-// ggml's functions are declared here: the crate that builds llama.cpp exports no headers.
+// It also calls the function of llama.cpp that returns a std::map, which Rust cannot read.
+//
+// Functions and types are declared here: the crate that builds llama.cpp exports no headers. Those
+// of the memory breakdown match src/llama-ext.h of the pinned version.
 
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <new>
 
 #include "faults.h"
 
+struct llama_context;
+struct ggml_backend_buffer_type;
+struct ggml_backend_device;
+
+struct llama_memory_breakdown_data {
+    size_t model;
+    size_t context;
+    size_t compute;
+};
+
+using llama_memory_breakdown = std::map<ggml_backend_buffer_type *, llama_memory_breakdown_data>;
+
+llama_memory_breakdown llama_get_memory_breakdown(const llama_context * ctx);
+
 extern "C" {
+bool ggml_backend_buft_is_host(ggml_backend_buffer_type * type);
+ggml_backend_device * ggml_backend_buft_get_device(ggml_backend_buffer_type * type);
 typedef void (*ggml_abort_callback_t)(const char * message);
 ggml_abort_callback_t ggml_set_abort_callback(ggml_abort_callback_t callback);
 }
@@ -117,6 +138,29 @@ int llb_shim_call(void (*call)(void *), void * data, char * message, size_t size
         copy(message, size, "an unknown C++ exception");
         return EXCEPTION;
     }
+}
+
+// The memory of one type of buffer, in bytes.
+struct llb_memory_row {
+    // NULL is main memory.
+    ggml_backend_device * device;
+    size_t weights;
+    size_t cache;
+    size_t compute;
+};
+
+// The memory of a context and its model, a row for each type of buffer. Writes at most `most` rows
+// and returns how many it wrote. May throw.
+size_t llb_memory_rows(const llama_context * context, llb_memory_row * rows, size_t most) {
+    size_t count = 0;
+    for (const auto & [type, data] : llama_get_memory_breakdown(context)) {
+        if (count == most) {
+            break;
+        }
+        auto * device = ggml_backend_buft_is_host(type) ? nullptr : ggml_backend_buft_get_device(type);
+        rows[count++] = {device, data.model, data.context, data.compute};
+    }
+    return count;
 }
 
 } // extern "C"

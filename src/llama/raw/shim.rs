@@ -28,7 +28,7 @@ pub(crate) mod calls {
 
     use llama_cpp_sys_2::*;
 
-    use crate::llama::load::memory_use::MemoryRow;
+    use super::MemoryRow;
 
     macro_rules! declare {
         ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
@@ -192,7 +192,7 @@ pub(crate) mod calls {
     }
 
     unsafe extern "C-unwind" {
-        /// Defined in `memory_use.cpp`.
+        /// Defined in `shim.cpp`.
         pub(crate) fn llb_memory_rows(
             context: *const llama_context,
             rows: *mut MemoryRow,
@@ -202,6 +202,17 @@ pub(crate) mod calls {
 
     /// A Rust function that makes one of these calls.
     pub(crate) type GuardedCall = unsafe extern "C-unwind" fn(data: *mut c_void);
+}
+
+/// A row as `shim.cpp` writes it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryRow {
+    /// NULL is main memory.
+    pub(crate) device: llama_cpp_sys_2::ggml_backend_dev_t,
+    pub(crate) weights: usize,
+    pub(crate) cache: usize,
+    pub(crate) compute: usize,
 }
 
 unsafe extern "C" {

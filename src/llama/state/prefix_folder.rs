@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::state_store::{self, StatePath, StateStore};
+use super::{StatePath, StateStore, check_owner, replace};
 use crate::engine::TokenId;
 use crate::regular_file;
 
@@ -89,7 +89,7 @@ impl PrefixFolder {
         if !metadata.is_dir() {
             return Err(format!("{shown} is not a folder; name a folder for prefixes only"));
         }
-        state_store::check_owner(&metadata).map_err(|problem| {
+        check_owner(&metadata).map_err(|problem| {
             format!("{shown}: {problem}; name a folder of the user of this process")
         })?;
         #[cfg(unix)]
@@ -193,7 +193,7 @@ impl StateStore for PrefixFile {
     }
 
     fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
-        state_store::replace(&self.0, write)
+        replace(&self.0, write)
     }
 }
 

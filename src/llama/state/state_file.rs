@@ -16,12 +16,11 @@ use std::io::{self, Read, Write};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::state_store::StateStore;
+use super::{MAGIC, StateStore};
 use crate::api::AdapterScales;
 use crate::engine::{SavedSequence, TokenId};
 use crate::llama::raw::memory;
 
-pub(crate) const MAGIC: &[u8; 8] = b"LLBSTATE";
 const VERSION: u32 = 1;
 /// Bytes before the description.
 const PREFIX: usize = 16;
@@ -203,7 +202,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::llama::state::state_store::StatePath;
+    use crate::llama::state::StatePath;
     #[cfg(unix)]
     use crate::test_support::conformance;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::gguf::GgufWriter;
 use crate::llama::context::model::ModelOptions;
-use crate::llama::devices::device_selection::DeviceSelection;
+use crate::llama::devices::DeviceSelection;
 use crate::llama::vocab::*;
 
 pub(super) const NORMAL: i32 = 1;

@@ -1,20 +1,15 @@
-//! Devices such as GPUs that can hold layers, and loading a model onto them.
+//! Puts the layers of a model on devices, and loads it with as many of them as fit.
 
-use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use llama_cpp_sys_2 as sys;
-use serde_json::{Value, json};
-
-use super::device_file;
-use super::device_selection::DeviceSelection;
+use super::fit::MemoryNeeds;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 use crate::llama::context::model::ModelOptions;
-use crate::llama::load::fit::{Device, MemoryNeeds};
+use crate::llama::devices::DeviceSelection;
 use crate::llama::raw::log::LogQueue;
-use crate::llama::raw::{lost_device, shim};
+use crate::llama::raw::lost_device;
 
 /// Loads onto devices run one after another: each must see the memory that the previous one took,
 /// and backends start a device in its first load, without a lock. The mutex may be held during a
@@ -41,7 +36,7 @@ pub(crate) fn load_fitting<T>(
     if options.n_gpu_layers.is_some_and(|layers| layers > 0) || alone.is_none() {
         return load(options);
     }
-    let devices = measured(&options.devices);
+    let devices = options.devices.measured();
     // Fitting is impossible if a device does not report its memory.
     let needs = needs.filter(|_| devices.iter().all(|device| device.total > 0));
     let fitting = match options.n_gpu_layers {
@@ -141,85 +136,6 @@ fn first_that_loads<T>(
         notes.push((LogLevel::Warn, text));
         placement = next;
     }
-}
-
-/// All devices, the CPU included: name, description and type. Opens files of devices.
-pub(crate) fn report() -> Vec<Value> {
-    device_file::open();
-    let describe = |device: sys::ggml_backend_dev_t| {
-        // SAFETY: a device of ggml.
-        let kind = match unsafe { sys::ggml_backend_dev_type(device) } {
-            sys::GGML_BACKEND_DEVICE_TYPE_CPU => "cpu",
-            sys::GGML_BACKEND_DEVICE_TYPE_GPU => "gpu",
-            sys::GGML_BACKEND_DEVICE_TYPE_IGPU => "integrated_gpu",
-            _ => "accelerator",
-        };
-        // SAFETY: as above.
-        let description = unsafe { sys::ggml_backend_dev_description(device) };
-        // SAFETY: a text of the device, which lives as long as the process.
-        let description = unsafe { text(description) };
-        json!({ "name": name(device), "description": description, "type": kind })
-    };
-    all().into_iter().map(describe).collect()
-}
-
-pub(crate) fn name(device: sys::ggml_backend_dev_t) -> Option<String> {
-    // SAFETY: a device of ggml, which lives as long as the process.
-    let name = unsafe { sys::ggml_backend_dev_name(device) };
-    // SAFETY: a text of the device, which lives as long as it.
-    unsafe { text(name) }
-}
-
-/// The name of a device other than the CPU; `None` for the CPU and for NULL.
-pub(crate) fn name_of_other(device: sys::ggml_backend_dev_t) -> Option<String> {
-    if device.is_null() {
-        return None;
-    }
-    // SAFETY: a device of ggml.
-    let kind = unsafe { sys::ggml_backend_dev_type(device) };
-    (kind != sys::GGML_BACKEND_DEVICE_TYPE_CPU).then(|| name(device)).flatten()
-}
-
-/// # Safety
-/// NULL, or a NUL-terminated text.
-unsafe fn text(text: *const c_char) -> Option<String> {
-    // SAFETY: the caller's promise.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-}
-
-/// The selected devices, with their memory.
-pub(crate) fn measured(selection: &DeviceSelection) -> Vec<Device> {
-    selection.devices().into_iter().map(measure).collect()
-}
-
-fn measure(device: sys::ggml_backend_dev_t) -> Device {
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: a device of ggml, which lives as long as the process; both numbers are written during
-    // the call.
-    let measured = shim::guard(|| unsafe {
-        shim::calls::ggml_backend_dev_memory(device, &raw mut free, &raw mut total)
-    });
-    if measured.is_err() {
-        (free, total) = (0, 0);
-    }
-    let name = name(device).unwrap_or_else(|| "?".to_owned());
-    Device { name, free: free as u64, total: total as u64 }
-}
-
-/// All devices: those of the library, the processor included, and those of files that were opened.
-pub(crate) fn all() -> Vec<sys::ggml_backend_dev_t> {
-    built_in().into_iter().chain(device_file::devices()).collect()
-}
-
-/// The devices of ggml's registry.
-pub(crate) fn built_in() -> Vec<sys::ggml_backend_dev_t> {
-    // SAFETY: `start_backend` has filled the registry; the call only reads it.
-    let count = shim::guard(|| unsafe { shim::calls::ggml_backend_dev_count() }).unwrap_or(0);
-    let get = |index| {
-        // SAFETY: as above; the index is below the count.
-        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get(index) }).ok()
-    };
-    (0..count).filter_map(get).collect()
 }
 
 #[cfg(test)]

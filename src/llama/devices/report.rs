@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::survey::{FoundKernels, Places, Problem, Survey};
-use super::{CHOSEN, can_run_built_in, variant};
-use crate::llama::devices::{device, device_file};
+use super::device_file;
+use crate::llama::kernels::{
+    CHOSEN, FoundKernels, Places, Problem, Survey, can_run_built_in, present_features,
+};
 
 /// The reply of `llb_backends` (docs/backends.md). Does not choose any kernels.
-pub(crate) fn report() -> Value {
+pub(crate) fn backends() -> Value {
     // Locked, so that no create changes ggml's registry meanwhile.
     let chosen = CHOSEN.lock();
     let survey = Survey::of(&Places::now());
@@ -43,13 +44,13 @@ pub(crate) fn report() -> Value {
         .collect();
     // Until kernels are chosen, ggml lists its devices with this library's own kernels.
     let can_list = chosen.is_some() || can_run_built_in();
-    let devices = if can_list { device::report() } else { Vec::new() };
+    let devices = if can_list { super::report() } else { Vec::new() };
     json!({
         "type": "backends",
         "processor": {
             "architecture": std::env::consts::ARCH,
             "name": processor_name(),
-            "features": variant::present(),
+            "features": present_features(),
         },
         "backend": {
             "name": name,

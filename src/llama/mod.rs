@@ -28,8 +28,8 @@ pub use load::keep_alive::unload;
 pub(crate) use load::keep_alive::{HeldModel, Kept, Release, watch};
 pub(crate) use load::kept_model::with_absolute_paths;
 pub use load::kept_model::{KeptModel, KeptState, ModelUse, files_of};
+pub use load::loaded_model::LoadedModel;
 pub use load::memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
-pub use load::model_cache::LoadedModel;
 pub use raw::exit::{BeforeExit, call_before_exit};
 #[cfg(unix)]
 pub(crate) use raw::exit::{after_fork_in_child, after_fork_in_parent, before_fork};

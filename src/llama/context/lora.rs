@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use llama_cpp_sys_2 as sys;
 
 use super::model::Model;
-use crate::api::AdapterScales;
+use crate::api::{AdapterScales, Lora};
 use crate::error::{Code, Error, Result};
 use crate::gguf::{GgufValue, ModelHeader, ValueType};
 use crate::llama::raw::shim;
@@ -108,9 +108,18 @@ impl AppliedAdapters {
     }
 }
 
+/// Checks the files of these adapters for a model with the header `model`. Returns the size of all
+/// their tensors in bytes.
+pub(crate) fn check_all(adapters: &[Lora], model: &ModelHeader) -> Result<u64> {
+    let checked = adapters.iter().enumerate().map(|(index, adapter)| {
+        check(&adapter.path, model).map_err(|error| option_error(index, error))
+    });
+    checked.sum()
+}
+
 /// Checks from its header that a file is an adapter for a model with the header `model`. Returns
 /// the size of its tensors in bytes.
-pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<u64> {
+fn check(path: &str, model: &ModelHeader) -> Result<u64> {
     let header = ModelHeader::read_file(Path::new(path))?;
     let refuse =
         |problem: String| Err(Error::new(Code::ModelInvalid, format!("{path}: {problem}")));

@@ -35,6 +35,13 @@ pub(crate) struct ModelOptions {
     pub(crate) repacks: bool,
 }
 
+impl ModelOptions {
+    /// Whether layers may be on a device.
+    pub(crate) fn may_use_devices(&self) -> bool {
+        self.n_gpu_layers != Some(0) && self.devices.has_any()
+    }
+}
+
 /// Owns a `llama_model`.
 pub(crate) struct Model {
     raw: NonNull<sys::llama_model>,

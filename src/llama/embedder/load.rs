@@ -7,7 +7,7 @@ use crate::api::{EmbedOptions, Pooling};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::LlamaContext;
-use crate::llama::context::lora::{self, Adapter};
+use crate::llama::context::lora;
 use crate::llama::context::model::{Model, ModelOptions};
 use crate::llama::context::options::ContextOptions;
 use crate::llama::devices::DeviceSelection;
@@ -15,10 +15,10 @@ use crate::llama::kernels;
 use crate::llama::load::context_checks::{check_memory, context_options};
 use crate::llama::load::file_identity::{ModelFiles, SINCE_CHECKED};
 use crate::llama::load::fit::{self, MemoryNeeds};
-use crate::llama::load::model_cache::MAX_TRAILING_BYTES;
+use crate::llama::load::loader::{Loader, model_options};
 use crate::llama::load::placement;
 use crate::llama::raw::exit;
-use crate::llama::raw::log::{self, LogQueue};
+use crate::llama::raw::log::LogQueue;
 use crate::llama::vocab::LlamaVocab;
 
 /// The most texts in one decode. For models with recurrent states, llama.cpp keeps a state for
@@ -40,54 +40,25 @@ pub(crate) fn load_embedder(
     if header.is_bidirectional() {
         context.n_batch = context.n_batch.max(context.n_ctx);
     }
-    let use_mmap = options.load.use_mmap && header.trailing_bytes() <= MAX_TRAILING_BYTES;
-    check_memory(&options.load, &devices, use_mmap, &context, &[header])?;
-    for (index, lora) in options.load.lora.iter().enumerate() {
-        lora::check(&lora.path, header).map_err(|error| lora::option_error(index, error))?;
-    }
+    let model = model_options(&options.load, &options.model, devices, &[header]);
+    check_memory(&model, &context, &[header])?;
+    lora::check_all(&options.load.lora, header)?;
     files.check_unchanged(SINCE_CHECKED)?;
     let files = Arc::clone(files);
-    let model = ModelOptions {
-        path: options.model.clone(),
-        n_gpu_layers: options.load.n_gpu_layers,
-        devices,
-        use_mmap,
-        use_mlock: options.load.use_mlock,
-        repacks: !header.repeats_experts(),
-    };
     let needs = MemoryNeeds::of(header, &context);
-    let on_devices = options.load.n_gpu_layers != Some(0) && model.devices.has_any();
-    let layers = fit::layers_of(header, &context).filter(|_| !on_devices);
+    let layers = fit::layers_of(header, &context).filter(|_| !model.may_use_devices());
     let score_bytes = layers.map_or(0, |it| fit::score_bytes(&it, context.flash_attn));
     let n_threads = context.n_threads;
-    let adapters: Vec<(String, f32)> =
-        options.load.lora.iter().map(|lora| (lora.path.clone(), lora.scale)).collect();
+    let adapters = options.load.lora.clone();
     Ok(move || {
-        let log = Arc::new(LogQueue::default());
-        log::collect_on_this_thread(Arc::clone(&log));
-        // llama.cpp returns NULL and logs the reason.
-        let with_reason = |error: Error| log.add_reason(error);
-        let tried = |context: LlamaContext| {
-            // llama.cpp has opened the files, and nothing was computed yet.
-            files.check_unchanged(SINCE_CHECKED)?;
-            context.tried()
+        let loader = Loader::new(Arc::new(LogQueue::default()), files, false);
+        let load = &mut |options: &ModelOptions| {
+            let loaded = load_as(options, &context, &loader);
+            loaded.map_err(|error| loader.with_reason(error))
         };
-        let (model, context) =
-            placement::load_fitting(&model, needs.as_ref(), &log, &mut |options| {
-                load_as(options, &context, &tried).map_err(with_reason)
-            })?;
-        let mut context = context;
-        if !adapters.is_empty() {
-            let adapters = adapters.iter().enumerate().map(|(index, (path, scale))| {
-                let adapter = Adapter::load(&model, path).map_err(with_reason);
-                Ok((adapter.map_err(|error| lora::option_error(index, error))?, *scale))
-            });
-            let adapters = adapters.collect::<Result<Vec<_>>>()?;
-            context = context
-                .with_adapters(adapters)
-                .and_then(tried)
-                .map_err(|error| Error::invalid("lora", error.message()))?;
-        }
+        let (model, context) = placement::load_fitting(&model, needs.as_ref(), &loader.log, load)?;
+        let adapters = adapters.iter().map(|adapter| (adapter.path.as_str(), adapter.scale));
+        let context = loader.with_adapters(context, adapters)?;
         let context = context.with_threads(n_threads)?;
         exit::register();
         Ok(Embedder::new(context, Arc::new(LlamaVocab::new(model)), pooling, score_bytes))
@@ -97,7 +68,7 @@ pub(crate) fn load_embedder(
 fn load_as(
     options: &ModelOptions,
     context: &ContextOptions,
-    tried: &dyn Fn(LlamaContext) -> Result<LlamaContext>,
+    loader: &Loader,
 ) -> Result<(Arc<Model>, LlamaContext)> {
     let model = Arc::new(Model::load(options, &mut |_| true)?);
     if !model.has_vocabulary() {
@@ -116,5 +87,5 @@ fn load_as(
         drop(created);
         created = LlamaContext::new(Arc::clone(&model), &options)?;
     }
-    Ok((model, tried(created)?))
+    Ok((model, loader.tried(created)?))
 }

@@ -7,6 +7,7 @@ use super::fit;
 use crate::api::{CacheType, CreateOptions};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
+use crate::llama::context::model::ModelOptions;
 use crate::llama::context::options::ContextOptions;
 use crate::llama::devices::DeviceSelection;
 use crate::llama::raw::{cpu, memory};
@@ -57,16 +58,14 @@ pub(crate) fn context_options(
 /// Refuses a load whose context does not suit the model or does not fit into memory. `headers` are
 /// the headers of all its models.
 pub(crate) fn check_memory(
-    options: &CreateOptions,
-    devices: &DeviceSelection,
-    use_mmap: bool,
+    model: &ModelOptions,
     context: &ContextOptions,
     headers: &[&ModelHeader],
 ) -> Result<()> {
     headers.iter().try_for_each(|header| check_keys(header, context))?;
     // The states and the KV cache of a layer are on the layer's device, whose memory is checked
     // elsewhere.
-    let on_devices = options.n_gpu_layers != Some(0) && devices.has_any();
+    let on_devices = model.may_use_devices();
     if !on_devices {
         headers.iter().try_for_each(|header| check_states(header, context))?;
     }
@@ -81,7 +80,7 @@ pub(crate) fn check_memory(
     let (cache, scores, batch) = (sum(|it| it.cache), sum(|it| it.scores), sum(|it| it.batch));
     // Mapped weights can be paged in and out. Weights that are read into memory must fit.
     let size = |header: &&ModelHeader| header.file_size() - header.trailing_bytes();
-    let weights = if use_mmap { 0 } else { headers.iter().map(size).sum() };
+    let weights = if model.use_mmap { 0 } else { headers.iter().map(size).sum() };
     let needed = [scores, batch, weights].into_iter().fold(cache, u64::saturating_add);
     if needed <= available {
         return Ok(());

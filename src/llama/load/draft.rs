@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::fit::MemoryNeeds;
+use super::loader::Loader;
 use super::placement;
 use crate::engine::ModelDrafter;
 use crate::error::{Code, Error, Result};
@@ -11,7 +12,6 @@ use crate::gguf::ModelHeader;
 use crate::llama::context::LlamaContext;
 use crate::llama::context::model::{Model, ModelOptions};
 use crate::llama::context::options::ContextOptions;
-use crate::llama::raw::log::LogQueue;
 use crate::llama::vocab::LlamaVocab;
 
 /// The header of a draft model, checked before any weights are read. Every error names the option.
@@ -21,18 +21,17 @@ pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     Ok(header)
 }
 
-/// Loads a draft model and creates its context, with the same options as the main model. `tried`
-/// runs the trial. Runs on the engine thread, after the main model has allocated its memory.
+/// Loads a draft model and creates its context, with the same options as the main model. Runs on the
+/// engine thread, after the main model has allocated its memory.
 pub(crate) fn load(
     options: &ModelOptions,
     context: &ContextOptions,
     needs: Option<&MemoryNeeds>,
     vocab: &LlamaVocab,
-    log: &LogQueue,
-    tried: &dyn Fn(LlamaContext) -> Result<LlamaContext>,
+    loader: &Loader,
 ) -> Result<ModelDrafter> {
-    let context = placement::load_fitting(options, needs, log, &mut |options| {
-        tried(load_as(options, context, vocab)?)?.with_threads(context.n_threads)
+    let context = placement::load_fitting(options, needs, &loader.log, &mut |options| {
+        loader.tried(load_as(options, context, vocab)?)?.with_threads(context.n_threads)
     });
     Ok(ModelDrafter::new(Box::new(context.map_err(invalid)?)))
 }

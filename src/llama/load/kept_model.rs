@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::file_identity::{ModelFiles, absolute};
 use super::keep_alive::{HeldModel, Kept, ModelHold, Release, watch};
-use super::model_cache::{self, LoadedModel};
+use super::loaded_model::LoadedModel;
+use super::model_cache;
 use crate::api::{CreateOptions, LogLevel, Lora, Speculative};
 use crate::engine::{Interrupt, LoadProgress};
 use crate::error::Result;

@@ -11,6 +11,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
 use super::fit::MemoryNeeds;
+use super::loader::model_options;
 use super::{draft, placement};
 use crate::api::{CreateOptions, Speculative};
 use crate::error::{Code, Error, Result};
@@ -233,19 +234,9 @@ impl Sizes {
             }
             given => given,
         };
-        let model = ModelOptions {
-            path: path.to_owned(),
-            n_gpu_layers,
-            devices: selection,
-            use_mmap: options.use_mmap,
-            use_mlock: false,
-            repacks: !header.repeats_experts(),
-        };
-        let adapters = options.lora.iter().enumerate().map(|(index, lora)| {
-            let checked = lora::check(&lora.path, header);
-            checked.map_err(|error| lora::option_error(index, error))
-        });
-        let adapters = adapters.sum::<Result<u64>>()?;
+        let model = model_options(options, path, selection, &[header]);
+        let model = ModelOptions { n_gpu_layers, ..model };
+        let adapters = lora::check_all(&options.lora, header)?;
         let draft = match &options.speculative {
             Speculative::Draft { model: path, .. } => {
                 let header = draft::header(path)?;

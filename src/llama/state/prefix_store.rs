@@ -19,7 +19,7 @@ use super::state_file;
 use crate::api::{AdapterScales, LogLevel};
 use crate::engine::{SavedSequence, TokenId};
 use crate::error::{Error, Result};
-use crate::llama::load::model_cache::LoadedModel;
+use crate::llama::load::loaded_model::LoadedModel;
 use crate::llama::raw::log::LogQueue;
 use crate::panic;
 use crate::process;

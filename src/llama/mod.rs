@@ -35,7 +35,7 @@ pub use raw::exit::{BeforeExit, call_before_exit};
 pub(crate) use raw::exit::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use raw::log::LogQueue;
 #[cfg(llb_isolation)]
-pub(crate) use raw::memory::installed as installed_memory;
+pub(crate) use raw::system::installed_memory;
 pub use state::prefix_store::PrefixStore;
 pub use state::{StatePath, StateStore};
 pub use version::BUILD;

@@ -20,9 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
-use super::context::LlamaContext;
-use super::context::model::{Model, ModelOptions};
-use super::context::options::ContextOptions;
+use super::context::{ContextOptions, LlamaContext, Model, ModelOptions};
 use super::devices::DeviceSelection;
 use super::embedder;
 use super::files_of;

@@ -1,12 +1,11 @@
 //! The callbacks that llama.cpp calls during a decode.
 
 use std::cell::RefCell;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
 use llama_cpp_sys_2 as sys;
 
-use super::logits;
 use super::model::Model;
 use super::threads::Threads;
 use super::trial::{self, Repeats};
@@ -53,8 +52,31 @@ pub(crate) unsafe extern "C" fn on_operation(
     let decoding = unsafe { &*data.cast::<Decoding>() };
     shim::callback(false, || {
         if is_before && !decoding.makes_logits {
-            logits::leave_out(node);
+            leave_out_logits(node);
         }
         trial::on_operation(&decoding.repeats, node, is_before)
     })
+}
+
+/// GGUF's names of the weights that compute logits. A file without the first tensor uses the second
+/// one for both embedding and output.
+const LOGIT_WEIGHTS: [&CStr; 2] = [c"output.weight", c"token_embd.weight"];
+
+/// Called before an operation. If the operation computes logits, turns it into one that does
+/// nothing, so its result is undefined. llama.cpp computes logits for every token, even where only
+/// vectors are read. In a small decoder with a large vocabulary they take at least a fifth of the
+/// time.
+fn leave_out_logits(node: *mut sys::ggml_tensor) {
+    // SAFETY: llama.cpp passes an operation of the graph that it computes.
+    let tensor = unsafe { &mut *node };
+    if tensor.op != sys::GGML_OP_MUL_MAT {
+        return;
+    }
+    // SAFETY: NULL, or an input that lives as long as the graph.
+    let Some(weights) = (unsafe { tensor.src[0].as_ref() }) else { return };
+    // SAFETY: ggml ends each name with NUL.
+    let name = unsafe { CStr::from_ptr(weights.name.as_ptr()) };
+    if weights.op == sys::GGML_OP_NONE && LOGIT_WEIGHTS.contains(&name) {
+        tensor.op = sys::GGML_OP_NONE;
+    }
 }

@@ -2,14 +2,13 @@
 
 mod batch;
 mod decoding;
-mod logits;
 pub(super) mod lora;
-pub(super) mod model;
-pub(super) mod options;
+mod model;
+mod options;
 mod sequence_state;
 mod shift;
-pub(super) mod threads;
-pub(super) mod trial;
+mod threads;
+mod trial;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -22,16 +21,18 @@ use llama_cpp_sys_2 as sys;
 
 use self::batch::Batch;
 use self::decoding::{AbortCheck, Decoding, on_operation, should_abort};
-use self::lora::{Adapter, AppliedAdapters};
-use self::model::Model;
-use self::options::ContextOptions;
+pub(crate) use self::lora::Adapter;
+use self::lora::AppliedAdapters;
+pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions};
+pub(crate) use self::options::ContextOptions;
 use self::sequence_state::SequencePart;
 use self::threads::Threads;
 use self::trial::Repeats;
+pub(crate) use self::trial::Verdicts;
 use crate::api::AdapterScales;
 use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::{Code, Error, Result};
-use crate::llama::raw::{cpu, shim};
+use crate::llama::raw::{shim, system};
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
@@ -147,7 +148,7 @@ impl LlamaContext {
             (false, true) => ThreadPolicy::Adaptive,
             (false, false) => ThreadPolicy::Pinned,
         };
-        let (most, processors) = (n_threads as usize, cpu::usable() as usize);
+        let (most, processors) = (n_threads as usize, system::usable_processors() as usize);
         self.limits = ThreadLimits { most, processors, policy };
         self.set_threads(n_threads as usize);
         Ok(self)

@@ -10,8 +10,7 @@ use llama_cpp_sys_2 as sys;
 use crate::error::{Code, Error, Result};
 use crate::llama::devices::DeviceSelection;
 use crate::llama::kernels::start_backend;
-use crate::llama::raw::faults::FaultHandlers;
-use crate::llama::raw::mappings::Mappings;
+use crate::llama::raw::faults::{FaultHandlers, Mappings};
 use crate::llama::raw::{exit, shim, stack};
 use crate::process::Use;
 
@@ -384,15 +383,13 @@ unsafe fn load_from_file(
     let are_made = &TABLES_ARE_MADE[usize::from(params.vocab_only)];
     let first = !are_made.load(Ordering::Relaxed);
     let during = first.then(Use::begin);
-    // SAFETY: the path is NUL-terminated; the rest is the caller's promise.
-    let raw =
-        shim::guard(|| unsafe { shim::calls::llama_model_load_from_file(path.as_ptr(), params) });
+    let raw = shim::create(Code::ModelInvalid, "llama.cpp could not load the model", || {
+        // SAFETY: the path is NUL-terminated; the rest is the caller's promise.
+        unsafe { shim::calls::llama_model_load_from_file(path.as_ptr(), params) }
+    });
     drop(during);
     are_made.store(true, Ordering::Relaxed);
-    let raw = raw
-        .map_err(|failed| failed.error(Code::ModelInvalid, "llama.cpp could not load the model"))?;
-    NonNull::new(raw)
-        .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))
+    raw
 }
 
 unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool {

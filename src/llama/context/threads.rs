@@ -12,7 +12,7 @@ use llama_cpp_sys_2 as sys;
 use crate::error::{Code, Error, Result};
 use crate::llama::kernels;
 use crate::llama::raw::shim::{self, CallFailed, calls};
-use crate::llama::raw::wait_clock::WaitClock;
+use crate::llama::raw::system::WaitClock;
 
 /// The `llb_workers` of `threads.cpp`.
 #[repr(C)]

@@ -11,16 +11,13 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
 
 use crate::api::LogLevel;
 use crate::llama::kernels::{Places, check_file, folders, owners, start_backend};
-use crate::llama::raw::log::{self, LogQueue};
-use crate::llama::raw::{exit, lost_device, shim};
-use crate::panic;
+use crate::llama::raw::{LogQueue, shim, stack};
 use crate::process::{self, Shared};
 
 /// The backends that files may contain, the fastest first: of a GPU that several backends support,
@@ -85,7 +82,7 @@ fn opened() -> &'static [DeviceFile] {
 
 /// The devices of the files that this process has opened. None once one was lost.
 pub(crate) fn devices() -> Vec<sys::ggml_backend_dev_t> {
-    if lost_device::reason().is_some() { Vec::new() } else { known_devices() }
+    if shim::lost_device().is_some() { Vec::new() } else { known_devices() }
 }
 
 /// The same, lost ones included.
@@ -134,7 +131,7 @@ impl DeviceFile {
     fn problem(&self) -> Option<String> {
         match &self.backend {
             Err(problem) => Some(problem.clone()),
-            Ok(_) => lost_device::reason().map(|error| {
+            Ok(_) => shim::lost_device().map(|error| {
                 format!("has lost a device ({error}); a new process can try it again")
             }),
         }
@@ -187,15 +184,9 @@ fn find(places: &Places, load: fn(&Path) -> Result<DeviceBackend, String>) -> Ve
 fn load(file: &Path) -> Result<DeviceBackend, String> {
     let path = file.to_str().and_then(|path| CString::new(path).ok());
     let path = path.ok_or("has a path that is not valid UTF-8")?;
-    let thread = panic::spawn_quiet("llb-devices", move || {
-        let queue = Arc::new(LogQueue::default());
-        log::collect_on_this_thread(Arc::clone(&queue));
-        start(&path)
-    });
-    let loaded = thread.map_err(|error| format!("cannot be loaded: {}", error.message()))?.join();
-    // Drivers register handlers of the exit. Ours must run before them.
-    exit::register();
-    loaded.unwrap_or_else(|_| Err("cannot be loaded".to_owned()))
+    // Drivers register handlers of the exit. Ours is then registered again, to run before them.
+    let loaded = stack::load_on_thread("llb-devices", move || Ok(start(&path)));
+    loaded.unwrap_or_else(|error| Err(format!("cannot be loaded: {}", error.message())))
 }
 
 fn start(path: &CStr) -> Result<DeviceBackend, String> {

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::report::backends as backends_report;
 use super::kernels::start_backend;
-use super::raw::log::LogQueue;
-use super::raw::{lost_device, shim};
+use super::raw::{LogQueue, shim};
 use crate::api::{CreateOptions, DeviceChoice};
 use crate::error::{Error, Result};
 
@@ -64,7 +63,7 @@ impl DeviceSelection {
         match (&options.devices, options.n_gpu_layers) {
             (DeviceChoice::Processor, _) => Ok(DeviceSelection::Processor),
             (DeviceChoice::Auto, Some(0)) => Ok(DeviceSelection::BuiltIn),
-            (DeviceChoice::Auto, _) if lost_device::reason().is_some() => {
+            (DeviceChoice::Auto, _) if shim::lost_device().is_some() => {
                 Ok(DeviceSelection::BuiltIn)
             }
             (DeviceChoice::Auto, _) => Ok(DeviceSelection::Default),

@@ -6,10 +6,7 @@ use super::{Embedder, needs_whole_texts};
 use crate::api::{EmbedOptions, Pooling};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::context::LlamaContext;
-use crate::llama::context::lora;
-use crate::llama::context::model::{Model, ModelOptions};
-use crate::llama::context::options::ContextOptions;
+use crate::llama::context::{ContextOptions, LlamaContext, Model, ModelOptions, lora};
 use crate::llama::devices::DeviceSelection;
 use crate::llama::kernels;
 use crate::llama::load::context_checks::{check_memory, context_options};
@@ -17,8 +14,7 @@ use crate::llama::load::file_identity::{ModelFiles, SINCE_CHECKED};
 use crate::llama::load::fit::{self, MemoryNeeds};
 use crate::llama::load::loader::{Loader, model_options};
 use crate::llama::load::placement;
-use crate::llama::raw::exit;
-use crate::llama::raw::log::LogQueue;
+use crate::llama::raw::{LogQueue, exit};
 use crate::llama::vocab::LlamaVocab;
 
 /// The most texts in one decode. For models with recurrent states, llama.cpp keeps a state for

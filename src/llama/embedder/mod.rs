@@ -14,7 +14,7 @@ use crate::api::Pooling;
 use crate::engine::{Backend, BatchEntry, Decoded, ThreadController, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::llama::context::LlamaContext;
-use crate::llama::raw::{memory, shim};
+use crate::llama::raw::{shim, system};
 use crate::llama::vocab::LlamaVocab;
 
 pub(crate) use load::load_embedder;
@@ -181,7 +181,8 @@ impl Embedder {
         let of_pairs = self.pair_bytes.saturating_mul(n_tokens);
         let per_token = output_bytes(&self.vocab, self.width).saturating_add(of_pairs);
         let needed = n_tokens.saturating_mul(per_token) as u64;
-        if let Some(available) = memory::available().filter(|available| *available < needed) {
+        if let Some(available) = system::available_memory().filter(|available| *available < needed)
+        {
             let message = format!(
                 "a text of {n_tokens} tokens needs {} MiB, but {} MiB are available; shorten it, or \
                  open the model with a smaller n_ctx and set `truncate` to true",

@@ -1,5 +1,6 @@
-//! A file of kernels or devices before anything of it runs: who can write it, whether it is whole,
-//! and of which build it is.
+//! Checks a file of kernels or devices before it is loaded: that it belongs to a user whom the
+//! process trusts, that not every user can write it, that it is complete, and that it is from this
+//! library's build.
 //!
 //! In: a path. Out: the name of its content, or the reason why it is not used. Nothing is loaded
 //! here: the dynamic loader runs constructors, and would crash the process on a truncated file.
@@ -18,7 +19,7 @@ const MAX_NOTE_BYTES: u64 = 1 << 16;
 
 /// Returns the variant or the backend that a file contains, if it is from this build. An error says
 /// why the file is not used.
-pub(crate) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
+pub(crate) fn check_file(path: &Path, owners: &[u32]) -> Result<String, String> {
     let (file, metadata) = regular_file::open(path).map_err(|error| error.to_string())?;
     check_writers(&metadata, owners, false)?;
     let text = note(&file, metadata.len())?;
@@ -195,7 +196,7 @@ mod tests {
         let path = folder.path().join("libllb-cpu-x.so");
         let check = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            super::check(&path, &owners(None))
+            check_file(&path, &owners(None))
         };
         let valid = written(&format!("zen4 {IDENTITY}"));
         assert_eq!(check(&valid).as_deref(), Ok("zen4"));
@@ -226,12 +227,12 @@ mod tests {
         let path = folder.path().join("libllb-cpu-x.so");
         std::fs::write(&path, written(&format!("zen4 {IDENTITY}"))).unwrap();
         let own = owners(None);
-        assert_eq!(super::check(&path, &own).as_deref(), Ok("zen4"));
+        assert_eq!(check_file(&path, &own).as_deref(), Ok("zen4"));
         let stranger = [own.iter().max().unwrap() + 1];
-        let problem = super::check(&path, &stranger).unwrap_err();
+        let problem = check_file(&path, &stranger).unwrap_err();
         assert!(problem.starts_with("belongs to another user (uid "), "{problem}");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(super::check(&path, &own).unwrap_err(), "can be written by every user");
+        assert_eq!(check_file(&path, &own).unwrap_err(), "can be written by every user");
         // Folders. With the sticky bit, other users can add files but not replace them.
         for (mode, expected) in [(0o755, true), (0o777, false), (0o1777, true)] {
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();

@@ -20,15 +20,14 @@ use llama_cpp_sys_2 as sys;
 
 #[cfg(all(test, target_os = "linux"))]
 pub(super) use self::kernel_file::{IDENTITY, written};
-pub(super) use self::kernel_file::{check as check_file, owners};
+pub(super) use self::kernel_file::{check_file, owners};
 pub(super) use self::start::{can_run_built_in, start_backend};
 pub(super) use self::survey::{FoundKernels, Places, Problem, Survey, folders};
 use self::variant::BUILT_IN;
 pub(super) use self::variant::present as present_features;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
-use crate::llama::raw::log::LogQueue;
-use crate::llama::raw::{faults, shim};
+use crate::llama::raw::{LogQueue, faults, shim};
 use crate::process::Shared;
 
 /// The functions of ggml-cpu that llb calls. Same layout as `llb_kernels` in kernels.h.

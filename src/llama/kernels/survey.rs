@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::kernel_file::{self, check_writers, owners};
+use super::kernel_file::{check_file, check_writers, owners};
 use super::variant::{self, BUILT_IN};
 use crate::process;
 
@@ -138,7 +138,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 /// Checks a file. `before` are the files found earlier: a variant that they contain is a duplicate.
 fn entry(file: PathBuf, owners: &[u32], before: &[FoundKernels]) -> FoundKernels {
     let refused = |name, problem| FoundKernels { name, file: None, problem: Some(problem) };
-    let checked = kernel_file::check(&file, owners).and_then(|name| {
+    let checked = check_file(&file, owners).and_then(|name| {
         let known = variant::all().into_iter().find(|variant| variant.name == name);
         known.map(|variant| variant.name).ok_or_else(|| format!("has unknown kernels, {name:?}"))
     });

@@ -7,10 +7,9 @@ use super::fit;
 use crate::api::{CacheType, CreateOptions};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::context::model::ModelOptions;
-use crate::llama::context::options::ContextOptions;
+use crate::llama::context::{ContextOptions, ModelOptions};
 use crate::llama::devices::DeviceSelection;
-use crate::llama::raw::{cpu, memory};
+use crate::llama::raw::system;
 use crate::process::Use;
 
 /// The context length if the header does not contain the trained one.
@@ -29,7 +28,7 @@ pub(crate) fn context_options(
     let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
     check_positions(header, n_ctx)?;
     check_cells(options, header)?;
-    let usable = cpu::usable();
+    let usable = system::usable_processors();
     let during = Use::begin();
     let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
     drop(during);
@@ -71,7 +70,7 @@ pub(crate) fn check_memory(
     }
     let needed = |header: &&ModelHeader| context_bytes(header, context);
     let needed = headers.iter().map(needed).collect::<Option<Vec<_>>>();
-    let (Some(available), Some(needed)) = (memory::available(), needed) else {
+    let (Some(available), Some(needed)) = (system::available_memory(), needed) else {
         return Ok(());
     };
     let sum = |part: fn(&ContextBytes) -> u64| {
@@ -121,7 +120,7 @@ pub(crate) fn check_states(header: &ModelHeader, context: &ContextOptions) -> Re
     let states = layers.blocks.iter().map(|block| block.per_sequence);
     let states = states.fold(0, u64::saturating_add);
     let needed = states.saturating_mul(u64::from(context.n_parallel));
-    match memory::available() {
+    match system::available_memory() {
         Some(available) if needed > available => Err(Error::new(
             Code::OutOfMemory,
             "n_parallel: the states of the sequences do not fit into memory; set a smaller one",

@@ -9,9 +9,7 @@ use super::placement;
 use crate::engine::ModelDrafter;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::context::LlamaContext;
-use crate::llama::context::model::{Model, ModelOptions};
-use crate::llama::context::options::ContextOptions;
+use crate::llama::context::{ContextOptions, LlamaContext, Model, ModelOptions};
 use crate::llama::vocab::LlamaVocab;
 
 /// The header of a draft model, checked before any weights are read. Every error names the option.

@@ -11,8 +11,8 @@ use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use crate::engine::{TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::context::model::Model;
-use crate::llama::raw::loader_thread;
+use crate::llama::context::Model;
+use crate::llama::raw::stack;
 use crate::llama::vocab::LlamaVocab;
 use crate::panic;
 use crate::process::{self, Shared};
@@ -106,7 +106,7 @@ fn read(path: &str, files: &ModelFiles) -> Result<Arc<FileVocabulary>> {
     header.check_loadable().map_err(|error| error.about(path))?;
     header.check_tokens(Path::new(path))?;
     let owned = path.to_owned();
-    let loaded = loader_thread::run(move || Model::load_vocabulary(&owned));
+    let loaded = stack::load_on_thread("llb-load", move || Model::load_vocabulary(&owned));
     let model = loaded.map_err(|error| error.about(path))?;
     files.check_unchanged(SINCE_CHECKED)?;
     if !model.has_vocabulary() {

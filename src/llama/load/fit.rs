@@ -10,7 +10,7 @@
 
 use crate::api::FlashAttention;
 use crate::gguf::{Attention, Layers, ModelHeader};
-use crate::llama::context::options::ContextOptions;
+use crate::llama::context::ContextOptions;
 use crate::llama::devices::Device;
 
 /// The largest batch on the CPU. Longer batches are no faster there.

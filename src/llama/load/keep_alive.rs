@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::file_identity::{ModelFiles, absolute, identify};
 use crate::error::{Code, Error, Result};
-use crate::llama::raw::memory;
+use crate::llama::raw::system;
 use crate::panic;
 use crate::process::{self, Shared};
 
@@ -130,7 +130,7 @@ impl<M> HeldModel<M> {
         let model = hold.model.take();
         drop(hold);
         if model.and_then(Arc::into_inner).is_some() {
-            memory::give_back();
+            system::give_back_memory();
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::api::{CreateOptions, LogLevel, Lora, Speculative};
 use crate::engine::{Interrupt, LoadProgress};
 use crate::error::Result;
 use crate::gguf::{self, ModelHeader};
-use crate::llama::raw::log::LogQueue;
+use crate::llama::raw::LogQueue;
 
 /// The state of a chat that lives in the model's memory.
 pub trait KeptState: Send + Sync {

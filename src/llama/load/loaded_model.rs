@@ -18,12 +18,8 @@ use crate::engine::{
 };
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, Layer, ModelHeader};
-use crate::llama::context::LlamaContext;
-use crate::llama::context::model::{Model, ModelOptions};
-use crate::llama::context::options::ContextOptions;
-use crate::llama::context::trial::Verdicts;
-use crate::llama::raw::exit;
-use crate::llama::raw::log::LogQueue;
+use crate::llama::context::{ContextOptions, LlamaContext, Model, ModelOptions, Verdicts};
+use crate::llama::raw::{LogQueue, exit};
 use crate::llama::state::StateStore;
 use crate::llama::state::state_file::{self, StateLimits};
 use crate::llama::vocab::{self, LlamaVocab};

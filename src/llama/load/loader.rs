@@ -9,11 +9,9 @@ use super::file_identity::{ModelFiles, SINCE_CHECKED};
 use crate::api::CreateOptions;
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::context::LlamaContext;
-use crate::llama::context::lora::{self, Adapter};
-use crate::llama::context::model::ModelOptions;
+use crate::llama::context::{Adapter, LlamaContext, ModelOptions, lora};
 use crate::llama::devices::DeviceSelection;
-use crate::llama::raw::log::{self, LogQueue};
+use crate::llama::raw::{LogQueue, log};
 
 /// llama.cpp maps whole files and reads every mapped page in advance. A file with more than this
 /// many bytes after its tensors is read instead of mapped, which reads only the tensors.

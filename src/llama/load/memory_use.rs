@@ -16,12 +16,10 @@ use super::{draft, placement};
 use crate::api::{CreateOptions, Speculative};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::context::lora;
-use crate::llama::context::model::{Model, ModelOptions};
-use crate::llama::context::options::ContextOptions;
+use crate::llama::context::{ContextOptions, Model, ModelOptions, lora};
 use crate::llama::devices::{self, Device, DeviceSelection};
 use crate::llama::raw::shim::MemoryRow;
-use crate::llama::raw::{loader_thread, memory, shim};
+use crate::llama::raw::{shim, stack, system};
 
 /// llama.cpp rounds a context up to a multiple of this.
 const CELLS: u32 = 256;
@@ -114,7 +112,7 @@ pub fn memory_reports(
     let first = Wanted::of(first, path, header)?;
     let others: Vec<Result<Wanted>> =
         others.iter().map(|options| Wanted::of(options, path, header)).collect();
-    loader_thread::run(move || {
+    stack::load_on_thread("llb-load", move || {
         let _alone = placement::alone(&first.sizes.model.devices);
         let mut models = first.sizes.load()?;
         let report = first.report(&models, true)?;
@@ -174,7 +172,7 @@ pub(crate) fn fitting_ctx(
 ) -> Result<u32> {
     let sizes = Sizes::of(options, devices.clone(), path, header, context)?;
     let (context, most) = (context.clone(), most_ctx(header));
-    let largest = loader_thread::run(move || {
+    let largest = stack::load_on_thread("llb-load", move || {
         let _alone = placement::alone(&sizes.model.devices);
         sizes.largest(&sizes.load()?, &context, most)
     })?;
@@ -269,7 +267,7 @@ impl Sizes {
         context: &ContextOptions,
         most: u32,
     ) -> Result<Option<u32>> {
-        let most = memory::available().map_or(most, |free| most.min(most_noted(free)));
+        let most = system::available_memory().map_or(most, |free| most.min(most_noted(free)));
         // How far the fullest device exceeds its usable memory, in bytes.
         let excess = |n_ctx: u32| -> Result<Option<f64>> {
             let (taken, _) = self.taken(models, &ContextOptions { n_ctx, ..context.clone() })?;
@@ -338,7 +336,7 @@ impl Sizes {
         models: &SizedModels,
         context: &ContextOptions,
     ) -> Result<(Vec<DeviceMemory>, Option<PartMemory>)> {
-        let free = memory::available();
+        let free = system::available_memory();
         let mut taken = vec![DeviceMemory {
             name: "CPU".to_owned(),
             weights: 0,
@@ -424,12 +422,11 @@ impl SizedContext {
     fn new(model: &Model, options: &ContextOptions) -> Result<SizedContext> {
         let refused = "llama.cpp could not create a context with these options";
         let params = options.params();
-        // SAFETY: the model is alive; the parameters have no pointers.
-        let context =
-            shim::guard(|| unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) });
-        let context = context.map_err(|failed| failed.error(Code::InferenceFailed, refused))?;
-        let context = NonNull::new(context);
-        Ok(SizedContext(context.ok_or_else(|| Error::new(Code::InferenceFailed, refused))?))
+        let context = shim::create(Code::InferenceFailed, refused, || {
+            // SAFETY: the model is alive; the parameters have no pointers.
+            unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) }
+        });
+        context.map(SizedContext)
     }
 
     fn rows(&self) -> Result<Vec<MemoryRow>> {

@@ -6,10 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::fit::MemoryNeeds;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
-use crate::llama::context::model::ModelOptions;
+use crate::llama::context::ModelOptions;
 use crate::llama::devices::DeviceSelection;
-use crate::llama::raw::log::LogQueue;
-use crate::llama::raw::lost_device;
+use crate::llama::raw::{LogQueue, shim};
 
 /// Loads onto devices run one after another: each must see the memory that the previous one took,
 /// and backends start a device in its first load, without a lock. The mutex may be held during a
@@ -124,7 +123,7 @@ fn first_that_loads<T>(
         let may_pass = matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed);
         let next = placement.next(fitting.unwrap_or(0)).filter(|_| may_pass);
         let why = error.message();
-        lost_device::note(why);
+        shim::note_lost_device(why);
         let Some(next) = next else {
             if placement == first {
                 return Err(error);

@@ -3,10 +3,10 @@
 // In: a Rust function that makes one call into llama.cpp. Out: a status, and the message of the
 // exception or of the fault that ended the call (faults.cpp). The frames between here and llama.cpp
 // are Rust functions with the ABI "C-unwind", which lets exceptions pass. A failed assertion
-// becomes an exception too: ggml calls `on_abort` before it ends the process. Only where ggml has
-// got no memory, the call is left as after a fault, without destructors: ggml's objects may not be
-// in a state in which they can be destroyed. ggml_backend_sched_split_graph, for one, frees its
-// context and then allocates another.
+// becomes an exception too: ggml calls `on_abort` before it ends the process. If ggml_malloc or
+// ggml_calloc gets no memory, `on_abort` leaves the call by a jump instead, as after a fault, where
+// faults are handled. Destructors do not run then, because some objects cannot be destroyed in that
+// state: ggml_backend_sched_split_graph, for example, frees its context and then allocates another.
 //
 // It also calls the function of llama.cpp that returns a std::map, which Rust cannot read.
 //

@@ -9,20 +9,20 @@
 //! none.
 //!
 //! Faults are caught only on threads inside a guard and on the threads of a pool
-//! ([`crate::llama::context::threads`]).
+//! (context/threads.rs).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
 use super::exit::CallGuard;
-use super::lost_device;
 use crate::error::{Code, Error};
-use crate::process::Lazy;
+use crate::process::{Lazy, Shared};
 
 /// The functions that may throw. The compiler checks their types against the declarations of
-/// llama-cpp-sys-2. Their ABI lets exceptions pass.
+/// llama-cpp-sys-2, which also name the arguments. Their ABI lets exceptions pass.
 pub(crate) mod calls {
     use std::ffi::{c_char, c_int, c_void};
 
@@ -31,9 +31,9 @@ pub(crate) mod calls {
     use super::MemoryRow;
 
     macro_rules! declare {
-        ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        ($(fn $name:ident($($type:ty),*) $(-> $result:ty)?;)*) => {
             unsafe extern "C-unwind" {
-                $(pub(crate) fn $name($($argument: $type),*) $(-> $result)?;)*
+                $(pub(crate) fn $name($(_: $type),*) $(-> $result)?;)*
             }
             $(const _: unsafe extern "C" fn($($type),*) $(-> $result)? = llama_cpp_sys_2::$name;)*
         };
@@ -41,153 +41,66 @@ pub(crate) mod calls {
 
     declare! {
         fn llama_backend_init();
-        fn ggml_backend_reg_by_name(name: *const c_char) -> ggml_backend_reg_t;
-        fn ggml_backend_register(registration: ggml_backend_reg_t);
-        fn ggml_backend_unload(registration: ggml_backend_reg_t);
-        fn ggml_backend_reg_dev_count(registration: ggml_backend_reg_t) -> usize;
-        fn ggml_backend_reg_dev_get(
-            registration: ggml_backend_reg_t,
-            index: usize
-        ) -> ggml_backend_dev_t;
+        fn ggml_backend_reg_by_name(*const c_char) -> ggml_backend_reg_t;
+        fn ggml_backend_register(ggml_backend_reg_t);
+        fn ggml_backend_unload(ggml_backend_reg_t);
+        fn ggml_backend_reg_dev_count(ggml_backend_reg_t) -> usize;
+        fn ggml_backend_reg_dev_get(ggml_backend_reg_t, usize) -> ggml_backend_dev_t;
         fn ggml_backend_dev_count() -> usize;
-        fn ggml_backend_dev_get(index: usize) -> ggml_backend_dev_t;
-        fn ggml_backend_dev_get_props(device: ggml_backend_dev_t, props: *mut ggml_backend_dev_props);
-        fn ggml_backend_dev_memory(device: ggml_backend_dev_t, free: *mut usize, total: *mut usize);
-
-        fn llama_model_load_from_file(
-            path: *const c_char,
-            params: llama_model_params
-        ) -> *mut llama_model;
-        fn llama_model_free(model: *mut llama_model);
-        fn llama_model_meta_val_str(
-            model: *const llama_model,
-            key: *const c_char,
-            buffer: *mut c_char,
-            size: usize
-        ) -> i32;
-
+        fn ggml_backend_dev_get(usize) -> ggml_backend_dev_t;
+        fn ggml_backend_dev_get_props(ggml_backend_dev_t, *mut ggml_backend_dev_props);
+        fn ggml_backend_dev_memory(ggml_backend_dev_t, *mut usize, *mut usize);
+        fn llama_model_load_from_file(*const c_char, llama_model_params) -> *mut llama_model;
+        fn llama_model_free(*mut llama_model);
+        fn llama_model_meta_val_str(*const llama_model, *const c_char, *mut c_char, usize) -> i32;
         fn llama_tokenize(
-            vocab: *const llama_vocab,
-            text: *const c_char,
-            text_len: i32,
-            tokens: *mut llama_token,
-            n_tokens_max: i32,
-            add_special: bool,
-            parse_special: bool
+            *const llama_vocab, *const c_char, i32, *mut llama_token, i32, bool, bool
         ) -> i32;
         fn llama_detokenize(
-            vocab: *const llama_vocab,
-            tokens: *const llama_token,
-            n_tokens: i32,
-            text: *mut c_char,
-            text_len_max: i32,
-            remove_special: bool,
-            unparse_special: bool
+            *const llama_vocab, *const llama_token, i32, *mut c_char, i32, bool, bool
         ) -> i32;
         fn llama_token_to_piece(
-            vocab: *const llama_vocab,
-            token: llama_token,
-            buffer: *mut c_char,
-            length: i32,
-            lstrip: i32,
-            special: bool
+            *const llama_vocab, llama_token, *mut c_char, i32, i32, bool
         ) -> i32;
-
-        fn llama_init_from_model(
-            model: *mut llama_model,
-            params: llama_context_params
-        ) -> *mut llama_context;
-        fn llama_free(context: *mut llama_context);
-        fn llama_synchronize(context: *mut llama_context);
-        fn llama_decode(context: *mut llama_context, batch: llama_batch) -> i32;
-        fn llama_get_logits_ith(context: *mut llama_context, row: i32) -> *mut f32;
-        fn llama_get_embeddings_seq(
-            context: *mut llama_context,
-            sequence: llama_seq_id
-        ) -> *mut f32;
-        fn llama_get_embeddings_ith(context: *mut llama_context, row: i32) -> *mut f32;
-        fn ggml_nbytes(tensor: *const ggml_tensor) -> usize;
-        fn ggml_backend_buffer_is_host(buffer: ggml_backend_buffer_t) -> bool;
-        fn ggml_backend_buffer_get_type(
-            buffer: ggml_backend_buffer_t
-        ) -> ggml_backend_buffer_type_t;
-        fn ggml_init(params: ggml_init_params) -> *mut ggml_context;
-        fn ggml_free(memory: *mut ggml_context);
-        fn ggml_new_tensor_1d(
-            memory: *mut ggml_context,
-            number: ggml_type,
-            length: i64
-        ) -> *mut ggml_tensor;
+        fn llama_init_from_model(*mut llama_model, llama_context_params) -> *mut llama_context;
+        fn llama_free(*mut llama_context);
+        fn llama_synchronize(*mut llama_context);
+        fn llama_decode(*mut llama_context, llama_batch) -> i32;
+        fn llama_get_logits_ith(*mut llama_context, i32) -> *mut f32;
+        fn llama_get_embeddings_seq(*mut llama_context, llama_seq_id) -> *mut f32;
+        fn llama_get_embeddings_ith(*mut llama_context, i32) -> *mut f32;
+        fn ggml_nbytes(*const ggml_tensor) -> usize;
+        fn ggml_backend_buffer_is_host(ggml_backend_buffer_t) -> bool;
+        fn ggml_backend_buffer_get_type(ggml_backend_buffer_t) -> ggml_backend_buffer_type_t;
+        fn ggml_init(ggml_init_params) -> *mut ggml_context;
+        fn ggml_free(*mut ggml_context);
+        fn ggml_new_tensor_1d(*mut ggml_context, ggml_type, i64) -> *mut ggml_tensor;
         fn ggml_map_custom1(
-            memory: *mut ggml_context,
-            input: *mut ggml_tensor,
-            operation: ggml_custom1_op_t,
-            n_tasks: c_int,
-            data: *mut c_void
+            *mut ggml_context, *mut ggml_tensor, ggml_custom1_op_t, c_int, *mut c_void
         ) -> *mut ggml_tensor;
-        fn ggml_new_graph(memory: *mut ggml_context) -> *mut ggml_cgraph;
-        fn ggml_build_forward_expand(graph: *mut ggml_cgraph, output: *mut ggml_tensor);
-        fn llama_attach_threadpool(
-            context: *mut llama_context,
-            pool: ggml_threadpool_t,
-            pool_batch: ggml_threadpool_t
-        );
-
-        fn llama_memory_clear(memory: llama_memory_t, data: bool);
-        fn llama_memory_seq_cp(
-            memory: llama_memory_t,
-            from: llama_seq_id,
-            to: llama_seq_id,
-            p0: llama_pos,
-            p1: llama_pos
-        );
-        fn llama_memory_seq_rm(
-            memory: llama_memory_t,
-            sequence: llama_seq_id,
-            p0: llama_pos,
-            p1: llama_pos
-        ) -> bool;
-        fn llama_memory_seq_add(
-            memory: llama_memory_t,
-            sequence: llama_seq_id,
-            p0: llama_pos,
-            p1: llama_pos,
-            delta: llama_pos
-        );
-        fn llama_memory_can_shift(memory: llama_memory_t) -> bool;
-        fn llama_memory_seq_pos_min(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
-        fn llama_memory_seq_pos_max(memory: llama_memory_t, sequence: llama_seq_id) -> llama_pos;
-
-        fn llama_adapter_lora_init(
-            model: *mut llama_model,
-            path: *const c_char
-        ) -> *mut llama_adapter_lora;
-        fn llama_adapter_lora_free(adapter: *mut llama_adapter_lora);
+        fn ggml_new_graph(*mut ggml_context) -> *mut ggml_cgraph;
+        fn ggml_build_forward_expand(*mut ggml_cgraph, *mut ggml_tensor);
+        fn llama_attach_threadpool(*mut llama_context, ggml_threadpool_t, ggml_threadpool_t);
+        fn llama_memory_clear(llama_memory_t, bool);
+        fn llama_memory_seq_cp(llama_memory_t, llama_seq_id, llama_seq_id, llama_pos, llama_pos);
+        fn llama_memory_seq_rm(llama_memory_t, llama_seq_id, llama_pos, llama_pos) -> bool;
+        fn llama_memory_seq_add(llama_memory_t, llama_seq_id, llama_pos, llama_pos, llama_pos);
+        fn llama_memory_can_shift(llama_memory_t) -> bool;
+        fn llama_memory_seq_pos_min(llama_memory_t, llama_seq_id) -> llama_pos;
+        fn llama_memory_seq_pos_max(llama_memory_t, llama_seq_id) -> llama_pos;
+        fn llama_adapter_lora_init(*mut llama_model, *const c_char) -> *mut llama_adapter_lora;
+        fn llama_adapter_lora_free(*mut llama_adapter_lora);
         fn llama_set_adapters_lora(
-            context: *mut llama_context,
-            adapters: *mut *mut llama_adapter_lora,
-            n_adapters: usize,
-            scales: *mut f32
+            *mut llama_context, *mut *mut llama_adapter_lora, usize, *mut f32
         ) -> i32;
-
         fn llama_state_seq_get_size_ext(
-            context: *mut llama_context,
-            sequence: llama_seq_id,
-            flags: llama_state_seq_flags
+            *mut llama_context, llama_seq_id, llama_state_seq_flags
         ) -> usize;
         fn llama_state_seq_get_data_ext(
-            context: *mut llama_context,
-            data: *mut u8,
-            size: usize,
-            sequence: llama_seq_id,
-            flags: llama_state_seq_flags
+            *mut llama_context, *mut u8, usize, llama_seq_id, llama_state_seq_flags
         ) -> usize;
         fn llama_state_seq_set_data_ext(
-            context: *mut llama_context,
-            data: *const u8,
-            size: usize,
-            sequence: llama_seq_id,
-            flags: llama_state_seq_flags
+            *mut llama_context, *const u8, usize, llama_seq_id, llama_state_seq_flags
         ) -> usize;
     }
 
@@ -290,8 +203,39 @@ fn run<F: FnOnce() -> T, T>(call: F) -> Result<T, CallFailed> {
     let message = unsafe { CStr::from_ptr(buffer) }.to_string_lossy();
     let message =
         if status == ASSERTION_FAILED { without_folder(&message) } else { message.into_owned() };
-    lost_device::note(&message);
+    note_lost_device(&message);
     Err(CallFailed { message, out_of_memory: status == OUT_OF_MEMORY })
+}
+
+/// Runs a call that creates an object, and returns NULL if it cannot. Both failures are errors with
+/// this code and message.
+pub(crate) fn create<T>(
+    code: Code,
+    what: impl Display,
+    call: impl FnOnce() -> *mut T,
+) -> Result<NonNull<T>, Error> {
+    match guard(call) {
+        Ok(object) => NonNull::new(object).ok_or_else(|| Error::new(code, what.to_string())),
+        Err(failed) => Err(failed.error(code, what)),
+    }
+}
+
+/// Calls a function that fills a buffer, first with room for `length` items. If that is too little,
+/// the function returns the number that it needs, negated, and is called again. `None` if that is
+/// too little too.
+pub(crate) fn fill<T: Clone + Default, E>(
+    length: usize,
+    mut call: impl FnMut(&mut [T]) -> Result<i32, E>,
+) -> Result<Option<Vec<T>>, E> {
+    let mut items = vec![T::default(); length];
+    for _ in 0..2 {
+        let count = call(&mut items)?;
+        items.resize(count.unsigned_abs() as usize, T::default());
+        if count >= 0 {
+            return Ok(Some(items));
+        }
+    }
+    Ok(None)
 }
 
 /// Runs a callback of llama.cpp and stops panics, which must not cross llama.cpp's frames. Returns
@@ -307,6 +251,24 @@ unsafe extern "C-unwind" fn enter<F: FnOnce() -> T, T>(data: *mut c_void) {
     if let Some(call) = call.take() {
         *result = Some(call());
     }
+}
+
+/// The first error of a driver that has lost a device of a file. From then on no model is loaded onto
+/// the devices of files in this process: a driver gives the same device again.
+static LOST_DEVICE: Shared<Option<String>> = Shared::new(None);
+/// How it is reported: by Vulkan's drivers (vk::DeviceLostError), and by `kernels/device_cuda.cu`.
+const DEVICE_LOST: [&str; 2] = ["ErrorDeviceLost", "CUDA device lost"];
+
+/// Takes note of the loss of a device if that is what this error is about.
+pub(crate) fn note_lost_device(error: &str) {
+    if DEVICE_LOST.iter().any(|text| error.contains(text)) {
+        LOST_DEVICE.lock().get_or_insert_with(|| error.to_owned());
+    }
+}
+
+/// What the driver said, if a device was lost.
+pub(crate) fn lost_device() -> Option<String> {
+    LOST_DEVICE.lock().clone()
 }
 
 /// Removes the folder: "/build/path/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" ->

@@ -20,7 +20,7 @@ use crate::api::{AdapterScales, LogLevel};
 use crate::engine::{SavedSequence, TokenId};
 use crate::error::{Error, Result};
 use crate::llama::load::loaded_model::LoadedModel;
-use crate::llama::raw::log::LogQueue;
+use crate::llama::raw::LogQueue;
 use crate::panic;
 use crate::process;
 

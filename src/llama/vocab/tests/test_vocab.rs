@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::gguf::GgufWriter;
-use crate::llama::context::model::ModelOptions;
+use crate::llama::context::ModelOptions;
 use crate::llama::devices::DeviceSelection;
 use crate::llama::vocab::*;
 

@@ -1,6 +1,5 @@
 //! A llama.cpp context as a [`Backend`]: the KV cache, the threads, and decode.
 
-mod batch;
 mod decoding;
 pub(super) mod lora;
 mod model;
@@ -19,8 +18,7 @@ use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
-use self::batch::Batch;
-use self::decoding::{AbortCheck, Decoding, on_operation, should_abort};
+use self::decoding::{AbortCheck, Batch, Decoding, on_operation, should_abort};
 pub(crate) use self::lora::Adapter;
 use self::lora::AppliedAdapters;
 pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions};
@@ -32,7 +30,8 @@ pub(crate) use self::trial::Verdicts;
 use crate::api::AdapterScales;
 use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::{Code, Error, Result};
-use crate::llama::raw::{shim, system};
+use crate::llama::raw::shim::{self, CallFailed};
+use crate::llama::raw::system;
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
@@ -48,7 +47,6 @@ pub(crate) struct LlamaContext {
     n_cells: usize,
     n_batch: usize,
     n_parallel: usize,
-    n_vocab: i32,
     /// A call on the context failed an assertion. The context is never used again, not even freed.
     broken: bool,
     /// Whether only the calling thread has computed with the context so far.
@@ -96,8 +94,6 @@ impl LlamaContext {
         };
         let context =
             NonNull::new(context).ok_or_else(|| Error::new(Code::InferenceFailed, refused))?;
-        // SAFETY: the model is alive.
-        let n_vocab = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         // SAFETY: the context is alive.
         let padded = unsafe { sys::llama_n_ctx_seq(context.as_ptr()) };
         // llama.cpp rounds up, but the requested size is the limit.
@@ -115,7 +111,6 @@ impl LlamaContext {
             n_cells: if options.kv_unified { n_ctx } else { n_ctx * options.n_parallel as usize },
             n_batch,
             n_parallel: options.n_parallel as usize,
-            n_vocab,
             broken: false,
             is_alone: true,
             shift_refusal: None,
@@ -130,7 +125,7 @@ impl LlamaContext {
     /// fails.
     pub(crate) fn tried(mut self) -> Result<Self> {
         *self.decoding.repeats.get_mut() = Some(Repeats::default());
-        let n_vocab = self.n_vocab;
+        let n_vocab = self.model.n_tokens() as i32;
         // SAFETY: the model is alive.
         let weights = unsafe { sys::llama_model_size(self.model.as_ptr()) };
         let tried = trial::run(&mut self, n_vocab, trial::time_limit(weights));
@@ -239,8 +234,21 @@ impl LlamaContext {
         }
         // SAFETY: a row holds one logit per token and lives until the next decode, which needs
         // `&mut self`.
-        Some(unsafe { std::slice::from_raw_parts(logits, self.n_vocab as usize) })
+        Some(unsafe { std::slice::from_raw_parts(logits, self.model.n_tokens() as usize) })
     }
+}
+
+/// Removes the positions from `start` up to `end` of a sequence; -1 is no bound. Returns whether
+/// llama.cpp could do that.
+fn remove(
+    memory: sys::llama_memory_t,
+    sequence: usize,
+    start: sys::llama_pos,
+    end: sys::llama_pos,
+) -> std::result::Result<bool, CallFailed> {
+    // SAFETY: the memory belongs to a context; an absent sequence or position is reported, not
+    // asserted.
+    shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, sequence as i32, start, end) })
 }
 
 impl Backend for LlamaContext {
@@ -357,12 +365,7 @@ impl Backend for LlamaContext {
         if length > 0 && length < self.shortest_window(memory, sequence) {
             return false;
         }
-        // SAFETY: the memory belongs to the context; an absent sequence or position is reported,
-        // not asserted.
-        let removed = shim::guard(|| unsafe {
-            shim::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1)
-        });
-        let Ok(removed) = removed else {
+        let Ok(removed) = remove(memory, sequence, length as i32, -1) else {
             self.abandon();
             return true;
         };
@@ -405,11 +408,8 @@ impl Backend for LlamaContext {
         // Some kinds of memory copy only whole sequences: DeepSeek V4's, and one that is not
         // unified. What was too much is then removed. A unified cache assigns the cells to both
         // sequences, so the target must not have cells of its own at these positions.
-        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max.
-        let emptied =
-            shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, target, -1, -1) });
-        let copied = emptied.and_then(|_| {
-            // SAFETY: as above.
+        let copied = remove(memory, to, -1, -1).and_then(|_| {
+            // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max.
             let copy =
                 || unsafe { shim::calls::llama_memory_seq_cp(memory, source, target, -1, -1) };
             shim::guard(copy)
@@ -438,17 +438,14 @@ impl Backend for LlamaContext {
     fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
         let Some(memory) = self.memory() else { return false };
         let restored = sequence_state::write(self.context, sequence, SequencePart::State, state);
-        let (id, length) = (sequence as sys::llama_seq_id, length as sys::llama_pos);
         let removed = restored.and_then(|restored| {
-            // SAFETY: the memory belongs to the context.
-            let cut = || unsafe { shim::calls::llama_memory_seq_rm(memory, id, length, -1) };
-            shim::guard(cut).map(|removed| removed && restored)
+            remove(memory, sequence, length as i32, -1).map(|removed| removed && restored)
         });
         let Ok(rewound) = removed else {
             self.abandon();
             return false;
         };
-        let rewound = rewound && self.last_position(sequence) == Some(length as usize - 1);
+        let rewound = rewound && self.last_position(sequence) == Some(length - 1);
         if !rewound {
             self.truncate(sequence, 0);
         }
@@ -462,15 +459,11 @@ impl Backend for LlamaContext {
         }
         let last = self.last_position(sequence)?;
         let (from, to) = (kept as sys::llama_pos, (kept + count) as sys::llama_pos);
-        let (sequence, end) = (sequence as sys::llama_seq_id, last as sys::llama_pos + 1);
-        // SAFETY: the memory belongs to the context; positions without a cell are skipped.
-        let removed =
-            shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, sequence, from, to) });
-        let moved = removed.and_then(|removed| {
-            // SAFETY: as above; the memory can be shifted.
-            let add = || unsafe {
-                shim::calls::llama_memory_seq_add(memory, sequence, to, end, from - to)
-            };
+        let (id, end) = (sequence as sys::llama_seq_id, last as sys::llama_pos + 1);
+        let moved = remove(memory, sequence, from, to).and_then(|removed| {
+            // SAFETY: the memory belongs to the context, and can be shifted.
+            let add =
+                || unsafe { shim::calls::llama_memory_seq_add(memory, id, to, end, from - to) };
             if removed { shim::guard(add).map(|()| true) } else { Ok(false) }
         });
         match moved {

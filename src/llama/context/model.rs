@@ -35,6 +35,28 @@ pub(crate) struct ModelOptions {
 }
 
 impl ModelOptions {
+    /// llama.cpp's parameters. They refer to the list of devices.
+    fn params(
+        &self,
+        devices: &mut Option<Vec<sys::ggml_backend_dev_t>>,
+    ) -> sys::llama_model_params {
+        // SAFETY: takes nothing, returns a plain struct.
+        let mut params = unsafe { sys::llama_model_default_params() };
+        params.n_gpu_layers =
+            self.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
+        if let Some(devices) = devices {
+            params.devices = devices.as_mut_ptr();
+        }
+        params.load_mode = match (self.use_mmap, self.use_mlock) {
+            (true, true) => sys::LLAMA_LOAD_MODE_MMAP_MLOCK,
+            (true, false) => sys::LLAMA_LOAD_MODE_MMAP,
+            (false, true) => sys::LLAMA_LOAD_MODE_MLOCK,
+            (false, false) => sys::LLAMA_LOAD_MODE_NONE,
+        };
+        params.use_extra_bufts = self.repacks;
+        params
+    }
+
     /// Whether layers may be on a device.
     pub(crate) fn may_use_devices(&self) -> bool {
         self.n_gpu_layers != Some(0) && self.devices.has_any()
@@ -81,21 +103,8 @@ impl Model {
             on_progress(done)
         };
         let mut on_progress: &mut dyn FnMut(f32) -> bool = &mut on_progress;
-        // SAFETY: takes nothing, returns a plain struct.
-        let mut params = unsafe { sys::llama_model_default_params() };
-        params.n_gpu_layers =
-            options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
         let mut devices = options.devices.list();
-        if let Some(devices) = &mut devices {
-            params.devices = devices.as_mut_ptr();
-        }
-        params.load_mode = match (options.use_mmap, options.use_mlock) {
-            (true, true) => sys::LLAMA_LOAD_MODE_MMAP_MLOCK,
-            (true, false) => sys::LLAMA_LOAD_MODE_MMAP,
-            (false, true) => sys::LLAMA_LOAD_MODE_MLOCK,
-            (false, false) => sys::LLAMA_LOAD_MODE_NONE,
-        };
-        params.use_extra_bufts = options.repacks;
+        let mut params = options.params(&mut devices);
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
         // SAFETY: the closure and the list of devices outlive the call, and only the call uses
@@ -107,8 +116,7 @@ impl Model {
             mappings.refresh();
         }
         let mappings = Some(mappings);
-        let has_devices = options.devices.has_any();
-        let uses_device = has_devices && options.n_gpu_layers != Some(0);
+        let (has_devices, uses_device) = (options.devices.has_any(), options.may_use_devices());
         let path = options.path.clone();
         let model = Model { raw, path, has_devices, uses_device, mappings, _handlers: handlers };
         if is_lost {
@@ -164,14 +172,11 @@ impl Model {
         const SPECIAL: sys::llama_token_attr = sys::LLAMA_TOKEN_ATTR_CONTROL
             | sys::LLAMA_TOKEN_ATTR_UNKNOWN
             | sys::LLAMA_TOKEN_ATTR_USER_DEFINED;
-        let vocab = self.vocab();
-        // SAFETY: the vocabulary is alive.
-        if unsafe { sys::llama_vocab_type(vocab) } == sys::LLAMA_VOCAB_TYPE_NONE {
+        if !self.has_vocabulary() {
             return Ok(());
         }
-        // SAFETY: as above.
-        let n_tokens = unsafe { sys::llama_vocab_n_tokens(vocab) };
-        for token in 0..n_tokens {
+        let vocab = self.vocab();
+        for token in 0..self.n_tokens() as sys::llama_token {
             // SAFETY: the id is inside the vocabulary.
             if unsafe { sys::llama_vocab_get_attr(vocab, token) } & SPECIAL == 0 {
                 continue;
@@ -198,17 +203,10 @@ impl Model {
     pub(crate) fn load_sizes(options: &ModelOptions) -> Result<Model> {
         start_backend()?;
         let handlers = FaultHandlers::install();
-        // SAFETY: takes nothing, returns a plain struct.
-        let mut params = unsafe { sys::llama_model_default_params() };
-        params.no_alloc = true;
-        params.use_extra_bufts = options.repacks;
-        params.load_mode = sys::LLAMA_LOAD_MODE_NONE;
-        params.n_gpu_layers =
-            options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
         let mut devices = options.devices.list();
-        if let Some(devices) = &mut devices {
-            params.devices = devices.as_mut_ptr();
-        }
+        let mut params = options.params(&mut devices);
+        params.no_alloc = true;
+        params.load_mode = sys::LLAMA_LOAD_MODE_NONE;
         // SAFETY: the list of devices outlives the call, and only the call uses it.
         let raw = unsafe { load_from_file(&c_path(&options.path)?, params) }?;
         Ok(Model::without_weights(raw, options.path.clone(), handlers))
@@ -303,8 +301,7 @@ impl Model {
     pub(crate) fn has_vocabulary(&self) -> bool {
         // SAFETY: the model is alive.
         let kind = unsafe { sys::llama_vocab_type(self.vocab()) };
-        // SAFETY: the model is alive.
-        kind != sys::LLAMA_VOCAB_TYPE_NONE && unsafe { sys::llama_vocab_n_tokens(self.vocab()) } > 0
+        kind != sys::LLAMA_VOCAB_TYPE_NONE && self.n_tokens() > 0
     }
 
     /// The number of tokens in the vocabulary.

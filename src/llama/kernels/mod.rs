@@ -8,7 +8,6 @@
 //! library.
 
 mod kernel_file;
-mod start;
 mod survey;
 mod variant;
 
@@ -21,14 +20,13 @@ use llama_cpp_sys_2 as sys;
 #[cfg(all(test, target_os = "linux"))]
 pub(super) use self::kernel_file::{IDENTITY, written};
 pub(super) use self::kernel_file::{check_file, owners};
-pub(super) use self::start::{can_run_built_in, start_backend};
 pub(super) use self::survey::{FoundKernels, Places, Problem, Survey, folders};
 use self::variant::BUILT_IN;
 pub(super) use self::variant::present as present_features;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
-use crate::llama::raw::{LogQueue, faults, shim};
-use crate::process::Shared;
+use crate::llama::raw::{LogQueue, exit, faults, log, shim};
+use crate::process::{Lazy, Shared};
 
 /// The functions of ggml-cpu that llb calls. Same layout as `llb_kernels` in kernels.h.
 #[repr(C)]
@@ -63,6 +61,8 @@ const _: unsafe extern "C" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggm
 const _: unsafe extern "C" fn(*mut sys::ggml_threadpool) = sys::ggml_threadpool_free;
 
 unsafe extern "C" {
+    fn llb_kernels_set_built_in(can_run: bool);
+    fn llb_kernels_redirected() -> bool;
     fn llb_kernels_built_in() -> *const Kernels;
     fn llb_kernels_use(kernels: *const Kernels);
     fn llb_kernels_used() -> *const Kernels;
@@ -107,6 +107,43 @@ pub(super) fn used() -> &'static Kernels {
     let used = unsafe { llb_kernels_used() };
     // SAFETY: never NULL, and lives forever.
     unsafe { &*used }
+}
+
+/// Starts llama.cpp, once per process, before any other call. Fails if it cannot start on this
+/// processor.
+pub(crate) fn start_backend() -> Result<()> {
+    static STARTED: Lazy<()> = Lazy::new(|| {
+        log::install();
+        exit::install();
+        // SAFETY: takes a plain value; ggml's registry has not started.
+        unsafe { llb_kernels_set_built_in(can_run_built_in()) };
+        // SAFETY: once per process, before any other call. A failure shows in the calls that
+        // follow.
+        let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
+    });
+    check_registry()?;
+    *STARTED;
+    Ok(())
+}
+
+/// Fails if ggml's registry would run this library's own kernels on a processor that cannot.
+fn check_registry() -> Result<()> {
+    // SAFETY: takes nothing.
+    if can_run_built_in() || unsafe { llb_kernels_redirected() } {
+        return Ok(());
+    }
+    let missing = variant::missing(BUILT_IN).unwrap_or_default();
+    let message = format!(
+        "this processor lacks {}, which the kernels in this program need; to use files of kernels, \
+         link libllb.a as `pkg-config --static --libs llb` says, or use libllb.so",
+        missing.join(", ")
+    );
+    Err(Error::new(Code::InferenceFailed, message).with("missing_cpu_features", missing))
+}
+
+/// Whether this processor can run the kernels in this library.
+pub(crate) fn can_run_built_in() -> bool {
+    variant::missing(BUILT_IN).is_some_and(|missing| missing.is_empty())
 }
 
 /// Chooses the kernels of this process, unless an earlier create has done so. `wanted` is the

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::fit::MemoryNeeds;
-use super::loader::Loader;
-use super::placement;
+use super::{Loader, placement};
 use crate::engine::ModelDrafter;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;

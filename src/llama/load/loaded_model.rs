@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::file_identity::{self, FileChange, FileIdentity, ModelFiles, identify};
 use super::fit::MemoryNeeds;
-use super::loader::Loader;
-use super::{draft, placement};
+use super::{Loader, draft, placement};
 use crate::api::{AdapterScales, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{

@@ -11,8 +11,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
 use super::fit::MemoryNeeds;
-use super::loader::model_options;
-use super::{draft, placement};
+use super::{draft, model_options, placement};
 use crate::api::{CreateOptions, Speculative};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;

@@ -46,11 +46,9 @@ const HARMONY: [&[u8]; 5] =
 
 impl LlamaVocab {
     pub(crate) fn new(model: Arc<Model>) -> Self {
-        // SAFETY: the model is alive, and so is its vocabulary.
-        let n_tokens = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         LlamaVocab {
+            n_tokens: model.n_tokens() as i32,
             model,
-            n_tokens,
             special: OnceLock::new(),
             reserved: OnceLock::new(),
             rules: OnceLock::new(),

@@ -54,20 +54,19 @@ fn main() {
 /// redirections too.
 #[cfg(feature = "engine")]
 fn shim(isolates: bool) {
-    const SOURCES: [&str; 9] = [
-        "src/llama/shim.cpp",
-        "src/llama/exit.cpp",
-        "src/llama/memory_use.cpp",
-        "src/llama/faults.cpp",
-        "src/llama/faults_windows.cpp",
-        "src/llama/threads.cpp",
+    const SOURCES: [&str; 8] = [
+        "src/llama/raw/shim.cpp",
+        "src/llama/raw/exit.cpp",
+        "src/llama/raw/faults.cpp",
+        "src/llama/raw/faults_windows.cpp",
+        "src/llama/context/threads.cpp",
         "src/llama/kernels/kernels.cpp",
         "src/ffi/host.cpp",
         "src/ffi/helper.cpp",
     ];
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
-    println!("cargo:rerun-if-changed=src/llama/faults.h");
-    println!("cargo:rerun-if-changed=src/llama/system_thread.h");
+    println!("cargo:rerun-if-changed=src/llama/raw/faults.h");
+    println!("cargo:rerun-if-changed=src/llama/raw/system_thread.h");
     println!("cargo:rerun-if-changed=src/llama/kernels/kernels.h");
     let mut build = cc::Build::new();
     if isolates {

@@ -10,7 +10,7 @@ tool=$(scripts/cargo-tool.sh cargo-cyclonedx 0.5.9)
 target=$(rustc -vV | sed -n 's/^host: //p')
 "$tool" cyclonedx --quiet --format json --spec-version 1.5 --target "$target" \
     --override-filename llb.cdx
-build=$(sed -n 's/^pub const BUILD: u32 = \([0-9]*\);/\1/p' src/llama/version.rs)
+build=$(sed -n 's/^pub const BUILD: u32 = \([0-9]*\);/\1/p' src/llama/mod.rs)
 python3 - "$build" llb.cdx.json "$output" <<'PYTHON'
 import json, os, sys
 

@@ -4,73 +4,69 @@
 //! process and must be checked before the call.
 #![allow(unsafe_code, reason = "the one module that calls C")]
 
-mod batch;
 mod context;
-mod context_checks;
-mod context_options;
-mod context_shift;
-mod cpu;
-mod decoding;
-mod device;
-mod device_file;
-mod device_selection;
-mod draft;
+mod devices;
 mod embedder;
-mod exit;
-mod faults;
-mod file_identity;
-mod file_vocabulary;
-mod fingerprint;
-mod fit;
-mod keep_alive;
-mod kept_model;
 mod kernels;
-mod load_key;
-mod loader_thread;
-mod log;
-mod logits;
-mod lora;
-mod lost_device;
-mod mappings;
-mod memory;
-mod memory_use;
-mod model;
-mod model_cache;
-mod prefix_folder;
-mod prefix_store;
-mod sequence_state;
-mod shim;
-mod stack;
-mod state_file;
-mod state_store;
+mod load;
+mod raw;
+mod state;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
-mod threads;
-mod trial;
-mod version;
 mod vocab;
-mod wait_clock;
 
-pub use device_selection::default_devices;
-pub(crate) use embedder::{Embedder, load as load_embedder};
-pub use exit::{BeforeExit, call_before_exit};
-#[cfg(unix)]
-pub(crate) use exit::{after_fork_in_child, after_fork_in_parent, before_fork};
-pub use file_identity::ModelFiles;
-pub use file_vocabulary::FileVocabulary;
-pub use keep_alive::unload;
-pub(crate) use keep_alive::{HeldModel, Kept, Release, watch};
-pub(crate) use kept_model::with_absolute_paths;
-pub use kept_model::{KeptModel, KeptState, ModelUse, files_of};
+pub(crate) use devices::backends_report as kernels_report;
+pub use devices::default_devices;
+pub(crate) use embedder::{Embedder, load_embedder};
 #[cfg(llb_isolation)]
 pub(crate) use kernels::choose as choose_kernels;
-pub(crate) use kernels::{file_variant, report as kernels_report};
-pub use log::LogQueue;
+pub(crate) use kernels::file_variant;
+pub use load::file_identity::ModelFiles;
+pub use load::file_vocabulary::FileVocabulary;
+pub use load::keep_alive::unload;
+pub(crate) use load::keep_alive::{HeldModel, Kept, Release, watch};
+pub(crate) use load::kept_model::with_absolute_paths;
+pub use load::kept_model::{KeptModel, KeptState, ModelUse, files_of};
+pub use load::loaded_model::LoadedModel;
+pub use load::memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
+pub use raw::exit::{BeforeExit, call_before_exit};
+#[cfg(unix)]
+pub(crate) use raw::exit::{after_fork_in_child, after_fork_in_parent, before_fork};
+pub use raw::log::LogQueue;
 #[cfg(llb_isolation)]
-pub(crate) use memory::installed as installed_memory;
-pub use memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
-pub use model_cache::LoadedModel;
-pub use prefix_store::PrefixStore;
-pub use state_store::{StatePath, StateStore};
-pub use version::BUILD;
+pub(crate) use raw::system::installed_memory;
+pub use state::prefix_store::PrefixStore;
+pub use state::{StatePath, StateStore};
 pub(crate) use vocab::LlamaVocab;
+
+/// llama.cpp's build number: the position of its commit in the history of its main branch. It is
+/// also the name of the release, `b11429`.
+///
+/// The crate contains the source without its history, so the number cannot be computed.
+/// llama-cpp-sys-2 0.1.161 has the source of release v0.6.0, which is b11429, commit d81235049:
+///
+/// - Its version is 0.6.0-dev, like b11429's. The version of b11424 is 0.5.0-dev.
+/// - It lacks the change of b11430 (flash attention of Hexagon by heads) and those of b11436
+///   (OpenVINO's `DUP`) and b11439 (no copies of experts in ggml-backend.cpp).
+pub const BUILD: u32 = 11429;
+
+#[cfg(test)]
+mod build_tests {
+    use std::ffi::CStr;
+
+    /// A failure means that llama-cpp-sys-2 contains another llama.cpp. Find its build number, then
+    /// change [`super::BUILD`] with its evidence, docs/engine.md and this test.
+    #[test]
+    fn the_build_is_that_of_the_pinned_crate() {
+        let manifest = include_str!("../../Cargo.toml");
+        let pinned = manifest.lines().find_map(|line| line.strip_prefix("llama-cpp-sys-2 = "));
+        assert!(pinned.is_some_and(|pinned| pinned.contains("\"=0.1.161\"")), "{pinned:?}");
+        // SAFETY: takes nothing.
+        let version = unsafe { llama_cpp_sys_2::llama_version() };
+        // SAFETY: a static, NUL-terminated string.
+        let version = unsafe { CStr::from_ptr(version) };
+        assert_eq!((version.to_str(), super::BUILD), (Ok("0.6.0-dev"), 11429));
+        let documented = include_str!("../../docs/engine.md");
+        assert!(documented.contains(&format!("b{}", super::BUILD)), "docs/engine.md");
+    }
+}

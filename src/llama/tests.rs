@@ -20,15 +20,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use llama_cpp_sys_2 as sys;
 
-use super::context::LlamaContext;
-use super::context_options::ContextOptions;
-use super::device_selection::DeviceSelection;
+use super::context::{ContextOptions, LlamaContext, Model, ModelOptions};
+use super::devices::DeviceSelection;
 use super::embedder;
-use super::faults::FaultHandlers;
 use super::files_of;
 use super::kernels::{self, Places};
-use super::model::{Model, ModelOptions};
-use super::shim;
+use super::raw::faults::FaultHandlers;
+use super::raw::shim;
 use crate::api::{CacheType, EmbedOptions, FlashAttention, Pooling};
 use crate::engine::{Backend, BatchEntry};
 use crate::error::{Code, Result};
@@ -463,7 +461,8 @@ fn a_file_that_is_replaced_when_the_load_begins_is_refused() {
     for is_replaced in [false, true] {
         let files = Arc::new(files_of(&options.load, &options.model));
         let header = ModelHeader::read_file(&file.path).expect("a header");
-        let load = embedder::load(&options, Pooling::Mean, &files, &header).expect("a load");
+        let load =
+            embedder::load_embedder(&options, Pooling::Mean, &files, &header).expect("a load");
         if is_replaced {
             let new = file.path.with_extension("new");
             std::fs::copy(&file.path, &new).expect("a copy");

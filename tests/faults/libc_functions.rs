@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 unsafe extern "C" {
-    /// Defined in src/llama/shim.cpp. Whether this thread is inside a call of llama.cpp.
+    /// Defined in src/llama/raw/shim.cpp. Whether this thread is inside a call of llama.cpp.
     fn llb_shim_is_inside() -> bool;
 }
 

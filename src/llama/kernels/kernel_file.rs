@@ -1,5 +1,6 @@
-//! A file of kernels or devices before anything of it runs: who can write it, whether it is whole,
-//! and of which build it is.
+//! Checks a file of kernels or devices before it is loaded: that it belongs to a user whom the
+//! process trusts, that not every user can write it, that it is complete, and that it is from this
+//! library's build.
 //!
 //! In: a path. Out: the name of its content, or the reason why it is not used. Nothing is loaded
 //! here: the dynamic loader runs constructors, and would crash the process on a truncated file.
@@ -10,7 +11,7 @@ use std::path::Path;
 use crate::regular_file;
 
 /// The identity of this library's build. A file of kernels must have the same identity.
-pub(in crate::llama) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
+pub(crate) const IDENTITY: &str = env!("LLB_KERNELS_IDENTITY");
 
 /// The most headers or notes to read. No file of kernels has more.
 const MAX_HEADERS: usize = 64;
@@ -18,7 +19,7 @@ const MAX_NOTE_BYTES: u64 = 1 << 16;
 
 /// Returns the variant or the backend that a file contains, if it is from this build. An error says
 /// why the file is not used.
-pub(in crate::llama) fn check(path: &Path, owners: &[u32]) -> Result<String, String> {
+pub(crate) fn check_file(path: &Path, owners: &[u32]) -> Result<String, String> {
     let (file, metadata) = regular_file::open(path).map_err(|error| error.to_string())?;
     check_writers(&metadata, owners, false)?;
     let text = note(&file, metadata.len())?;
@@ -58,7 +59,7 @@ pub(super) fn check_writers(
 }
 
 /// The users that the process trusts: root, its own user, and the owner of this library's file.
-pub(in crate::llama) fn owners(library: Option<&Path>) -> Vec<u32> {
+pub(crate) fn owners(library: Option<&Path>) -> Vec<u32> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
@@ -157,7 +158,7 @@ impl Bytes {
 
 /// A minimal ELF file: one segment of notes with this text.
 #[cfg(all(test, target_os = "linux"))]
-pub(in crate::llama) fn written(text: &str) -> Vec<u8> {
+pub(crate) fn written(text: &str) -> Vec<u8> {
     let number = |value: usize, length: usize| value.to_le_bytes()[..length].to_vec();
     let mut note = [number(4, 4), number(text.len(), 4), number(1, 4), b"llb\0".to_vec()].concat();
     note.extend_from_slice(text.as_bytes());
@@ -195,7 +196,7 @@ mod tests {
         let path = folder.path().join("libllb-cpu-x.so");
         let check = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            super::check(&path, &owners(None))
+            check_file(&path, &owners(None))
         };
         let valid = written(&format!("zen4 {IDENTITY}"));
         assert_eq!(check(&valid).as_deref(), Ok("zen4"));
@@ -226,12 +227,12 @@ mod tests {
         let path = folder.path().join("libllb-cpu-x.so");
         std::fs::write(&path, written(&format!("zen4 {IDENTITY}"))).unwrap();
         let own = owners(None);
-        assert_eq!(super::check(&path, &own).as_deref(), Ok("zen4"));
+        assert_eq!(check_file(&path, &own).as_deref(), Ok("zen4"));
         let stranger = [own.iter().max().unwrap() + 1];
-        let problem = super::check(&path, &stranger).unwrap_err();
+        let problem = check_file(&path, &stranger).unwrap_err();
         assert!(problem.starts_with("belongs to another user (uid "), "{problem}");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(super::check(&path, &own).unwrap_err(), "can be written by every user");
+        assert_eq!(check_file(&path, &own).unwrap_err(), "can be written by every user");
         // Folders. With the sticky bit, other users can add files but not replace them.
         for (mode, expected) in [(0o755, true), (0o777, false), (0o1777, true)] {
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();

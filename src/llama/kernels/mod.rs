@@ -8,7 +8,6 @@
 //! library.
 
 mod kernel_file;
-mod report;
 mod survey;
 mod variant;
 
@@ -20,17 +19,14 @@ use llama_cpp_sys_2 as sys;
 
 #[cfg(all(test, target_os = "linux"))]
 pub(super) use self::kernel_file::{IDENTITY, written};
-pub(super) use self::kernel_file::{check as check_file, owners};
-use self::survey::{FoundKernels, Problem, Survey};
-pub(super) use self::survey::{Places, folders};
+pub(super) use self::kernel_file::{check_file, owners};
+pub(super) use self::survey::{FoundKernels, Places, Problem, Survey, folders};
 use self::variant::BUILT_IN;
-use super::log::LogQueue;
-use super::{faults, model, shim};
+pub(super) use self::variant::present as present_features;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
-use crate::process::Shared;
-
-pub(crate) use report::report;
+use crate::llama::raw::{LogQueue, exit, faults, log, shim};
+use crate::process::{Lazy, Shared};
 
 /// The functions of ggml-cpu that llb calls. Same layout as `llb_kernels` in kernels.h.
 #[repr(C)]
@@ -103,7 +99,7 @@ impl Chosen {
 }
 
 /// Set once, by the first create.
-static CHOSEN: Shared<Option<&'static Chosen>> = Shared::new(None);
+pub(super) static CHOSEN: Shared<Option<&'static Chosen>> = Shared::new(None);
 
 /// The kernels that compute. Before the first create, these are this library's own.
 pub(super) fn used() -> &'static Kernels {
@@ -113,14 +109,25 @@ pub(super) fn used() -> &'static Kernels {
     unsafe { &*used }
 }
 
-/// Called before ggml's registry starts. Tells it whether it may run this library's own kernels.
-pub(super) fn announce_built_in() {
-    // SAFETY: takes a plain value; the registry has not started.
-    unsafe { llb_kernels_set_built_in(can_run_built_in()) };
+/// Starts llama.cpp, once per process, before any other call. Fails if it cannot start on this
+/// processor.
+pub(crate) fn start_backend() -> Result<()> {
+    static STARTED: Lazy<()> = Lazy::new(|| {
+        log::install();
+        exit::install();
+        // SAFETY: takes a plain value; ggml's registry has not started.
+        unsafe { llb_kernels_set_built_in(can_run_built_in()) };
+        // SAFETY: once per process, before any other call. A failure shows in the calls that
+        // follow.
+        let _ = shim::guard(|| unsafe { shim::calls::llama_backend_init() });
+    });
+    check_registry()?;
+    *STARTED;
+    Ok(())
 }
 
 /// Fails if ggml's registry would run this library's own kernels on a processor that cannot.
-pub(super) fn check_registry() -> Result<()> {
+fn check_registry() -> Result<()> {
     // SAFETY: takes nothing.
     if can_run_built_in() || unsafe { llb_kernels_redirected() } {
         return Ok(());
@@ -134,7 +141,8 @@ pub(super) fn check_registry() -> Result<()> {
     Err(Error::new(Code::InferenceFailed, message).with("missing_cpu_features", missing))
 }
 
-fn can_run_built_in() -> bool {
+/// Whether this processor can run the kernels in this library.
+pub(crate) fn can_run_built_in() -> bool {
     variant::missing(BUILT_IN).is_some_and(|missing| missing.is_empty())
 }
 
@@ -201,7 +209,7 @@ fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
 
 /// Loads the fastest usable variant, or the wanted one. Files that cannot be loaded are skipped.
 fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
-    model::start_backend()?;
+    start_backend()?;
     let mut refused: Vec<String> = survey.found.iter().filter_map(refusal).collect();
     let mut unloadable = Vec::new();
     let is_candidate =

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::kernel_file::{self, check_writers, owners};
+use super::kernel_file::{check_file, check_writers, owners};
 use super::variant::{self, BUILT_IN};
 use crate::process;
 
@@ -14,33 +14,33 @@ const MAX_FILES: usize = 64;
 
 /// Where to look for files.
 #[derive(Debug, Default)]
-pub(in crate::llama) struct Places {
+pub(crate) struct Places {
     /// The value of `LLB_BACKENDS`.
-    pub(in crate::llama) named: Option<PathBuf>,
+    pub(crate) named: Option<PathBuf>,
     /// The file of this library, or of the program that contains it.
-    pub(in crate::llama) library: Option<PathBuf>,
+    pub(crate) library: Option<PathBuf>,
 }
 
 /// A folder, and the reason if it is not used.
 #[derive(Debug)]
-pub(in crate::llama) struct Folder {
-    pub(in crate::llama) path: PathBuf,
-    pub(in crate::llama) problem: Option<String>,
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    pub(crate) problem: Option<String>,
 }
 
 /// A variant that was found.
 #[derive(Debug)]
-pub(super) struct FoundKernels {
+pub(crate) struct FoundKernels {
     /// The variant's name; `None` if the file does not contain it.
-    pub(super) name: Option<&'static str>,
+    pub(crate) name: Option<&'static str>,
     /// `None` for this library's own kernels.
-    pub(super) file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Why the kernels cannot be used.
-    pub(super) problem: Option<Problem>,
+    pub(crate) problem: Option<Problem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(crate) enum Problem {
     /// The CPU lacks these features.
     Processor(Vec<&'static str>),
     /// The file was refused, for this reason.
@@ -48,7 +48,7 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Problem::Processor(missing) => format!("this processor lacks {}", missing.join(", ")),
             Problem::File(problem) => problem.clone(),
@@ -58,15 +58,15 @@ impl Problem {
 
 /// The result of the search.
 #[derive(Debug)]
-pub(super) struct Survey {
-    pub(super) folders: Vec<Folder>,
+pub(crate) struct Survey {
+    pub(crate) folders: Vec<Folder>,
     /// Usable kernels, fastest first, then the others.
-    pub(super) found: Vec<FoundKernels>,
+    pub(crate) found: Vec<FoundKernels>,
 }
 
 impl Places {
     /// The places for this process.
-    pub(in crate::llama) fn now() -> Places {
+    pub(crate) fn now() -> Places {
         // A program with more rights than its caller must not trust the caller's environment.
         let named = std::env::var_os("LLB_BACKENDS").filter(|value| !value.is_empty());
         let library = process::mapped_file(Places::now as *const () as usize);
@@ -75,7 +75,7 @@ impl Places {
 }
 
 impl Survey {
-    pub(super) fn of(places: &Places) -> Survey {
+    pub(crate) fn of(places: &Places) -> Survey {
         let owners = owners(places.library.as_deref());
         let folders = folders(places, &owners);
         let files = folders.iter().filter(|folder| folder.problem.is_none());
@@ -93,13 +93,13 @@ impl Survey {
     }
 
     /// Usable kernels, fastest first.
-    pub(super) fn usable(&self) -> impl Iterator<Item = &FoundKernels> {
+    pub(crate) fn usable(&self) -> impl Iterator<Item = &FoundKernels> {
         self.found.iter().filter(|found| found.problem.is_none())
     }
 }
 
 /// The folders to search, in this order.
-pub(in crate::llama) fn folders(places: &Places, owners: &[u32]) -> Vec<Folder> {
+pub(crate) fn folders(places: &Places, owners: &[u32]) -> Vec<Folder> {
     let beside = places.library.as_deref().and_then(Path::parent).map(Path::to_owned);
     let mut paths: Vec<PathBuf> = places.named.clone().into_iter().chain(beside).collect();
     paths.dedup();
@@ -138,7 +138,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 /// Checks a file. `before` are the files found earlier: a variant that they contain is a duplicate.
 fn entry(file: PathBuf, owners: &[u32], before: &[FoundKernels]) -> FoundKernels {
     let refused = |name, problem| FoundKernels { name, file: None, problem: Some(problem) };
-    let checked = kernel_file::check(&file, owners).and_then(|name| {
+    let checked = check_file(&file, owners).and_then(|name| {
         let known = variant::all().into_iter().find(|variant| variant.name == name);
         known.map(|variant| variant.name).ok_or_else(|| format!("has unknown kernels, {name:?}"))
     });

@@ -53,7 +53,7 @@ pub(super) fn missing(name: &str) -> Option<Vec<&'static str>> {
 }
 
 /// The features of the table that the CPU has.
-pub(super) fn present() -> Vec<&'static str> {
+pub(crate) fn present() -> Vec<&'static str> {
     let mut present: Vec<&'static str> = Vec::new();
     for feature in all().into_iter().flat_map(|variant| variant.features) {
         if !present.contains(&feature) && has(feature) {

@@ -1,23 +1,22 @@
 //! The vocabulary of a loaded model.
 
 mod hangul;
-mod one_call;
 mod plain_text;
 #[cfg(test)]
 mod tests;
 mod text_pieces;
-mod text_tokens;
+mod tokenize;
 
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as sys;
 
-use super::model::{MAX_BYTES_OF_SPECIAL, Model};
-use super::{shim, stack};
 use crate::constraint::Vocabulary;
 use crate::engine::{Interrupt, SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
+use crate::llama::context::{MAX_BYTES_OF_SPECIAL, Model};
+use crate::llama::raw::{shim, stack};
 use plain_text::{PlainVocab, without_reserved};
 use text_pieces::{PIECE, TextPieces};
 
@@ -47,11 +46,9 @@ const HARMONY: [&[u8]; 5] =
 
 impl LlamaVocab {
     pub(crate) fn new(model: Arc<Model>) -> Self {
-        // SAFETY: the model is alive, and so is its vocabulary.
-        let n_tokens = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         LlamaVocab {
+            n_tokens: model.n_tokens() as i32,
             model,
-            n_tokens,
             special: OnceLock::new(),
             reserved: OnceLock::new(),
             rules: OnceLock::new(),
@@ -421,31 +418,22 @@ impl Vocab for LlamaVocab {
         if !self.contains(token) {
             return Vec::new();
         }
-        let mut bytes = vec![0u8; 64];
-        for _ in 0..2 {
+        let bytes = shim::fill(64, |bytes: &mut [u8]| {
             // SAFETY: the buffer is valid for its length, the id is inside the vocabulary, and the
             // model is alive.
-            let count = shim::guard(|| unsafe {
-                let buffer = bytes.as_mut_ptr().cast::<c_char>();
+            shim::guard(|| unsafe {
+                let (buffer, length) = (bytes.as_mut_ptr().cast::<c_char>(), bytes.len() as i32);
                 shim::calls::llama_token_to_piece(
                     self.model.vocab(),
                     token,
                     buffer,
-                    bytes.len() as i32,
+                    length,
                     0,
                     special,
                 )
-            });
-            let Ok(count) = count else { return Vec::new() };
-            match usize::try_from(count) {
-                Ok(count) => {
-                    bytes.truncate(count);
-                    return bytes;
-                }
-                Err(_) => bytes.resize(count.unsigned_abs() as usize, 0),
-            }
-        }
-        Vec::new()
+            })
+        });
+        bytes.ok().flatten().unwrap_or_default()
     }
 
     fn is_end_of_generation(&self, token: TokenId) -> bool {

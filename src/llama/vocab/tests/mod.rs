@@ -5,9 +5,9 @@ mod test_vocab;
 
 use std::process::Command;
 
-use super::plain_text::PlainVocab;
 use super::*;
 use crate::error::Code;
+use crate::llama::vocab::plain_text::PlainVocab;
 use test_vocab::{CONTROL, NORMAL, TestVocab, UNKNOWN, USER_DEFINED, letter};
 
 /// All values of `tokenizer.ggml.pre` that llama.cpp knows.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::*;
 use crate::error::Result;
 use crate::gguf::GgufWriter;
-use crate::llama::device_selection::DeviceSelection;
-use crate::llama::model::ModelOptions;
+use crate::llama::context::ModelOptions;
+use crate::llama::devices::DeviceSelection;
+use crate::llama::vocab::*;
 
 pub(super) const NORMAL: i32 = 1;
 pub(super) const UNKNOWN: i32 = 2;

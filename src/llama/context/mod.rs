@@ -1,0 +1,525 @@
+//! A llama.cpp context as a [`Backend`]: the KV cache, the threads, and decode.
+
+mod decoding;
+pub(super) mod lora;
+mod model;
+mod options;
+mod sequence_state;
+mod shift;
+mod threads;
+mod trial;
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use llama_cpp_sys_2 as sys;
+
+use self::decoding::{AbortCheck, Batch, Decoding, on_operation, should_abort};
+pub(crate) use self::lora::Adapter;
+use self::lora::AppliedAdapters;
+pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions};
+pub(crate) use self::options::ContextOptions;
+use self::sequence_state::SequencePart;
+use self::threads::Threads;
+use self::trial::Repeats;
+pub(crate) use self::trial::Verdicts;
+use crate::api::AdapterScales;
+use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
+use crate::error::{Code, Error, Result};
+use crate::llama::raw::shim::{self, CallFailed};
+use crate::llama::raw::system;
+
+/// Owns a context, its thread pool and its batch. Used on the engine thread only.
+pub(crate) struct LlamaContext {
+    context: NonNull<sys::llama_context>,
+    batch: Batch,
+    /// llama.cpp holds a pointer to this box.
+    decoding: Box<Decoding>,
+    limits: ThreadLimits,
+    adapts_threads: bool,
+    /// The threads that the next decode uses.
+    n_threads: usize,
+    n_ctx: usize,
+    n_cells: usize,
+    n_batch: usize,
+    n_parallel: usize,
+    /// A call on the context failed an assertion. The context is never used again, not even freed.
+    broken: bool,
+    /// Whether only the calling thread has computed with the context so far.
+    is_alone: bool,
+    shift_refusal: Option<&'static str>,
+    // Fields are dropped in this order, after the context is freed.
+    adapters: AppliedAdapters,
+    model: Arc<Model>,
+}
+
+impl LlamaContext {
+    /// A context that computes on the calling thread alone, until [`LlamaContext::with_threads`].
+    pub(crate) fn new(model: Arc<Model>, options: &ContextOptions) -> Result<Self> {
+        let mut decoding = Box::new(Decoding {
+            threads: Threads::none(),
+            model: Arc::clone(&model),
+            check: None,
+            moves_keys: false,
+            makes_logits: options.pooling.is_none(),
+            repeats: RefCell::new(None),
+        });
+        let mut params = options.params();
+        params.abort_callback = Some(should_abort);
+        params.abort_callback_data = (&raw mut *decoding).cast::<c_void>();
+        // The callback would keep a device from computing several operations at once.
+        if !model.has_devices() {
+            params.cb_eval = Some(on_operation);
+            params.cb_eval_user_data = (&raw mut *decoding).cast::<c_void>();
+        }
+        // SAFETY: the model is alive and kept alive by this struct; the box is on the heap and
+        // lives as long as the context.
+        let context =
+            shim::guard(|| unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) });
+        let refused = "llama.cpp could not create a context with these options";
+        let context = match context {
+            Ok(context) => context,
+            Err(failed) => {
+                // The partly created context may refer to both, but only a device could still use
+                // them.
+                if model.has_devices() {
+                    std::mem::forget((model, decoding));
+                }
+                return Err(failed.error(Code::InferenceFailed, refused));
+            }
+        };
+        let context =
+            NonNull::new(context).ok_or_else(|| Error::new(Code::InferenceFailed, refused))?;
+        // SAFETY: the context is alive.
+        let padded = unsafe { sys::llama_n_ctx_seq(context.as_ptr()) };
+        // llama.cpp rounds up, but the requested size is the limit.
+        let n_ctx = padded.min(options.n_ctx) as usize;
+        // SAFETY: the context is alive.
+        let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
+        let mut made = LlamaContext {
+            limits: ThreadLimits { most: 1, processors: 1, policy: ThreadPolicy::Pinned },
+            adapts_threads: options.adapts_threads,
+            n_threads: 1,
+            context,
+            batch: Batch::new(n_batch, model.metadata("general.architecture").as_deref()),
+            decoding,
+            n_ctx,
+            n_cells: if options.kv_unified { n_ctx } else { n_ctx * options.n_parallel as usize },
+            n_batch,
+            n_parallel: options.n_parallel as usize,
+            broken: false,
+            is_alone: true,
+            shift_refusal: None,
+            adapters: AppliedAdapters::default(),
+            model,
+        };
+        made.shift_refusal = shift::refusal(&made.model, options, made.can_shift());
+        Ok(made)
+    }
+
+    /// Runs the trial on the calling thread, before other threads join. `MODEL_INVALID` if it
+    /// fails.
+    pub(crate) fn tried(mut self) -> Result<Self> {
+        *self.decoding.repeats.get_mut() = Some(Repeats::default());
+        let n_vocab = self.model.n_tokens() as i32;
+        // SAFETY: the model is alive.
+        let weights = unsafe { sys::llama_model_size(self.model.as_ptr()) };
+        let tried = trial::run(&mut self, n_vocab, trial::time_limit(weights));
+        *self.decoding.repeats.get_mut() = None;
+        tried.map(|()| self)
+    }
+
+    /// Starts the other threads.
+    pub(crate) fn with_threads(mut self, n_threads: u32) -> Result<Self> {
+        self.is_alone = false;
+        self.decoding.threads = Threads::start(n_threads)?;
+        self.decoding.threads.attach(self.context)?;
+        let policy = match (self.model.uses_device(), self.adapts_threads) {
+            (true, _) => ThreadPolicy::Device,
+            (false, true) => ThreadPolicy::Adaptive,
+            (false, false) => ThreadPolicy::Pinned,
+        };
+        let (most, processors) = (n_threads as usize, system::usable_processors() as usize);
+        self.limits = ThreadLimits { most, processors, policy };
+        self.set_threads(n_threads as usize);
+        Ok(self)
+    }
+
+    /// Applies adapters, each with its scale. Run the trial afterwards.
+    pub(crate) fn with_adapters(mut self, adapters: Vec<(Adapter, f32)>) -> Result<Self> {
+        let (adapters, scales): (Vec<Adapter>, Vec<f32>) = adapters.into_iter().unzip();
+        self.adapters = AppliedAdapters::new(adapters);
+        self.set_adapters(&AdapterScales(scales.into()))?;
+        Ok(self)
+    }
+
+    /// Called after a failed call. The context is not used again, and its threads end.
+    fn abandon(&mut self) {
+        self.broken = true;
+        self.decoding.threads.end();
+    }
+
+    /// The memory of all sequences; `None` if the context has no memory or is broken.
+    fn memory(&self) -> Option<sys::llama_memory_t> {
+        // SAFETY: the context is alive.
+        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
+        (!memory.is_null() && !self.broken).then_some(memory)
+    }
+
+    /// The last position of a sequence; `None` if it is empty.
+    fn last_position(&self, sequence: usize) -> Option<usize> {
+        let memory = self.memory()?;
+        // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
+        let last = shim::guard(|| unsafe {
+            shim::calls::llama_memory_seq_pos_max(memory, sequence as i32)
+        });
+        usize::try_from(last.ok()?).ok()
+    }
+
+    /// The shortest length that a sequence can be cut to without losing cells that the next token
+    /// attends to in layers with a sliding window. llama.cpp reuses cells outside the window for
+    /// other sequences, and saves only the last window. From its first position on, a sequence has
+    /// no holes.
+    fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> usize {
+        let window = self.model.window().max(0) as usize;
+        if window == 0 {
+            return 1;
+        }
+        // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
+        let first = shim::guard(|| unsafe {
+            shim::calls::llama_memory_seq_pos_min(memory, sequence as i32)
+        });
+        let first = first.unwrap_or(-1).max(0) as usize;
+        // The token at position p attends to positions from p - window + 1.
+        if first == 0 { 1 } else { first + window - 1 }
+    }
+
+    /// The reason why its sequences cannot be shifted ([`Backend::shift`]); `None` if they can be.
+    pub(crate) fn shift_refusal(&self) -> Option<&'static str> {
+        self.shift_refusal
+    }
+
+    fn can_shift(&self) -> bool {
+        let Some(memory) = self.memory() else { return false };
+        // SAFETY: the memory belongs to the context.
+        shim::guard(|| unsafe { shim::calls::llama_memory_can_shift(memory) }).unwrap_or(false)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::llama_context {
+        self.context.as_ptr()
+    }
+
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Whether the context remembers earlier tokens. An encoder does not.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.memory().is_some()
+    }
+
+    fn row(&self, row: usize) -> Option<&[f32]> {
+        // SAFETY: the context is alive; the scheduler requests only rows of the last batch that
+        // have logits.
+        let logits = shim::guard(|| unsafe {
+            shim::calls::llama_get_logits_ith(self.context.as_ptr(), row as i32)
+        });
+        let logits = logits.ok()?;
+        if logits.is_null() {
+            return None;
+        }
+        // SAFETY: a row holds one logit per token and lives until the next decode, which needs
+        // `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts(logits, self.model.n_tokens() as usize) })
+    }
+}
+
+/// Removes the positions from `start` up to `end` of a sequence; -1 is no bound. Returns whether
+/// llama.cpp could do that.
+fn remove(
+    memory: sys::llama_memory_t,
+    sequence: usize,
+    start: sys::llama_pos,
+    end: sys::llama_pos,
+) -> std::result::Result<bool, CallFailed> {
+    // SAFETY: the memory belongs to a context; an absent sequence or position is reported, not
+    // asserted.
+    shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, sequence as i32, start, end) })
+}
+
+impl Backend for LlamaContext {
+    fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    fn n_cells(&self) -> usize {
+        self.n_cells
+    }
+
+    fn n_batch(&self) -> usize {
+        self.n_batch
+    }
+
+    fn n_sequences(&self) -> usize {
+        self.n_parallel
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken || self.model.is_lost()
+    }
+
+    fn threads(&self) -> ThreadLimits {
+        self.limits
+    }
+
+    fn set_threads(&mut self, threads: usize) {
+        let threads = threads.clamp(1, self.limits.most);
+        if threads == self.n_threads || self.broken {
+            return;
+        }
+        self.n_threads = threads;
+        let n = threads as i32;
+        // SAFETY: the context is alive; its pool has at least this many threads.
+        unsafe { sys::llama_set_n_threads(self.context.as_ptr(), n, n) };
+    }
+
+    fn waited(&self, threads: usize) -> Option<Duration> {
+        self.decoding.threads.waited(threads)
+    }
+
+    fn set_adapters(&mut self, scales: &AdapterScales) -> Result<()> {
+        if self.is_broken() {
+            return Err(engine::stopped());
+        }
+        self.adapters.apply(self.context, scales).inspect_err(|_| self.abandon())
+    }
+
+    fn decode(&mut self, batch: &[BatchEntry], abort: AbortCheck) -> Result<Decoded> {
+        if self.is_broken() {
+            return Err(engine::stopped());
+        }
+        // llama.cpp asserts on more tokens than n_batch, which would end the process.
+        if batch.len() > self.n_batch || batch.is_empty() {
+            return Err(Error::new(
+                Code::InternalBridgeError,
+                format!("a batch of {} tokens, but n_batch is {}", batch.len(), self.n_batch),
+            ));
+        }
+        let raw = self.batch.fill(batch);
+        // SAFETY: only the lifetime changes; the box is emptied below, before `abort` goes out of
+        // scope.
+        self.decoding.check =
+            Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
+        let context = self.context.as_ptr();
+        // A device computes after the call. Whoever reads logits would wait for it anyway, and here
+        // a failure is one of the decode.
+        let waits = self.model.has_devices() && batch.iter().any(|entry| entry.logits);
+        let decode = || {
+            // SAFETY: the context is alive and the batch holds valid pointers for its number of
+            // tokens.
+            let status = unsafe { shim::calls::llama_decode(context, raw) };
+            if waits {
+                // SAFETY: as above.
+                unsafe { shim::calls::llama_synchronize(context) };
+            }
+            status
+        };
+        let status = self.decoding.threads.help(|| shim::guard(decode));
+        self.decoding.check = None;
+        self.decoding.moves_keys = false;
+        if let Some(repeats) = self.decoding.repeats.get_mut() {
+            repeats.restore();
+        }
+        let what = "llama.cpp could not decode";
+        if let Some(message) = self.decoding.threads.failure() {
+            self.abandon();
+            return Err(Error::new(Code::InferenceFailed, format!("{what}: {message}")));
+        }
+        let status = status.map_err(|failed| {
+            self.abandon();
+            failed.error(Code::InferenceFailed, what)
+        })?;
+        if self.model.is_lost() {
+            return Err(Error::new(
+                Code::InferenceFailed,
+                format!("{what}: {}", self.model.lost()),
+            ));
+        }
+        match status {
+            0 => Ok(Decoded::Done),
+            2 => Ok(Decoded::Aborted),
+            1 => Err(Error::new(Code::ContextOverflow, "the KV cache is full")),
+            other => Err(Error::new(
+                Code::InferenceFailed,
+                format!("llama.cpp could not decode (status {other})"),
+            )),
+        }
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) -> bool {
+        let Some(memory) = self.memory() else { return true };
+        if length > 0 && length < self.shortest_window(memory, sequence) {
+            return false;
+        }
+        let Ok(removed) = remove(memory, sequence, length as i32, -1) else {
+            self.abandon();
+            return true;
+        };
+        removed
+    }
+
+    /// Also zeroes the states. llama.cpp assigns states to sequences before it computes a batch,
+    /// and does not undo that when the batch is aborted (`llama_memory_recurrent::find_slot`).
+    /// Unused states then hold stale values, and a state that was to be moved is lost.
+    fn clear(&mut self) {
+        let Some(memory) = self.memory() else { return };
+        // SAFETY: the memory belongs to the context.
+        let cleared = shim::guard(|| unsafe { shim::calls::llama_memory_clear(memory, true) });
+        if cleared.is_err() {
+            self.abandon();
+        }
+    }
+
+    fn is_divisible(&self) -> bool {
+        !self.model.has_state()
+    }
+
+    fn shortest(&self, sequence: usize, length: usize) -> usize {
+        if self.model.has_state() {
+            return length;
+        }
+        self.memory().map_or(length, |memory| self.shortest_window(memory, sequence))
+    }
+
+    fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
+        let Some(memory) = self.memory() else { return false };
+        // A copied token must not attend to a position that is missing. A complete sequence has
+        // every position that its next token attends to.
+        let is_part = self.is_divisible();
+        if is_part && range.end < self.shortest_window(memory, from) {
+            self.truncate(to, 0);
+            return false;
+        }
+        let (source, target) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
+        // Some kinds of memory copy only whole sequences: DeepSeek V4's, and one that is not
+        // unified. What was too much is then removed. A unified cache assigns the cells to both
+        // sequences, so the target must not have cells of its own at these positions.
+        let copied = remove(memory, to, -1, -1).and_then(|_| {
+            // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max.
+            let copy =
+                || unsafe { shim::calls::llama_memory_seq_cp(memory, source, target, -1, -1) };
+            shim::guard(copy)
+        });
+        if copied.is_err() {
+            self.abandon();
+            return false;
+        }
+        let last = Some(range.end - 1);
+        let cut = self.last_position(to) == last || self.truncate(to, range.end);
+        let whole = cut
+            && self.last_position(to) == last
+            && (!is_part || range.end >= self.shortest_window(memory, to));
+        if !whole {
+            self.truncate(to, 0);
+        }
+        whole
+    }
+
+    fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>> {
+        self.memory()?;
+        sequence_state::read(self.context, sequence, SequencePart::State).ok()
+    }
+
+    /// Layers with attention keep their cells, because the cells before `length` are unchanged.
+    fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
+        let Some(memory) = self.memory() else { return false };
+        let restored = sequence_state::write(self.context, sequence, SequencePart::State, state);
+        let removed = restored.and_then(|restored| {
+            remove(memory, sequence, length as i32, -1).map(|removed| removed && restored)
+        });
+        let Ok(rewound) = removed else {
+            self.abandon();
+            return false;
+        };
+        let rewound = rewound && self.last_position(sequence) == Some(length - 1);
+        if !rewound {
+            self.truncate(sequence, 0);
+        }
+        rewound
+    }
+
+    fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize> {
+        let memory = self.memory()?;
+        if self.shift_refusal().is_some() {
+            return None;
+        }
+        let last = self.last_position(sequence)?;
+        let (from, to) = (kept as sys::llama_pos, (kept + count) as sys::llama_pos);
+        let (id, end) = (sequence as sys::llama_seq_id, last as sys::llama_pos + 1);
+        let moved = remove(memory, sequence, from, to).and_then(|removed| {
+            // SAFETY: the memory belongs to the context, and can be shifted.
+            let add =
+                || unsafe { shim::calls::llama_memory_seq_add(memory, id, to, end, from - to) };
+            if removed { shim::guard(add).map(|()| true) } else { Ok(false) }
+        });
+        match moved {
+            Ok(true) => {
+                self.decoding.moves_keys = true;
+                // A window may reach back beyond the kept part, where cells may be gone.
+                Some(if self.model.window() > 0 { 0 } else { kept })
+            }
+            Ok(false) => None,
+            Err(_) => {
+                self.abandon();
+                None
+            }
+        }
+    }
+
+    fn save(&self, sequence: usize) -> Result<Vec<u8>> {
+        sequence_state::read(self.context, sequence, SequencePart::Whole)
+    }
+
+    fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
+        let read = sequence_state::write(self.context, sequence, SequencePart::Whole, data);
+        if read.is_err() {
+            self.abandon();
+        }
+        if matches!(read, Ok(true)) && self.last_position(sequence) == Some(n_tokens - 1) {
+            return Ok(());
+        }
+        self.truncate(sequence, 0);
+        Err(Error::new(Code::InferenceFailed, "llama.cpp rejected the saved sequence"))
+    }
+
+    fn logits(&self, row: usize) -> Result<&[f32]> {
+        self.row(row)
+            .ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp computed no logits"))
+    }
+}
+
+impl Drop for LlamaContext {
+    fn drop(&mut self) {
+        // llama.cpp waits for its devices when it frees a context, where an error would end the
+        // process. One that was lost reports an error.
+        // SAFETY: created by llama_init_from_model, not freed yet.
+        let wait = || unsafe { shim::calls::llama_synchronize(self.context.as_ptr()) };
+        if self.broken || self.model.has_devices() && shim::guard(wait).is_err() {
+            // The context is leaked, with everything that it refers to except its threads. If no
+            // other thread and no device has computed with it, nothing uses the model any more, so
+            // the model is freed. Adapters belong to the model.
+            let adapters = std::mem::take(&mut self.adapters);
+            if !self.is_alone || !adapters.is_empty() || self.model.has_devices() {
+                std::mem::forget((adapters, Arc::clone(&self.model)));
+            }
+            return;
+        }
+        // SAFETY: created by llama_init_from_model, freed once; threads, adapters and model are
+        // freed after it.
+        shim::free(|| unsafe { shim::calls::llama_free(self.context.as_ptr()) });
+    }
+}

@@ -1,0 +1,287 @@
+//! The devices such as GPUs, and those that a model may use, by its options.
+//!
+//! In: the options `devices` and `n_gpu_layers`. Out: a list of devices for llama.cpp. Files of
+//! devices are opened only for options that may use one.
+
+mod device_file;
+mod report;
+
+use std::ffi::{CStr, c_char};
+
+use llama_cpp_sys_2 as sys;
+use serde_json::{Value, json};
+
+pub(crate) use self::report::backends as backends_report;
+use super::kernels::start_backend;
+use super::raw::{LogQueue, shim};
+use crate::api::{CreateOptions, DeviceChoice};
+use crate::error::{Error, Result};
+
+/// The least and the most memory of a device that is left free.
+pub(crate) const MIN_RESERVE: u64 = 256 << 20;
+pub(crate) const MAX_RESERVE: u64 = 1 << 30;
+
+/// A device that can hold layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// llama.cpp's name for it.
+    pub(crate) name: String,
+    /// Free memory in bytes.
+    pub(crate) free: u64,
+    /// Total memory in bytes.
+    pub(crate) total: u64,
+}
+
+impl Device {
+    /// The memory that a model may use. The rest is a reserve for drivers, other programs and
+    /// errors of the estimate.
+    pub(crate) fn usable(&self) -> u64 {
+        self.free.saturating_sub((self.total / 16).clamp(MIN_RESERVE, MAX_RESERVE))
+    }
+}
+
+/// Which devices a model may use.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum DeviceSelection {
+    /// Those that llama.cpp uses by default, of the library and of files.
+    Default,
+    /// Those that llama.cpp uses by default, of the library alone.
+    BuiltIn,
+    /// Those with these names.
+    Named(Vec<String>),
+    /// None.
+    Processor,
+}
+
+impl DeviceSelection {
+    /// Opens files of devices if the options may use them. `INVALID_REQUEST` if they name an
+    /// unknown device.
+    pub(crate) fn of(options: &CreateOptions) -> Result<DeviceSelection> {
+        if may_use_files(options) {
+            device_file::open();
+        }
+        match (&options.devices, options.n_gpu_layers) {
+            (DeviceChoice::Processor, _) => Ok(DeviceSelection::Processor),
+            (DeviceChoice::Auto, Some(0)) => Ok(DeviceSelection::BuiltIn),
+            (DeviceChoice::Auto, _) if shim::lost_device().is_some() => {
+                Ok(DeviceSelection::BuiltIn)
+            }
+            (DeviceChoice::Auto, _) => Ok(DeviceSelection::Default),
+            (DeviceChoice::Named(names), _) => DeviceSelection::named(names),
+        }
+    }
+
+    /// The processor may be named too, because `llb_backends` lists it, but it is used in any case.
+    fn named(names: &[String]) -> Result<DeviceSelection> {
+        let usable = all();
+        let all: Vec<_> = built_in().into_iter().chain(device_file::known_devices()).collect();
+        let there: Vec<String> = all.iter().filter_map(|device| name(*device)).collect();
+        let mut wanted: Vec<String> = Vec::new();
+        for (index, wants) in names.iter().enumerate() {
+            let path = format!("devices[{index}]");
+            let Some(found) = all.iter().find(|device| name(**device).as_deref() == Some(wants))
+            else {
+                let list: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
+                let problem =
+                    format!("there is no device {wants:?}; llb_backends lists {}", list.join(", "));
+                return Err(Error::invalid(path, problem).with("devices", there));
+            };
+            match kind(*found) {
+                sys::GGML_BACKEND_DEVICE_TYPE_CPU => {}
+                sys::GGML_BACKEND_DEVICE_TYPE_GPU | sys::GGML_BACKEND_DEVICE_TYPE_IGPU => {
+                    // One that was lost is left out.
+                    if usable.contains(found) && !wanted.contains(wants) {
+                        wanted.push(wants.clone());
+                    }
+                }
+                _ => return Err(Error::invalid(path, format!("{wants:?} cannot hold layers"))),
+            }
+        }
+        Ok(match wanted.is_empty() {
+            true => DeviceSelection::Processor,
+            false => DeviceSelection::Named(wanted),
+        })
+    }
+
+    /// Whether there is a device that the model may use.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.devices().is_empty()
+    }
+
+    /// The devices, without the processor.
+    pub(crate) fn devices(&self) -> Vec<sys::ggml_backend_dev_t> {
+        if start_backend().is_err() {
+            return Vec::new();
+        }
+        match self {
+            DeviceSelection::Processor => Vec::new(),
+            DeviceSelection::Default => usual(&all()),
+            DeviceSelection::BuiltIn => usual(&built_in()),
+            DeviceSelection::Named(names) => {
+                let all = all();
+                let find = |wanted: &String| {
+                    all.iter().copied().find(|device| name(*device).as_ref() == Some(wanted))
+                };
+                names.iter().filter_map(find).collect()
+            }
+        }
+    }
+
+    /// The selected devices, with their memory.
+    pub(crate) fn measured(&self) -> Vec<Device> {
+        self.devices().into_iter().map(measure).collect()
+    }
+
+    /// The list of devices for llama.cpp, which ends with NULL. `None` if llama.cpp chooses.
+    pub(crate) fn list(&self) -> Option<Vec<sys::ggml_backend_dev_t>> {
+        let chooses = match self {
+            DeviceSelection::BuiltIn => true,
+            DeviceSelection::Default => device_file::devices().is_empty(),
+            DeviceSelection::Named(_) | DeviceSelection::Processor => false,
+        };
+        (!chooses).then(|| self.devices().into_iter().chain([std::ptr::null_mut()]).collect())
+    }
+}
+
+/// The devices that a model uses if its options name none. Opens files of devices. For benchmarks,
+/// which use llama.cpp on the same devices.
+pub fn default_devices() -> Vec<sys::ggml_backend_dev_t> {
+    device_file::open();
+    DeviceSelection::Default.devices()
+}
+
+/// Logs which files of devices were not used for these options.
+pub(crate) fn log(options: &CreateOptions, log: &LogQueue) {
+    if may_use_files(options) {
+        device_file::log(log);
+    }
+}
+
+/// Whether files of devices are opened for these options.
+fn may_use_files(options: &CreateOptions) -> bool {
+    match options.devices {
+        DeviceChoice::Auto => options.n_gpu_layers != Some(0),
+        DeviceChoice::Named(_) => true,
+        DeviceChoice::Processor => false,
+    }
+}
+
+fn kind(device: sys::ggml_backend_dev_t) -> sys::ggml_backend_dev_type {
+    // SAFETY: a device of ggml, which lives as long as the process.
+    unsafe { sys::ggml_backend_dev_type(device) }
+}
+
+/// Those of the devices that llama.cpp uses by default. These are the GPUs with their own memory,
+/// each once even if several backends support it. Without such GPUs, they are the GPUs of one
+/// backend that share the system's memory (llama.cpp, `llama_prepare_model_devices`).
+fn usual(all: &[sys::ggml_backend_dev_t]) -> Vec<sys::ggml_backend_dev_t> {
+    let of = |wanted| all.iter().copied().filter(move |device| kind(*device) == wanted);
+    let mut seen: Vec<String> = Vec::new();
+    let own: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_GPU)
+        .filter(|device| match id(*device) {
+            Some(id) if seen.contains(&id) => false,
+            Some(id) => {
+                seen.push(id);
+                true
+            }
+            None => true,
+        })
+        .collect();
+    if !own.is_empty() {
+        return own;
+    }
+    // SAFETY: a device of ggml, which lives as long as the process.
+    let backend =
+        |device: sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_backend_reg(device) };
+    let shared: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_IGPU).collect();
+    let first = shared.first().map(|device| backend(*device));
+    shared.into_iter().filter(|device| Some(backend(*device)) == first).collect()
+}
+
+/// A device's id, which is the same in every backend.
+fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
+    // SAFETY: a plain struct of numbers and pointers; zeros are valid values.
+    let mut props: sys::ggml_backend_dev_props = unsafe { std::mem::zeroed() };
+    // SAFETY: the device lives as long as the process; the struct is written during the call.
+    let read =
+        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get_props(device, &raw mut props) });
+    if read.is_err() || props.device_id.is_null() {
+        return None;
+    }
+    // SAFETY: a NUL-terminated text that lives as long as the device.
+    Some(unsafe { CStr::from_ptr(props.device_id) }.to_string_lossy().into_owned())
+}
+
+/// All devices, the CPU included: name, description and type. Opens files of devices.
+pub(crate) fn report() -> Vec<Value> {
+    device_file::open();
+    let describe = |device: sys::ggml_backend_dev_t| {
+        // SAFETY: a device of ggml.
+        let kind = match unsafe { sys::ggml_backend_dev_type(device) } {
+            sys::GGML_BACKEND_DEVICE_TYPE_CPU => "cpu",
+            sys::GGML_BACKEND_DEVICE_TYPE_GPU => "gpu",
+            sys::GGML_BACKEND_DEVICE_TYPE_IGPU => "integrated_gpu",
+            _ => "accelerator",
+        };
+        // SAFETY: as above.
+        let description = unsafe { sys::ggml_backend_dev_description(device) };
+        // SAFETY: a text of the device, which lives as long as the process.
+        let description = unsafe { text(description) };
+        json!({ "name": name(device), "description": description, "type": kind })
+    };
+    all().into_iter().map(describe).collect()
+}
+
+fn name(device: sys::ggml_backend_dev_t) -> Option<String> {
+    // SAFETY: a device of ggml, which lives as long as the process.
+    let name = unsafe { sys::ggml_backend_dev_name(device) };
+    // SAFETY: a text of the device, which lives as long as it.
+    unsafe { text(name) }
+}
+
+/// The name of a device other than the CPU; `None` for the CPU and for NULL.
+pub(crate) fn name_of_other(device: sys::ggml_backend_dev_t) -> Option<String> {
+    if device.is_null() {
+        return None;
+    }
+    // SAFETY: a device of ggml.
+    let kind = unsafe { sys::ggml_backend_dev_type(device) };
+    (kind != sys::GGML_BACKEND_DEVICE_TYPE_CPU).then(|| name(device)).flatten()
+}
+
+/// # Safety
+/// NULL, or a NUL-terminated text.
+unsafe fn text(text: *const c_char) -> Option<String> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+fn measure(device: sys::ggml_backend_dev_t) -> Device {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: a device of ggml, which lives as long as the process; both numbers are written during
+    // the call.
+    let measured = shim::guard(|| unsafe {
+        shim::calls::ggml_backend_dev_memory(device, &raw mut free, &raw mut total)
+    });
+    if measured.is_err() {
+        (free, total) = (0, 0);
+    }
+    let name = name(device).unwrap_or_else(|| "?".to_owned());
+    Device { name, free: free as u64, total: total as u64 }
+}
+
+/// All devices: those of the library, the processor included, and those of files that were opened.
+fn all() -> Vec<sys::ggml_backend_dev_t> {
+    built_in().into_iter().chain(device_file::devices()).collect()
+}
+
+/// The devices of ggml's registry.
+fn built_in() -> Vec<sys::ggml_backend_dev_t> {
+    // SAFETY: `start_backend` has filled the registry; the call only reads it.
+    let count = shim::guard(|| unsafe { shim::calls::ggml_backend_dev_count() }).unwrap_or(0);
+    let get = |index| {
+        // SAFETY: as above; the index is below the count.
+        shim::guard(|| unsafe { shim::calls::ggml_backend_dev_get(index) }).ok()
+    };
+    (0..count).filter_map(get).collect()
+}

@@ -1,0 +1,214 @@
+//! Vocabularies of model files, loaded without the weights and cached.
+//!
+//! In: a path. Out: the vocabulary and the header of the file, from the cache if the file has not
+//! changed. At most [`MAX_KEPT`] are cached, each until [`IDLE`] after its last use.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
+use crate::engine::{TokenId, Vocab};
+use crate::error::{Code, Error, Result};
+use crate::gguf::ModelHeader;
+use crate::llama::context::Model;
+use crate::llama::raw::stack;
+use crate::llama::vocab::LlamaVocab;
+use crate::panic;
+use crate::process::{self, Shared};
+
+/// A large vocabulary takes 50 MB.
+const MAX_KEPT: usize = 4;
+/// How long an unused vocabulary stays in memory.
+const IDLE: Duration = Duration::from_secs(60);
+/// File time stamps are coarse. A file that was modified this shortly before it was read may have
+/// been modified again since, with the same time stamp.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The vocabulary of a model file.
+pub struct FileVocabulary {
+    header: ModelHeader,
+    vocab: LlamaVocab,
+}
+
+impl FileVocabulary {
+    /// Returns the vocabulary of a file, from the cache or newly read.
+    ///
+    /// # Errors
+    /// `MODEL_NOT_FOUND`, and `MODEL_INVALID` if llama.cpp cannot take the file or it has no
+    /// vocabulary.
+    pub fn of_file(path: &str) -> Result<Arc<FileVocabulary>> {
+        let files = ModelFiles::identify(path, vec![path.into()]);
+        let identity = identify(Path::new(path))?;
+        let slot = KEPT.slot(&identity);
+        // Locked while the file is read, so that a second call for the same file waits.
+        let mut kept = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(vocabulary) = &*kept {
+            return Ok(Arc::clone(vocabulary));
+        }
+        let begun = SystemTime::now();
+        let read = read(path, &files);
+        let is_settled = identity
+            .modified
+            .is_some_and(|modified| begun.duration_since(modified).is_ok_and(|age| age >= SETTLED));
+        match &read {
+            Ok(vocabulary) if is_settled => *kept = Some(Arc::clone(vocabulary)),
+            _ => KEPT.forget(&slot),
+        }
+        drop(kept);
+        KEPT.start_keeper();
+        read
+    }
+
+    /// The header of the file.
+    pub fn header(&self) -> &ModelHeader {
+        &self.header
+    }
+
+    /// The vocabulary as the engine uses it.
+    pub fn vocab(&self) -> &dyn Vocab {
+        &self.vocab
+    }
+
+    /// Returns the tokens of a text, exactly as `llama_tokenize` does. `add_special` adds what the
+    /// vocabulary puts around a text, such as BOS; `parse_special` lets the text spell control
+    /// tokens.
+    ///
+    /// # Errors
+    /// `CONTEXT_OVERFLOW` for a part that the tokenizer cannot take.
+    pub fn tokenize(
+        &self,
+        text: &str,
+        add_special: bool,
+        parse_special: bool,
+    ) -> Result<Vec<TokenId>> {
+        self.vocab.tokenize_text(text, add_special, parse_special)
+    }
+
+    /// Returns the bytes of tokens, exactly as `llama_detokenize` does. All must be in the
+    /// vocabulary.
+    ///
+    /// # Errors
+    /// `INFERENCE_FAILED` if llama.cpp fails.
+    pub fn detokenize(
+        &self,
+        tokens: &[TokenId],
+        remove_special: bool,
+        unparse_special: bool,
+    ) -> Result<Vec<u8>> {
+        self.vocab.detokenize(tokens, remove_special, unparse_special)
+    }
+}
+
+fn read(path: &str, files: &ModelFiles) -> Result<Arc<FileVocabulary>> {
+    let header = ModelHeader::read_file(Path::new(path))?;
+    header.check_complete().map_err(|error| error.about(path))?;
+    header.check_loadable().map_err(|error| error.about(path))?;
+    header.check_tokens(Path::new(path))?;
+    let owned = path.to_owned();
+    let loaded = stack::load_on_thread("llb-load", move || Model::load_vocabulary(&owned));
+    let model = loaded.map_err(|error| error.about(path))?;
+    files.check_unchanged(SINCE_CHECKED)?;
+    if !model.has_vocabulary() {
+        let problem = "the model has no vocabulary; use a file that has its tokenizer";
+        return Err(Error::new(Code::ModelInvalid, problem).about(path));
+    }
+    Ok(Arc::new(FileVocabulary { header, vocab: LlamaVocab::new(Arc::new(model)) }))
+}
+
+type VocabularySlot = Arc<Mutex<Option<Arc<FileVocabulary>>>>;
+
+struct KeptEntry {
+    /// The process that read it. A forked child may inherit locks that other threads of its parent
+    /// held.
+    forks: usize,
+    file: FileIdentity,
+    slot: VocabularySlot,
+    last_use: Instant,
+}
+
+/// The cached vocabularies, and the process in which the thread that frees unused ones is running.
+struct KeptVocabularies(Shared<(Vec<KeptEntry>, Option<usize>)>);
+
+static KEPT: KeptVocabularies = KeptVocabularies(Shared::new((Vec::new(), None)));
+
+impl KeptVocabularies {
+    /// The slot of a file. If the cache is full, the least recently used vocabulary is dropped.
+    fn slot(&self, file: &FileIdentity) -> VocabularySlot {
+        let (now, forks) = (Instant::now(), process::forks());
+        let mut dropped = Vec::new();
+        let slot = {
+            let mut kept = self.0.lock();
+            let own = |entry: &KeptEntry| entry.forks == forks;
+            match kept.0.iter_mut().find(|entry| own(entry) && entry.file == *file) {
+                Some(known) => {
+                    known.last_use = now;
+                    Arc::clone(&known.slot)
+                }
+                None => {
+                    while kept.0.iter().filter(|entry| own(entry)).count() >= MAX_KEPT {
+                        let all = kept.0.iter().enumerate().filter(|(_, entry)| own(entry));
+                        let oldest = all.min_by_key(|(_, entry)| entry.last_use);
+                        let Some(oldest) = oldest.map(|(index, _)| index) else { break };
+                        dropped.push(kept.0.swap_remove(oldest));
+                    }
+                    let slot = VocabularySlot::default();
+                    let file = file.clone();
+                    kept.0.push(KeptEntry { forks, file, slot: Arc::clone(&slot), last_use: now });
+                    slot
+                }
+            }
+        };
+        // Freed outside of the lock, because the lock must be held only briefly.
+        drop(dropped);
+        slot
+    }
+
+    fn forget(&self, slot: &VocabularySlot) {
+        self.0.lock().0.retain(|entry| !Arc::ptr_eq(&entry.slot, slot));
+    }
+
+    /// Starts the thread that frees unused vocabularies, unless it is running. The thread ends when
+    /// the cache is empty.
+    fn start_keeper(&'static self) {
+        let forks = process::forks();
+        {
+            let mut kept = self.0.lock();
+            let is_needed = kept.0.iter().any(|entry| entry.forks == forks);
+            if kept.1 == Some(forks) || !is_needed {
+                return;
+            }
+            kept.1 = Some(forks);
+        }
+        let keep = move || {
+            while let Some(end) = self.drop_idle(forks) {
+                std::thread::sleep(end.saturating_duration_since(Instant::now()));
+            }
+        };
+        // If the thread cannot be started, vocabularies stay until others replace them.
+        if panic::spawn_quiet("llb-vocab", keep).is_err() {
+            self.0.lock().1 = None;
+        }
+    }
+
+    /// Drops vocabularies that have been unused for too long. Returns when to check again; `None`
+    /// if the cache is empty.
+    fn drop_idle(&self, forks: usize) -> Option<Instant> {
+        let now = Instant::now();
+        let (dropped, next) = {
+            let mut kept = self.0.lock();
+            let is_idle = |entry: &mut KeptEntry| {
+                entry.forks == forks && now.duration_since(entry.last_use) >= IDLE
+            };
+            let dropped: Vec<KeptEntry> = kept.0.extract_if(.., is_idle).collect();
+            let own = kept.0.iter().filter(|entry| entry.forks == forks);
+            let next = own.map(|entry| entry.last_use + IDLE).min();
+            if next.is_none() {
+                kept.1 = None;
+            }
+            (dropped, next)
+        };
+        drop(dropped);
+        next
+    }
+}

@@ -1,0 +1,451 @@
+//! The memory that a model takes with its context, computed before it is loaded.
+//!
+//! In: a file whose header was checked, and options. Out: bytes by device, as llama.cpp computes
+//! them: it creates the model and the context without buffers (`no_alloc`). Only the states of
+//! recurrent layers and the logits of one token are allocated, briefly. A draft model and its
+//! context are created in the same way. Adapters count with the size of their tensors.
+
+use std::ptr::NonNull;
+
+use llama_cpp_sys_2 as sys;
+
+use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
+use super::fit::MemoryNeeds;
+use super::{draft, model_options, placement};
+use crate::api::{CreateOptions, Speculative};
+use crate::error::{Code, Error, Result};
+use crate::gguf::ModelHeader;
+use crate::llama::context::{ContextOptions, Model, ModelOptions, lora};
+use crate::llama::devices::{self, Device, DeviceSelection};
+use crate::llama::raw::shim::MemoryRow;
+use crate::llama::raw::{shim, stack, system};
+
+/// llama.cpp rounds a context up to a multiple of this.
+const CELLS: u32 = 256;
+/// The most attempts to find the largest context, and the context size of the first attempt.
+const MAX_ATTEMPTS: usize = 10;
+const FIRST_GUESS: u32 = 4096;
+/// The longest context that is created to compute its size, for small and for large files, and the
+/// bytes of tensors for each token of it. The size of a longer one is extrapolated, because a file
+/// may claim any context length, and llama.cpp keeps some data for each cell even without buffers.
+const MAX_CREATED: [u32; 2] = [1 << 16, 1 << 22];
+const BYTES_PER_CREATED: u64 = 256;
+/// The longest context that "fit" chooses. No model is trained on as many tokens.
+const MAX_FITTING: u32 = 1 << 24;
+/// The bytes that llama.cpp and llb keep for each token of context besides the cache, overestimated
+/// at least fourfold.
+const MAX_NOTES: u64 = 256;
+
+/// The memory that a model takes with one context, and the largest context that fits.
+#[derive(Debug, Clone)]
+pub struct MemoryReport {
+    /// Tokens of context.
+    pub n_ctx: u32,
+    /// Layers on devices other than the processor; `None` if llama.cpp decides.
+    pub n_gpu_layers: Option<u32>,
+    /// Main memory first, then each device that the model uses.
+    pub devices: Vec<DeviceMemory>,
+    /// The part of it that the draft model takes, on all devices.
+    pub draft: Option<PartMemory>,
+    /// The part of the weights that adapters take.
+    pub adapters: u64,
+    /// The largest context that fits into the free memory, up to the trained context length. `None`
+    /// if none fits, if the free memory is unknown, or if it was not searched for.
+    pub largest_n_ctx: Option<u32>,
+}
+
+/// The memory that one of several models takes, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PartMemory {
+    /// The tensors of the file.
+    pub weights: u64,
+    /// The KV cache, and the states of recurrent layers.
+    pub cache: u64,
+    /// The buffers of a decode, including the logits.
+    pub compute: u64,
+}
+
+/// The memory that is taken on one device, in bytes.
+#[derive(Debug, Clone)]
+pub struct DeviceMemory {
+    /// llama.cpp's name; `CPU` is main memory.
+    pub name: String,
+    /// The tensors of the file.
+    pub weights: u64,
+    /// The KV cache and the states of recurrent layers.
+    pub cache: u64,
+    /// The buffers of a decode, including the logits.
+    pub compute: u64,
+    /// The free memory, if the system reports it.
+    pub free: Option<u64>,
+    /// The part of the free memory that may be used. The rest is a reserve.
+    usable: Option<u64>,
+}
+
+impl DeviceMemory {
+    /// The sum of all parts.
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.cache).saturating_add(self.compute)
+    }
+
+    /// Whether it fits into the usable memory. `None` if that is unknown.
+    pub fn fits(&self) -> Option<bool> {
+        self.usable.map(|usable| self.total() <= usable)
+    }
+}
+
+/// Computes the memory of chats with these options, reading the file only once. With `n_ctx` "fit"
+/// the context is the largest one that fits. The largest context is always searched for the first
+/// options. A failure of other options affects only their own report.
+///
+/// # Errors
+/// Those of a create, but no size is refused as too large: `INVALID_REQUEST`, `MODEL_INVALID`,
+/// `INFERENCE_FAILED`; `OUT_OF_MEMORY` if the states of the sequences do not fit.
+pub fn memory_reports(
+    first: &CreateOptions,
+    others: &[CreateOptions],
+    path: &str,
+    header: &ModelHeader,
+) -> Result<(MemoryReport, Vec<Result<MemoryReport>>)> {
+    crate::llama::kernels::choose(first.backend.as_deref())?;
+    let first = Wanted::of(first, path, header)?;
+    let others: Vec<Result<Wanted>> =
+        others.iter().map(|options| Wanted::of(options, path, header)).collect();
+    stack::load_on_thread("llb-load", move || {
+        let _alone = placement::alone(&first.sizes.model.devices);
+        let mut models = first.sizes.load()?;
+        let report = first.report(&models, true)?;
+        let mut loaded = first.sizes.options();
+        let reports = others.into_iter().map(|wanted| {
+            let wanted = wanted?;
+            // The number of layers that fit on devices depends on the context.
+            if wanted.sizes.options() != loaded {
+                models = wanted.sizes.load()?;
+                loaded = wanted.sizes.options();
+            }
+            wanted.report(&models, wanted.fits)
+        });
+        let reports = reports.collect();
+        Ok((report, reports))
+    })
+}
+
+/// The options of a chat that apply before the file is read.
+struct Wanted {
+    sizes: Sizes,
+    context: ContextOptions,
+    /// The trained context length in tokens.
+    most: u32,
+    /// Whether to use the largest context that fits.
+    fits: bool,
+}
+
+impl Wanted {
+    fn of(options: &CreateOptions, path: &str, header: &ModelHeader) -> Result<Wanted> {
+        let devices = DeviceSelection::of(options)?;
+        let context = context_options(options, header, &devices)?;
+        let sizes = Sizes::of(options, devices, path, header, &context)?;
+        Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.fits_ctx })
+    }
+
+    fn report(&self, models: &SizedModels, searches: bool) -> Result<MemoryReport> {
+        let (context, most) = (&self.context, self.most);
+        let search = || self.sizes.largest(models, context, most);
+        let largest_n_ctx = if searches { search()? } else { None };
+        let n_ctx =
+            if self.fits { largest_n_ctx.unwrap_or(CELLS.min(most)) } else { context.n_ctx };
+        let context = ContextOptions { n_ctx, ..context.clone() };
+        let (devices, draft) = self.sizes.taken(models, &context)?;
+        let (n_gpu_layers, adapters) = (self.sizes.model.n_gpu_layers, self.sizes.adapters);
+        Ok(MemoryReport { n_ctx, n_gpu_layers, devices, draft, adapters, largest_n_ctx })
+    }
+}
+
+/// The largest context that fits with these options. `OUT_OF_MEMORY` if none fits.
+pub(crate) fn fitting_ctx(
+    options: &CreateOptions,
+    devices: &DeviceSelection,
+    path: &str,
+    header: &ModelHeader,
+    context: &ContextOptions,
+) -> Result<u32> {
+    let sizes = Sizes::of(options, devices.clone(), path, header, context)?;
+    let (context, most) = (context.clone(), most_ctx(header));
+    let largest = stack::load_on_thread("llb-load", move || {
+        let _alone = placement::alone(&sizes.model.devices);
+        sizes.largest(&sizes.load()?, &context, most)
+    })?;
+    largest.ok_or_else(|| {
+        let message =
+            "n_ctx: \"fit\" finds no context that fits; use a smaller model or n_parallel";
+        Error::new(Code::OutOfMemory, message)
+    })
+}
+
+/// The most tokens of context whose bookkeeping takes no more than a fraction of the free memory.
+/// No model takes less memory per token.
+fn most_noted(free: u64) -> u32 {
+    (free / MAX_NOTES).clamp(u64::from(CELLS), i32::MAX as u64) as u32
+}
+
+/// The trained context length in tokens, at most [`MAX_FITTING`].
+fn most_ctx(header: &ModelHeader) -> u32 {
+    let trained = header.extended_context_length().or(header.context_length());
+    let most = trained.filter(|tokens| *tokens > 0).unwrap_or(UNKNOWN_CONTEXT);
+    let most = most.min(header.learned_positions().unwrap_or(u64::MAX));
+    most.min(u64::from(MAX_FITTING)) as u32
+}
+
+/// The sizes that do not depend on the context.
+struct Sizes {
+    model: ModelOptions,
+    draft: Option<ModelOptions>,
+    /// The size of all adapters in bytes.
+    adapters: u64,
+    /// The devices that the options select.
+    devices: Vec<Device>,
+    /// The longest context that is created; the sizes of longer ones are extrapolated.
+    most_created: u32,
+}
+
+/// The models of a chat, without weights.
+struct SizedModels {
+    model: Model,
+    draft: Option<Model>,
+}
+
+impl Sizes {
+    fn of(
+        options: &CreateOptions,
+        selection: DeviceSelection,
+        path: &str,
+        header: &ModelHeader,
+        context: &ContextOptions,
+    ) -> Result<Sizes> {
+        check_states(header, context)?;
+        let uses_devices = options.n_gpu_layers != Some(0) && selection.has_any();
+        let devices = if uses_devices { selection.measured() } else { Vec::new() };
+        let n_gpu_layers = match options.n_gpu_layers {
+            None if uses_devices && devices.iter().all(|device| device.total > 0) => {
+                MemoryNeeds::of(header, context).map(|needs| needs.fitting(&devices) as u32)
+            }
+            given => given,
+        };
+        let model = model_options(options, path, selection, &[header]);
+        let model = ModelOptions { n_gpu_layers, ..model };
+        let adapters = lora::check_all(&options.lora, header)?;
+        let draft = match &options.speculative {
+            Speculative::Draft { model: path, .. } => {
+                let header = draft::header(path)?;
+                check_states(&header, context).map_err(draft::invalid)?;
+                Some(ModelOptions { path: path.clone(), ..model.clone() })
+            }
+            _ => None,
+        };
+        let [least, most] = MAX_CREATED.map(u64::from);
+        let most_created = (header.tensor_bytes() / BYTES_PER_CREATED).clamp(least, most) as u32;
+        Ok(Sizes { model, draft, adapters, devices, most_created })
+    }
+
+    /// The options of the models.
+    fn options(&self) -> (ModelOptions, Option<ModelOptions>) {
+        (self.model.clone(), self.draft.clone())
+    }
+
+    fn load(&self) -> Result<SizedModels> {
+        let model = Model::load_sizes(&self.model)?;
+        let draft = self.draft.as_ref().map(Model::load_sizes);
+        Ok(SizedModels { model, draft: draft.transpose().map_err(draft::invalid)? })
+    }
+
+    /// The largest multiple of [`CELLS`] up to `most` with which everything fits, or `most` itself.
+    /// Sizes grow almost linearly, so each attempt interpolates between the last two.
+    fn largest(
+        &self,
+        models: &SizedModels,
+        context: &ContextOptions,
+        most: u32,
+    ) -> Result<Option<u32>> {
+        let most = system::available_memory().map_or(most, |free| most.min(most_noted(free)));
+        // How far the fullest device exceeds its usable memory, in bytes.
+        let excess = |n_ctx: u32| -> Result<Option<f64>> {
+            let (taken, _) = self.taken(models, &ContextOptions { n_ctx, ..context.clone() })?;
+            let over = |it: &DeviceMemory| Some(it.total() as f64 - it.usable? as f64);
+            Ok(taken.iter().map(over).try_fold(f64::MIN, |most, over| Some(most.max(over?))))
+        };
+        let first = CELLS.min(most);
+        let Some(at_first) = excess(first)?.filter(|over| *over <= 0.0) else { return Ok(None) };
+        let (mut low, mut before) = ((first, at_first), (0, 0.0));
+        let mut high: Option<(u32, f64)> = None;
+        let mut guess = most.min(FIRST_GUESS);
+        for _ in 0..MAX_ATTEMPTS {
+            if guess <= low.0 {
+                break;
+            }
+            match excess(guess)?.unwrap_or(f64::MAX) {
+                over if over > 0.0 => high = Some((guess, over)),
+                over => (before, low) = (low, (guess, over)),
+            }
+            let other = high.unwrap_or(before);
+            let slope = (low.1 - other.1) / (f64::from(low.0) - f64::from(other.0));
+            let room = if slope > 0.0 { -low.1 / slope } else { f64::MAX };
+            let end = (f64::from(low.0) + room).min(f64::from(most)) as u32;
+            let end = high.map_or(end, |(high, _)| end.min(high - 1));
+            guess = if end == most { most } else { end / CELLS * CELLS };
+            // Advances by at least one step if the last attempt was too small.
+            if guess <= low.0 && high.is_none_or(|(high, _)| low.0 + CELLS < high) {
+                guess = most.min(low.0 / CELLS * CELLS + CELLS);
+            }
+        }
+        Ok(Some(low.0))
+    }
+
+    /// The memory taken on each device, and the part of it that the draft model takes.
+    fn taken(
+        &self,
+        models: &SizedModels,
+        context: &ContextOptions,
+    ) -> Result<(Vec<DeviceMemory>, Option<PartMemory>)> {
+        let most = self.most_created;
+        if context.n_ctx <= most {
+            return self.taken_by_created(models, context);
+        }
+        let with =
+            |n_ctx| self.taken_by_created(models, &ContextOptions { n_ctx, ..context.clone() });
+        let (half, half_draft) = with(most / 2)?;
+        let (mut taken, mut draft) = with(most)?;
+        let steps = f64::from(context.n_ctx - most) / f64::from(most / 2);
+        let extend = |half: u64, full: &mut u64| {
+            *full = full.saturating_add((full.saturating_sub(half) as f64 * steps) as u64);
+        };
+        for (half, full) in half.iter().zip(&mut taken) {
+            extend(half.cache, &mut full.cache);
+            extend(half.compute, &mut full.compute);
+        }
+        if let (Some(half), Some(full)) = (half_draft, &mut draft) {
+            extend(half.cache, &mut full.cache);
+            extend(half.compute, &mut full.compute);
+        }
+        Ok((taken, draft))
+    }
+
+    /// The same, for a context that llama.cpp creates without buffers.
+    fn taken_by_created(
+        &self,
+        models: &SizedModels,
+        context: &ContextOptions,
+    ) -> Result<(Vec<DeviceMemory>, Option<PartMemory>)> {
+        let free = system::available_memory();
+        let mut taken = vec![DeviceMemory {
+            name: "CPU".to_owned(),
+            weights: 0,
+            cache: 0,
+            compute: 0,
+            free,
+            usable: free.map(|free| free - free / 16),
+        }];
+        self.add(&mut taken, &models.model, context)?;
+        // An adapter's tensors are where those are that they change.
+        let weights: Vec<u64> = taken.iter().map(|device| device.weights).collect();
+        let all = weights.iter().sum::<u64>().max(1);
+        for (device, weights) in taken.iter_mut().zip(weights) {
+            device.weights +=
+                (u128::from(self.adapters) * u128::from(weights) / u128::from(all)) as u64;
+        }
+        let Some(draft) = &models.draft else { return Ok((taken, None)) };
+        let before = sum(&taken);
+        self.add(&mut taken, draft, context).map_err(draft::invalid)?;
+        let after = sum(&taken);
+        let draft = PartMemory {
+            weights: after.weights - before.weights,
+            cache: after.cache - before.cache,
+            compute: after.compute - before.compute,
+        };
+        Ok((taken, Some(draft)))
+    }
+
+    /// Adds the memory that a model takes with a context, as computed by llama.cpp.
+    fn add(
+        &self,
+        taken: &mut Vec<DeviceMemory>,
+        model: &Model,
+        context: &ContextOptions,
+    ) -> Result<()> {
+        // The logits of one token per sequence, which llama.cpp does not count.
+        taken[0].compute += u64::from(context.n_parallel) * 4 * u64::from(model.n_tokens());
+        let context = SizedContext::new(model, context)?;
+        for row in context.rows()? {
+            let name = devices::name_of_other(row.device);
+            let place = name.and_then(|name| self.devices.iter().find(|it| it.name == name));
+            let index = match place {
+                None => 0,
+                Some(place) => match taken.iter().position(|it| it.name == place.name) {
+                    Some(index) => index,
+                    None => {
+                        let known = (place.total > 0).then_some(place);
+                        taken.push(DeviceMemory {
+                            name: place.name.clone(),
+                            weights: 0,
+                            cache: 0,
+                            compute: 0,
+                            free: known.map(|place| place.free),
+                            usable: known.map(Device::usable),
+                        });
+                        taken.len() - 1
+                    }
+                },
+            };
+            taken[index].weights += row.weights as u64;
+            taken[index].cache += row.cache as u64;
+            taken[index].compute += row.compute as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The memory taken on all devices.
+fn sum(devices: &[DeviceMemory]) -> PartMemory {
+    let part = |part: fn(&DeviceMemory) -> u64| devices.iter().map(part).sum();
+    PartMemory {
+        weights: part(|device| device.weights),
+        cache: part(|device| device.cache),
+        compute: part(|device| device.compute),
+    }
+}
+
+/// A context without buffers. It can only report sizes.
+struct SizedContext(NonNull<sys::llama_context>);
+
+impl SizedContext {
+    /// `model` must outlive the context.
+    fn new(model: &Model, options: &ContextOptions) -> Result<SizedContext> {
+        let refused = "llama.cpp could not create a context with these options";
+        let params = options.params();
+        let context = shim::create(Code::InferenceFailed, refused, || {
+            // SAFETY: the model is alive; the parameters have no pointers.
+            unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) }
+        });
+        context.map(SizedContext)
+    }
+
+    fn rows(&self) -> Result<Vec<MemoryRow>> {
+        /// The most types of buffers. There are a few for each device.
+        const MOST: usize = 64;
+        let device = std::ptr::null_mut();
+        let mut rows = vec![MemoryRow { device, weights: 0, cache: 0, compute: 0 }; MOST];
+        // SAFETY: the context is alive, and the rows are valid for their number.
+        let count = shim::guard(|| unsafe {
+            shim::calls::llb_memory_rows(self.0.as_ptr(), rows.as_mut_ptr(), MOST)
+        });
+        let what = "llama.cpp could not report the memory that a context takes";
+        rows.truncate(count.map_err(|failed| failed.error(Code::InferenceFailed, what))?);
+        Ok(rows)
+    }
+}
+
+impl Drop for SizedContext {
+    fn drop(&mut self) {
+        // SAFETY: it came from llama_init_from_model and is freed once, before its model.
+        shim::free(|| unsafe { shim::calls::llama_free(self.0.as_ptr()) });
+    }
+}

@@ -1,0 +1,141 @@
+//! Loaded models: chats with the same file and load options share one.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::context_checks::{check_memory, check_positions, context_options};
+use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
+use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
+use super::{draft, fit, memory_use, model_options};
+use crate::api::{CreateOptions, Speculative};
+use crate::engine::LoadProgress;
+use crate::error::Result;
+use crate::gguf::ModelHeader;
+use crate::llama::context::{ContextOptions, lora};
+use crate::llama::devices::{self, DeviceSelection};
+use crate::llama::kernels;
+use crate::process::{self, Shared};
+
+type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
+
+static LOADED: Shared<Option<HashMap<LoadKey, ModelSlot>>> = Shared::new(None);
+
+/// Returns the model for these options, shared or newly loaded. `header` was read after `files`
+/// were identified. `OUT_OF_MEMORY` if it does not fit, `MODEL_INVALID` if a file has changed since
+/// or llama.cpp refuses it, `INFERENCE_FAILED` if it refuses the options.
+pub(crate) fn open(
+    options: &CreateOptions,
+    files: &Arc<ModelFiles>,
+    header: &ModelHeader,
+    on_progress: &mut dyn FnMut(LoadProgress) -> bool,
+) -> Result<Arc<LoadedModel>> {
+    let kernels = kernels::choose(options.backend.as_deref())?;
+    let (key, facts) = key_of(options, files, header)?;
+    let slot = slot(&key);
+    // Locked while loading, so that a second chat with the same key waits for the load.
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(model) = slot.upgrade().filter(|model| !model.engine.is_broken()) {
+        on_progress(1.0);
+        return Ok(model);
+    }
+    let model = Arc::new(LoadedModel::load(&key, facts, files, on_progress)?);
+    kernels.log(&model.log);
+    devices::log(options, &model.log);
+    *slot = Arc::downgrade(&model);
+    Ok(model)
+}
+
+/// Checks the options, and returns the key of the load with what the headers say.
+fn key_of(
+    options: &CreateOptions,
+    files: &ModelFiles,
+    header: &ModelHeader,
+) -> Result<(LoadKey, HeaderFacts)> {
+    let path = files.path();
+    let devices = DeviceSelection::of(options)?;
+    let mut context = context_options(options, header, &devices)?;
+    let file = identify(Path::new(path))?;
+    if options.fits_ctx && options.n_ctx.is_none() {
+        context.n_ctx = match loaded_fit(&file, &context, options.n_batch.is_none()) {
+            Some(n_ctx) => n_ctx,
+            None => memory_use::fitting_ctx(options, &devices, path, header, &context)?,
+        };
+    }
+    let (draft, draft_header) = checked_draft(options, &context)?.unzip();
+    let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
+    let model = model_options(options, path, devices, &headers);
+    check_memory(&model, &context, &headers)?;
+    lora::check_all(&options.lora, header)?;
+    let lora = options.lora.iter().enumerate().map(|(index, lora)| {
+        let file = identify(Path::new(&lora.path));
+        let file = file.map_err(|error| lora::option_error(index, error))?;
+        Ok(AdapterKey { file, path: lora.path.clone() })
+    });
+    let lora = lora.collect::<Result<Vec<_>>>()?;
+    files.check_unchanged(SINCE_CHECKED)?;
+    let (forks, fits_ctx) = (process::forks(), options.fits_ctx);
+    let speculative = options.speculative.clone();
+    let mut key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
+    if options.n_batch.is_none() {
+        key.context.n_batch = loaded_batch(&key).unwrap_or(key.context.n_batch);
+    }
+    let facts = HeaderFacts::of(header, draft_header.as_ref(), &key.context);
+    Ok((key, facts))
+}
+
+/// The draft model's file and header, if the options name one.
+fn checked_draft(
+    options: &CreateOptions,
+    context: &ContextOptions,
+) -> Result<Option<(FileIdentity, ModelHeader)>> {
+    let Speculative::Draft { model, .. } = &options.speculative else { return Ok(None) };
+    let header = draft::header(model)?;
+    let file = identify(Path::new(model)).map_err(draft::invalid)?;
+    check_positions(&header, context.n_ctx).map_err(draft::invalid)?;
+    Ok(Some((file, header)))
+}
+
+/// The slot of a key. Removes models that were dropped and are not being loaded.
+fn slot(key: &LoadKey) -> ModelSlot {
+    let mut loaded = LOADED.lock();
+    let loaded = loaded.get_or_insert_default();
+    // Entries of a parent process may be locked forever.
+    loaded.retain(|other, entry| {
+        other.forks != key.forks
+            || Arc::strong_count(entry) > 1
+            || entry.lock().is_ok_and(|model| model.strong_count() > 0)
+    });
+    Arc::clone(loaded.entry(key.clone()).or_default())
+}
+
+/// Whether an entry is that of a model that is loaded, or being loaded: then it is locked.
+fn is_loaded(entry: &ModelSlot) -> bool {
+    entry.try_lock().map_or(true, |model| model.strong_count() > 0)
+}
+
+/// The context of a loaded model that was fitted with these options. Fitting again would give a
+/// smaller one, because the model itself takes memory now. With `has_any_batch`, the model may have
+/// any batch that llb chooses by itself ([`fit::BATCHES`]).
+fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool) -> Option<u32> {
+    let forks = process::forks();
+    let loaded = LOADED.lock();
+    let fitted = loaded.iter().flatten().find(|(key, entry)| {
+        let ContextOptions { n_ctx, n_batch, .. } = *context;
+        let found = key.context.n_batch;
+        let has_batch = found == n_batch || has_any_batch && fit::BATCHES.contains(&found);
+        let like = ContextOptions { n_ctx, n_batch, ..key.context.clone() };
+        let is_like = has_batch && key.file == *file && like == *context;
+        key.fits_ctx && key.forks == forks && is_like && is_loaded(entry)
+    });
+    fitted.map(|(key, _)| key.context.n_ctx)
+}
+
+/// The batch of a loaded model whose key differs from this one in nothing else. Its batch was chosen
+/// by the memory that was free before it was loaded, so this load may have chosen another one.
+fn loaded_batch(key: &LoadKey) -> Option<u32> {
+    let loaded = LOADED.lock();
+    let loaded = loaded.as_ref()?;
+    let has = |n_batch: &u32| loaded.get(&key.with_batch(*n_batch)).is_some_and(is_loaded);
+    fit::BATCHES.into_iter().rev().find(has)
+}

@@ -1,32 +1,28 @@
-//! The table of string methods, and the methods that build a new string.
+//! The table of string methods, and the methods that build a new string or classify characters.
+//! The other methods are in `search`.
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use super::case::{changed_case, is};
-use super::html::{strip_tags, unescape};
-use super::{search, split};
+use super::arguments::{Args, integer, string};
+use super::markup::{strip_tags, unescape};
+use super::text::{Text, TextBuilder};
+use super::{Value, markup, search, sequence};
 use crate::jinja::budget::Budget;
-use crate::jinja::builtins::format;
 use crate::jinja::error::{Result, type_error};
-use crate::jinja::eval::arguments::{Args, integer, string};
-use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::unicode;
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Value, iterate, markup};
 
 /// A method: called with the string, the name of the method and the arguments.
-type StringMethod = fn(&mut Interpreter<'_>, &Text, &str, Args) -> Result<Value>;
+type StringMethod = fn(&Rc<Budget>, &Text, &str, Args) -> Result<Value>;
 
-/// The methods of every string, by the function that implements them.
-static METHODS: [(&[&str], StringMethod); 16] = [
+/// The methods of every string except `format` and `format_map`, by the function that implements
+/// them.
+static METHODS: [(&[&str], StringMethod); 14] = [
     (&["capitalize", "casefold", "lower", "swapcase", "title", "upper"], change_case),
     (&["center", "ljust", "rjust"], justify),
     (&["count", "find", "index", "rfind", "rindex"], search::locate),
     (&["endswith", "startswith"], search::has_affix),
     (&["expandtabs"], expandtabs),
-    (&["format"], format_method),
-    (&["format_map"], format_map),
     (
         &[
             "isalnum",
@@ -46,27 +42,27 @@ static METHODS: [(&[&str], StringMethod); 16] = [
     ),
     (&["join"], join),
     (&["lstrip", "rstrip", "strip"], strip),
-    (&["partition", "rpartition"], split::partition),
+    (&["partition", "rpartition"], search::partition),
     (&["removeprefix", "removesuffix"], search::remove_affix),
     (&["replace"], replace_method),
-    (&["rsplit", "split"], split::split),
-    (&["splitlines"], split::splitlines),
+    (&["rsplit", "split"], search::split),
+    (&["splitlines"], search::splitlines),
     (&["zfill"], zfill),
 ];
 
 /// The additional methods of `Markup`.
 static MARKUP_METHODS: [(&[&str], StringMethod); 3] = [
-    (&["escape"], |interpreter, _, _, args| {
+    (&["escape"], |budget, _, _, args| {
         let [value] = args.required("escape", ["s"])?;
-        Ok(Value::Text(markup::escape(&interpreter.budget, &value)?))
+        Ok(Value::Text(markup::escape(budget, &value)?))
     }),
-    (&["striptags"], |interpreter, text, _, args| {
+    (&["striptags"], |budget, text, _, args| {
         args.expect_none("striptags")?;
-        Ok(Value::Text(strip_tags(&interpreter.budget, text)?))
+        Ok(Value::Text(strip_tags(budget, text)?))
     }),
-    (&["unescape"], |interpreter, text, _, args| {
+    (&["unescape"], |budget, text, _, args| {
         args.expect_none("unescape")?;
-        Ok(Value::Text(unescape(&interpreter.budget, text)?))
+        Ok(Value::Text(unescape(budget, text)?))
     }),
 ];
 
@@ -79,67 +75,33 @@ fn find(text: &Text, name: &str) -> Option<StringMethod> {
 }
 
 /// Whether a string has a method of this name.
-pub(super) fn has(text: &Text, name: &str) -> bool {
+pub(crate) fn has(text: &Text, name: &str) -> bool {
     find(text, name).is_some()
 }
 
 /// Calls a method that the string [has].
-pub(super) fn call(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    name: &Text,
-    args: Args,
-) -> Result<Value> {
-    interpreter.budget.step_bytes(text.len())?;
+pub(crate) fn call(budget: &Rc<Budget>, text: &Text, name: &Text, args: Args) -> Result<Value> {
+    budget.step_bytes(text.len())?;
     match find(text, name) {
-        Some(method) => method(interpreter, text, name, args),
+        Some(method) => method(budget, text, name, args),
         None => type_error("'str' object is not callable"),
     }
 }
 
-fn change_case(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    name: &str,
-    args: Args,
-) -> Result<Value> {
+fn change_case(budget: &Rc<Budget>, text: &Text, name: &str, args: Args) -> Result<Value> {
     args.expect_none(name)?;
-    let changed = changed_case(&interpreter.budget, text, name)?;
+    let changed = changed_case(budget, text, name)?;
     Ok(Value::Text(changed.unwrap_or_else(|| text.clone())))
 }
 
-fn is_class(_: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
+fn is_class(_: &Rc<Budget>, text: &Text, name: &str, args: Args) -> Result<Value> {
     args.expect_none(name)?;
     Ok(Value::Bool(is(text, name)))
 }
 
-fn format_method(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
-    let named = args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
-    let named = Value::dict(&interpreter.budget, named)?;
-    format::format(interpreter, text, args.positional, named)
-}
-
-fn format_map(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
-    let [mapping] = args.required("format_map", ["mapping"])?;
-    let Value::Dict(dict) = mapping else {
-        return type_error("format_map() takes a mapping");
-    };
-    format::format(interpreter, text, Vec::new(), Value::Dict(dict))
-}
-
-fn strip(interpreter: &mut Interpreter<'_>, text: &Text, name: &str, args: Args) -> Result<Value> {
+fn strip(budget: &Rc<Budget>, text: &Text, name: &str, args: Args) -> Result<Value> {
     let [chars] = args.optional(name, ["chars"])?;
-    strip_chars(&interpreter.budget, text, name, chars)
+    strip_chars(budget, text, name, chars)
 }
 
 fn strip_chars(
@@ -175,13 +137,7 @@ pub(crate) fn trim(budget: &Rc<Budget>, text: &Text, chars: Option<Value>) -> Re
     strip_chars(budget, text, "strip", chars)
 }
 
-fn replace_method(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
-    let budget = &interpreter.budget;
+fn replace_method(budget: &Rc<Budget>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let ([old, new], [count]) = args.bind("replace", ["old", "new"], ["count"])?;
     let old = string(budget, &old, "replace() argument 1")?;
     let new = string(budget, &new, "replace() argument 2")?;
@@ -230,14 +186,13 @@ pub(crate) fn replace(
     out.finish()
 }
 
-fn join(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
-    let budget = &interpreter.budget;
+fn join(budget: &Rc<Budget>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let [items] = args.required("join", ["iterable"])?;
     let items = match &items {
         Value::None | Value::Int(..) | Value::Bool(_) | Value::Float(..) => {
             return type_error("can only join an iterable");
         }
-        items => iterate::items(budget, items)?,
+        items => sequence::items(budget, items)?,
     };
     let mut out = TextBuilder::new(budget);
     for (index, item) in items.iter().enumerate() {
@@ -258,18 +213,13 @@ fn join(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> 
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-fn justify(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    name: &str,
-    args: Args,
-) -> Result<Value> {
+fn justify(budget: &Rc<Budget>, text: &Text, name: &str, args: Args) -> Result<Value> {
     let ([width], [fill]) = args.bind(name, ["width"], ["fillchar"])?;
     let width = integer(&width)?;
     let fill = match &fill {
         None => (' ', None),
         Some(fill) => {
-            let fill = string(&interpreter.budget, fill, "The fill character")?;
+            let fill = string(budget, fill, "The fill character")?;
             let mut chars = fill.chars();
             let (Some(c), None) = (chars.next(), chars.next()) else {
                 return type_error("The fill character must be exactly one character long");
@@ -278,7 +228,7 @@ fn justify(
         }
     };
     let width = usize::try_from(width).unwrap_or(0);
-    Ok(Value::Text(pad(&interpreter.budget, text, name, width, fill)?))
+    Ok(Value::Text(pad(budget, text, name, width, fill)?))
 }
 
 /// `center`, `ljust`, `rjust`, with the fill character and its origin.
@@ -308,12 +258,12 @@ pub(crate) fn pad(
     Ok(out.finish()?.with_safe(text.is_safe()))
 }
 
-fn zfill(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) -> Result<Value> {
+fn zfill(budget: &Rc<Budget>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let [width] = args.required("zfill", ["width"])?;
     let width = usize::try_from(integer(&width)?).unwrap_or(0);
     let padding = width.saturating_sub(text.char_count());
     let sign = usize::from(text.starts_with(['+', '-']));
-    let mut out = TextBuilder::new(&interpreter.budget);
+    let mut out = TextBuilder::new(budget);
     out.reserve(text.len().saturating_add(padding))?;
     out.push_text(&text.slice(0..sign))?;
     out.push_fill('0', padding)?;
@@ -321,13 +271,7 @@ fn zfill(interpreter: &mut Interpreter<'_>, text: &Text, _: &str, args: Args) ->
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-fn expandtabs(
-    interpreter: &mut Interpreter<'_>,
-    text: &Text,
-    _: &str,
-    args: Args,
-) -> Result<Value> {
-    let budget = &interpreter.budget;
+fn expandtabs(budget: &Rc<Budget>, text: &Text, _: &str, args: Args) -> Result<Value> {
     let [size] = args.optional("expandtabs", ["tabsize"])?;
     let size = size.map_or(Ok(8), |size| integer(&size))?;
     let size = usize::try_from(size).unwrap_or(0);
@@ -349,4 +293,100 @@ fn expandtabs(
         }
     }
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
+}
+
+/// `upper`, `lower`, `casefold`, `swapcase`, `capitalize` and `title`. None for other names.
+pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Result<Option<Text>> {
+    let mut previous_cased = false;
+    let changed = match name {
+        "upper" => text.map_chars(budget, |_, c, out| out.extend(c.to_uppercase()))?,
+        "casefold" => text.map_chars(budget, |_, c, out| unicode::fold(c, out))?,
+        "lower" => {
+            let source = text.as_str();
+            text.map_chars(budget, |at, c, out| lower(source, at, c, out))?
+        }
+        "swapcase" => {
+            let source = text.as_str();
+            text.map_chars(budget, |at, c, out| {
+                if c.is_uppercase() {
+                    lower(source, at, c, out)
+                } else {
+                    out.extend(c.to_uppercase())
+                }
+            })?
+        }
+        "capitalize" => {
+            let source = text.as_str();
+            text.map_chars(budget, |at, c, out| {
+                if at == 0 {
+                    out.push_str(&unicode::to_title(c))
+                } else {
+                    lower(source, at, c, out)
+                }
+            })?
+        }
+        "title" => {
+            let source = text.as_str();
+            text.map_chars(budget, |at, c, out| {
+                if previous_cased {
+                    lower(source, at, c, out)
+                } else {
+                    out.push_str(&unicode::to_title(c))
+                }
+                previous_cased = unicode::is_cased(c);
+            })?
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(changed))
+}
+
+/// Lower-cases a character. A sigma at the end of a word has its own form.
+fn lower(text: &str, at: usize, c: char, out: &mut String) {
+    if c == 'Σ' {
+        let ignorable =
+            |c: &char| !matches!(c, '\'' | '.' | ':' | '\u{ad}' | '\u{b7}' | '\u{2019}');
+        let cased = |c: Option<char>| c.is_some_and(unicode::is_cased);
+        let before = text[..at].chars().rev().find(ignorable);
+        let after = text[at + c.len_utf8()..].chars().find(ignorable);
+        out.push(if cased(before) && !cased(after) { 'ς' } else { 'σ' });
+    } else {
+        out.extend(c.to_lowercase());
+    }
+}
+
+/// `isalpha`, `isdigit` and the other character classes.
+fn is(text: &Text, name: &str) -> bool {
+    let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
+    match name {
+        "isalnum" => all(char::is_alphanumeric),
+        "isalpha" => all(char::is_alphabetic),
+        "isascii" => text.is_ascii(),
+        "isdecimal" => all(|c| unicode::decimal(c).is_some()),
+        "isdigit" => all(|c| unicode::decimal(c).is_some() || unicode::is_other_digit(c)),
+        "isnumeric" => all(char::is_numeric),
+        "isidentifier" => {
+            let mut chars = text.chars();
+            chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c))
+                && chars.all(unicode_ident::is_xid_continue)
+        }
+        "islower" => unicode::is_case(text, char::is_lowercase),
+        "isupper" => unicode::is_case(text, char::is_uppercase),
+        "isprintable" => text.chars().all(unicode::is_printable),
+        "isspace" => all(unicode::is_space),
+        "istitle" => {
+            let mut previous_cased = false;
+            let mut any = false;
+            for c in text.chars() {
+                let cased = unicode::is_cased(c);
+                if cased && (c.is_lowercase() != previous_cased) {
+                    return false;
+                }
+                any |= cased;
+                previous_cased = cased;
+            }
+            any
+        }
+        _ => false,
+    }
 }

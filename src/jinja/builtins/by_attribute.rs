@@ -1,14 +1,13 @@
-//! Filters that order or group by an attribute.
+//! Filters that select, map, sort or group items by an attribute, a filter or a test.
 
 use std::rc::Rc;
 
 use crate::jinja::budget::{Budget, Charge};
-use crate::jinja::builtins::methods::pairs;
-use crate::jinja::error::{Result, TemplateError, type_error};
-use crate::jinja::eval::arguments::Args;
+use crate::jinja::error::{Result, TemplateError, shown, type_error};
 use crate::jinja::eval::attribute;
 use crate::jinja::eval::interpreter::Interpreter;
-use crate::jinja::value::{Value, compare, iterate};
+use crate::jinja::value::arguments::Args;
+use crate::jinja::value::{Generator, Value, compare, sequence, string_methods};
 
 /// The attributes and indices from an item to a key: `a.b.0`.
 pub(super) struct AttributePath {
@@ -64,7 +63,7 @@ impl AttributePath {
 fn folded(budget: &Rc<Budget>, value: Value) -> Result<Value> {
     match &value {
         Value::Text(text) => {
-            let lower = crate::jinja::builtins::methods::changed_case(budget, text, "lower")?;
+            let lower = string_methods::changed_case(budget, text, "lower")?;
             Ok(lower.map_or(value, Value::Text))
         }
         _ => Ok(value),
@@ -123,7 +122,7 @@ pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
         args.optional("sort", ["reverse", "case_sensitive", "attribute"])?;
     let budget = Rc::clone(&interpreter.budget);
     let fold = !is_set(case_sensitive);
-    let items = iterate::items(&budget, &value)?;
+    let items = sequence::items(&budget, &value)?;
     let _working_memory = charge_working_memory(&budget, items.len())?;
     let sorted = match &attribute {
         Some(Value::Text(names)) if names.contains(',') => {
@@ -176,7 +175,7 @@ pub(super) fn dictsort(
     let fold = !is_set(case_sensitive);
     let _working_memory = charge_working_memory(&budget, dict.len())?;
     let mut sorted = Vec::with_capacity(dict.len());
-    for ((key, member), pair) in dict.entries().iter().zip(pairs(&budget, dict)?) {
+    for ((key, member), pair) in dict.entries().iter().zip(sequence::pairs(&budget, dict)?) {
         let by = if by_value { member.clone() } else { key.clone() };
         sorted.push((if fold { folded(&budget, by)? } else { by }, pair));
     }
@@ -196,7 +195,7 @@ pub(super) fn groupby(
     let fold = !is_set(case_sensitive);
     let path = AttributePath::new(&budget, Some(&attribute), fold)?.with_default(default.clone());
     let plain = AttributePath::new(&budget, Some(&attribute), false)?.with_default(default);
-    let items = iterate::items(&budget, &value)?;
+    let items = sequence::items(&budget, &value)?;
     let _working_memory = charge_working_memory(&budget, items.len())?;
     let sorted = sort_by_keys(&budget, keyed(interpreter, items, &path)?, false, false)?;
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
@@ -213,4 +212,136 @@ pub(super) fn groupby(
         out.push(Value::group(&budget, key, items)?);
     }
     Value::list(&budget, out)
+}
+
+/// Applies a function to each item and stops at the first error. `arguments` is the number of
+/// argument values that each call clones.
+fn apply_to_each(
+    interpreter: &mut Interpreter<'_>,
+    value: &Value,
+    arguments: usize,
+    mut apply: impl FnMut(&mut Interpreter<'_>, Value) -> Result<Option<Value>>,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    if !value.is_true() {
+        return Generator::value(&budget, Vec::new(), None);
+    }
+    let items = match sequence::items(&budget, value) {
+        Ok(items) => items,
+        Err(error) => return Generator::value(&budget, Vec::new(), Some(error)),
+    };
+    let _working_memory = budget.charge_values(items.len().saturating_add(2 * arguments))?;
+    budget.nested(|| {
+        let mut out = Vec::new();
+        for item in items {
+            budget.step(1 + arguments as u64)?;
+            match apply(interpreter, item) {
+                Ok(item) => out.extend(item),
+                Err(error) => return Generator::value(&budget, out, Some(error)),
+            }
+        }
+        Generator::value(&budget, out, None)
+    })
+}
+
+pub(super) fn map(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    mut args: Args,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    let take = |args: &mut Args, name: &str| -> Option<Value> {
+        let position = args.named.iter().position(|(known, _)| known.as_str() == name)?;
+        Some(args.named.remove(position).1)
+    };
+    if args.positional.is_empty()
+        && let Some(attribute) = take(&mut args, "attribute")
+    {
+        let default = take(&mut args, "default").filter(|default| !default.is_none());
+        if let Some((name, _)) = args.named.first() {
+            return type_error(format!("Unexpected keyword argument '{}'", shown(name)));
+        }
+        let path = AttributePath::new(&budget, Some(&attribute), false)?.with_default(default);
+        return apply_to_each(interpreter, &value, 0, |interpreter, item| {
+            path.of(interpreter, &item).map(Some)
+        });
+    }
+    if args.positional.is_empty() {
+        return Generator::value(
+            &budget,
+            Vec::new(),
+            Some(TemplateError::value("map requires a filter argument")),
+        );
+    }
+    let name = args.positional.remove(0);
+    let arguments = args.positional.len() + args.named.len();
+    apply_to_each(interpreter, &value, arguments, |interpreter, item| {
+        let filter = name
+            .as_str()
+            .and_then(|name| interpreter.builtins.filter(name))
+            .ok_or_else(|| TemplateError::unsupported(format!("No filter named {name:?}.")))?;
+        filter(interpreter, item, args.clone()).map(Some)
+    })
+}
+
+pub(super) fn select(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(interpreter, &value, args, false, true)
+}
+
+pub(super) fn reject(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    select_items(interpreter, &value, args, false, false)
+}
+
+pub(super) fn selectattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    select_items(interpreter, &value, args, true, true)
+}
+
+pub(super) fn rejectattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    select_items(interpreter, &value, args, true, false)
+}
+
+fn select_items(
+    interpreter: &mut Interpreter<'_>,
+    value: &Value,
+    mut args: Args,
+    by_attribute: bool,
+    wanted: bool,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    let path = if by_attribute {
+        if args.positional.is_empty() {
+            return Generator::value(
+                &budget,
+                Vec::new(),
+                Some(TemplateError::value("Missing parameter for attribute name")),
+            );
+        }
+        AttributePath::new(&budget, Some(&args.positional.remove(0)), false)?
+    } else {
+        AttributePath::new(&budget, None, false)?
+    };
+    let test: Option<Value> = (!args.positional.is_empty()).then(|| args.positional.remove(0));
+    let arguments = args.positional.len() + args.named.len();
+    apply_to_each(interpreter, value, arguments, |interpreter, item| {
+        let subject = path.of(interpreter, &item)?;
+        let holds = match &test {
+            None => subject.is_true(),
+            Some(name) => {
+                let test = name.as_str().and_then(|name| interpreter.builtins.test(name));
+                let test = test.ok_or_else(|| {
+                    TemplateError::unsupported(format!("No test named {name:?}."))
+                })?;
+                test(interpreter, &subject, args.clone())?
+            }
+        };
+        Ok((holds == wanted).then_some(item))
+    })
 }

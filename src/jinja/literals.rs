@@ -1,4 +1,10 @@
-//! Number and string literals with the syntax of Jinja2 and Python.
+//! Number and string literals: how Jinja2 and Python read them, and how Python's `repr` writes
+//! strings.
+
+use std::ops::Range;
+
+use super::error::{Result, shown};
+use super::unicode;
 
 /// The length of digits that single underscores may separate.
 fn digits_length(text: &str, is_digit: impl Fn(u8) -> bool) -> usize {
@@ -14,7 +20,7 @@ fn digits_length(text: &str, is_digit: impl Fn(u8) -> bool) -> usize {
     length
 }
 
-pub(super) fn float_length(text: &str) -> Option<usize> {
+pub(crate) fn float_length(text: &str) -> Option<usize> {
     let digits = |text: &str| digits_length(text, |byte| byte.is_ascii_digit());
     let whole = digits(text);
     let mut length = whole;
@@ -38,7 +44,7 @@ pub(super) fn float_length(text: &str) -> Option<usize> {
 }
 
 /// The length, the base, and the length of the prefix.
-pub(super) fn integer_length(text: &str) -> (usize, u32, usize) {
+pub(crate) fn integer_length(text: &str) -> (usize, u32, usize) {
     for (prefix, base) in [("0b", 2), ("0o", 8), ("0x", 16)] {
         if text.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
             let rest = &text[2..];
@@ -56,7 +62,7 @@ pub(super) fn integer_length(text: &str) -> (usize, u32, usize) {
 }
 
 /// Resolves the Python escapes of a string literal.
-pub(super) fn unescape(text: &str) -> Result<String, &'static str> {
+pub(crate) fn unescape(text: &str) -> Result<String, &'static str> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
@@ -110,4 +116,57 @@ pub(super) fn unescape(text: &str) -> Result<String, &'static str> {
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// A part of a quoted string.
+pub(crate) enum QuotedPart<'a> {
+    /// Text that quoting adds.
+    Added(&'a str),
+    /// A byte range of the original string, unchanged.
+    Verbatim(Range<usize>),
+    /// The escape of the character at this byte.
+    Escaped(&'a str, usize),
+}
+
+/// Quotes a string like Python's `repr`.
+pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(QuotedPart<'_>) -> Result<()>) -> Result<()> {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mark = if quote == '"' { "\"" } else { "'" };
+    emit(QuotedPart::Added(mark))?;
+    let mut done = 0;
+    for (at, c) in text.char_indices() {
+        let escaped = match c {
+            '\\' => "\\\\".to_owned(),
+            '\n' => "\\n".to_owned(),
+            '\r' => "\\r".to_owned(),
+            '\t' => "\\t".to_owned(),
+            _ if c == quote => format!("\\{c}"),
+            _ if unicode::is_printable(c) => continue,
+            _ => match u32::from(c) {
+                code @ 0..=0xff => format!("\\x{code:02x}"),
+                code @ 0x100..=0xffff => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            },
+        };
+        emit(QuotedPart::Verbatim(done..at))?;
+        emit(QuotedPart::Escaped(&escaped, at))?;
+        done = at + c.len_utf8();
+    }
+    emit(QuotedPart::Verbatim(done..text.len()))?;
+    emit(QuotedPart::Added(mark))
+}
+
+/// Quotes the start of a string like Python's `repr`, for messages.
+pub(crate) fn quoted_string(text: &str) -> String {
+    let text = shown(text);
+    let mut out = String::new();
+    let written = quote(text, &mut |piece| {
+        match piece {
+            QuotedPart::Added(part) | QuotedPart::Escaped(part, _) => out.push_str(part),
+            QuotedPart::Verbatim(range) => out.push_str(&text[range]),
+        }
+        Ok(())
+    });
+    debug_assert!(written.is_ok(), "nothing fails here");
+    out
 }

@@ -1,19 +1,107 @@
-//! Defines and calls macros.
+//! Evaluates calls, and defines macros.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::arguments::Args;
 use super::interpreter::Interpreter;
+use super::{attribute, methods};
 use crate::jinja::error::{Result, shown, type_error};
-use crate::jinja::quote::quoted_string;
-use crate::jinja::syntax::ast::{Expr, Macro};
+use crate::jinja::literals::quoted_string;
+use crate::jinja::syntax::ast::{Arguments, Expr, ExprKind, Macro};
 use crate::jinja::syntax::parser::{CALLER, KWARGS, VARARGS};
-use crate::jinja::value::runtime::{MacroObject, Object};
+use crate::jinja::value::arguments::Args;
 use crate::jinja::value::text::Text;
-use crate::jinja::value::{Undefined, Value};
+use crate::jinja::value::{MacroObject, Object, Undefined, Value, sequence};
 
 impl Interpreter<'_> {
+    pub(super) fn arguments(&mut self, arguments: &Arguments) -> Result<Args> {
+        let mut positional = self.values(&arguments.positional)?;
+        let mut named: Vec<(Text, Value)> = Vec::with_capacity(arguments.named.len());
+        for (name, value) in &arguments.named {
+            named.push((self.text(*name), self.eval(value)?));
+        }
+        if let Some(spread) = &arguments.spread {
+            let spread = self.eval(spread)?;
+            positional.extend(sequence::items(&self.budget, &spread)?);
+        }
+        if let Some(spread) = &arguments.spread_named {
+            let Value::Dict(dict) = self.eval(spread)? else {
+                return type_error("argument after ** must be a mapping");
+            };
+            if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
+                return type_error(format!(
+                    "got multiple values for keyword argument '{}'",
+                    shown(name)
+                ));
+            }
+            self.budget.step(dict.len() as u64)?;
+            self.budget.can_allocate(dict.len() * 2 * size_of::<(Text, Value)>())?;
+            for (key, value) in dict.entries() {
+                let Value::Text(key) = key else {
+                    return type_error("keywords must be strings");
+                };
+                named.push((key.clone(), value.clone()));
+            }
+        }
+        Ok(Args { positional, named })
+    }
+
+    /// Evaluates a call. A call block passes one more keyword argument.
+    pub(crate) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
+        let ExprKind::Call(called, arguments) = &call.kind else {
+            return type_error("expected a call");
+        };
+        // A method call creates no method object.
+        if let ExprKind::Attr(of, name) = &called.kind {
+            let of = self.eval(of)?;
+            if extra.is_none() && attribute::has(&of, self.name(*name)) {
+                let name = self.text(*name);
+                let args = self.arguments(arguments)?;
+                return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
+            }
+            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| {
+                interpreter.text(*name)
+            })?;
+            let mut args = self.arguments(arguments)?;
+            args.named.extend(extra);
+            return self.call(&called, args).map_err(|error| error.at(call.line));
+        }
+        let called = self.eval(called)?;
+        let mut args = self.arguments(arguments)?;
+        args.named.extend(extra);
+        self.call(&called, args).map_err(|error| error.at(call.line))
+    }
+
+    pub(crate) fn call(&mut self, called: &Value, args: Args) -> Result<Value> {
+        let Value::Object(object) = called.defined()? else {
+            return type_error(format!("'{}' object is not callable", called.type_name()));
+        };
+        match &**object {
+            Object::Function(_, id) => self.builtins.globals[usize::from(id.0)].1(self, args),
+            Object::Method { receiver, name } => methods::call(self, receiver, name, args),
+            Object::Macro(called) => self.call_macro(called, args),
+            Object::Loop(of) => self.call_loop(of, args),
+            Object::Block(block) => {
+                args.expect_none("block")?;
+                self.call_block_of_self(block)
+            }
+            Object::Joiner { separator, used } => {
+                args.expect_none("joiner")?;
+                if used.replace(true) {
+                    Ok(separator.clone())
+                } else {
+                    Value::text(&self.budget, "")
+                }
+            }
+            Object::View { .. }
+            | Object::Generator(_)
+            | Object::Cycler { .. }
+            | Object::Template => {
+                type_error(format!("'{}' object is not callable", object.type_name()))
+            }
+        }
+    }
+
     pub(super) fn define(&mut self, code: &Arc<Macro>) {
         let scope = self.scopes.keep();
         let name = code.name.map(|name| self.text(name));

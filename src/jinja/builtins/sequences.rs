@@ -6,38 +6,21 @@ use std::rc::Rc;
 
 use num_traits::ToPrimitive;
 
-use super::sorting::{AttributePath, charge_working_memory, is_set};
-use crate::jinja::budget::Budget;
-use crate::jinja::builtins::methods;
-use crate::jinja::builtins::methods::pairs;
+use super::by_attribute::{AttributePath, charge_working_memory, is_set};
 use crate::jinja::error::{ErrorKind, Result, TemplateError, type_error};
-use crate::jinja::eval::arguments::{Args, integer};
+use crate::jinja::eval::attribute;
 use crate::jinja::eval::interpreter::Interpreter;
-use crate::jinja::eval::{attribute, operators};
 use crate::jinja::syntax::ast::Arithmetic;
-use crate::jinja::value::runtime::{Generator, Object};
-use crate::jinja::value::{Undefined, Value, compare, iterate};
-
-/// The result of a filter that is a generator in Python. An error is raised on iteration, but a
-/// limit at once.
-pub(super) fn generator(
-    budget: &Rc<Budget>,
-    items: Vec<Value>,
-    failure: Option<TemplateError>,
-) -> Result<Value> {
-    match failure {
-        Some(error) if error.kind() == ErrorKind::Limit => Err(error),
-        failure => Ok(Value::object(Generator::object(budget, items, failure, "generator")?)),
-    }
-}
+use crate::jinja::value::arguments::{Args, integer};
+use crate::jinja::value::{Generator, Object, Undefined, Value, compare, operators, sequence};
 
 pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [case_sensitive, attribute] = args.optional("unique", ["case_sensitive", "attribute"])?;
     let budget = Rc::clone(&interpreter.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
-    let items = match iterate::items(&budget, &value) {
+    let items = match sequence::items(&budget, &value) {
         Ok(items) => items,
-        Err(error) => return generator(&budget, Vec::new(), Some(error)),
+        Err(error) => return Generator::value(&budget, Vec::new(), Some(error)),
     };
     let _working_memory = charge_working_memory(&budget, items.len())?;
     let mut seen: HashMap<u64, Vec<Value>> = HashMap::new();
@@ -46,10 +29,10 @@ pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args
         match is_new(interpreter, &mut seen, &path, &item) {
             Ok(true) => kept.push(item),
             Ok(false) => {}
-            Err(error) => return generator(&budget, kept, Some(error)),
+            Err(error) => return Generator::value(&budget, kept, Some(error)),
         }
     }
-    generator(&budget, kept, None)
+    Generator::value(&budget, kept, None)
 }
 
 fn is_new(
@@ -89,7 +72,7 @@ fn extreme(
     let budget = Rc::clone(&interpreter.budget);
     let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let mut best: Option<(Value, Value)> = None;
-    for item in iterate::items(&budget, &value)? {
+    for item in sequence::items(&budget, &value)? {
         let key = path.of(interpreter, &item)?;
         let better = match &best {
             None => true,
@@ -116,9 +99,9 @@ pub(super) fn sum(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
     if total.as_text().is_some() {
         return type_error("sum() can't sum strings [use ''.join(seq) instead]");
     }
-    for item in iterate::items(&budget, &value)? {
+    for item in sequence::items(&budget, &value)? {
         let item = path.of(interpreter, &item)?;
-        total = operators::arithmetic(interpreter, Arithmetic::Add, &total, &item)?;
+        total = operators::arithmetic(&budget, Arithmetic::Add, &total, &item)?;
     }
     Ok(total)
 }
@@ -128,13 +111,13 @@ pub(super) fn first(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     let first = match &value {
         Value::Object(object) => match &**object {
             Object::Generator(generator) => generator.next()?,
-            _ => iterate::items(&interpreter.budget, &value)?.into_iter().next(),
+            _ => sequence::items(&interpreter.budget, &value)?.into_iter().next(),
         },
         Value::List(list) | Value::Tuple(list) => list.get(0),
         Value::Text(text) => {
             text.chars().next().map(|c| Value::Text(text.slice(0..c.len_utf8()).with_safe(false)))
         }
-        other => iterate::items(&interpreter.budget, other)?.into_iter().next(),
+        other => sequence::items(&interpreter.budget, other)?.into_iter().next(),
     };
     Ok(first.unwrap_or_else(|| {
         Value::undefined(Undefined::Other("No first item, sequence was empty."))
@@ -150,7 +133,7 @@ pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
         Value::Text(text) => text.chars().next_back().map(|c| {
             Value::Text(text.slice(text.len() - c.len_utf8()..text.len()).with_safe(false))
         }),
-        other => iterate::items(&interpreter.budget, reversible(other)?)?.pop(),
+        other => sequence::items(&interpreter.budget, reversible(other)?)?.pop(),
     };
     Ok(last
         .unwrap_or_else(|| Value::undefined(Undefined::Other("No last item, sequence was empty."))))
@@ -168,7 +151,7 @@ fn reversible(value: &Value) -> Result<&Value> {
 
 pub(super) fn list(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.expect_none("list")?;
-    let items = iterate::items(&interpreter.budget, &value)?;
+    let items = sequence::items(&interpreter.budget, &value)?;
     Value::list(&interpreter.budget, items)
 }
 
@@ -176,9 +159,9 @@ pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     args.expect_none("items")?;
     let budget = &interpreter.budget;
     match &value {
-        Value::Undefined(_) => generator(budget, Vec::new(), None),
-        Value::Dict(dict) => generator(budget, pairs(budget, dict)?, None),
-        _ => generator(
+        Value::Undefined(_) => Generator::value(budget, Vec::new(), None),
+        Value::Dict(dict) => Generator::value(budget, sequence::pairs(budget, dict)?, None),
+        _ => Generator::value(
             budget,
             Vec::new(),
             Some(TemplateError::value("Can only get item pairs from a mapping.")),
@@ -195,14 +178,14 @@ pub(super) fn reverse(
     let budget = Rc::clone(&interpreter.budget);
     let type_name = match &value {
         Value::Text(_) => {
-            return operators::slice(&budget, &value, &[Value::None, Value::None, Value::int(-1)]);
+            return sequence::slice(&budget, &value, &[Value::None, Value::None, Value::int(-1)]);
         }
         Value::List(_) => "list_reverseiterator",
         Value::Dict(_) => "dict_reversekeyiterator",
         Value::Range(_) => "range_iterator",
         _ => "reversed",
     };
-    let mut items = match iterate::items(&budget, &value) {
+    let mut items = match sequence::items(&budget, &value) {
         Ok(items) => items,
         Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Unsupported) => {
             return Err(error);
@@ -229,9 +212,9 @@ pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     };
     let mut batches = Vec::new();
     let mut batch: Vec<Value> = Vec::new();
-    let items = match iterate::items(&budget, &value) {
+    let items = match sequence::items(&budget, &value) {
         Ok(items) => items,
-        Err(error) => return generator(&budget, Vec::new(), Some(error)),
+        Err(error) => return Generator::value(&budget, Vec::new(), Some(error)),
     };
     for item in items {
         if i64::try_from(batch.len()).ok() == count {
@@ -250,7 +233,7 @@ pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
         }
         batches.push(Value::list(&budget, batch)?);
     }
-    generator(&budget, batches, None)
+    Generator::value(&budget, batches, None)
 }
 
 pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -258,12 +241,12 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     let budget = Rc::clone(&interpreter.budget);
     let fill = fill.filter(|fill| !fill.is_none());
     let count = integer(&count)?;
-    let items = match iterate::items(&budget, &value) {
+    let items = match sequence::items(&budget, &value) {
         Ok(items) => items,
-        Err(error) => return generator(&budget, Vec::new(), Some(error)),
+        Err(error) => return Generator::value(&budget, Vec::new(), Some(error)),
     };
     if count == 0 {
-        return generator(
+        return Generator::value(
             &budget,
             Vec::new(),
             Some(TemplateError::value("integer division or modulo by zero")),
@@ -284,7 +267,7 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
         slices.push(Value::list(&budget, part)?);
         start = end;
     }
-    generator(&budget, slices, None)
+    Generator::value(&budget, slices, None)
 }
 
 pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -292,7 +275,7 @@ pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     let Value::Text(name) = name else {
         return type_error("attribute name must be string");
     };
-    if !methods::is_unsafe(&value, &name) {
+    if !attribute::is_unsafe(&value, &name) {
         value.defined()?;
     }
     let found = attribute::own_attribute(interpreter, &value, &name)?;

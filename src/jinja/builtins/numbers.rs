@@ -7,8 +7,8 @@ use num_integer::Integer;
 use num_traits::Signed;
 
 use crate::jinja::error::{Result, TemplateError, type_error};
-use crate::jinja::eval::arguments::{Args, integer};
 use crate::jinja::eval::interpreter::Interpreter;
+use crate::jinja::value::arguments::{Args, integer};
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Value, number};
 

@@ -1,9 +1,9 @@
 //! The arguments of a call.
 
+use super::Value;
+use super::text::Text;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, shown, type_error};
-use crate::jinja::value::Value;
-use crate::jinja::value::text::Text;
 
 /// Evaluated positional and keyword arguments.
 #[derive(Default, Clone)]

@@ -1,192 +1,116 @@
-//! Arithmetic on numbers and sequences, slices and elements.
+//! Iteration, length, elements and slices.
 
 use std::rc::Rc;
 
-use super::interpreter::Interpreter;
+use num_bigint::Sign;
+
+use super::text::{Text, TextBuilder};
+use super::{Dict, LoopSource, Object, Range, Undefined, Value};
 use crate::jinja::budget::Budget;
-use crate::jinja::builtins::format;
 use crate::jinja::error::{Result, TemplateError, type_error, unsupported};
-use crate::jinja::syntax::ast::Arithmetic;
-use crate::jinja::value::runtime::Object;
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Range, Value, ValueList, markup, number};
 
-/// `left op right`.
-pub(crate) fn arithmetic(
-    interpreter: &mut Interpreter<'_>,
-    op: Arithmetic,
-    left: &Value,
-    right: &Value,
-) -> Result<Value> {
-    if let Some(result) = number::arithmetic(&interpreter.budget, op, left, right) {
-        return result;
-    }
-    if op == Arithmetic::Mod
-        && let Value::Text(template) = left
-    {
-        return format::percent(interpreter, template, right);
-    }
-    let budget = &interpreter.budget;
-    match op {
-        _ if left.is_undefined() => {}
-        Arithmetic::Add => {
-            if let Some(sum) = add(budget, left, right) {
-                return sum;
-            }
-        }
-        Arithmetic::Mul => {
-            if let Some(product) = multiply(budget, left, right) {
-                return product;
-            }
-        }
-        _ => {}
-    }
-    left.defined()?;
-    right.defined()?;
-    type_error(format!(
-        "unsupported operand type(s) for {}: '{}' and '{}'",
-        op.symbol(),
-        left.type_name(),
-        right.type_name()
-    ))
-}
+/// The maximum length of a range in Jinja2's sandbox.
+pub(crate) const MAX_RANGE: usize = 100_000;
 
-/// `left + right` for a sequence on the left, otherwise None.
-fn add(budget: &Rc<Budget>, left: &Value, right: &Value) -> Option<Result<Value>> {
-    Some(match (left, right) {
-        (Value::Text(a), Value::Text(b)) => add_texts(budget, a, b),
-        (Value::List(a), Value::List(b)) => {
-            join_items(budget, a, b).and_then(|items| Value::list(budget, items))
+/// `list(value)` of any iterable. Consumes a generator.
+pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
+    // Each item costs a step and is cloned.
+    let ask = |count: usize| -> Result<()> {
+        budget.step(count as u64)?;
+        budget.can_allocate(count.saturating_mul(2 * size_of::<Value>()))
+    };
+    Ok(match value {
+        Value::List(list) | Value::Tuple(list) => {
+            ask(list.len())?;
+            list.items().clone()
         }
-        (Value::Tuple(a), Value::Tuple(b)) => {
-            join_items(budget, a, b).and_then(|items| Value::tuple(budget, items))
+        Value::Dict(dict) => {
+            ask(dict.len())?;
+            dict.keys().cloned().collect()
         }
-        (Value::Text(_), other) => Err(not_concatenable("str", other)),
-        (Value::List(_), other) => Err(not_concatenable("list", other)),
-        (Value::Tuple(_), other) => Err(not_concatenable("tuple", other)),
-        _ => return None,
+        Value::Text(text) => {
+            budget.step_bytes(text.len())?;
+            let count = text.char_count();
+            ask(count)?;
+            let mut items = Vec::with_capacity(count);
+            items
+                .extend(text.char_indices().map(|(at, c)| {
+                    Value::Text(text.slice(at..at + c.len_utf8()).with_safe(false))
+                }));
+            items
+        }
+        Value::Undefined(_) => Vec::new(),
+        Value::Range(range) => {
+            ask(range.len())?;
+            (0..range.len()).map(|index| Value::int(range.get(index))).collect()
+        }
+        Value::Object(object) => match &**object {
+            Object::View { items, .. } => {
+                ask(items.len())?;
+                items.clone()
+            }
+            Object::Generator(generator) => {
+                budget.step(generator.len() as u64)?;
+                generator.drain()?
+            }
+            Object::Loop(_) => return unsupported("only a loop goes over another loop"),
+            other => return Err(not_iterable(other.type_name())),
+        },
+        other => return Err(not_iterable(other.type_name())),
     })
 }
 
-fn not_concatenable(to: &str, other: &Value) -> TemplateError {
-    match other {
-        Value::Undefined(why) => why.error(),
-        other => TemplateError::value(format!(
-            "can only concatenate {to} (not \"{}\") to {to}",
-            other.type_name()
-        )),
+/// The entries of a dict as tuples.
+pub(crate) fn pairs(budget: &Rc<Budget>, dict: &Dict) -> Result<Vec<Value>> {
+    budget.step(dict.len() as u64)?;
+    budget.can_allocate(dict.len().saturating_mul(2 * size_of::<Value>()))?;
+    dict.entries()
+        .iter()
+        .map(|(key, value)| Value::tuple(budget, vec![key.clone(), value.clone()]))
+        .collect()
+}
+
+/// The items of a loop. Jinja2 rejects None. Here it counts as empty, so that templates that loop
+/// over `tools` without a check work without tools.
+pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<LoopSource> {
+    if let Value::Object(object) = value
+        && matches!(**object, Object::Generator(_) | Object::Loop(_))
+    {
+        return Ok(LoopSource::Shared(Rc::clone(object)));
     }
+    let items = if value.is_none() { Vec::new() } else { items(budget, value)? };
+    let charge = budget.charge_values(items.len())?;
+    Ok(LoopSource::Items { rest: items.into_iter(), _charge: charge })
 }
 
-/// `left * right` where one operand is a sequence, otherwise None.
-fn multiply(budget: &Rc<Budget>, left: &Value, right: &Value) -> Option<Result<Value>> {
-    let is_sequence =
-        |value: &Value| matches!(value, Value::Text(_) | Value::List(_) | Value::Tuple(_));
-    if let Some(times) = right.as_int().filter(|_| is_sequence(left)) {
-        return Some(repeat(budget, left, times));
-    }
-    if let Some(times) = left.as_int().filter(|_| is_sequence(right)) {
-        return Some(repeat(budget, right, times));
-    }
-    let other = if is_sequence(left) {
-        right
-    } else if is_sequence(right) {
-        left
-    } else {
-        return None;
-    };
-    Some(Err(match other {
-        Value::Undefined(why) => why.error(),
-        other => TemplateError::value(format!(
-            "can't multiply sequence by non-int of type '{}'",
-            other.type_name()
-        )),
-    }))
+fn not_iterable(type_name: &str) -> TemplateError {
+    TemplateError::value(format!("'{type_name}' object is not iterable"))
 }
 
-fn add_texts(budget: &Rc<Budget>, a: &Text, b: &Text) -> Result<Value> {
-    let safe = a.is_safe() || b.is_safe();
-    if safe && !(a.is_safe() && b.is_safe()) {
-        let a = markup::escape_text(budget, a)?;
-        let b = markup::escape_text(budget, b)?;
-        return Ok(Value::Text(join(budget, &a, &b)?.with_safe(true)));
-    }
-    Ok(Value::Text(join(budget, a, b)?.with_safe(safe)))
-}
-
-fn join_items(budget: &Rc<Budget>, a: &ValueList, b: &ValueList) -> Result<Vec<Value>> {
-    let length = a.len().saturating_add(b.len());
-    budget.can_allocate(length.saturating_mul(size_of::<Value>()))?;
-    let mut items = Vec::with_capacity(length);
-    items.extend(a.items().iter().cloned());
-    items.extend(b.items().iter().cloned());
-    budget.step(items.len() as u64)?;
-    Ok(items)
-}
-
-fn join(budget: &Rc<Budget>, a: &Text, b: &Text) -> Result<Text> {
-    let mut out = TextBuilder::new(budget);
-    out.reserve(a.len() + b.len())?;
-    out.push_text(a)?;
-    out.push_text(b)?;
-    out.finish()
-}
-
-fn repeat(budget: &Rc<Budget>, value: &Value, times: i64) -> Result<Value> {
-    let times = usize::try_from(times).unwrap_or(0);
-    match value {
+/// `len(value)`.
+pub(crate) fn length(budget: &Rc<Budget>, value: &Value) -> Result<usize> {
+    Ok(match value {
         Value::Text(text) => {
-            if text.is_empty() || times == 0 {
-                return Ok(Value::Text(text.slice(0..0)));
-            }
-            let mut out = TextBuilder::new(budget);
-            out.push_repeated(text, times)?;
-            Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
+            budget.step_bytes(text.len())?;
+            text.char_count()
         }
-        Value::List(list) | Value::Tuple(list) => {
-            let times = if list.len() == 0 { 0 } else { times };
-            let length = list.len().saturating_mul(times);
-            budget.can_allocate(length.saturating_mul(size_of::<Value>()))?;
-            budget.step(length as u64)?;
-            let mut items = Vec::with_capacity(length);
-            for _ in 0..times {
-                items.extend(list.items().iter().cloned());
-            }
-            if matches!(value, Value::List(_)) {
-                Value::list(budget, items)
-            } else {
-                Value::tuple(budget, items)
-            }
-        }
-        _ => Ok(Value::None),
-    }
+        Value::List(list) | Value::Tuple(list) => list.len(),
+        Value::Dict(dict) => dict.len(),
+        Value::Range(range) => range.len(),
+        Value::Undefined(_) => 0,
+        Value::Object(object) => match &**object {
+            Object::View { items, .. } => items.len(),
+            // A Python generator has no length, but here its items are already computed.
+            Object::Generator(generator) => generator.len(),
+            Object::Loop(of) => of.known_length().ok_or_else(|| no_length(object.type_name()))?,
+            other => return Err(no_length(other.type_name())),
+        },
+        other => return Err(no_length(other.type_name())),
+    })
 }
 
-/// `-value`
-pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
-    match value.defined()? {
-        Value::Float(number, origin) => Ok(Value::Float(-number, *origin)),
-        other => match number::big(other) {
-            Some(number) => {
-                Ok(Value::charged_integer(budget, -number)
-                    .with_number_origin(value.number_origin()))
-            }
-            None => type_error(format!("bad operand type for unary -: '{}'", other.type_name())),
-        },
-    }
-}
-
-/// `+value`
-pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
-    match value.defined()? {
-        Value::Float(..) => Ok(value.clone()),
-        other => match number::big(other) {
-            Some(number) => {
-                Ok(Value::charged_integer(budget, number).with_number_origin(value.number_origin()))
-            }
-            None => type_error(format!("bad operand type for unary +: '{}'", other.type_name())),
-        },
-    }
+fn no_length(type_name: &str) -> TemplateError {
+    TemplateError::value(format!("object of type '{type_name}' has no len()"))
 }
 
 /// The position of an index. A negative index counts from the end.
@@ -242,10 +166,7 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
                 | Value::Float(..) => {
                     type_error(format!("'{}' object is not subscriptable", other.type_name()))
                 }
-                _ => Ok(Value::undefined(crate::jinja::value::Undefined::Element(
-                    other.owner_name(),
-                    slice,
-                ))),
+                _ => Ok(Value::undefined(Undefined::Element(other.owner_name(), slice))),
             };
         }
     };
@@ -349,7 +270,7 @@ fn bound(value: &Value) -> Result<Option<i64>> {
     match value {
         Value::None => Ok(None),
         Value::Big(number) => {
-            Ok(Some(if number.sign() == num_bigint::Sign::Minus { i64::MIN } else { i64::MAX }))
+            Ok(Some(if number.sign() == Sign::Minus { i64::MIN } else { i64::MAX }))
         }
         other => match other.defined()?.as_int() {
             Some(number) => Ok(Some(number)),

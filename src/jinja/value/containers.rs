@@ -1,24 +1,98 @@
-//! Dicts.
+//! Lists, dicts, namespaces and ranges: how they are built, read and changed.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
 
 use super::access::Watch;
-use super::{ITEM, OVERHEAD, Value, compare, drop_iteratively, may_nest};
+use super::compare;
+use super::text::Text;
+use super::types::{Dict, ITEM, Namespace, OVERHEAD, Range, Value, ValueList};
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::Result;
 
+impl ValueList {
+    pub(super) fn charged(budget: &Rc<Budget>, items: Vec<Value>) -> Result<ValueList> {
+        let charge = budget.charge(items.capacity() * ITEM + OVERHEAD)?;
+        Ok(ValueList::new(items, Some(charge)))
+    }
+
+    pub(super) fn new(items: Vec<Value>, charge: Option<Charge>) -> ValueList {
+        let (items, charge) = (RefCell::new(items), Cell::new(charge));
+        ValueList {
+            items,
+            growable: true,
+            watch: None,
+            group: false,
+            tracked: Cell::new(false),
+            charge,
+        }
+    }
+
+    pub(crate) fn items(&self) -> Ref<'_, Vec<Value>> {
+        if let Some(watch) = &self.watch {
+            watch.record_items(self.items.borrow().len());
+        }
+        self.items.borrow()
+    }
+
+    /// Whether reads are recorded.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// The items, without a record.
+    pub(crate) fn unlogged(&self) -> Ref<'_, Vec<Value>> {
+        self.items.borrow()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.borrow().len()
+    }
+
+    /// The item at an index.
+    pub(crate) fn get(&self, index: usize) -> Option<Value> {
+        let item = self.items.borrow().get(index).cloned()?;
+        if let Some(watch) = &self.watch {
+            watch.record_item(index);
+        }
+        Some(item)
+    }
+
+    /// Whether it is a group of `groupby`.
+    pub(crate) fn is_group(&self) -> bool {
+        self.group
+    }
+
+    /// Marks it as tracked. Returns whether it was tracked before.
+    pub(crate) fn mark_tracked(&self) -> bool {
+        self.tracked.replace(true)
+    }
+
+    /// Whether it may grow.
+    pub(crate) fn is_growable(&self) -> bool {
+        self.growable
+    }
+
+    /// Modifies the items of a list that may grow.
+    pub(crate) fn change<T>(
+        &self,
+        budget: &Rc<Budget>,
+        change: impl FnOnce(&mut Vec<Value>) -> T,
+    ) -> Result<T> {
+        let mut items = self.items.borrow_mut();
+        let before = items.capacity();
+        if items.len() == before {
+            let capacity = (before * 2).max(4);
+            let charge = budget.charge(capacity * ITEM + OVERHEAD)?;
+            items.reserve_exact(capacity - before);
+            self.charge.set(Some(charge));
+        }
+        Ok(change(&mut items))
+    }
+}
+
 /// The size from which a dict has a hash index.
 const INDEXED: usize = 12;
-
-/// An immutable mapping in insertion order.
-pub(crate) struct Dict {
-    entries: Vec<(Value, Value)>,
-    /// Sorted hashes of the keys, with the positions of their entries.
-    index: OnceCell<Vec<(u64, u32)>>,
-    watch: Option<Watch>,
-    _charge: Charge,
-}
 
 impl Dict {
     /// Creates a dict of the template. A later entry replaces an earlier one with the same key.
@@ -65,16 +139,6 @@ impl Dict {
     /// Creates a dict of the caller. Keys are distinct strings.
     pub(crate) fn from_caller(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Dict {
         Dict { entries, index: OnceCell::new(), watch, _charge: Charge::none() }
-    }
-
-    /// Removes and returns all keys and values.
-    pub(crate) fn take_values(&mut self) -> impl Iterator<Item = Value> + use<> {
-        std::mem::take(&mut self.entries).into_iter().flat_map(|(key, value)| [key, value])
-    }
-
-    /// Whether dropping the dict may drop other containers.
-    pub(crate) fn may_nest(&self) -> bool {
-        self.entries.iter().any(|(key, value)| may_nest(key) || may_nest(value))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -172,10 +236,65 @@ fn ordered(hashes: impl Iterator<Item = u64>) -> Vec<(u64, u32)> {
     index
 }
 
-impl Drop for Dict {
-    fn drop(&mut self) {
-        if self.may_nest() {
-            drop_iteratively(self.take_values().collect());
+impl Namespace {
+    /// Creates a namespace. Attribute names are distinct.
+    pub(crate) fn new(budget: &Rc<Budget>, attributes: Vec<(Text, Value)>) -> Result<Namespace> {
+        let charge = budget.charge(attributes.len() * 2 * ITEM + OVERHEAD)?;
+        let tracked = Cell::new(false);
+        Ok(Namespace { attributes: RefCell::new(attributes), tracked, _charge: charge })
+    }
+
+    /// Marks it as tracked. Returns whether it was tracked before.
+    pub(crate) fn mark_tracked(&self) -> bool {
+        self.tracked.replace(true)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.attributes.borrow().len()
+    }
+
+    pub(crate) fn get(&self, budget: &Budget, name: &str) -> Result<Option<Value>> {
+        let attributes = self.attributes.borrow();
+        budget.step(attributes.len() as u64 / 16)?;
+        for (known, value) in attributes.iter() {
+            if known.len() == name.len() {
+                budget.read(name.len())?;
+                if known.eq_str(name) {
+                    return Ok(Some(value.clone()));
+                }
+            }
         }
+        Ok(None)
+    }
+
+    pub(crate) fn attributes(&self) -> Ref<'_, Vec<(Text, Value)>> {
+        self.attributes.borrow()
+    }
+}
+
+impl Range {
+    pub(crate) fn len(&self) -> usize {
+        let (start, stop, step) =
+            (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
+        let span = if step > 0 { stop - start } else { start - stop };
+        if span <= 0 {
+            0
+        } else {
+            usize::try_from((span - 1) / step.abs() + 1).unwrap_or(usize::MAX)
+        }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> i64 {
+        self.start.wrapping_add(self.step.wrapping_mul(i64::try_from(index).unwrap_or(i64::MAX)))
+    }
+
+    pub(crate) fn contains(&self, number: i64) -> bool {
+        let offset = i128::from(number) - i128::from(self.start);
+        let inside = if self.step > 0 {
+            number >= self.start && number < self.stop
+        } else {
+            number <= self.start && number > self.stop
+        };
+        inside && offset % i128::from(self.step) == 0
     }
 }

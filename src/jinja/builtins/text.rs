@@ -2,14 +2,15 @@
 
 use std::rc::Rc;
 
-use super::sorting::AttributePath;
-use crate::jinja::builtins::{format as formatting, methods, pprint as pretty};
+use super::by_attribute::AttributePath;
+use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, type_error};
-use crate::jinja::eval::arguments::{Args, integer};
 use crate::jinja::eval::interpreter::Interpreter;
 use crate::jinja::unicode;
+use crate::jinja::value::arguments::{Args, integer};
+use crate::jinja::value::compare::MAX_DEPTH;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Value, iterate, markup, print};
+use crate::jinja::value::{Value, format, markup, print, search, sequence, string_methods};
 
 /// `soft_str(value)`: a string; markup stays markup.
 fn soft_str(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
@@ -24,7 +25,7 @@ fn cased(
 ) -> Result<Value> {
     args.expect_none(name)?;
     let text = soft_str(interpreter, value)?;
-    let changed = methods::changed_case(&interpreter.budget, &text, name)?;
+    let changed = string_methods::changed_case(&interpreter.budget, &text, name)?;
     Ok(Value::Text(changed.unwrap_or(text)))
 }
 
@@ -71,7 +72,7 @@ pub(super) fn string(interpreter: &mut Interpreter<'_>, value: Value, args: Args
 }
 
 fn note_all(value: &Value, depth: usize) {
-    if depth > crate::jinja::value::compare::MAX_DEPTH {
+    if depth > MAX_DEPTH {
         return;
     }
     match value {
@@ -112,13 +113,13 @@ pub(super) fn striptags(
 ) -> Result<Value> {
     args.expect_none("striptags")?;
     let text = soft_str(interpreter, &value)?;
-    Ok(Value::Text(methods::strip_tags(&interpreter.budget, &text)?))
+    Ok(Value::Text(markup::strip_tags(&interpreter.budget, &text)?))
 }
 
 pub(super) fn trim(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [chars] = args.optional("trim", ["chars"])?;
     let text = soft_str(interpreter, &value)?;
-    methods::trim(&interpreter.budget, &text, chars)
+    string_methods::trim(&interpreter.budget, &text, chars)
 }
 
 pub(super) fn replace(
@@ -137,7 +138,7 @@ pub(super) fn replace(
     let new = print::text(&budget, &new)?;
     if !interpreter.autoescape {
         return Ok(Value::Text(
-            methods::replace(&budget, &text, &old, &new, count)?.with_safe(false),
+            string_methods::replace(&budget, &text, &old, &new, count)?.with_safe(false),
         ));
     }
     let text = if old.is_safe() || new.is_safe() && !text.is_safe() {
@@ -147,13 +148,15 @@ pub(super) fn replace(
     };
     let (old, new) =
         (markup::argument(&budget, &text, &old)?, markup::argument(&budget, &text, &new)?);
-    Ok(Value::Text(methods::replace(&budget, &text, &old, &new, count)?.with_safe(text.is_safe())))
+    Ok(Value::Text(
+        string_methods::replace(&budget, &text, &old, &new, count)?.with_safe(text.is_safe()),
+    ))
 }
 
 pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [separator, attribute] = args.optional("join", ["d", "attribute"])?;
     let budget = Rc::clone(&interpreter.budget);
-    let items = iterate::items(&budget, &value)?;
+    let items = sequence::items(&budget, &value)?;
     let _working_memory = budget.charge_values(items.len().saturating_mul(2))?;
     let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
     let separator = match separator {
@@ -166,10 +169,11 @@ pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
         let item = path.of(interpreter, item)?;
         texts.push(print::text(&budget, &item)?);
     }
-    let markup = interpreter.autoescape && (separator.is_safe() || texts.iter().any(Text::is_safe));
+    let is_markup =
+        interpreter.autoescape && (separator.is_safe() || texts.iter().any(Text::is_safe));
     let mut out = TextBuilder::new(&budget);
     for (index, text) in texts.iter().enumerate() {
-        if markup {
+        if is_markup {
             if index > 0 {
                 out.push_text(&markup::escape_text(&budget, &separator)?)?;
             }
@@ -181,7 +185,7 @@ pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
             out.push_text(text)?;
         }
     }
-    Ok(Value::Text(out.finish()?.with_safe(markup)))
+    Ok(Value::Text(out.finish()?.with_safe(is_markup)))
 }
 
 pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -198,7 +202,7 @@ pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args
             Value::dict(&budget, entries)?
         }
     };
-    formatting::percent(interpreter, &template, &value)
+    format::percent(&budget, &template, &value)
 }
 
 pub(super) fn center(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -206,7 +210,7 @@ pub(super) fn center(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     let width = width.map_or(Ok(80), |width| integer(&width))?;
     let text = soft_str(interpreter, &value)?;
     let width = usize::try_from(width).unwrap_or(0);
-    Ok(Value::Text(methods::pad(&interpreter.budget, &text, "center", width, (' ', None))?))
+    Ok(Value::Text(string_methods::pad(&interpreter.budget, &text, "center", width, (' ', None))?))
 }
 
 pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -240,7 +244,7 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     // line.
     let last =
         (text.is_empty() || text.ends_with(unicode::is_line_break)).then_some(&text[text.len()..]);
-    for (index, line) in methods::line_parts(&text, false).chain(last).enumerate() {
+    for (index, line) in search::line_parts(&text, false).chain(last).enumerate() {
         if index > 0 {
             let start = line.as_ptr() as usize - text.as_ptr() as usize;
             out.push_from("\n", text.origin_at(start.saturating_sub(1)))?;
@@ -261,7 +265,7 @@ pub(super) fn truncate(
     let [length, killwords, end, leeway] =
         args.optional("truncate", ["length", "killwords", "end", "leeway"])?;
     let budget = Rc::clone(&interpreter.budget);
-    let count = i64::try_from(iterate::length(&budget, &value)?).unwrap_or(i64::MAX);
+    let count = i64::try_from(sequence::length(&budget, &value)?).unwrap_or(i64::MAX);
     let length = length.map_or(Ok(255), |length| integer(&length))?;
     let leeway =
         leeway.filter(|leeway| !leeway.is_none()).map_or(Ok(5), |leeway| integer(&leeway))?;
@@ -340,8 +344,8 @@ pub(super) fn urlencode(
         }
         other => {
             let mut pairs = Vec::new();
-            for pair in iterate::items(&budget, other)? {
-                match iterate::items(&budget, &pair)?.as_slice() {
+            for pair in sequence::items(&budget, other)? {
+                match sequence::items(&budget, &pair)?.as_slice() {
                     [key, value] => pairs.push((key.clone(), value.clone())),
                     items => {
                         return type_error(format!(
@@ -367,7 +371,7 @@ pub(super) fn urlencode(
     Ok(Value::Text(out.finish()?))
 }
 
-fn quoted(text: &Text, budget: &Rc<crate::jinja::budget::Budget>, query: bool) -> Result<Text> {
+fn quoted(text: &Text, budget: &Rc<Budget>, query: bool) -> Result<Text> {
     let quoted = text.map_chars(budget, |_, c, out| match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '.' | '-' | '~' => out.push(c),
         '/' if !query => out.push(c),
@@ -417,9 +421,4 @@ pub(super) fn xmlattr(
         out.push("\"")?;
     }
     Ok(Value::Text(out.finish()?.with_safe(interpreter.autoescape)))
-}
-
-pub(super) fn pprint(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.expect_none("pprint")?;
-    Ok(Value::Text(pretty::pprint(&interpreter.budget, &value)?))
 }
